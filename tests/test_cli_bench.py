@@ -101,7 +101,7 @@ def test_another_table_is_refused(run: Run) -> None:
     Path("rows.csv").write_text(Path("rows.csv").read_text()[:-2])
     done = run("rows.csv", "rows.h5", *SHORT)
     assert done.code == 1
-    assert done.err.startswith("Error: rows.csv: is not what rows.h5 was made from")
+    assert done.err.startswith("Error: rows.csv: is not the source of rows.h5")
     assert done.err.count("\n") == 1
 
 

@@ -27,7 +27,7 @@ def test_one_line_tells_what_was_found(pack: Path) -> None:
     assert done.exit_code == 0
     line = done.stdout.splitlines()[-1]
     assert line.startswith("card.html: 24 rows, ")
-    assert "2 with another label than their like; " in line
+    assert "2 with another label than a row like them; " in line
     assert Path("card.html").read_text().startswith("<!doctype html>")
 
 

@@ -1,12 +1,12 @@
-"""A pack beside the images or the table it was made from, and both beside the limits of the machine.
+"""Benchmarks that compare a pack with the images or table it came from, and both with the machine's limits.
 
-    bench.py             bench(): every way to get batches, in interleaved rounds
-    image_baseline.py    images: proof that the pack holds their pixels; decoded whenever they are asked for
-    table_baseline.py    tables: proof that the pack was made from these files; batches of tensors in memory
-    lanes.py             lanes (ways to get batches), the rounds in which they are measured, packer's own loader, torch's DataLoader
-    hardware_limits.py   the limits: memcpy from memory, decoding alone, large reads from the disk; the page cache; machine and versions
-    training_loop.py     a user's script, run and measured: its loop, its step alone, what its rows take
-    diagnosis.py         what limits, what a model needs, and what would help, from the figures
+    bench.py             bench(): measures every way to get batches, in interleaved rounds
+    image_baseline.py    images: checks that the pack holds their pixels; decodes them on every access
+    table_baseline.py    tables: checks that the pack comes from these files; batches of tensors in memory
+    lanes.py             lanes (ways to get batches) and their rounds; packer's loader, torch's DataLoader
+    hardware_limits.py   the limits (memcpy, decoding alone, large disk reads), the page cache, the machine
+    training_loop.py     runs a user's script and measures its loop, its step alone and its dataset's stages
+    diagnosis.py         derives from the figures what limits training, and what would help
     bench_report.py      medians, ratios and conditions, as a table, as JSON and as a picture
 
 Start with bench.py. Imports: augment, codecs, format, inputs, load, orders, pixels, read, serving,

@@ -1,7 +1,7 @@
-"""bench: a pack beside loading what it was made from, and both beside what the machine can do.
+"""bench(): compares loading from a pack with loading its source, and both with the machine's limits.
 
-All ways run in turn, round after round, and ratios are taken within a round: a machine that slows down meanwhile slows down both
-sides. Each of our rates has its own measurement of the limit right before it.
+Every round measures all lanes in turn, and ratios are taken within a round, so that a slow phase of the
+machine affects both sides. The limit is measured immediately before each of packer's lanes.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from packer.machine import cores, memory
 from packer.path_text import as_text
 from packer.sentence import Option
 
-LOOP_TIMES = 3  # a training loop is measured for longer: its steps differ more
-FEW_PAGES = 0.1  # the kernel may keep a few pages that it is busy with (6 % seen right after writing)
+LOOP_TIMES = 3  # a training loop is measured longer, because its steps vary more
+FEW_PAGES = 0.1  # share of pages that the kernel may keep while it uses them (6 % right after a write)
 
 
 def bench(
@@ -55,25 +55,30 @@ def bench(
     script: str | None = None,
     model_rate: float | None = None,
 ) -> BenchReport:
-    """Measure how fast batches come from images or a table, from their pack, and at most.
+    """Measure batches per second from images or a table, from their pack, and at the machine's limit.
 
-    source: the images, or the files of the table, that the pack was made from; pack: raw or JPEG rows of images, or a table.
-    batch_size: rows a batch, default 256, of tables 1,024; fewer if that would not give four batches.
-    seconds: of each measurement; rounds: how many measurements of each way.
-    workers: of the DataLoader, each tried, the best reported; default 0, 1, 2, 4, … up to the cores.
-    cold: images: also with an empty page cache. progress: called with what is measured next.
-    script: of the user's, with its arguments: its training loop is measured, too; model_rate: rows/s of a model, if that is known.
+    source: the images, or the files of the table, that the pack was converted from.
+    pack: a pack of raw or JPEG images, or of a table.
+    batch_size: rows a batch; default 256, for tables 1,024; reduced if the pack has fewer than four batches.
+    rounds: measurements of each lane; seconds: duration of each measurement.
+    workers: worker counts to try for the DataLoader, of which the fastest is reported;
+        default 0, 1, 2, 4, … up to the cores.
+    cold: images only: also measure with an empty page cache.
+    progress: called with the name of the next measurement.
+    script: a training script with its arguments, whose loop is measured too.
+    model_rate: rows/s of a model, if known; not together with `script`.
 
-    Raises UsageError (a number is out of range, or the pack cannot be compared), FormatError (no pack), SourceError (no source),
-    PackerError (the source is not that of the pack). Ends every worker process and thread that it started.
+    Raises UsageError (a number is out of range, or the pack cannot be compared), FormatError (no pack),
+    SourceError (no source), PackerError (the pack was converted from another source). Ends all its worker
+    processes and threads.
     """
     if script is not None and model_rate is not None:
-        raise UsageError(f"{Option('model_rate')} is what {Option('script')} finds out. Pass one of them.")
+        raise UsageError(f"{Option('script')} measures {Option('model_rate')} itself. Pass one of them.")
     given = {"batch_size": batch_size, "rounds": rounds, "seconds": seconds, "model_rate": model_rate}
     if any(n is not None and n <= 0 for n in given.values()) or any(n < 0 for n in workers or ()):
         raise UsageError(
-            f"bench: {batch_size=}, {rounds=}, {seconds=}, {workers=}, {model_rate=}; numbers above 0 are allowed, and 0 workers."
-            " Pass other numbers."
+            f"bench: {batch_size=}, {rounds=}, {seconds=}, {workers=}, {model_rate=}; numbers above 0 are"
+            " allowed, and 0 workers. Pass other numbers."
         )
     opened, say, threads = open_pack(pack), progress or (lambda _: None), min(4, cores())
     is_table = opened.header.table is not None
@@ -94,7 +99,7 @@ def bench(
 
 @dataclass
 class _Run:
-    """A benchmark of one pack, and what was measured."""
+    """A benchmark of one pack, with its results so far."""
 
     pack: Pack
     base: Baseline
@@ -107,12 +112,16 @@ class _Run:
     notes: list[str] = field(default_factory=list)
 
     def measure_warm(self, workers: Sequence[int]) -> Lane:
-        """Measure all ways from a full page cache. workers: of the DataLoader, to be tried. Returns its lane, of one epoch."""
+        """Measure all lanes with a full page cache. Returns the DataLoader's lane, limited to one epoch.
+
+        workers: worker counts to try for the DataLoader.
+        """
         base, size, seconds = self.base, self.batch_size, self.seconds
         files = [*_pack_files(self.pack), *base.files]
         if sum(map(os.path.getsize, files)) > memory() // 2:
             self.notes.append(
-                "warm page cache: source and pack fill more than half of the memory; some reads go to the disk."
+                "warm page cache: source and pack are larger than half of the memory;"
+                " some reads go to the disk."
             )
         else:
             self.say("reading source and pack into the page cache")
@@ -132,11 +141,14 @@ class _Run:
         ]
         self._measure("warm page cache", [raw, *peers, *ours], base.limit_name)
         for loader in packed.values():
-            loader.batches.close()  # what is mapped cannot be dropped from the page cache
+            loader.batches.close()  # mapped pages cannot be dropped from the page cache
         return Lane(raw.name, partial(rate, epochs=1))
 
     def measure_cold(self, raw: Lane) -> None:
-        """Measure with an empty page cache, where the system and the source allow it. raw: the DataLoader, of one epoch."""
+        """Measure with an empty page cache, where the system and the source allow it.
+
+        raw: the DataLoader's lane of one epoch.
+        """
         sizes, seconds = _pack_files(self.pack), self.seconds
         names = list(sizes)
         if not hardware_limits.CAN_DROP or not self.base.files:
@@ -147,7 +159,7 @@ class _Run:
         drop(names)
         if (share := resident_share(names[0])) is None or share > FEW_PAGES:
             self.notes.append(
-                "cold page cache: the system did not let go of the pack; those rates may be warm ones."
+                "cold page cache: the system kept pages of the pack; cold rates may be too high."
             )
         row_bytes = sum(sizes.values()) / self.pack.rows
         limit = partial(_cold, names, lambda: read_rate(names, self.threads, seconds) / row_bytes)
@@ -158,7 +170,7 @@ class _Run:
         self._measure("cold page cache", lanes, "plain reads")
 
     def report(self) -> BenchReport:
-        """Return what was measured."""
+        """Return the results as a report."""
         base, path = self.base, as_text(self.pack.path)
         about = {"threads": self.threads, "packed_bytes": self.pack.nbytes, "stages": dict(base.stages)}
         return BenchReport(
@@ -189,7 +201,10 @@ def _cold(files: Sequence[str], measure: Callable[[], float]) -> float:
 
 
 def _pack_files(pack: Pack) -> Mapping[str, int]:
-    """Return the files that hold rows of one length and whole pictures, largest first, and how many bytes each has of them."""
+    """Return the files with image or table rows, largest first, each with the bytes of rows in it.
+
+    Ragged fields are left out, except images of different sizes.
+    """
     sizes: dict[str, int] = {}
     for f in pack.fields:
         if f.loaded.ragged and f.own_size is None:

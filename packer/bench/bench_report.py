@@ -1,4 +1,4 @@
-"""The report of a benchmark: rates round by round, ratios of the same round, and the conditions; as a table, JSON or a picture."""
+"""The benchmark's report: rates by round, ratios within rounds and conditions, as text, JSON or a picture."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ if TYPE_CHECKING:
 
 BAR = 24  # characters of the longest bar
 LIMIT = "limit: "
-"""Begins the name of the lane that is the limit; then what it is, a comma and how many threads."""
+"""Prefix of the limit's lane; its short name, a comma and the threads follow."""
 LOUD = 0.5
-"""A lane's (highest - lowest) / median from which on a reader should know of it."""
-NOISY = "rounds differ by up to {:.0%}: is something else running? Measure again on a quiet machine, or with more "
+"""Spread of a lane, (highest - lowest) / median, above which the report warns of noise."""
+NOISY = (
+    "rounds differ by up to {:.0%}: is something else running?"
+    " Measure again on a quiet machine, or with more "
+)
 BEYOND = {
-    "memcpy": "more than 1 x memcpy: packer writes whole rows past the CPU's cache (non-temporal stores), which memcpy of a batch"
-    " does not.",
-    "whole decode": "more than 1 x whole decode: packer decodes only the parts that crops need, and at 1/2, 1/4 or 1/8 where that is"
-    " enough.",
+    "memcpy": "more than 1 x memcpy: packer writes whole rows past the CPU's cache (non-temporal stores),"
+    " which memcpy of a batch does not.",
+    "whole decode": "more than 1 x whole decode: packer decodes only the parts that crops need, and at 1/2,"
+    " 1/4 or 1/8 where that is enough.",
 }
-"""Limit -> why a lane may be faster."""
+"""Limit -> the reason why a lane may be faster."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 PICTURES = (".png", ".svg", ".pdf")
-# The colours of the site's charts, tools/draw_results.py, and of the report; of lanes by how their names begin.
+# Colours by prefix of the lane's name, as in the site's charts (tools/draw_results.py) and the report.
 _COLOURS = {LIMIT: "#c3cad3", "packed": "#d9480f"}
 _OTHERS, _MODEL, _MUTED = "#8d99ae", "#1d2127", "#667080"
 _LANE_INCHES, _WIDTH_INCHES = 0.34, 9.0
@@ -39,7 +42,10 @@ _LANE_INCHES, _WIDTH_INCHES = 0.34, 9.0
 
 @dataclass(frozen=True)
 class MeasuredLane:
-    """A way to get batches, measured. rates: rows/s in each round; raw, limit: the baseline and the limit, in the same rounds."""
+    """Rates of one way to get batches, in rows/s by round.
+
+    rates: its own; raw, limit: those of the baseline and of the limit, in the same rounds.
+    """
 
     name: str
     rates: tuple[float, ...]
@@ -72,12 +78,15 @@ class MeasuredLane:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Statement of what limits, and what would help.
+    """The limiting stage, and what would help.
 
-    limit: what limits the loop of the script or the model of that rate, if they were given, else loading SRC: "disk", "store",
-    "memory", "reading", "decoding", "resizing", "Python", "transform", "copy", "augmenting" or "training"; cold: what limits loading
-    SRC with an empty page cache, None if that was not measured; text: for people; step_rate: rows/s of the model with batches at
-    hand, None if it is not known.
+    limit: the stage that limits the script's loop, or the model if only its rate is given, or else loading
+        the source: "disk", "store", "memory", "reading", "decoding", "resizing", "Python", "transform",
+        "copy",
+        "augmenting" or "training".
+    cold: the stage that limits loading the source with an empty page cache; None if not measured.
+    text: sentences for people.
+    step_rate: rows/s of the model when batches never have to be waited for; None if unknown.
     """
 
     limit: str
@@ -90,8 +99,12 @@ class Diagnosis:
 class BenchReport:
     """The result of a benchmark.
 
-    source: what the pack was made from; heading: both sides of the comparison, in a line; unit: what is counted, "images" or "rows";
-    sections: title -> lanes; conditions: machine, versions and sizes, as JSON values; notes: sentences.
+    source: the images or table that the pack was converted from.
+    heading: both sides of the comparison, in a line.
+    unit: the noun for a row, "images" or "rows".
+    sections: title -> lanes.
+    conditions: machine, versions and sizes, as JSON values.
+    notes: sentences.
     """
 
     source: str
@@ -109,25 +122,26 @@ class BenchReport:
 
     @property
     def measured(self) -> str:
-        """The machine and what the figures are, in a line."""
+        """The machine and the kind of figures, in a line."""
         return (
             f"{self.conditions['cpu']}, {self.conditions['cores']} cores;"
-            f" medians of {units.count(self.rounds, 'round')} of {self.seconds:g} s; ratios: medians of those of each round"
+            f" medians of {units.count(self.rounds, 'round')} of {self.seconds:g} s;"
+            " ratios: medians of those of each round"
         )
 
     @property
     def below(self) -> tuple[Sentence, ...]:
-        """Sentences below the table: the notes, what rates beyond a limit mean, and whether the rounds differ much."""
-        said = dict.fromkeys(self.notes)
+        """Sentences below the table: notes, an explanation of rates above a limit, a warning of noise."""
+        sentences = dict.fromkeys(self.notes)
         for lanes in self.sections.values():
             if limit_of(lanes) in BEYOND and any((lane.of_limit or 0) > 1 for lane in lanes):
-                said[BEYOND[limit_of(lanes)]] = None
+                sentences[BEYOND[limit_of(lanes)]] = None
         noise = max(lane.spread for lanes in self.sections.values() for lane in lanes)
         noisy = (Sentence(f"{NOISY.format(noise)}{Option('rounds')}."),) if noise > LOUD else ()
-        return (*map(Sentence, said), *noisy)
+        return (*map(Sentence, sentences), *noisy)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON values: the rates of each round, and medians, spreads and ratios made from them."""
+        """Return the report as JSON values: rates by round, with their medians, spreads and ratios."""
         record = asdict(self)
         for title, ways in self.sections.items():
             for lane, way in zip(record["sections"][title], ways, strict=True):
@@ -157,7 +171,8 @@ class BenchReport:
             top = max(way.rate for way in ways)
             lines += [
                 f"{way.name:<{name_width}}  {way.rate:>11,.0f}  {_shown(way.times_raw, 6, 1)}"
-                f"  {_shown(way.of_limit, narrow, 2)}  {self.rows / way.rate:>7.3f}  {bar(way.rate / top)}".rstrip()
+                f"  {_shown(way.of_limit, narrow, 2)}  {self.rows / way.rate:>7.3f}"
+                f"  {bar(way.rate / top)}".rstrip()
                 for way in ways
             ]
         parts: list[Part] = ["\n".join(lines)]
@@ -169,7 +184,7 @@ class BenchReport:
 
 
 def limit_of(lanes: Sequence[MeasuredLane]) -> str:
-    """Return the short name of the limit that lanes are beside, as "memcpy"; "limit" if there is none."""
+    """Return the short name of the limit in a section, such as "memcpy"; "limit" if it has no limit."""
     limit = next((lane.name for lane in lanes if lane.name.startswith(LIMIT)), LIMIT)
     return limit.removeprefix(LIMIT).split(",")[0] or "limit"
 
@@ -185,7 +200,7 @@ def _shown(value: float | None, width: int, digits: int) -> str:
 
 
 def check_matplotlib() -> None:
-    """Raise MissingDependencyError where nothing can be drawn."""
+    """Raise MissingDependencyError if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -193,9 +208,9 @@ def check_matplotlib() -> None:
 
 
 def draw(report: BenchReport, path: str) -> None:
-    """Draw all rates as bars, and the model's as a line. path: ends in one of PICTURES.
+    """Draw all rates as bars, and the model's rate as a line. path: a name that ends in one of PICTURES.
 
-    Raises MissingDependencyError (matplotlib), PackerError (it cannot be written).
+    Raises MissingDependencyError (matplotlib), PackerError (the file cannot be written).
     """
     check_matplotlib()
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""What limits training on this machine, what a model needs, and what would help: a paragraph below the figures of a benchmark."""
+"""The paragraph below a benchmark's figures: what limits training, what a model needs, what would help."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from packer.bench.training_loop import LoopReport
 from packer.sentence import Option, Sentence
 
 WAITING = 0.1
-"""Of the time: a loop that waits less waits for nothing."""
+"""Share of the time below which waiting does not limit a loop."""
 NEAR = 0.5
-"""Of the rate of a stage alone: a loader that is as fast is limited by that stage, one that is slower by what lies between."""
+"""Share of a stage's own rate above which that stage limits a loader; below, Python and processes do."""
 _STAGES = {
     "disk": (
-        "the disk", f"Fewer bytes help ({Option('store', 'jpeg')}, a smaller {Option('size')}), or placement='ram'."
+        "the disk",
+        f"Fewer bytes help ({Option('store', 'jpeg')}, a smaller {Option('size')}), or placement='ram'.",
     ),
     "store": (
         "the network, or the store at its other end",
-        "Later epochs read the disk, with open_pack(url, cache=...); a nearer store, or more bandwidth, helps the first one.",
+        "Later epochs read the disk, with open_pack(url, cache=...);"
+        " a nearer store, or more bandwidth, helps the first one.",
     ),
     "memory": ("copying from memory", f"Smaller rows help: a smaller {Option('size')}, fewer fields=."),
     "reading": ("reading files", ""),
     "decoding": (
-        "decoding", f"Raw rows are not decoded ({Option('store', 'raw')}), smaller ones faster ({Option('size')})."
+        "decoding",
+        f"Raw rows are not decoded ({Option('store', 'raw')}), smaller ones faster ({Option('size')}).",
     ),
     "transform": (
         "the function in Python (`transform`)",
@@ -32,30 +35,35 @@ _STAGES = {
     ),
     "copy": ("the copy to the GPU", "Copy uint8 rows, and leave augment= to the GPU."),
     "augmenting": (
-        "augmentation", "On a GPU it costs nearly nothing: device='cuda'; else fewer operations or more cores."
+        "augmentation",
+        "On a GPU it costs nearly nothing: device='cuda'; else fewer operations or more cores.",
     ),
     "training": (
-        "the model's own step", "No loader makes it faster: larger batches, mixed precision and torch.compile may."
+        "the model's own step",
+        "No loader makes it faster: larger batches, mixed precision and torch.compile may.",
     ),
-}  # fmt: skip
-"""Stage -> what limits, and of a loop over a pack what can be done about it; others are their own names."""
+}
+"""Stage -> its name in sentences, and advice for a loop over a pack; other stages are named as they are."""
 
 
 def diagnose(
     report: BenchReport, *, loop: LoopReport | None = None, step_rate: float | None = None
 ) -> Diagnosis:
-    """Say what limits.
+    """Derive from the figures which stage limits training.
 
-    loop: of a script that was measured; step_rate: rows/s that a model takes with batches at hand, where only that is known.
+    loop: figures of a measured script; step_rate: rows/s of a model that never waits, if only that is known.
     """
     sections, unit = list(report.sections.values()), report.unit
     rates = [{lane.name: lane.rate for lane in lanes} for lanes in sections]
     raw, pack = sections[0][0].rate, rates[0]["packed, slices"]
-    limit, said = _of_source(raw, report.conditions.get("stages", {}), unit)
+    limit, sentence = _of_source(raw, report.conditions.get("stages", {}), unit)
     ours, all_cores = report.conditions["cores"], report.conditions["machine_cores"]
     if ours < all_cores:
-        said += f" This process may use {ours} of the machine's {units.count(all_cores, 'core')}: give the job more."
-    cold, sentences = None, [said]
+        sentence += (
+            f" This process may use {ours} of the machine's {units.count(all_cores, 'core')}:"
+            " give the job more."
+        )
+    cold, sentences = None, [sentence]
     if len(sections) > 1:
         rate = sections[1][0].rate
         cold = "disk" if rate < NEAR * raw else limit
@@ -70,12 +78,13 @@ def diagnose(
             sentences.append(_STAGES[limit][1])
         else:
             sentences += [
-                "A pack holds rows as they come out of all that, and is read without Python a row.",
+                "A pack stores rows after all these steps, and reading it runs no Python code per row.",
                 _gain(loop.rate, step_rate, pack, unit),
             ]
     elif step_rate is None:
         sentences.append(
-            f"Whether your model waits: pass {Option('script', 'train.py')}, or what it takes, {Option('model_rate', 1000)}."
+            f"To learn whether your model waits, pass {Option('script', 'train.py')},"
+            f" or its rate, {Option('model_rate', 1000)}."
         )
     elif raw >= (1 - WAITING) * step_rate:
         limit = "training"
@@ -92,7 +101,7 @@ def diagnose(
 
 
 def _of_source(rate: float, stages: Mapping[str, float], unit: str) -> tuple[str, str]:
-    """Return what limits loading SRC by a DataLoader, and the sentence."""
+    """Return the stage that limits a DataLoader over the source, and the sentence about it."""
     ordered = sorted(stages, key=lambda name: stages[name])
     slow = bool(ordered) and rate >= NEAR * stages[ordered[0]]
     limit = ordered[0] if slow else "Python"
@@ -102,25 +111,28 @@ def _of_source(rate: float, stages: Mapping[str, float], unit: str) -> tuple[str
 
 
 def _of_loop(loop: LoopReport, limit: str, unit: str) -> str:
-    """Tell what the loop of the script does."""
+    """Return the sentence about the script's loop."""
     what = f"The script takes {loop.rate:,.0f} {unit}/s from its {loop.loader}"
     by = _STAGES.get(limit, (limit,))[0]
     if limit == "training":
         return f"{what}, {loop.step_rate:,.0f} with batches at hand: it is limited by {by}."
-    said = f"{what} and waits for {loop.waiting:.0%} of the time, for {by};"
-    said += f" with batches at hand it would take {loop.step_rate:,.0f}."
+    sentence = f"{what} and waits for {loop.waiting:.0%} of the time, for {by};"
+    sentence += f" with batches at hand it would take {loop.step_rate:,.0f}."
     total = sum(loop.stages.values())
     if loop.loader == "DataLoader" and total:
         shares = sorted(loop.stages.items(), key=lambda item: -item[1])
         parts = [f"{name} {seconds / total:.0%}" for name, seconds in shares if seconds >= 0.01 * total]
-        said += f" A row takes {1000 * total:.2f} ms: {', '.join(parts)}."
-    return said
+        sentence += f" A row takes {1000 * total:.2f} ms: {', '.join(parts)}."
+    return sentence
 
 
 def _gain(now: float, step_rate: float, pack: float, unit: str) -> str:
-    """Tell what a loop would gain with the pack."""
+    """Return the sentence about what a loop would gain with the pack."""
     then = min(step_rate, pack)
     if then <= 1.05 * now:
         return f"The pack here gives up to {pack:,.0f} {unit}/s."
     left = "" if pack >= step_rate else f" It would still wait for {1 - pack / step_rate:.0%} of the time."
-    return f"The pack gives {pack:,.0f} {unit}/s, so that an epoch would take {now / then:.0%} of its time.{left}"
+    return (
+        f"The pack gives {pack:,.0f} {unit}/s, so that an epoch would take {now / then:.0%} of its time."
+        f"{left}"
+    )

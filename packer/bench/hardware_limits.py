@@ -1,6 +1,6 @@
-"""The machine: limits that no loader can beat, its page cache, and what figures were measured with.
+"""Rates that no loader can exceed on this machine, its page cache, and the conditions of a measurement.
 
-The limits: memcpy for rows in memory, bare decoding for JPEG rows, large reads for rows on the disk.
+The limits: memcpy for rows in memory, decoding alone for JPEG rows, large reads for rows on the disk.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from packer.orders.runs import Runs
 from packer.read.array_store import PackStore
 from packer.version import __version__
 
-MAX_RESIDENT = 1 << 30  # bytes copied from: far above any cache, far below any memory
-SLOTS = 3  # reused buffers a thread, as a loader that reads ahead has them
+MAX_RESIDENT = 1 << 30  # bytes of the copied buffer: far above any cache, far below any memory
+SLOTS = 3  # reused buffers a thread, as many as in a loader that reads ahead
 READ_BYTES = 8 << 20
-PROBES = 64  # pages of a file that are looked at
+PROBES = 64  # pages of a file that resident_share samples
 CAN_DROP = hasattr(os, "posix_fadvise")
-"""Whether this system can be asked to forget a file's pages; macOS cannot."""
+"""True where a file can be dropped from the page cache; macOS has no call for it."""
 
 
 def calls_per_second(work: Callable[[int, int], object], threads: int, seconds: float) -> float:
-    """Return how often `work` is called by threads that never wait for each other, over about that many seconds.
+    """Return the calls of `work` per second by threads that never wait for each other.
 
-    work: is given the number of its thread and of the call there.
+    work: called with the thread's number and the number of the call in it.
+    seconds: duration; each thread makes at least one call.
     """
 
     def repeat(thread: int) -> int:
         count = 0
-        while True:  # once at least: a busy machine may begin after the deadline
+        while True:  # at least one call: on a busy machine the thread may start after the deadline
             work(thread, count)
             count += 1
             if time.perf_counter() - started >= seconds:
@@ -54,19 +55,20 @@ def calls_per_second(work: Callable[[int, int], object], threads: int, seconds: 
 
 
 class CopyLimit:
-    """Batches copied out of a resident buffer into reused ones.
+    """Batches copied from a resident buffer into reused buffers.
 
-    batch_bytes: of one batch; pack_bytes: of all rows, which the resident buffer matches up to MAX_RESIDENT.
+    batch_bytes: bytes of a batch.
+    pack_bytes: bytes of all rows; the resident buffer has as many, up to MAX_RESIDENT.
     """
 
     def __init__(self, batch_bytes: int, pack_bytes: int, threads: int) -> None:
         batches = max(1, min(pack_bytes, MAX_RESIDENT) // batch_bytes)
-        # Ones, not empty: a page that was never written is the kernel's one page of zeros, which stays in the cache.
+        # Not np.empty: unwritten pages all map to the kernel's zero page, which stays in the CPU's cache.
         self._source = np.ones((batches, batch_bytes), np.uint8)
         self._slots = np.ones((threads, SLOTS, batch_bytes), np.uint8)
 
     def rate(self, seconds: float) -> float:
-        """Batches a second over about that many seconds."""
+        """Return batches per second, measured for about `seconds`."""
         threads = len(self._slots)
 
         def copy(thread: int, count: int) -> None:
@@ -77,10 +79,12 @@ class CopyLimit:
 
 
 class DecodeLimit:
-    """JPEG rows in memory decoded whole, each thread's into a buffer that is used again.
+    """JPEG rows in memory, decoded completely into one reused buffer a thread.
 
-    batch_size: rows of what `rate` counts. As many rows are held, spread over the pack, as take at most MAX_RESIDENT.
-    Raises FormatError for a row that cannot be decoded.
+    batch_size: rows that count as a batch in `rate`.
+    The sample is spread over the pack and takes at most MAX_RESIDENT. Raises FormatError for a row that
+    cannot
+    be decoded.
     """
 
     def __init__(self, pack: Pack, batch_size: int, threads: int) -> None:
@@ -92,14 +96,14 @@ class DecodeLimit:
         runs = Runs(self._numbers, np.ones(count, np.int64))
         self._rows = PackStore(pack, [field]).ragged("image", runs)
         self._buffers = [np.empty(0, np.uint8) for _ in range(threads)]
-        # Of whole pictures a fourth channel without meaning is faster, and packer asks for it.
-        whole = field.own_size
+        # For images that keep their size packer decodes a fourth, unused channel, which is faster.
+        own_size = field.own_size
         self._channels = (
-            (field.loaded.shape or (0,))[-1] if whole is None else {3: 4}.get(whole.channels or 1, 1)
+            (field.loaded.shape or (0,))[-1] if own_size is None else {3: 4}.get(own_size.channels or 1, 1)
         )
 
     def rate(self, seconds: float) -> float:
-        """Batches a second over about that many seconds."""
+        """Return batches per second, measured for about `seconds`."""
         return calls_per_second(self._decode, self._threads, seconds) / self._batch_size
 
     def _decode(self, thread: int, count: int) -> None:
@@ -116,10 +120,9 @@ class DecodeLimit:
 
 
 def read_rate(paths: Sequence[str], threads: int, seconds: float) -> float:
-    """Bytes a second of reading files from their beginnings, for at most about that many seconds.
+    """Return bytes per second of reading files from their beginnings, for at most about `seconds`.
 
-    Each thread takes the next piece of READ_BYTES into its own reused buffer: one thread alone does not
-    keep a fast disk busy.
+    Each thread reads the next READ_BYTES into its reused buffer: one thread does not keep a fast disk busy.
     """
     pieces = ((path, offset) for path in paths for offset in range(0, os.path.getsize(path), READ_BYTES))
     taking = threading.Lock()
@@ -143,7 +146,7 @@ def read_rate(paths: Sequence[str], threads: int, seconds: float) -> float:
 
 
 def drop(paths: Sequence[str]) -> None:
-    """Have the kernel forget files' pages. Needs CAN_DROP. Dirty and mapped pages stay, so the files are flushed first."""
+    """Drop files from the page cache, after a flush: dirty and mapped pages would stay. Needs CAN_DROP."""
     for path in paths:
         with open(path, "rb", buffering=0) as file:
             os.fsync(file.fileno())
@@ -151,9 +154,9 @@ def drop(paths: Sequence[str]) -> None:
 
 
 def resident_share(path: str) -> float | None:
-    """About which share of a file's pages is in the page cache; None where the system does not say.
+    """Return the approximate share of a file's pages in the page cache; None where the system does not tell.
 
-    mincore(2) tells the truth only to those who may write the file, and on Linux.
+    mincore(2) is reliable only on Linux, and only for users who may write the file.
     """
     if platform.system() != "Linux" or not os.access(path, os.W_OK) or not (size := os.path.getsize(path)):
         return None
@@ -163,7 +166,7 @@ def resident_share(path: str) -> float | None:
 
 
 def machine() -> dict[str, object]:
-    """Return processor, cores at hand, memory and system, as JSON values."""
+    """Return processor, available cores, memory and system, as JSON values."""
     cpu = platform.processor() or platform.machine()
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         cpu = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), cpu)
@@ -183,5 +186,5 @@ def versions() -> dict[str, str]:
 
 
 def load() -> float:
-    """Return the processes that wanted to run, on average over the last minute."""
+    """Return the number of runnable processes, averaged over the last minute."""
     return round(os.getloadavg()[0], 2)

@@ -1,7 +1,7 @@
-"""Images as a baseline: proof that the pack holds their pixels, and images decoded whenever they are asked for.
+"""Images as a baseline: a check that the pack holds their pixels, and a dataset that decodes on every access.
 
-Images of one size, raw or JPEG, are loaded as they are. Whole pictures become batches on both sides by RandomResizedCrop and a random
-flip. Labels are the pack's on both sides.
+Images of one size, raw or JPEG, are loaded as they are. Images that keep their size are cut and flipped on
+both sides by RandomResizedCrop and a random flip. Both sides use the pack's labels.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from packer.pixels.row_size import RowSize
 from packer.serving.preprocess import Preprocess, record_of
 from packer.source_kinds import LISTS, PLAIN_ARCHIVES
 
-SAMPLED_IMAGES = 20_000  # read at most, evenly spread: so a huge folder takes no longer
-HELD_IMAGES = 256  # decoded again and again, to see what decoding alone takes
+SAMPLED_IMAGES = 20_000  # images in the dataset at most, evenly spread: bounds the time for a huge folder
+HELD_IMAGES = 256  # images decoded repeatedly to measure decoding alone
 CHECKED_ROWS = 32
-CROP_SIDE = 224  # of whole pictures, less where the pack's are smaller
+CROP_SIDE = 224  # pixels, for images that keep their size; less if the pack's limit is smaller
 Decode: TypeAlias = Callable[[bytes], NDArray[np.uint8]]
 
 
@@ -53,13 +53,13 @@ Decode: TypeAlias = Callable[[bytes], NDArray[np.uint8]]
 def image_baseline(
     images: Any, pack: Pack, batch_size: int, threads: int, seconds: float
 ) -> Iterator[Baseline]:
-    """Open the images that a pack was made from and compare them with it; keep OpenCV from starting threads meanwhile.
+    """Open the images that a pack was converted from and compare them with it. Limits OpenCV to a thread.
 
-    Raises UsageError (a pack that cannot be compared), SourceError, PackerError (the images are not the pack's).
+    Raises UsageError (the pack cannot be compared), SourceError, PackerError (the pack has other images).
     """
     image_field(pack)
     opencv_threads = cv2.getNumThreads()
-    cv2.setNumThreads(1)  # a process forked while they live can hang, and the workers are parallel
+    cv2.setNumThreads(1)  # OpenCV's threads can hang a forked process, and the workers are parallel
     try:
         options = SourceOptions(labelled=not str(images).lower().endswith(LISTS), findings=Findings(True))
         with open_source(images, options) as source:
@@ -89,7 +89,10 @@ def _baseline(source: ImageSource, pack: Pack, batch_size: int, threads: int, se
         height = width = min([CROP_SIDE, *([size.height] if size.limits else [])])
         make = CroppedAndFlipped(pixel_spec(pack, (height, width)))
         channels = make.spec.shape[2]
-        heading = f"whole pictures ({kind}, {size.words}) cut to {height}x{width}x{channels} by RandomResizedCrop and flip"
+        heading = (
+            f"whole pictures ({kind}, {size.words}) cut to {height}x{width}x{channels}"
+            " by RandomResizedCrop and flip"
+        )
         loading["augment"] = [RandomResizedCrop((height, width)), RandomHorizontalFlip()]
     if image.codec is None:
         row_bytes = height * width * channels + labels[:1].nbytes
@@ -108,7 +111,9 @@ def _baseline(source: ImageSource, pack: Pack, batch_size: int, threads: int, se
         loading=loading,
         files=_files(source, indices),
         stages=_stage_rates(source, indices, make, seconds),
-        notes=[f"compared: pixels of {units.count(checked, 'row')}, each equal to its image made anew."],
+        notes=[
+            f"compared: pixels of {units.count(checked, 'row')}, each equal to its image converted again."
+        ],
         conditions={
             "decoders": decoder_versions(),
             "encoded_bytes": int(source.sizes.sum()),
@@ -119,9 +124,10 @@ def _baseline(source: ImageSource, pack: Pack, batch_size: int, threads: int, se
 
 
 class RawImages(Dataset[tuple[torch.Tensor, Any]]):
-    """Images read, decoded and brought to size whenever they are asked for, as torchvision's ImageFolder does it.
+    """A dataset that reads, decodes and resizes an image on every access, as torchvision's ImageFolder does.
 
-    source: open; indices: int64 [N], the source's index of each item; labels: [N, ...]; make: image file -> pixels, thread-safe.
+    source: open; indices: int64 [N], the source's index of each item; labels: [N, ...];
+    make: image file -> pixels, thread-safe.
     """
 
     def __init__(
@@ -134,35 +140,35 @@ class RawImages(Dataset[tuple[torch.Tensor, Any]]):
         return len(self._indices)
 
     def __getitem__(self, item: int) -> tuple[torch.Tensor, Any]:
-        """Pixels, uint8 [H, W, C], and the label."""
+        """Return the pixels, uint8 [H, W, C], and the label."""
         return torch.from_numpy(self._make(self._source.read(int(self._indices[item])))), self._labels[item]
 
 
 class Resized:
-    """Pixels of an image file as convert makes them, with its decoder and resize."""
+    """Pixels of an image file after the decoder and resize of conversion."""
 
     def __init__(self, spec: PixelSpec) -> None:
         self.spec, self._make = spec, DecodeResize(spec)
 
     def __call__(self, data: bytes) -> NDArray[np.uint8]:
-        """Return pixels [H, W, C]; any number of threads may call it."""
+        """Return the pixels [H, W, C]. Thread-safe."""
         pixels = np.empty(self.spec.shape, np.uint8)
         self._make(data, pixels)
         return pixels
 
 
 class CroppedAndFlipped:
-    """RandomResizedCrop of an image file to the size of the spec, and a random flip.
+    """RandomResizedCrop of an image file to the spec's size, and a random flip.
 
-    The rectangles are torchvision's by default, decoder and filter those of convert; a JPEG is decoded at 1/2, 1/4 or 1/8 where its
-    rectangle needs no more, as packer does it.
+    Rectangles follow torchvision's defaults, decoder and filter are those of conversion. A JPEG is decoded at
+    1/2, 1/4 or 1/8 where its rectangle needs no more, as in packer's loader.
     """
 
     def __init__(self, spec: PixelSpec) -> None:
         self.spec, self._local = spec, threading.local()
 
     def __call__(self, data: bytes) -> NDArray[np.uint8]:
-        """Return pixels [H, W, C]; any number of threads may call it."""
+        """Return the pixels [H, W, C]. Thread-safe."""
         spec, box = self.spec, None
 
         def ratio(height: int, width: int) -> float:
@@ -175,7 +181,7 @@ class CroppedAndFlipped:
         swapped = swaps_sides(image.orientation)
         if box is None:  # no JPEG
             box = random_box(*((image.width, image.height) if swapped else (image.height, image.width)))
-        if swapped:  # its mirror image at the diagonal is drawn as often
+        if swapped:  # the transposed rectangle is equally likely
             box = Box(box.left, box.top, box.width, box.height)
         pixels = np.empty(spec.shape, np.uint8)
         resize(image.pixels, box, pixels, image.shrunk)
@@ -184,7 +190,7 @@ class CroppedAndFlipped:
 
 
 def random_box(height: int, width: int) -> Box:
-    """Draw a rectangle as torchvision's RandomResizedCrop does: 8 to 100 % of the area, 3:4 to 4:3."""
+    """Draw a rectangle as torchvision's RandomResizedCrop does: 8 to 100 % of the area, ratio 3:4 to 4:3."""
     least, most = 3 / 4, 4 / 3
     for _ in range(10):
         area, proportion = torch.rand(2).tolist()
@@ -201,19 +207,19 @@ def random_box(height: int, width: int) -> Box:
 
 
 def image_field(pack: Pack) -> Field:
-    """Return a pack's field of images. Raises UsageError for one that cannot be compared with image files."""
+    """Return a pack's image field. Raises UsageError if it cannot be compared with image files."""
     image = next((f for f in pack.fields if f.name == "image"), None)
-    made_of_files = {"fit", "channels", "max_pixels"} <= _options(pack).keys()
-    if image is None or image.compressed or image.deep or not made_of_files:
+    from_files = {"fit", "channels", "max_pixels"} <= _options(pack).keys()
+    if image is None or image.compressed or image.deep or not from_files:
         raise UsageError(
-            f"{pack.path}: bench compares images of 8 bits, raw or JPEG, with the files that packer convert made them of;"
-            " this pack has none. Pass another pack."
+            f"{pack.path}: bench compares images of 8 bits, raw or JPEG, with the files that packer convert"
+            " read; this pack has none. Pass another pack."
         )
     return image
 
 
 def pixel_spec(pack: Pack, size: tuple[int, int]) -> PixelSpec:
-    """Return how images of such a pack were made, but for their size."""
+    """Return the options that a pack's images were converted with, except for their size."""
     options = _options(pack)
     return PixelSpec(size, options["fit"], options["channels"], options["max_pixels"])
 
@@ -226,7 +232,7 @@ def _options(pack: Pack) -> Mapping[str, Any]:
 def source_indices(source: ImageSource, pack: Pack) -> NDArray[np.int64]:
     """Return the source's index of each row of a pack, by the field "key": int64 [N].
 
-    Raises PackerError if the source lacks one of them.
+    Raises PackerError if the source lacks a key.
     """
     known = {key: index for index, key in enumerate(source.keys)}
     keys = pack.keys()
@@ -234,15 +240,16 @@ def source_indices(source: ImageSource, pack: Pack) -> NDArray[np.int64]:
         if key not in known:
             raise PackerError(
                 f"{pack.path}: row {row} is {key!r}, which {source.name} does not hold;"
-                " a pack is compared with the images it was made from. Pass those."
+                " bench needs the images that the pack was converted from. Pass those."
             )
     return np.array([known[key] for key in keys], np.int64)
 
 
 def check_same(source: ImageSource, pack: Pack, indices: NDArray[np.int64]) -> int:
-    """Compare size and pixels of rows spread over the pack, as they are loaded, with the source, byte for byte.
+    """Compare size and pixels of loaded rows, spread over the pack, with the source, byte for byte.
 
-    indices: of source_indices. Returns how many rows were compared. Raises PackerError for the first difference.
+    indices: from source_indices. Returns the number of compared rows. Raises PackerError for the first
+    difference.
     """
     again = Preprocess(record_of(pack))
     rows = np.unique(np.linspace(0, pack.rows - 1, CHECKED_ROWS).astype(np.int64)).tolist()
@@ -264,7 +271,7 @@ def check_same(source: ImageSource, pack: Pack, indices: NDArray[np.int64]) -> i
 def _stage_rates(
     source: ImageSource, indices: NDArray[np.int64], make: Decode, seconds: float
 ) -> dict[str, float]:
-    """Return images/s of reading and of decoding alone, on all cores, from a warm page cache."""
+    """Return images/s of reading alone and of decoding alone, on all cores, from a warm page cache."""
     some = indices[:: -(-len(indices) // HELD_IMAGES)].tolist()
     held = [source.read(index) for index in some]
 
@@ -280,7 +287,7 @@ def _stage_rates(
 
 
 def _files(source: ImageSource, indices: NDArray[np.int64]) -> tuple[str, ...]:
-    """Return the files that hold some images: one each, or their archive; none if that is compressed whole."""
+    """Return the image files, or the archives that hold them; empty for a compressed archive."""
     if source.folder is not None:
         paths = (os.path.join(source.folder, source.keys[index]) for index in indices.tolist())
         return tuple(os.fsdecode(on_disk(path)) for path in paths)

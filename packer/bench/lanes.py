@@ -1,4 +1,4 @@
-"""Lanes: ways to get batches, measured in turn, round after round, each beside its limit; our loader, and torch's DataLoader."""
+"""Lanes: ways to get batches, measured in rounds; packer's loader and torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -24,11 +24,17 @@ ORDERS = ("sequential", "slices", "blocks", "rows")
 class Baseline:
     """The source of a pack, and how it is loaded without a pack.
 
-    source: as the user calls it; unit: "images" or "rows"; heading: both sides of the comparison, in a line; items: rows for a
-    DataLoader, whose lane has the name; peers: other loaders of whole epochs of `peer_rows`; loading: options of our loader, for the
-    same work; limit: measures for so many seconds how many batches/s nothing can beat, of rows in the page cache, with its name;
-    files: read for an epoch, none where the page cache cannot be emptied of them; stages: rows/s of parts of the baseline's work
-    alone; notes: sentences; conditions: figures for the JSON.
+    source: its name, as the user wrote it.
+    unit: the noun for a row, "images" or "rows".
+    heading: both sides of the comparison, in a line.
+    name, items: name of the DataLoader's lane, and its dataset.
+    limit_name, limit: measures for `seconds` the batches/s that no loader exceeds, for rows in the page
+    cache.
+    peers: other loaders, each of whole epochs of `peer_rows`.
+    loading: options with which packer's loader does the same work.
+    files: read in an epoch; empty where the page cache cannot be emptied of them.
+    stages: rows/s of parts of the baseline's work alone.
+    notes: sentences; conditions: figures for the JSON.
     """
 
     source: str
@@ -49,7 +55,7 @@ class Baseline:
 
 @dataclass
 class Lane:
-    """A way to be measured: its name, and functions that measure its rate and its limit now, in rows/s."""
+    """A named way to get batches, with functions that measure its rate and its limit, in rows/s."""
 
     name: str
     measure: Callable[[], float]
@@ -70,7 +76,7 @@ def run_rounds(sections: Mapping[str, Sequence[Lane]], rounds: int, say: Callabl
 
 
 def measured(lanes: Sequence[Lane], limit_name: str = "") -> tuple[MeasuredLane, ...]:
-    """Return the lanes of a section with their rates; the first one is the baseline. The limit, if there is one, comes last."""
+    """Return a section's lanes with their rates. The first is the baseline; a limit, if any, comes last."""
     raw = tuple(lanes[0].rates)
     ways = [MeasuredLane(lane.name, tuple(lane.rates), raw, tuple(lane.limits) or None) for lane in lanes]
     limits = tuple(rate for lane in lanes for rate in lane.limits)
@@ -78,7 +84,10 @@ def measured(lanes: Sequence[Lane], limit_name: str = "") -> tuple[MeasuredLane,
 
 
 def epochs_rate(batches: Iterable[Any], rows: int, seconds: float) -> float:
-    """Rows a second over whole epochs, for at least so long: what is done once an epoch counts as often as batches do."""
+    """Return rows per second over complete epochs, for at least `seconds`.
+
+    Work that is done once an epoch is therefore counted in proportion.
+    """
     began, epochs = time.perf_counter(), 0
     while not epochs or time.perf_counter() - began < seconds:
         deque(batches, maxlen=0)
@@ -87,24 +96,27 @@ def epochs_rate(batches: Iterable[Any], rows: int, seconds: float) -> float:
 
 
 class Packed:
-    """Our loader in one order, made once and measured again and again, as a training run uses it. options: of the loader."""
+    """Packer's loader in one order, constructed once and measured repeatedly, as a training run uses it.
+
+    options: of the loader.
+    """
 
     def __init__(self, pack: Pack, batch_size: int, order: str, *, threads: int, **options: Any) -> None:
-        every_row = slice(None)  # whatever the splits
+        every_row = slice(None)  # of all splits
         self.batches = PackedBatchDataset(
             pack, batch_size, order=order, subset=every_row, threads=threads, placement="disk", **options
         )
         self._warm = False
 
     def rate(self, seconds: float) -> float:
-        """Rows a second until the time is over, the beginnings of epochs included."""
-        if not self._warm:  # the first epoch pays once for threads, slots and mapped pages
+        """Return rows per second until `seconds` are over, including the starts of epochs."""
+        if not self._warm:  # the first epoch starts threads, allocates slots and maps pages
             deque(self.batches, maxlen=0)
             self._warm = True
         return self._rate(seconds, endless=True)
 
     def first_epoch(self, seconds: float) -> float:
-        """Rows a second of the first epoch, as far as the time allows; the loader is closed afterwards."""
+        """Return rows per second of the first epoch, for at most `seconds`; closes the loader."""
         with self.batches:
             return self._rate(seconds, endless=False)
 
@@ -120,7 +132,7 @@ class Packed:
 
 
 class _Epochs:
-    """A batch sampler: shuffled epochs one after the other, whole batches only; endless if epochs is None."""
+    """A batch sampler of consecutive shuffled epochs, full batches only; endless if `epochs` is None."""
 
     def __init__(self, rows: int, batch_size: int, epochs: int | None) -> None:
         self._rows, self._batch_size, self._epochs = rows, batch_size, epochs
@@ -137,10 +149,11 @@ class _Epochs:
 def loader_rate(
     items: Sized, *, batch_size: int, workers: int, seconds: float, epochs: int | None = None
 ) -> float:
-    """Rows a second that a DataLoader delivers once it runs; starting its workers is not counted.
+    """Return rows per second of a running DataLoader; the start of its workers is not counted.
 
-    The clock starts when each worker could have delivered a batch. It stops after about `seconds`, at a whole number of
-    batches a worker (they arrive in bursts of one each), or after `epochs`, of at least two batches each.
+    The clock starts once each worker can have delivered a batch. It stops after about `seconds`, at a
+    multiple
+    of one batch a worker (batches arrive in such bursts), or after `epochs` of at least two batches each.
     """
     sampler: Any = _Epochs(len(items), batch_size, epochs)
     dataset: Any = items
@@ -148,7 +161,7 @@ def loader_rate(
         dataset,
         batch_sampler=sampler,
         num_workers=workers,
-        # What Linux users have had by default; a forked worker shares the listing instead of making it again.
+        # The long-time default on Linux; a forked worker shares the listing instead of repeating it.
         multiprocessing_context="fork" if workers else None,
     )
     burst = max(1, workers)
@@ -168,12 +181,12 @@ def loader_rate(
 
 
 def worker_counts(cores: int) -> list[int]:
-    """0, 1, 2, 4, … and the number of cores."""
+    """Return 0, 1, 2, 4, … and the number of cores."""
     return sorted({0, cores, *(1 << k for k in range(cores.bit_length()))})
 
 
 def best_workers(items: Sized, *, batch_size: int, counts: Sequence[int], seconds: float) -> int:
-    """Return the worker count that delivers most rows a second."""
+    """Return the worker count with the highest rate."""
     return max(
         counts,
         key=lambda workers: loader_rate(items, batch_size=batch_size, workers=workers, seconds=seconds),
@@ -181,7 +194,7 @@ def best_workers(items: Sized, *, batch_size: int, counts: Sequence[int], second
 
 
 def held_tensors(pack: Pack, fields: Sequence[str], rows: int, threads: int) -> list[torch.Tensor]:
-    """Return the first rows of a pack: a tensor [rows, ...] of each field."""
+    """Return the first rows of a pack in memory, a tensor [rows, ...] for each field."""
     held: list[torch.Tensor] = []
     at = 0
     with PackedBatchDataset(

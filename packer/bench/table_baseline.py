@@ -1,6 +1,6 @@
-"""Tables as a baseline: proof that a pack was made from these files, and shuffled epochs of tensors in memory, in three usual ways.
+"""Tables as a baseline: a check that the pack comes from these files, and three usual loaders of tensors.
 
-The tensors are the pack's rows, so that no way has to parse the table.
+The tensors are the pack's rows, so no lane has to parse the table.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from packer.machine import memory
 from packer.path_text import as_text
 from packer.tables.reading.table_source import expand, file_digest
 
-HELD_SHARE = 8  # of the memory: tensors are copied each epoch, and their copies before are held meanwhile
+HELD_SHARE = 8  # 1/8 of the memory: each epoch copies the tensors while the previous copies still exist
 
 
 class ContiguousSlices:
-    """Batches as slices of tensors, which are copied by a permutation before each epoch.
+    """Batches as slices of tensors, which are copied in a permuted order before each epoch.
 
-    As public snippets and posts have it ("FastTensorDataLoader", J. Mu).
+    The scheme of public snippets and posts ("FastTensorDataLoader", J. Mu).
     """
 
     def __init__(self, *tensors: torch.Tensor, batch_size: int) -> None:
@@ -42,7 +42,7 @@ class ContiguousSlices:
 
 
 def batch_sampled(items: TensorDataset, batch_size: int) -> DataLoader[Any]:
-    """DataLoader asked for whole batches, which it then gathers at once and does not collate; no workers."""
+    """Return a DataLoader without workers that gathers a batch at once and does not collate."""
     sampler: Any = BatchSampler(RandomSampler(items), batch_size, drop_last=False)
     return DataLoader(items, batch_size=None, sampler=sampler)
 
@@ -51,9 +51,9 @@ def batch_sampled(items: TensorDataset, batch_size: int) -> DataLoader[Any]:
 def table_baseline(
     table: Any, pack: Pack, batch_size: int, threads: int, seconds: float
 ) -> Iterator[Baseline]:
-    """Compare a table with what its pack was made from, and hold the pack's rows in memory.
+    """Compare a table with the source of a pack, and hold the pack's rows in memory. Skips ragged fields.
 
-    Raises SourceError (no such files), PackerError (other ones). Fields of any length are left out.
+    Raises SourceError (no such files), PackerError (the pack comes from other files).
     """
     names = [os.fspath(name) for name in ([table] if isinstance(table, (str, os.PathLike)) else table)]
     called = as_text(names[0]) + (f" and {units.count(len(names) - 1, 'other')}" if len(names) > 1 else "")
@@ -92,15 +92,15 @@ def table_baseline(
 
 
 def check_source(names: Sequence[str], called: str, pack: Pack) -> None:
-    """Compare the bytes of files with the digests of those the pack was made from. Raises UsageError, PackerError."""
-    made = pack.header.provenance.get("source", {})
-    if "digests" not in made:
+    """Compare files with the digests of a pack's source. Raises UsageError, PackerError."""
+    recorded = pack.header.provenance.get("source", {})
+    if "digests" not in recorded:
         raise UsageError(
-            f"{pack.path}: was made from another pack; bench compares one with the table it was converted from."
-            " Pass one that packer convert wrote."
+            f"{pack.path}: was written from another pack; bench compares a pack with the table that it was"
+            " converted from. Pass one that packer convert wrote."
         )
-    if [file_digest(name) for name in names] != made["digests"]:
+    if [file_digest(name) for name in names] != recorded["digests"]:
         raise PackerError(
-            f"{called}: is not what {pack.path} was made from ({', '.join(made['names'][:3])}, as it was then);"
-            " a comparison needs the same on both sides. Pass that, or convert this one."
+            f"{called}: is not the source of {pack.path} ({', '.join(recorded['names'][:3])}, as it was"
+            " then); a comparison needs the same on both sides. Pass that, or convert this one."
         )

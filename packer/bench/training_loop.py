@@ -1,8 +1,8 @@
-"""A user's own training script, measured: the rate of its loop, and what its step would do with batches at hand.
+"""Measures a user's training script: the rate of its loop, and of its step when batches are ready.
 
-The script runs as it is, in a process of its own. The first loader that it takes enough batches from (PackedBatchDataset, or
-torch's DataLoader) is measured for some seconds; then the loop gets the last of these batches again and again, as an infinitely
-fast loader would give them, for as long. Then the script is ended.
+The script runs unchanged in a separate process. The first loader (PackedBatchDataset, or torch's DataLoader)
+that yields enough batches is measured for some seconds. Then the loop gets the last of these batches
+repeatedly, as from an infinitely fast loader, for as long. Then the script is ended.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.stats import Stats
 from packer.starting import python_command
 
-WARM_UP = 5  # batches that are not measured: kernels are compiled, workers started
+WARM_UP = 5  # batches before the measurement, while kernels are compiled and workers started
 LEAST = 8  # batches measured, at least
-KEPT = 8  # batches handed out again and again
+KEPT = 8  # batches repeated for the step alone
 PROFILED_SECONDS = 1.0
-WAITS = 0.5  # of the time that threads read: with less processor time they wait for a disk or a network
+WAITS = 0.5  # share of reading time; with less processor time the threads wait for a disk or a network
 _STAGES = {
     "decoding": ("decod", "imread", "read_image", "decompress", "jpeg"),
     "reading": ("read", "open", "posix.", "stat", "seek"),
@@ -46,9 +46,11 @@ _STAGES = {
 class LoopReport:
     """Figures of a loop. Rates in rows/s.
 
-    loader: "PackedBatchDataset" or "DataLoader"; rate: of the loop as it is; step_rate: with batches at hand; waiting: the share of
-    the time in which the loop waited for batches; stages: seconds that parts of the loader's work take, those of one row of a
-    DataLoader, those of all batches measured of ours, by name.
+    loader: "PackedBatchDataset" or "DataLoader".
+    rate: of the unchanged loop; step_rate: when batches are ready.
+    waiting: share of the time in which the loop waited for batches.
+    stages: name -> seconds of the loader's work: for one row of a DataLoader, for all measured batches of a
+        PackedBatchDataset.
     """
 
     loader: str
@@ -59,14 +61,14 @@ class LoopReport:
 
     @property
     def limit(self) -> str:
-        """The stage that takes longest; "Python" if none is known."""
+        """The slowest stage; "Python" if none is known."""
         return max(self.stages, key=lambda name: self.stages[name], default="Python")
 
 
 def measure_script(command: str, seconds: float) -> LoopReport:
     """Run a script and measure its loop. command: its path and arguments, as in a shell.
 
-    Raises UsageError (no such file), PackerError (it failed, or took too few batches).
+    Raises UsageError (no such file), PackerError (the script failed, or took too few batches).
     """
     words = shlex.split(command)
     if not words or not os.path.isfile(words[0]):
@@ -74,35 +76,37 @@ def measure_script(command: str, seconds: float) -> LoopReport:
             f"script {command!r}: is no file. Pass a training script in Python and its arguments."
         )
     with tempfile.TemporaryDirectory() as folder:
-        found = os.path.join(folder, "loop.json")
+        report = os.path.join(folder, "loop.json")
         done = subprocess.run(
-            python_command(f"from {__name__} import main; main()", found, str(seconds), *words),
+            python_command(f"from {__name__} import main; main()", report, str(seconds), *words),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
             check=False,
         )
-        if os.path.exists(found):
-            with open(found, encoding="utf-8") as file:
+        if os.path.exists(report):
+            with open(report, encoding="utf-8") as file:
                 return LoopReport(**json.load(file))
     if done.returncode:
-        said = (done.stdout.strip().splitlines() or ["it printed nothing"])[-1]
+        last_line = (done.stdout.strip().splitlines() or ["it printed nothing"])[-1]
         raise PackerError(
-            f"{words[0]}: ended with exit code {done.returncode}: {said}. To see all that it prints, run python {command}"
+            f"{words[0]}: ended with exit code {done.returncode}: {last_line}."
+            f" To see all that it prints, run python {command}"
         )
     raise PackerError(
-        f"{words[0]}: took no {WARM_UP + 2 * LEAST} batches from a PackedBatchDataset or a DataLoader of its own process."
+        f"{words[0]}: took fewer than {WARM_UP + 2 * LEAST} batches from a PackedBatchDataset or a"
+        " DataLoader of its own process."
         " Pass arguments with which it trains for longer."
     )
 
 
 class _MeasuredError(BaseException):
-    """Ends the script, through whatever it catches."""
+    """Ends the script; a BaseException, so that the script's handlers do not catch it."""
 
 
 class _Loop:
-    """Measures the loop over one loader, over as many epochs as it takes."""
+    """Measures the loop over one loader, across epochs."""
 
     def __init__(self, loader: Any, seconds: float) -> None:
         self.loader, self._seconds = loader, seconds
@@ -114,7 +118,7 @@ class _Loop:
         self.stages: dict[str, float] = {}
 
     def over(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield the batches of an epoch, then, once enough of them were measured, the last ones without end."""
+        """Yield an epoch's batches; once enough of them are measured, repeat the last ones until the end."""
         processor = _other_threads()
         while not self._enough(self.batches - WARM_UP, self.waited + self.stepped):
             if self.batches == WARM_UP:
@@ -152,7 +156,10 @@ class _Loop:
         raise _MeasuredError
 
     def _reading(self, stats: Stats, processor: float) -> str:
-        """Return what reading is, mostly: "store", "disk", "decoding" or "memory". processor: seconds, of the threads that read."""
+        """Return what mainly limits reading: "store", "disk", "decoding" or "memory".
+
+        processor: seconds of processor time of the reading threads.
+        """
         pack = self.loader.pack
         if processor < WAITS * stats.read_seconds:
             return "store" if "://" in pack.path else "disk"
@@ -162,7 +169,7 @@ class _Loop:
         return batches >= LEAST and seconds >= self._seconds
 
     def report(self) -> LoopReport:
-        """Return what was measured, the work for a row of a DataLoader looked into now."""
+        """Return the figures; for a DataLoader, profile its dataset's rows first."""
         ours, total = isinstance(self.loader, PackedBatchDataset), self.waited + self.stepped
         return LoopReport(
             loader="PackedBatchDataset" if ours else "DataLoader",
@@ -174,7 +181,7 @@ class _Loop:
 
 
 def rows_of(batch: Any) -> int:
-    """Return the rows of a batch: the length of the first array or list in it; 1 if there is none."""
+    """Return the rows of a batch: the length of its first array or list; 1 if it has none."""
     if isinstance(batch, Mapping):
         batch = next(iter(batch.values()), None)
     while isinstance(batch, list | tuple) and batch and hasattr(batch[0], "__len__"):
@@ -186,13 +193,13 @@ def rows_of(batch: Any) -> int:
 
 
 def profile_rows(dataset: Any) -> dict[str, float]:
-    """Take rows of a map-style dataset for a second. Returns the seconds a row of each stage.
+    """Profile a map-style dataset for a second. Returns the seconds a row of each stage.
 
-    Nothing for a dataset that cannot be asked for rows by number.
+    Returns nothing for a dataset without access by row number.
     """
     try:
         size = len(dataset)
-        dataset[0]  # what the first row alone pays for
+        dataset[0]  # work that only the first row causes
     except Exception:
         return {}
     profiler, rows, began = cProfile.Profile(), 0, time.perf_counter()
@@ -209,38 +216,37 @@ def profile_rows(dataset: Any) -> dict[str, float]:
 
 
 def stage_of(function: str) -> str:
-    """Return the stage that a function in C belongs to, by its name; "Python" for any other."""
+    """Return the stage of a C function, by its name; "Python" for any other."""
     name = function.lower()
     return next((stage for stage, words in _STAGES.items() if any(word in name for word in words)), "Python")
 
 
 def _other_threads() -> float:
-    """Return the seconds of processor time of all threads but this one."""
+    """Return seconds of processor time of all threads except this one."""
     return time.process_time() - time.thread_time()
 
 
 def _synchronised() -> float:
-    """Wait for the GPU, if it is in use. Returns the seconds."""
+    """Wait for the GPU if it is in use. Returns the seconds waited."""
     began = time.perf_counter()
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return time.perf_counter() - began
 
 
-def _measure(found: str, seconds: float, words: list[str]) -> None:
-    """Run the script here, its loaders measured, and write the report of the first loop that lasted."""
+def _measure(report: str, seconds: float, words: list[str]) -> None:
+    """Run the script with measured loaders, and write the report of the first loop with enough batches."""
     loops: dict[int, _Loop] = {}
-    asked: list[_Loop] = []  # that get a batch now: a loader inside another one is the other's work
+    asked: list[_Loop] = []  # loops getting a batch now: an inner loader is part of the outer loop's work
 
     def measured(plain: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
         def iterate(loader: Any) -> Iterator[Any]:
             batches = iter(plain(loader))
             if asked:
                 return batches
-            of = (
-                loader.dataset if isinstance(loader, DataLoader) else loader
-            )  # some make a DataLoader for each epoch
-            loop = loops.setdefault(id(of), _Loop(loader, seconds))
+            # Some scripts construct a DataLoader for each epoch, over the same dataset.
+            source = loader.dataset if isinstance(loader, DataLoader) else loader
+            loop = loops.setdefault(id(source), _Loop(loader, seconds))
             return loop.over(_outermost(batches, asked, loop))
 
         return iterate
@@ -252,12 +258,12 @@ def _measure(found: str, seconds: float, words: list[str]) -> None:
     try:
         runpy.run_path(words[0], run_name="__main__")
     except _MeasuredError:
-        asked.append(next(iter(loops.values())))  # nothing is measured any more
+        asked.append(next(iter(loops.values())))  # disables further measuring
         loop = next(loop for loop in loops.values() if loop.step_seconds)
         text = json.dumps(asdict(loop.report()))
-        with open(found + ".part", "w", encoding="utf-8") as file:
+        with open(report + ".part", "w", encoding="utf-8") as file:
             file.write(text)
-        os.replace(found + ".part", found)
+        os.replace(report + ".part", report)
 
 
 def _outermost(batches: Iterator[Any], asked: list[_Loop], loop: _Loop) -> Iterator[Any]:
@@ -273,5 +279,5 @@ def _outermost(batches: Iterator[Any], asked: list[_Loop], loop: _Loop) -> Itera
 
 
 def main() -> None:
-    """Run in a process of its own, which is given the report's file, the seconds, and the script with its arguments."""
+    """Measure in a separate process. Arguments: the report's path, seconds, the script's command."""
     _measure(sys.argv[1], float(sys.argv[2]), sys.argv[3:])

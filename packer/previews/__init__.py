@@ -1,8 +1,8 @@
-"""Contact sheets of one batch, as the network will see it.
+"""Contact sheets of a batch, as the network sees it.
 
-    contact_sheet.py  preview(): rows, augmented or as stored, on one picture; show(): a batch, or the first rows of a pack, for notebooks
-    preview_batch.py  a batch of a pack, or of a loader, in memory; its images as pictures; captions
-    drawing.py        the grid of tiles; images, masks, boxes, points and text, with Pillow
+    contact_sheet.py  preview(): rows, augmented or as stored, in a picture file; show(): for notebooks
+    preview_batch.py  a batch of a pack or a loader in memory, its images as pictures, their captions
+    drawing.py        the grid of tiles; images, masks, boxes, points and text, drawn with Pillow
 
 Start with contact_sheet.py. Imports: augment, format, load, orders, read.
 """

@@ -1,4 +1,4 @@
-"""preview() and show(): contact sheets of a pack, or of a batch, as the network will see it."""
+"""preview() and show(): contact sheets of a pack or a batch, as the network sees it."""
 
 from __future__ import annotations
 
@@ -39,14 +39,16 @@ if TYPE_CHECKING:
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
 _MOST_ROWS = 5000
-_LARGEST_TILE = (224, 224)  # of images that kept their own size
+_LARGEST_TILE = (224, 224)  # for stored images of different sizes
 
 
 class Preview(NamedTuple):
     """The result of preview().
 
-    size: (width, height) of the sheet. transforms: their names, () without augmentation. overlaid: fields drawn over the images.
-    text: what it shows.
+    size: (width, height) of the sheet in pixels.
+    transforms: their names, () without augmentation.
+    overlaid: fields drawn over the images.
+    text: a description of the pictures.
     """
 
     path: str
@@ -60,7 +62,7 @@ class Preview(NamedTuple):
     text: str
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        """Return the sheet, as notebooks show it; the text alone if its file is gone."""
+        """Return the sheet for notebooks; only the text if the file no longer exists."""
         shown: dict[str, Any] = {"text/plain": repr(self)}
         with suppress(OSError), open(self.path, "rb") as file:
             shown[f"image/{_format(self.path).lower()}"] = base64.b64encode(file.read()).decode()
@@ -69,7 +71,7 @@ class Preview(NamedTuple):
 
 @dataclass(frozen=True)
 class Shown:
-    """A contact sheet in memory, which notebooks show as it is. png: the file; text: what it shows."""
+    """A contact sheet in memory, displayed by notebooks. png: the file; text: describes the pictures."""
 
     png: bytes = field(repr=False)
     text: str
@@ -97,20 +99,25 @@ def preview(
     split: str | None = None,
     overwrite: bool = False,
 ) -> Preview:
-    """Write a contact sheet of the rows that a PackedBatchDataset with these arguments hands out first.
+    """Write a contact sheet of the first rows that a PackedBatchDataset with these arguments yields.
 
-    Labels stand under the images. Masks lie over them, half transparent, in a colour for each value but 0, named in the lower
-    margin. Boxes and points are drawn. Images of 16 bits are scaled so that the largest number of the sheet is white; of bands
-    the first three are shown. All are what the augmentation makes of them. Draws are the loader's: of (seed, epoch, row). MixUp and
-    CutMix mix the rows of the sheet, as they mix those of a batch.
+    Labels stand under the images. Masks are overlaid half transparent, with a colour for each value except 0
+    and a legend in the lower margin. Boxes and points are drawn. 16-bit images are scaled so that the sheet's
+    largest value is white; of images with more bands the first three are shown. Images, masks, boxes and
+    points
+    are shown after augmentation. The random draws are the loader's, by (seed, epoch, row). MixUp and CutMix
+    mix
+    the rows of the sheet as they mix the rows of a batch.
 
-    out: .png, .jpg or .jpeg; an earlier sheet is replaced, another file only with overwrite.
-    augment: transforms of packer.augment, a Pipeline, or a text, ``"RandomCrop(32, padding=4), Normalize()"``;
-        Normalize() means what it does in PackedBatchDataset, and is undone to be seen. None: the images as stored.
-    rows: at most; columns: images side by side, at most, None: so that the sheet is about square. repeat: draws of so many
-        epochs, from `epoch` on, next to each other.
-    seed, epoch, order, split: as PackedBatchDataset has them.
-    Returns a Preview, which notebooks show as its picture.
+    out: .png, .jpg or .jpeg; replaces an earlier sheet, and any other file only with overwrite.
+    augment: transforms of packer.augment, a Pipeline, or a text,
+        ``"RandomCrop(32, padding=4), Normalize()"``. Normalize() has the same defaults as in
+        PackedBatchDataset, and is undone for display. None: the images as stored.
+    rows: maximum number of rows.
+    columns: maximum number of images side by side; None: an approximately square sheet.
+    repeat: number of epochs drawn side by side, starting with `epoch`.
+    seed, epoch, order, split: as in PackedBatchDataset.
+    Returns a Preview, which notebooks display as its picture.
     Raises UsageError (an argument is wrong, out is another file, or the pack has no images), FormatError,
     MissingDependencyError (augment needs torch), PackerError (out cannot be written).
     """
@@ -122,7 +129,7 @@ def preview(
         )
     if not overwrite and os.path.lexists(out) and not _is_sheet(out):
         raise UsageError(
-            f"{out}: exists, and is no contact sheet of packer's; only such are replaced unasked. Pass "
+            f"{out}: exists, and is not a contact sheet by packer; only those are replaced by default. Pass "
             f"{Option('overwrite', True)}, or another name."
         )
     for name, value, least in (("rows", rows, 1), ("repeat", repeat, 1), ("epoch", epoch, 0)):
@@ -138,30 +145,34 @@ def preview(
     chosen = first_rows(pack, rows, order=order, seed=seed, epoch=epoch, split=split)
     names: tuple[str, ...] = ()
     if augment is None:
-        batch, said = read_batch(pack, chosen), "images as stored"
+        batch, text = read_batch(pack, chosen), "images as stored"
         draws = [replace(batch, images=pictures(batch.images, image)[0])]
     else:
-        draws, names, said = augmented(augment, pack, chosen, seed, range(epoch, epoch + repeat))
+        draws, names, text = augmented(augment, pack, chosen, seed, range(epoch, epoch + repeat))
     one_size = _LARGEST_TILE if augment is None and image.shape is None else None
     columns_used, size, data = _sheet(draws, pack, columns, one_size, format)
     write_file(out, data)
     drawn = {"boxes": draws[0].boxes, "keypoints": draws[0].points}
     overlaid = (*draws[0].masks, *(name for name, what in drawn.items() if what is not None))
-    return Preview(out, len(chosen), columns_used, repeat, size, len(data), names, overlaid, said)
+    return Preview(out, len(chosen), columns_used, repeat, size, len(data), names, overlaid, text)
 
 
 def show(
     what: Any, dataset: PackedBatchDataset | None = None, *, rows: int = 16, columns: int | None = None
 ) -> Shown:
-    """Draw a batch as a network sees it; as the last line of a notebook's cell it is shown there.
+    """Draw a batch as a network sees it; notebooks display the result of a cell's last line.
 
-    what: a batch with a field ``image``: uint8, uint16 or float, [N, C, H, W] of torch or [N, H, W, C] of NumPy, or a list of N
-        images of their own size; or a PackedBatchDataset, for its first batch; or a pack or its path, for its first rows.
-    dataset: that the batch came from: then Normalize is undone, classes have their names and masks are drawn. Without it floats
-        are scaled so that the least is black and the largest white.
-    rows: at most; columns: images side by side, None: so that the sheet is about square.
+    what: a batch with a field ``image``: uint8, uint16 or float, [N, C, H, W] from torch or [N, H, W, C] from
+        NumPy, or a list of N images of different sizes; or a PackedBatchDataset, for its first batch; or a
+        pack
+        or its path, for its first rows.
+    dataset: the dataset that the batch comes from. With it, Normalize is undone, classes are named and masks
+        are drawn. Without it, floats are scaled so that the smallest is black and the largest white.
+    rows: maximum number of rows.
+    columns: images side by side; None: an approximately square sheet.
 
-    Returns an object with `save(path)`, `png` and `text`. Raises UsageError (no batch with images), FormatError (no pack).
+    Returns an object with `save(path)`, `png` and `text`. Raises UsageError (no batch with images),
+    FormatError (no pack).
 
     Examples
     --------
@@ -175,27 +186,27 @@ def show(
     if isinstance(what, str | os.PathLike | Pack):
         pack = what if isinstance(what, Pack) else open_pack(what)
         batch = read_batch(pack, first_rows(pack, rows, order="sequential", seed=0, epoch=0, split=None))
-        drawn, said = pictures(batch.images, image_of(pack))[0], "images as stored"
+        drawn, text = pictures(batch.images, image_of(pack))[0], "images as stored"
     else:
         if hasattr(what, "replay"):
             what, dataset = what.batch(0), what
         batch = batch_of(what, dataset, rows)
         pack = None if dataset is None else dataset.pack
         views = () if dataset is None else dataset.views.values()
-        drawn, said = pictures(batch.images, None if pack is None else image_of(pack), views)
+        drawn, text = pictures(batch.images, None if pack is None else image_of(pack), views)
     _, _, png = _sheet([replace(batch, images=drawn)], pack, columns, None, "PNG")
-    first, alike = batch.images[0], len({one.shape for one in batch.images}) == 1
-    shape = "x".join(map(str, first.shape)) if alike else "of their own sizes"
-    return Shown(png, f"{len(drawn)} images {shape} {first.dtype}; {said}")
+    first, alike = batch.images[0], len({image.shape for image in batch.images}) == 1
+    shape = "x".join(map(str, first.shape)) if alike else "of different sizes"
+    return Shown(png, f"{len(drawn)} images {shape} {first.dtype}; {text}")
 
 
 def _format(path: str) -> str:
-    """Return Pillow's name of a sheet's format, "" for another ending."""
+    """Return Pillow's name of the format; "" for an ending that is not supported."""
     return FORMATS.get(os.path.splitext(path)[1].lower(), "")
 
 
 def _is_sheet(path: str) -> bool:
-    """Return True for a file that `draw_sheet` made."""
+    """Return True for a file written by `draw_sheet`."""
     if os.path.isfile(path):
         with suppress(OSError), open(path, "rb") as file:
             return MARK.encode() in file.read(1024)
@@ -205,11 +216,13 @@ def _is_sheet(path: str) -> bool:
 def augmented(
     augment: One, pack: Pack, rows: NDArray[np.int64], seed: int, epochs: Sequence[int]
 ) -> tuple[list[PreviewBatch], tuple[str, ...], str]:
-    """Return rows of a pack as a loader hands them out in some epochs, the names of the transforms, and what was done to be seen.
+    """Return a pack's rows as a loader yields them in some epochs; the transforms' names; the scaling.
 
-    Masks, boxes and points are left out where images are mixed and they cannot be. Raises UsageError, MissingDependencyError.
+    Leaves out masks, boxes and points that cannot be mixed, where a transform mixes images. Raises
+    UsageError,
+    MissingDependencyError.
     """
-    from packer.load.augmenting import pipeline_of  # it says when torch is missing
+    from packer.load.augmenting import pipeline_of  # raises the error for missing torch
 
     pipeline = pipeline_of(augment, pack.header)
     from packer.augment.mixing import MixPart
@@ -228,10 +241,10 @@ def augmented(
         for epoch in epochs:
             dataset.set_epoch(epoch)
             batch = batch_of(next(iter(dataset)), dataset, len(rows))
-            drawn, said = pictures(batch.images, image_of(pack), dataset.views.values())
+            drawn, text = pictures(batch.images, image_of(pack), dataset.views.values())
             draws.append(replace(batch, rows=rows, images=drawn))
-    said = "augmented" if said == "images as they are" else said
-    return draws, tuple(type(one).__name__ for one in pipeline.transforms), said
+    text = "augmented" if text == "images as they are" else text
+    return draws, tuple(type(one).__name__ for one in pipeline.transforms), text
 
 
 def _sheet(
@@ -241,7 +254,10 @@ def _sheet(
     tile: tuple[int, int] | None,
     format: str,
 ) -> tuple[int, tuple[int, int], bytes]:
-    """Return columns, size and file of a sheet. draws: pictures, side by side; tile: (h, w), None: as the largest picture."""
+    """Return columns, size and file of a sheet.
+
+    draws: pictures, side by side; tile: (h, w), None: as large as the largest picture.
+    """
     classes = None if pack is None else pack.header.classes
     texts = [captions(draw, classes, label_columns(pack)) for draw in draws]
     shapes = [one.shape for one in draws[0].images]

@@ -1,4 +1,4 @@
-"""The drawing of a contact sheet: the grid of its tiles; images, masks, boxes, points and lines of text, with Pillow."""
+"""Draws a contact sheet with Pillow: the grid of tiles; images, masks, boxes, points and lines of text."""
 
 from __future__ import annotations
 
@@ -19,18 +19,22 @@ from packer.previews.preview_batch import PreviewBatch, class_name
 
 MAX_WIDTH, MAX_HEIGHT = 2400, 32_000
 MARGIN, GAP = 20, 10
-PAPER, FRAME, INK = (246, 247, 249), (223, 227, 232), (29, 33, 39)  # as the report's, reports/html_parts.py
+PAPER, FRAME, INK = (
+    (246, 247, 249),
+    (223, 227, 232),
+    (29, 33, 39),
+)  # the same colours as in reports/html_parts.py
 LINE = 18  # pixels from one line of text to the next
 MARK = "contact sheet by packer"
-"""A text in each sheet's file, within its first 1,024 bytes."""
+"""A text within the first 1,024 bytes of each sheet."""
 _LEAST_TILE = 24  # pixels of the longer side
-_SMALL = 96  # pixels: tiles are not made smaller than this to make room for more columns
-_TINY = 110  # images of less than about this are enlarged
+_SMALL = 96  # pixels: least size of a tile that is shrunk for more columns
+_TINY = 110  # pixels: smaller images are enlarged
 _FONT, _TAG = 13, 11  # pixels
 _PAD = 4  # pixels between a tile and its words
-_MOST_LETTERS = 200  # names come from anywhere, and may be of megabytes
-_END = 5  # letters kept at the end of a line that is shortened: the share of a class
-# Of a turn: hues of neighbouring classes lie far from each other; those of 1 and 255, as binary masks have them, are both red.
+_MOST_LETTERS = 200  # limit for names, which may be megabytes long
+_END = 5  # letters kept at the end of a shortened line: the share of a class
+# Hue step between classes, in turns: neighbours differ much; 1 and 255 (binary masks) are both red.
 _GOLDEN = 0.61803398875
 
 Color = tuple[int, int, int]
@@ -39,8 +43,10 @@ Color = tuple[int, int, int]
 class SheetGrid(NamedTuple):
     """The places of the tiles.
 
-    images: their number. repeat: tiles of each, next to each other. columns: images side by side. tile: (width, height) in pixels of
-    the sheet. words: height of the text under a tile.
+    images: number of images; repeat: tiles of each image, side by side.
+    columns: images side by side.
+    tile: (width, height) in pixels of the sheet.
+    words: height of the text under a tile, in pixels.
     """
 
     images: int
@@ -51,12 +57,12 @@ class SheetGrid(NamedTuple):
 
     @property
     def lines(self) -> int:
-        """Rows of tiles."""
+        """Number of rows of tiles."""
         return -(-self.images // self.columns)
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height of the sheet."""
+        """Width and height of the sheet in pixels."""
         right, bottom = self.corner((self.lines - 1) * self.columns, self.columns * self.repeat)
         return right - GAP + MARGIN, bottom + self.tile[1] + self.words + MARGIN
 
@@ -72,8 +78,9 @@ def arrange_tiles(
 ) -> SheetGrid:
     """Return a grid for images of one size.
 
-    size: (h, w) of the images. columns: as the user wants it; None: so that the sheet is about square. Images of fewer than 110 pixels
-    are enlarged by a whole factor; large ones are made smaller if they do not fit. Raises UsageError if there are too many.
+    size: (h, w) of the images; columns: the user's choice; None: an approximately square sheet.
+    Enlarges images of fewer than 110 pixels by an integer factor, and shrinks large ones that do not fit.
+    Raises UsageError for too many images.
     """
     height, width = size
     factor = max(1, round(_TINY / max(size)))
@@ -83,7 +90,7 @@ def arrange_tiles(
     asked, columns = columns, min(columns or _full_columns(images, square), images)
     grid = SheetGrid(images, repeat, columns, (1, 1), words)
     tiles = columns * repeat
-    room = (MAX_WIDTH - grid.size[0] + tiles) // tiles  # the grid's own tiles are one pixel wide
+    room = (MAX_WIDTH - grid.size[0] + tiles) // tiles  # this grid's tiles are one pixel wide
     factor = min(factor, room // width)
     tile = (
         (width * factor, height * factor)
@@ -94,19 +101,20 @@ def arrange_tiles(
         given = f"repeat: it is {repeat}" if asked is None else f"columns: it is {asked}"
         most = (MAX_WIDTH - 2 * MARGIN) // (_LEAST_TILE + GAP)
         raise UsageError(
-            f"{given}, and a sheet is at most {MAX_WIDTH:,} pixels wide; up to {most} tiles (columns x repeat) are allowed. Pass fewer."
+            f"{given}, and a sheet is at most {MAX_WIDTH:,} pixels wide; up to {most} tiles"
+            " (columns x repeat) are allowed. Pass fewer."
         )
     grid = grid._replace(tile=tile)
     if grid.size[1] > MAX_HEIGHT:
         raise UsageError(
-            f"rows: {images:,} of them make a sheet of {grid.size[0]:,}x{grid.size[1]:,} pixels; {MAX_HEIGHT:,} pixels of height are "
-            "allowed. Pass fewer rows, or more columns."
+            f"rows: {images:,} of them make a sheet of {grid.size[0]:,}x{grid.size[1]:,} pixels;"
+            f" {MAX_HEIGHT:,} pixels of height are allowed. Pass fewer rows, or more columns."
         )
     return grid
 
 
 def _full_columns(images: int, square: float) -> int:
-    """Return the columns near those of a square sheet whose last row of tiles is the fullest."""
+    """Return the number of columns, near that of a square sheet, whose last row of tiles is fullest."""
     near = range(max(1, math.floor(square) - 1), math.floor(square) + 2)
     return min(near, key=lambda columns: -images % columns / columns + abs(columns / square - 1))
 
@@ -118,7 +126,10 @@ def draw_sheet(
     classes: Sequence[str] | None,
     format: str,
 ) -> bytes:
-    """Return the file of a sheet. draws: a batch for each repeat; texts: the lines under its images; format: "PNG" or "JPEG"."""
+    """Return the file of a sheet.
+
+    draws: a batch for each repeat; texts: the lines under its images; format: "PNG" or "JPEG".
+    """
     sheet = Image.new("RGB", grid.size, PAPER)
     pen = ImageDraw.Draw(sheet)
     width, height = grid.tile
@@ -145,7 +156,7 @@ def draw_sheet(
 def draw_thumbnail(
     batch: PreviewBatch, index: int, tile: tuple[int, int], classes: Sequence[str] | None
 ) -> bytes:
-    """Return a JPEG file of image `index` of a batch with its masks, boxes and points, no larger than a tile."""
+    """Return image `index` of a batch as JPEG with its masks, boxes and points, no larger than a tile."""
     memory = io.BytesIO()
     _tile(batch, index, tile, classes).save(memory, "JPEG", quality=80)
     return memory.getvalue()
@@ -184,25 +195,25 @@ def mask_colors(batches: Iterable[PreviewBatch]) -> dict[str, Color]:
 
 
 def _draw_legend(pen: ImageDraw.ImageDraw, size: tuple[int, int], colors: Mapping[str, Color]) -> None:
-    """Name the colours of masks in the lower margin, as many as there is room for. size: of the sheet."""
+    """Draw the masks' colours and names in the lower margin, as many as fit. size: of the sheet."""
     left, top, font = MARGIN, size[1] - MARGIN + 2, _font(_FONT)
     for name, color in colors.items():
-        said = _printable(name)
-        right = left + LINE + math.ceil(font.getlength(said))
+        text = _printable(name)
+        right = left + LINE + math.ceil(font.getlength(text))
         if right > size[0] - MARGIN:
             break
         pen.rectangle((left, top + 2, left + 11, top + 13), fill=color)
-        pen.text((left + LINE, top), said, fill=INK, font=font)
+        pen.text((left + LINE, top), text, fill=INK, font=font)
         left = right + LINE
 
 
 def words_height(lines: int) -> int:
-    """Return the pixels that lines of text take under a tile."""
+    """Return the height of some lines of text under a tile, in pixels."""
     return lines * LINE + _PAD
 
 
 def shortened(line: str, width: int) -> str:
-    """Return a line that is no wider than so many pixels; dots stand for letters left out before the last few."""
+    """Return a line at most `width` pixels wide; dots replace letters before the last few."""
     line, font = _printable(line), _font(_FONT)
     if len(line) <= _MOST_LETTERS and font.getlength(line) <= width:
         return line
@@ -213,7 +224,10 @@ def shortened(line: str, width: int) -> str:
 
 
 def fit_tile(size: tuple[int, int], tile: tuple[int, int]) -> tuple[int, int]:
-    """Return (width, height) that an image of size (h, w) is shown with in a tile: whole factors up, or smaller until it fits."""
+    """Return the (width, height) at which a tile shows an image of size (h, w).
+
+    Enlarges by an integer factor, or shrinks to fit.
+    """
     height, width = size
     if width <= tile[0] and height <= tile[1]:
         factor = min(tile[0] // width, tile[1] // height)
@@ -224,7 +238,7 @@ def fit_tile(size: tuple[int, int], tile: tuple[int, int]) -> tuple[int, int]:
 
 @cache
 def class_color(number: int) -> Color:
-    """Return the colour of a class in masks and boxes; always the same."""
+    """Return the fixed colour of a class in masks and boxes."""
     red, green, blue = colorsys.hsv_to_rgb((0.35 + number * _GOLDEN) % 1, 0.85, 0.95)
     return round(255 * red), round(255 * green), round(255 * blue)
 
@@ -235,12 +249,12 @@ def _font(size: int) -> Any:
 
 
 def _printable(text: str) -> str:
-    """Return a text without line breaks, surrogates and the like."""
+    """Return a text with ? for line breaks, surrogates and other unprintable characters."""
     return "".join(c if c.isprintable() else "?" for c in text[: 2 * _MOST_LETTERS])
 
 
 def _resized(pixels: NDArray[np.uint8], size: tuple[int, int]) -> Image.Image:
-    """Return an image [h, w, C] as RGB of (width, height); what is transparent becomes the frame's grey."""
+    """Return an image [h, w, C] as RGB of (width, height); transparent parts become the frame's grey."""
     picture = Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels))
     larger = size[0] >= picture.width
     picture = picture.resize(size, Image.Resampling.NEAREST if larger else Image.Resampling.LANCZOS)
@@ -250,7 +264,10 @@ def _resized(pixels: NDArray[np.uint8], size: tuple[int, int]) -> Image.Image:
 
 
 def _overlaid(picture: Image.Image, mask: NDArray[np.int32], number: int) -> Image.Image:
-    """Lay a mask [h, w] over a picture, half transparent; 0 is not drawn. number: of the mask, which shifts the colours."""
+    """Blend a mask [h, w] half transparent into a picture, except where it is 0.
+
+    number: of the mask; shifts the colours.
+    """
     wide = np.asarray(Image.fromarray(mask).resize(picture.size, Image.Resampling.NEAREST))
     values, places = np.unique(wide, return_inverse=True)
     table = np.array([class_color(int(value) + 7 * number) for value in values], np.uint16)
@@ -266,9 +283,9 @@ def _draw_boxes(
     size: tuple[int, int],
     classes: Sequence[str] | None,
 ) -> None:
-    """Draw outlines, with the class's name where there is room for it. boxes: [n, 2, 2] in pixels of the tile."""
-    boxes, whole = boxes.clip(0, size), np.isfinite(boxes).all(axis=(1, 2))
-    for i in np.flatnonzero(whole):
+    """Draw outlines, and the class's name where it fits. boxes: [n, 2, 2] in pixels of the tile."""
+    boxes, finite = boxes.clip(0, size), np.isfinite(boxes).all(axis=(1, 2))
+    for i in np.flatnonzero(finite):
         (left, top), (right, bottom) = boxes[i].round().astype(int).tolist()
         right, bottom = max(left, right - 1), max(top, bottom - 1)
         label = 0 if labels is None else int(labels[i])

@@ -1,4 +1,4 @@
-"""A batch of a pack to be shown: images, labels, masks, boxes and points of the rows that an order puts first; captions."""
+"""A batch to be drawn: images, labels, masks, boxes and points of an order's first rows; their captions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from packer.load.batch_dataset import PackedBatchDataset
 
 OVERLAYS = ("label", "keypoints", "boxes", "box_label")
-_LISTED = 2  # entries of a caption, if there are more than three
+_LISTED = 2  # entries shown of a caption with more than three
 _LEAST_SHARE = 0.005
 
 
@@ -33,10 +33,12 @@ _LEAST_SHARE = 0.005
 class PreviewBatch:
     """Rows of a pack, in memory.
 
-    rows: int64 [N], their numbers in the pack.
-    images: N of [h, w, C], as they are stored, or uint8 that `pictures` made. label: [N] or [N, K], or None. masks: name -> N of int32
-    [h, w]. boxes: N of float32 [n, 4], or None. box_label: N of int64 [n], or None. points: float32 [N, K, 2], NaN where there is
-    none, or None.
+    rows: row numbers in the pack, int64 [N].
+    images: N arrays [h, w, C], as stored, or uint8 after `pictures`.
+    label: [N] or [N, K], or None.
+    masks: name -> N arrays int32 [h, w].
+    boxes: N arrays float32 [n, 4], or None; box_label: N arrays int64 [n], or None.
+    points: float32 [N, K, 2], NaN for missing points, or None.
     """
 
     rows: NDArray[np.int64]
@@ -49,7 +51,7 @@ class PreviewBatch:
 
 
 def image_of(pack: Pack) -> Field:
-    """Return the field of the images as it is loaded. Raises UsageError if there is none."""
+    """Return the image field as it is loaded. Raises UsageError for a pack without images."""
     found = next((f.loaded for f in pack.fields if f.name == "image"), None)
     pixels = found is not None and (found.pixels or (found.ragged and found.about.get("layout") == "HWC"))
     if found is None or not pixels:
@@ -64,40 +66,41 @@ def image_of(pack: Pack) -> Field:
 def pictures(
     images: Sequence[NDArray[Any]], image: Field | None, views: Iterable[Pipeline] = ()
 ) -> tuple[list[NDArray[np.uint8]], str]:
-    """Return images as uint8 [h, w, 1, 3 or 4], and what was done to them: of bands the first three, or the first of two.
+    """Return images as uint8 [h, w, 1, 3 or 4], and a text about the scaling.
 
-    image: their field, None if it is not known; views: the pipelines that made them; the effect of Normalize is undone. Of 16 bits the
-    largest number is white: those of 12 would be dark.
+    image: their field, None if unknown; views: the pipelines that produced them, whose Normalize is undone.
+    Keeps the first three bands, or the first of two. In 16-bit images the largest value becomes white: 12-bit
+    images would otherwise be dark.
     """
     kind, transforms = images[0].dtype, next((view.transforms for view in views), ())
     normalize: Any = next((t for t in reversed(transforms) if type(t).__name__ == "Normalize"), None)
-    low, white, said = 0.0, 255.0, "images as they are"
+    low, white, text = 0.0, 255.0, "images as they are"
     if kind.kind == "f":
         if normalize is not None:
             mean, std = np.asarray(normalize.mean, np.float32), np.asarray(normalize.std, np.float32)
-            images, said = [one * std + mean for one in images], "Normalize undone"
+            images, text = [one * std + mean for one in images], "Normalize undone"
         least, most = min(float(one.min()) for one in images), max(float(one.max()) for one in images)
         white = 1.0
         if normalize is None and (least < 0 or most > 1):
-            low, white, said = least, max(most - least, 1e-12), f"{least:.3g} is black, {most:.3g} white"
+            low, white, text = least, max(most - least, 1e-12), f"{least:.3g} is black, {most:.3g} white"
         elif image is not None and np.dtype(dtype_of(image)) != np.uint8:
-            white, said = max(most, 1e-12), f"{said}; {most:.3g} is white"
+            white, text = max(most, 1e-12), f"{text}; {most:.3g} is white"
     elif kind != np.uint8:
         white = float(max(1, *(int(one.max()) for one in images)))
-        said = f"{white:,.0f} is white"
+        text = f"{white:,.0f} is white"
     channels = images[0].shape[2]
     if channels not in (1, 3, 4) or (image is not None and image.about.get("color") == "bands"):
         images = [one[..., : 3 if channels >= 3 else 1] for one in images]
     return [
         one if kind == np.uint8 else np.rint(((one - low) * (255 / white)).clip(0, 255)).astype(np.uint8)
         for one in images
-    ], said
+    ], text
 
 
 def first_rows(
     pack: Pack, rows: int, *, order: str, seed: int, epoch: int, split: str | None
 ) -> NDArray[np.int64]:
-    """Return the rows that a PackedBatchDataset yields first, int64 [rows or fewer]."""
+    """Return the first rows that a PackedBatchDataset yields, int64 [up to `rows`]."""
     subset = select(pack, split=split)
     with_images = PackStore(pack, select_fields(pack, None))
     bound = parse_order(order, False, context(with_images, subset, rows, seed=seed))
@@ -119,12 +122,13 @@ def read_batch(pack: Pack, rows: NDArray[np.int64]) -> PreviewBatch:
 
 
 def batch_of(given: Any, dataset: PackedBatchDataset | None, rows: int) -> PreviewBatch:
-    """Return the first rows of a batch of a loader, or of a dict. dataset: that it came from. Raises UsageError."""
+    """Return the first rows of a loader's batch or of a dict. dataset: its loader. Raises UsageError."""
     fields: dict[str, Any] = given if isinstance(given, dict) else getattr(given, "_asdict", dict)()
     if "image" not in fields:
         has = ", ".join(fields) or f"it is a {type(given).__name__}"
         raise UsageError(
-            f"show: a batch with a field 'image' is drawn ({has}). Pass one of a PackedBatchDataset, a pack, or its path."
+            f"show: no field 'image' is in the batch ({has}); it is needed."
+            " Pass a batch of a PackedBatchDataset, a pack, or its path."
         )
     wanted = ["image", *OVERLAYS, *(drawn_fields(dataset.pack) if dataset is not None else ())]
     found = {name: _rows(fields[name], rows) for name in wanted if name in fields}
@@ -132,7 +136,8 @@ def batch_of(given: Any, dataset: PackedBatchDataset | None, rows: int) -> Previ
         raise UsageError("show: the batch has no rows. Pass another.")
     if any(one.ndim != 3 for one in found["image"]):
         raise UsageError(
-            f"show: images of shape {list(found['image'][0].shape)} are no [C, H, W]. Pass a batch of images."
+            f"show: images of shape {list(found['image'][0].shape)} are given; [C, H, W] is allowed."
+            " Pass a batch of images."
         )
     return _batch(np.arange(len(found["image"])), found, found)
 
@@ -140,7 +145,7 @@ def batch_of(given: Any, dataset: PackedBatchDataset | None, rows: int) -> Previ
 def _batch(
     rows: NDArray[np.int64], found: Mapping[str, list[NDArray[Any]]], wanted: Iterable[str]
 ) -> PreviewBatch:
-    """Return the rows of fields as a batch. wanted: names; those of no known field are masks."""
+    """Return fields as a batch. wanted: names; unknown names are masks."""
     label, points = found.get("label"), found.get("keypoints")
     return PreviewBatch(
         rows=rows,
@@ -158,7 +163,7 @@ def _batch(
 
 
 def _rows(values: Any, rows: int) -> list[NDArray[Any]]:
-    """Return the first rows as arrays; tensors from wherever they are, images as [h, w, C]."""
+    """Return the first rows as arrays in host memory, images as [h, w, C]."""
     found = []
     for value in values[:rows]:
         if hasattr(value, "detach"):
@@ -171,7 +176,7 @@ def _rows(values: Any, rows: int) -> list[NDArray[Any]]:
 
 
 def drawn_fields(pack: Pack) -> list[str]:
-    """Return the fields of a pack that are drawn: its images, masks, labels, boxes and points. Raises UsageError without images."""
+    """Return the fields to draw: images, masks, labels, boxes, points. Raises UsageError without images."""
     image = image_of(pack)
     fields = {f.name: f.loaded for f in pack.fields}
     label, points = fields.get("label"), fields.get("keypoints")
@@ -184,18 +189,18 @@ def drawn_fields(pack: Pack) -> list[str]:
 
 
 def _is_drawn(f: Field, image: Field) -> bool:
-    """True if a field is a mask of one whole number a pixel."""
+    """Return True for a mask with an integer a pixel."""
     layers = () if f.own_size is None else (f.own_size.channels or 1,)
-    whole = np.dtype(dtype_of(f)).kind in "iub" and (f.shape or ())[2:] + layers in ((), (1,))
-    return whole and is_mask(f, (None, None) if image.shape is None else image.shape[:2])
+    integer = np.dtype(dtype_of(f)).kind in "iub" and (f.shape or ())[2:] + layers in ((), (1,))
+    return integer and is_mask(f, (None, None) if image.shape is None else image.shape[:2])
 
 
 def captions(
     batch: PreviewBatch, classes: Sequence[str] | None, columns: Sequence[str] | None
 ) -> list[list[str]]:
-    """Return the lines under each image, three at most: its class, classes, shares of classes or numbers, or without labels its row.
+    """Return up to three lines for each image: its classes, their shares, its numbers, or its row number.
 
-    classes: names by number, or None. columns: names of the label's numbers where it has several, or None.
+    classes: names by number, or None. columns: names of the label's components, or None.
     """
     if batch.label is not None:
         entries = [_describe(label, classes, columns) for label in batch.label]
@@ -210,23 +215,23 @@ def captions(
 
 
 def label_columns(pack: Pack | None) -> list[str] | None:
-    """Return the names of the numbers of a pack's label, None if they have none."""
+    """Return the names of the label's components, None if they have none."""
     label = next((f for f in pack.fields if f.name == "label"), None) if pack is not None else None
     return [str(name) for name in (label.about.get("columns") if label else None) or ()] or None
 
 
 def class_name(number: int, classes: Sequence[str] | None) -> str:
-    """Return the name of a class, or its number where it has none."""
+    """Return the name of a class, or its number if it has no name."""
     return classes[number] if classes is not None and 0 <= number < len(classes) else str(number)
 
 
 def _describe(label: Any, classes: Sequence[str] | None, columns: Sequence[str] | None) -> list[str]:
-    """label: a number, or several of them."""
-    whole = label.dtype.kind in "iub"
+    """Return the lines for a label, a number or several."""
+    integer = label.dtype.kind in "iub"
     if np.ndim(label) == 0:
-        return [class_name(int(label), classes) if whole else f"{float(label):.4g}"]
+        return [class_name(int(label), classes) if integer else f"{float(label):.4g}"]
     names = [class_name(number, classes or columns) for number in range(len(label))]
-    if whole:
+    if integer:
         return [names[i] for i in np.flatnonzero(label)] or ["none"]
     if classes is None and columns is not None:
         return [f"{name} {value:.3g}" for name, value in zip(names, label, strict=True)]

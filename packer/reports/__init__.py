@@ -1,13 +1,13 @@
-"""The data card of packs: one HTML page of what they hold, and of what is doubtful about it.
+"""The data card of packs: an HTML page about their contents and about doubtful rows.
 
-    data_card.py        report(): checks what is given, and writes the page
-    card_content.py     all that stands on a card, measured; rows as small pictures
-    image_measures.py   one pass over the images of packs, at 32 x 32 pixels: sizes, checksums, a 64-bit hash of an image's coarse
-                        structure, and finer traits that confirm an equal hash
-    near_duplicates.py  rows that are alike: the search, and what it means for splits and labels
-    label_measures.py   how labels are distributed over packs and splits
+    data_card.py        report(): checks its arguments and writes the page
+    card_content.py     measures the contents of a card; rows as small pictures
+    image_measures.py   one pass over the images of packs, at 32 x 32 pixels: sizes, checksums, a 64-bit
+                        perceptual hash, and traits that confirm an equal hash
+    near_duplicates.py  the search for equal and similar rows, and their meaning for splits and labels
+    label_measures.py   the distribution of labels over packs and splits
     page.py             the page and its sections
-    html_parts.py       bars, histograms and tables, in HTML and SVG; the escaping of all text that comes from files; the style
+    html_parts.py       bars, histograms and tables in HTML and SVG; the escaping of text; the style
 
 Start with data_card.py. Imports: codecs, format, orders, previews, progress, read, tables.transform.
 """

@@ -1,4 +1,4 @@
-"""All that stands on a data card, measured: labels, duplicates, sizes, and rows as small pictures inside the page."""
+"""Measures the contents of a data card: labels, duplicates, sizes, and rows as small pictures."""
 
 from __future__ import annotations
 
@@ -30,11 +30,14 @@ from packer.reports.label_measures import (
 from packer.reports.near_duplicates import Duplicates, find_duplicates
 
 _TILE = 144  # pixels: the longer side of a picture, at most
-_GROUP = 16  # rows that are decoded at once, at full size
+_GROUP = 16  # rows decoded at a time, at full size
 
 
 class Thumbnail(NamedTuple):
-    """A row to be shown. source: a data URI; key: the name of its file, "" if none is known; labels: lines of text."""
+    """A row as a picture.
+
+    source: a data URI; row: its number; key: its file name, "" if unknown; labels: lines of text.
+    """
 
     source: str
     row: int
@@ -44,10 +47,14 @@ class Thumbnail(NamedTuple):
 
 @dataclass(frozen=True)
 class CardContent:
-    """All that stands on the page. names: of the packs; parts: by number, row_parts: of each row, [N]; sheet: rows of the contact sheet.
+    """The contents of the page.
 
-    sizes: int32 [N, 2], None if all images have one size; thumbnails: by row; mask_colors: RGB of each value of their masks;
-    duplicates: None where they were not looked for.
+    names: of the packs.
+    parts: splits or packs, by number; row_parts: the number of each row's part, [N].
+    duplicates: None where they were not searched.
+    sheet: rows of the contact sheet; thumbnails: pictures, by row; mask_colors: RGB of each value in their
+    masks.
+    sizes: int32 [N, 2], None if all images have one size.
     """
 
     packs: Sequence[Pack]
@@ -63,7 +70,7 @@ class CardContent:
 
     @property
     def rows(self) -> int:
-        """Rows of all packs."""
+        """Number of rows in all packs."""
         return sum(pack.rows for pack in self.packs)
 
     @property
@@ -73,7 +80,7 @@ class CardContent:
 
     @property
     def place(self) -> str:
-        """The noun for what rows are parted into: "split" or "pack"."""
+        """The noun for a part: "split" or "pack"."""
         return "split" if any(pack.header.splits for pack in self.packs) else "pack"
 
 
@@ -105,7 +112,7 @@ def measure_card(
 
 
 def _row_digests(packs: Sequence[Pack], progress: Callable[[int], None]) -> NDArray[np.uint64]:
-    """Return a checksum of the features and categories of each row of tables; without any a number of its own."""
+    """Return a checksum of each row's features and categories; distinct numbers for a pack without them."""
     digests: list[int] = []
     for pack in packs:
         names = [f.name for f in pack.fields if f.name in ("features", "categories")]
@@ -122,18 +129,18 @@ def _row_digests(packs: Sequence[Pack], progress: Callable[[int], None]) -> NDAr
 def _draw_thumbnails(
     packs: Sequence[Pack], rows: Iterable[int]
 ) -> tuple[dict[int, Thumbnail], dict[str, Color]]:
-    """Return rows as pictures, with masks, boxes and points over them, and the colours of the masks.
+    """Return rows as pictures, with masks, boxes and points, and the colours of the masks.
 
-    rows: counted over all packs. Raises FormatError.
+    rows: numbers over all packs. Raises FormatError.
     """
     wanted = np.unique(np.fromiter(rows, np.int64))
     found: dict[int, Thumbnail] = {}
     colors: dict[str, Color] = {}
     first = 0
     for pack in packs:
-        own = wanted[(wanted >= first) & (wanted < first + pack.rows)] - first
-        for start in range(0, len(own), _GROUP):
-            drawn, drawn_colors = _drawn(pack, own[start : start + _GROUP])
+        in_pack = wanted[(wanted >= first) & (wanted < first + pack.rows)] - first
+        for start in range(0, len(in_pack), _GROUP):
+            drawn, drawn_colors = _drawn(pack, in_pack[start : start + _GROUP])
             found |= {first + one.row: one for one in drawn}
             colors |= drawn_colors
         first += pack.rows
@@ -146,7 +153,7 @@ def _drawn(pack: Pack, rows: NDArray[np.int64]) -> tuple[list[Thumbnail], dict[s
     classes, keys = pack.header.classes, [""] * len(rows)
     texts = captions(batch, classes, label_columns(pack))
     if batch.label is None and batch.box_label is None:
-        texts = [[] for _ in rows]  # its row is told anyway
+        texts = [[] for _ in rows]  # the page shows the row's number already
     if key := next((f for f in pack.fields if f.name == "key" and "encoding" in f.about), None):
         with closing(PackStore(pack, [key])) as reader:
             found = reader.ragged("key", Runs(rows, np.ones(len(rows), np.int64)))

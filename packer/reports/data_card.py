@@ -1,4 +1,4 @@
-"""report(): the data card of packs, one HTML page: what they hold, and what is doubtful about it."""
+"""report(): writes the data card of packs, an HTML page about their contents and about doubtful rows."""
 
 from __future__ import annotations
 
@@ -24,19 +24,21 @@ from packer.reports.page import MARK, render
 
 ENDINGS = (".html", ".htm")
 _MOST_FRAMED = 8_000_000
-"""Bytes of a page that a notebook shows: they are saved with it."""
+"""Largest page, in bytes, that a notebook shows, since it is saved with the notebook."""
 MOST_SHOWN = 5000
-"""Rows on the contact sheet: each is some 5 kB of the page."""
+"""Limit for rows on the contact sheet; each takes about 5 kB of the page."""
 
 PackPath = str | os.PathLike[str] | Pack
 
 
 class DataCard(NamedTuple):
-    """The result of report().
+    """The result of report(). Rows of tables are compared by their bytes alone.
 
-    rows: of all packs. exact: rows whose bytes a row before them has. near: rows that are (nearly) the same as another. leaked:
-    name of a split or pack -> rows that have such a row in another one. suspects: rows that have one with another label. Of tables
-    rows are compared by their bytes alone.
+    rows: rows of all packs.
+    exact: rows whose bytes equal those of an earlier row.
+    near: rows with an equal or similar row.
+    leaked: name of a split or pack -> its rows with an equal or similar row in another split or pack.
+    suspects: rows with an equal or similar row that has another label.
     """
 
     path: str
@@ -51,16 +53,21 @@ class DataCard(NamedTuple):
 
     def __str__(self) -> str:
         alike = f"{self.near:,} (nearly) the same as others" if self.near else "none the same as another"
-        said = [units.count(self.rows, "row"), alike]
-        said += [f"{n:,} of {name} also elsewhere" for name, n in self.leaked.items() if n]
-        said += [f"{self.suspects:,} with another label than their like"] if self.suspects else []
-        return f"{self.path}: {', '.join(said)}; {units.size(self.nbytes)}, in {units.duration(self.seconds)}"
+        counts = [units.count(self.rows, "row"), alike]
+        counts += [f"{n:,} of {name} also elsewhere" for name, n in self.leaked.items() if n]
+        counts += [f"{self.suspects:,} with another label than a row like them"] if self.suspects else []
+        return (
+            f"{self.path}: {', '.join(counts)}; {units.size(self.nbytes)}, in {units.duration(self.seconds)}"
+        )
 
     def _repr_html_(self) -> str:
-        """Return the page in a frame, as notebooks show it; the findings alone if the page is large, or gone."""
+        """Return the page in a frame, for notebooks; only the findings if the page is large or missing."""
         if self.nbytes <= _MOST_FRAMED:
             with suppress(OSError), open(self.path, encoding="utf-8") as file:
-                return f'<iframe srcdoc="{escape(file.read())}" style="width:100%;height:40em;border:0" sandbox></iframe>'
+                return (
+                    f'<iframe srcdoc="{escape(file.read())}" style="width:100%;height:40em;border:0"'
+                    " sandbox></iframe>"
+                )
         return f"<pre>{escape(str(self))}</pre>"
 
 
@@ -74,10 +81,12 @@ def report(
     progress: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> DataCard:
-    """Write the data card of a pack, or of several together: one HTML page that loads nothing and runs no script.
+    """Write the data card of packs: an HTML page that loads nothing and runs no script.
 
-    Of images it shows the fields, classes and splits, a contact sheet, sizes, inputs that were left out, and rows that are exactly or
-    nearly the same: in several splits or packs, or with different labels. Of tables it shows the columns and their distributions.
+    For images it shows fields, classes and splits, a contact sheet, sizes, skipped inputs, and equal or
+    similar
+    rows in different splits or packs, or with different labels. For tables it shows the columns and their
+    distributions.
 
     Parameters
     ----------
@@ -88,7 +97,7 @@ def report(
     rows : int, default 200
         Rows on the contact sheet, at most, spread evenly over the classes.
     workers : int, optional
-        Threads that read and decode; default: the cores at hand.
+        Threads that read and decode; default: the available cores.
     overwrite : bool, default False
         Replace an earlier report.
     progress : bool, default False
@@ -111,21 +120,21 @@ def report(
 
     Notes
     -----
-    Each row is read once, and 100 bytes of it are kept: a million rows take 100 MB besides what is being decoded. The page is the same
-    for equal packs.
+    Each row is read once, and 100 bytes of it are kept: a million rows take 100 MB in addition to the rows
+    being decoded. Equal packs give equal pages.
     """
     began = time.perf_counter()
     target = os.fspath(out)
     if not target.lower().endswith(ENDINGS):
         raise UsageError(
-            f"{target}: ends in none of {', '.join(ENDINGS)}; a report is such a page. Name it so."
+            f"{target}: is not named as a page; {' and '.join(ENDINGS)} are allowed. Pass another name."
         )
     check_name(target, overwrite=overwrite, ours=_is_report, other="is no report", kinds="reports")
     most = whole("rows", rows, 0, MOST_SHOWN)
     count = check_workers(workers)
     given = [path] if isinstance(path, (str, os.PathLike, Pack)) else list(path)
     if not given:
-        raise UsageError("path=[]: names no pack; one at least is needed. Pass their paths.")
+        raise UsageError("path=[]: names no pack; at least one is needed. Pass their paths.")
     packs = [one if isinstance(one, Pack) else open_pack(one) for one in given]
     _check_together(packs)
     with Progress(progress, "rows", on_progress) as bar:
@@ -148,14 +157,14 @@ def report(
 
 
 def _names(packs: Sequence[Pack]) -> list[str]:
-    """Return a short name for each pack: that of its file, its path where two have one."""
+    """Return a short name for each pack: its file name, or its path if two packs share the file name."""
     paths = [as_text(pack.path) for pack in packs]
     names = [os.path.basename(path.rstrip("/")) or path for path in paths]
     return [path if names.count(name) > 1 else name for path, name in zip(paths, names, strict=True)]
 
 
 def _check_together(packs: Sequence[Pack]) -> None:
-    """Refuse packs that cannot stand on one page. Raises UsageError."""
+    """Raise UsageError for packs that cannot share a page."""
     first, paths = packs[0], [os.path.realpath(pack.path) for pack in packs]
     for pack in packs:
         if not pack.rows:
@@ -166,8 +175,8 @@ def _check_together(packs: Sequence[Pack]) -> None:
             image_of(pack)
         if _kind(pack) != _kind(first):
             raise UsageError(
-                f"{pack.path}: is not of the kind of {first.path}; packs of images, or packs of tables with the same columns, go"
-                " together. Make a report of each."
+                f"{pack.path}: is not of the kind of {first.path}; packs of images, or packs of tables with"
+                " the same columns, go together. Write a report of each."
             )
 
 
@@ -178,7 +187,7 @@ def _kind(pack: Pack) -> tuple[object, ...]:
 
 
 def _is_report(path: str) -> bool:
-    """Return True for a file that begins as a report does."""
+    """Return True for a file that begins with the mark of a report."""
     if os.path.isfile(path) and not os.path.islink(path):
         with suppress(OSError), open(path, "rb") as file:
             return file.read(len(MARK)) == MARK.encode()

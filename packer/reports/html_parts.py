@@ -1,4 +1,4 @@
-"""Parts of the page in HTML and SVG: escaped text, bars, histograms, tables; its style, light or dark as the reader's system is."""
+"""Parts of the page in HTML and SVG: escaped text, bars, histograms, tables; the light and dark style."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _MOST_LETTERS = 300
 
 
 def text(value: object, most: int = _MOST_LETTERS) -> str:
-    """Return any text as HTML that shows it: nothing in it is markup, also inside of a quoted attribute."""
+    """Return a text as HTML without markup, also safe in a quoted attribute."""
     plain = str(value)
     plain = plain if len(plain) <= most else plain[: most - 1] + "…"
-    shown = UNSEEN.sub("�", plain).encode("utf-8", "replace")  # names may hold what has no bytes in UTF-8
+    shown = UNSEEN.sub("�", plain).encode("utf-8", "replace")  # names may hold surrogates
     return html.escape(shown.decode(), quote=True)
 
 
 def faint(said: str) -> str:
-    """Return a paragraph of grey text, "" of no text. said: HTML."""
+    """Return a paragraph of grey text, "" for no text. said: HTML."""
     return f'<p class="faint">{said}</p>' if said else ""
 
 
@@ -29,24 +29,26 @@ def bar(share: float) -> str:
 
 
 def histogram(counts: Sequence[int], least: str, most: str, title: str = "") -> str:
-    """Return a histogram of equal bins. least, most: what stands under its ends; title: told where it is pointed at."""
+    """Return a histogram of equal bins. least, most: labels of its ends; title: its accessible name."""
     if not counts:
         return ""
     top, width = max(max(counts), 1), 240 / len(counts)
     rects = "".join(
-        f'<rect x="{i * width:.2f}" y="{60 - 60 * max(n / top, 0.02):.2f}" width="{max(width - 0.8, 0.4):.2f}"'
+        f'<rect x="{i * width:.2f}" y="{60 - 60 * max(n / top, 0.02):.2f}"'
+        f' width="{max(width - 0.8, 0.4):.2f}"'
         f' height="{60 * max(n / top, 0.02):.2f}"><title>{n:,}</title></rect>'
         for i, n in enumerate(counts)
         if n
     )
     return (
-        f'<figure class="histogram"><svg viewBox="0 0 240 60" preserveAspectRatio="none" role="img" aria-label="{text(title)}">'
+        '<figure class="histogram"><svg viewBox="0 0 240 60" preserveAspectRatio="none" role="img"'
+        f' aria-label="{text(title)}">'
         f"{rects}</svg><figcaption><span>{text(least)}</span><span>{text(most)}</span></figcaption></figure>"
     )
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], kinds: Sequence[str] = ()) -> str:
-    """Return a table. head, rows: HTML; kinds: the style's class of each column."""
+    """Return a table. head, rows: HTML; kinds: the CSS class of each column."""
     kinds = [*kinds, *[""] * (len(head) - len(kinds))]
     tops = "".join(f'<th class="{k}">{cell}</th>' for k, cell in zip(kinds, head, strict=True))
     lines = "".join(
@@ -57,10 +59,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], kinds: Sequence[st
 
 
 STYLE = """
-:root{color-scheme:light dark;--paper:#fff;--card:#f6f7f9;--ink:#1d2127;--faint:#667080;--line:#dfe3e8;--bar:#d9480f;
---warn:#9a3412;--warn-paper:#fff4ec}
-@media(prefers-color-scheme:dark){:root{--paper:#14171b;--card:#1d2126;--ink:#e6e8eb;--faint:#98a2b0;--line:#31373f;--bar:#f0743a;
---warn:#ffb38a;--warn-paper:#2c211b}}
+:root{color-scheme:light dark;--paper:#fff;--card:#f6f7f9;--ink:#1d2127;--faint:#667080;--line:#dfe3e8;
+--bar:#d9480f;--warn:#9a3412;--warn-paper:#fff4ec}
+@media(prefers-color-scheme:dark){:root{--paper:#14171b;--card:#1d2126;--ink:#e6e8eb;--faint:#98a2b0;
+--line:#31373f;--bar:#f0743a;--warn:#ffb38a;--warn-paper:#2c211b}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
 main{max-width:1120px;margin:0 auto;padding:28px 24px 64px}
@@ -69,8 +71,8 @@ h2{margin:44px 0 10px;padding-top:14px;border-top:1px solid var(--line)}
 .faint,footer,figcaption,th,.tile span,.shot span,.why{color:var(--faint)}
 nav{margin:14px 0 0;display:flex;flex-wrap:wrap;gap:4px 16px}
 a{color:inherit}
-pre{background:var(--card);padding:12px;border-radius:8px;white-space:pre-wrap;overflow-wrap:anywhere;font-size:13px;
-text-indent:9ch hanging each-line}
+pre{background:var(--card);padding:12px;border-radius:8px;white-space:pre-wrap;overflow-wrap:anywhere;
+font-size:13px;text-indent:9ch hanging each-line}
 .tiles,.charts,.sheet,.pairs,.two{display:grid;gap:12px;margin:12px 0 0}
 .tiles{grid-template-columns:repeat(auto-fill,minmax(150px,1fr))}
 .tile,.pair{background:var(--card);border-radius:8px;padding:10px 14px}
@@ -79,7 +81,8 @@ text-indent:9ch hanging each-line}
 .notes{padding:12px 18px 12px 34px;border-radius:8px}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:14px}
-th,td{text-align:left;border-bottom:1px solid var(--line);padding:4px 14px 4px 0;vertical-align:middle;overflow-wrap:break-word}
+th,td{text-align:left;border-bottom:1px solid var(--line);padding:4px 14px 4px 0;vertical-align:middle;
+overflow-wrap:break-word}
 .n{text-align:right;width:1%;font-variant-numeric:tabular-nums;white-space:nowrap}
 .b{width:60%;min-width:110px}td p{margin:0}
 .track{height:12px;background:var(--card);border-radius:3px}
@@ -98,7 +101,8 @@ figcaption{display:flex;justify-content:space-between;font-size:12px}
 .two{grid-template-columns:minmax(0,1fr) minmax(0,1fr)}
 @media(max-width:640px){main{padding:16px 16px 40px}.b{min-width:50px}
 #columns>.wide>table>thead{display:none}
-#columns>.wide>table>tbody>tr{display:flex;flex-wrap:wrap;gap:2px 14px;padding:8px 0;border-bottom:1px solid var(--line)}
+#columns>.wide>table>tbody>tr{display:flex;flex-wrap:wrap;gap:2px 14px;padding:8px 0;
+border-bottom:1px solid var(--line)}
 #columns>.wide>table>tbody>tr>td{border:0;padding:0;width:auto}
 #columns>.wide>table>tbody>tr>td:is(:first-child,:nth-child(5)){flex:0 0 100%}
 #columns>.wide>table>tbody>tr>.n:not(:empty)::after{content:" missing"}}

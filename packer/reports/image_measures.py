@@ -1,17 +1,20 @@
-"""One pass over the images of packs, by several threads: traits of each at 32 x 32 pixels, its size, and a checksum of what is stored.
+"""One parallel pass over the images of packs: traits at 32 x 32 pixels, size, checksum of the stored bytes.
 
-JPEG rows are decoded at the smallest scale of the codec's that is not below 32 pixels (1/2, 1/4, 1/8).
+JPEG rows are decoded at the smallest scale (1/2, 1/4, 1/8) that leaves at least 32 pixels.
 
-The hash is pHash's: the discrete cosine transform (DCT-II, orthonormal, as ``cv2.dct`` computes it) of the grey image at 32 x 32 pixels;
-of its coefficients those of rows and columns 1 to 8, each a bit that says whether it is above their median.
-Source: C. Zauner, "Implementation and Benchmarking of Perceptual Image Hash Functions" (2010), 3.2.1, and pHash 0.9's
-ph_dct_imagehash. Here the image is made smaller by averaging areas, which stands for its 7 x 7 mean filter.
+The hash is pHash's. The grey image of 32 x 32 pixels gets a discrete cosine transform (DCT-II, orthonormal,
+as ``cv2.dct`` computes it). Each coefficient in rows and columns 1 to 8 gives a bit: above their median or
+not.
+Source: C. Zauner, "Implementation and Benchmarking of Perceptual Image Hash Functions" (2010), 3.2.1, and
+pHash 0.9's ph_dct_imagehash. Here averaging over areas shrinks the image, in place of pHash's 7 x 7 mean
+filter.
 
-A batch is two matrix products: 1.5 us an image on one core; ``cv2.dct`` image by image takes 7.
+A batch takes two matrix products, 1.5 us an image on one core; ``cv2.dct`` image by image takes 7.
 
-Hashes alone are not enough for large packs, as pairs grow with the square of the rows: of 3,068 clothing photos 11 pairs are within 8
-bits, one of which is a duplicate. So a pair also has to agree in its traits: 63 lowest coefficients as a direction, and the
-colours of the four quarters. docs/decisions/near-duplicates.md has the figures.
+Hashes alone do not suffice for large packs, as pairs grow with the square of the rows: of 3,068 clothing
+photos 11 pairs are within 8 bits, and only one is a duplicate. So a pair must also agree in its traits: the
+63 lowest coefficients as a direction, and the colours of the four quarters.
+docs/decisions/near-duplicates.md has the figures.
 """
 
 from __future__ import annotations
@@ -35,25 +38,28 @@ from packer.read.array_store import PackStore
 from packer.read.encoded_images import MAX_PIXELS, EncodedImages
 
 SIDE = 32
-"""Height and width of the images that are hashed."""
+"""Height and width of the hashed images."""
 MOST_BITS = 8
 """Bits in which the hashes of near duplicates may differ."""
 _LEAST_COSINE = 0.95
 _MOST_COLOR = 12.0
 _LEAST_CONTRAST = 1.5
-"""Standard deviation of grey levels, of 255: images with less have no structure to be compared by."""
+"""Standard deviation of grey levels, of 255; images below it have no structure to compare."""
 _LUMA = np.array((0.299, 0.587, 0.114), np.float32)  # ITU-R BT.601
 _LOWEST = 8
 _TRAITS = _LOWEST * _LOWEST + 12
-_SCALE = 127.0  # of a direction's numbers as int8
-_PIECE_BYTES = 16 << 20  # of rows that a thread reads at once
+_SCALE = 127.0  # scale of a direction's components as int8
+_PIECE_BYTES = 16 << 20  # bytes of rows that a thread reads at a time
 _PIECE_ROWS = 512
-_LEAST_SIDE = 16  # of images that are decoded smaller; below, two scales of libjpeg may round to one size
+_LEAST_SIDE = 16  # pixels: smaller images are decoded at full size, as two scales of libjpeg may round alike
 _SCALES = (8, 4, 2)
 
 
 class ImageTraits(NamedTuple):
-    """Hashes and traits of images. hashes: uint64 [N]; traits: int8 [N, 76]; flat: bool [N], images without structure."""
+    """Hashes and traits of images.
+
+    hashes: uint64 [N]; traits: int8 [N, 76]; flat: bool [N], images without structure.
+    """
 
     hashes: NDArray[np.uint64]
     traits: NDArray[np.int8]
@@ -61,7 +67,7 @@ class ImageTraits(NamedTuple):
 
 
 class ImageMeasures(NamedTuple):
-    """Measures of images. digests: of the stored bytes, uint64 [N]; sizes: int32 [N, 2], heights and widths."""
+    """Measures of images. digests: of stored bytes, uint64 [N]; sizes: int32 [N, 2], heights and widths."""
 
     digests: NDArray[np.uint64]
     sizes: NDArray[np.int32]
@@ -69,7 +75,10 @@ class ImageMeasures(NamedTuple):
 
 
 def measure_images(packs: Sequence[Pack], workers: int, progress: Callable[[int], None]) -> ImageMeasures:
-    """Read all images of packs once. workers: threads; progress: called with the rows done. Raises FormatError."""
+    """Read all images of packs once.
+
+    workers: threads; progress: called with the number of rows read. Raises FormatError.
+    """
     found: list[ImageMeasures] = []
     done = 0
     for pack in packs:
@@ -83,10 +92,10 @@ def measure_images(packs: Sequence[Pack], workers: int, progress: Callable[[int]
 
 
 def _measured(pack: Pack, workers: int) -> Iterator[ImageMeasures]:
-    """Yield the measures of a pack's images, in order, some rows at a time."""
+    """Yield the measures of a pack's images, in order, in pieces."""
     reader = _SmallReader(pack, image_of(pack))
     previous = cv2.getNumThreads()
-    cv2.setNumThreads(1)  # the pieces are the parallel work
+    cv2.setNumThreads(1)  # threads work on different pieces
     pool = ThreadPoolExecutor(workers, thread_name_prefix="packer-report")
     try:
         yield from pool.map(reader.read, reader.starts)
@@ -97,16 +106,16 @@ def _measured(pack: Pack, workers: int) -> Iterator[ImageMeasures]:
 
 
 class _SmallReader:
-    """Measures rows. Thread-safe."""
+    """Measures rows at 32 x 32 pixels. Thread-safe."""
 
     def __init__(self, pack: Pack, image: Field) -> None:
-        """image: as it is loaded."""
+        """image: the field as it is loaded."""
         self._pack, self._image = pack, image
         self._stored = pack.header.field(image.name)
         self._reader = PackStore(pack, [self._stored])
         self._jpeg = self._stored.ragged and (self._stored.codec or {}).get("name") == "jpeg"
-        own = self._stored.own_size
-        channels = (own.channels or 1) if own is not None else (image.shape or (0, 0, 1))[2]
+        own_size = self._stored.own_size
+        channels = (own_size.channels or 1) if own_size is not None else (image.shape or (0, 0, 1))[2]
         self._channels = 3 if channels >= 3 else 1
         self._step = max(1, min(_PIECE_ROWS, _PIECE_BYTES * pack.rows // max(pack.nbytes, 1)))
         if self._stored.compressed:  # whole blocks are decoded
@@ -115,7 +124,7 @@ class _SmallReader:
         self.starts = range(0, pack.rows, self._step)
 
     def read(self, start: int) -> ImageMeasures:
-        """Return the rows of the piece that begins at a row. Raises FormatError for damaged ones."""
+        """Return the measures of the piece that begins at row `start`. Raises FormatError (damaged rows)."""
         stop = min(start + self._step, self._pack.rows)
         runs, count = one_run(start, stop), stop - start
         pixels = np.empty((count, SIDE, SIDE, self._channels), np.float32)
@@ -127,9 +136,8 @@ class _SmallReader:
         for i, row in enumerate(rows):
             if isinstance(row, bytes):
                 picture, sizes[i] = self._decode(row, start + i)
-                shape = (
-                    b"" if self._jpeg else sizes[i].tobytes()
-                )  # raw bytes do not say how wide a picture is
+                # Raw bytes do not contain the image's width.
+                shape = b"" if self._jpeg else sizes[i].tobytes()
                 digests[i] = block_checksum(np.frombuffer(row + shape, np.uint8))
             else:
                 digests[i] = block_checksum(row)
@@ -142,7 +150,7 @@ class _SmallReader:
         self._reader.close()
 
     def _decode(self, row: bytes, number: int) -> tuple[NDArray[Any], tuple[int, int]]:
-        """Return an image, perhaps smaller, and its height and width."""
+        """Return an image, possibly at a smaller scale, and its full height and width."""
         if not self._jpeg:
             sizes = self._reader.sizes(one_run(number, number + 1)) if self._stored.codec is None else None
             picture = EncodedImages(self._pack, self._stored, [row], [number], sizes).decode(0)
@@ -161,7 +169,10 @@ class _SmallReader:
         return picture, (height, width)
 
     def _shrink(self, picture: NDArray[Any]) -> NDArray[np.float32]:
-        """Return an image as float32 [32, 32, C], 255 the most; of bands the first three, or the first of two; without alpha."""
+        """Return an image as float32 [32, 32, C], 0 to 255, without alpha.
+
+        Keeps the first three bands, or the first of two.
+        """
         channels = picture.shape[2]
         picture = picture[..., : 3 if channels >= 3 else 1]
         if picture.dtype not in (np.uint8, np.uint16):
@@ -176,7 +187,7 @@ class _SmallReader:
 
 
 def _basis() -> NDArray[np.float32]:
-    """Return the first 9 rows of the matrix of the DCT-II of 32 numbers, orthonormal: float32 [9, 32]."""
+    """Return the first 9 rows of the orthonormal DCT-II matrix of size 32: float32 [9, 32]."""
     k, x = np.arange(_LOWEST + 1)[:, None], np.arange(SIDE)[None]
     matrix = np.cos(np.pi * (2 * x + 1) * k / (2 * SIDE)) * np.sqrt(2 / SIDE)
     matrix[0] /= np.sqrt(2)
@@ -185,7 +196,7 @@ def _basis() -> NDArray[np.float32]:
 
 
 _DCT = _basis()
-# Bits of neighbouring frequencies depend on each other: each 16 bits of a hash hold some of all, so that few hashes share them.
+# Neighbouring frequencies are correlated: spread over the four bands, fewer hashes share a band.
 _SPREAD = np.arange(64).reshape(16, 4).T.ravel()
 
 
@@ -210,7 +221,7 @@ def describe(small: NDArray[np.float32]) -> ImageTraits:
 
 
 def agree(one: NDArray[np.int8], other: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """Return which pairs of traits are of images that are alike, bool [N]. one, other: int8 [N, 76]."""
+    """Return which pairs of traits belong to similar images, bool [N]. one, other: int8 [N, 76]."""
     a, b = one.astype(np.float32), other.astype(np.float32)
     lengths = np.linalg.norm(a[:, :64], axis=1) * np.linalg.norm(b[:, :64], axis=1)
     cosines = (a[:, :64] * b[:, :64]).sum(axis=1) / np.maximum(lengths, 1.0)

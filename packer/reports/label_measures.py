@@ -1,4 +1,4 @@
-"""How the labels of packs are distributed: over classes or numbers, and over splits."""
+"""Distribution of the labels of packs over classes or numbers, and over splits."""
 
 from __future__ import annotations
 
@@ -20,26 +20,29 @@ BINS = 40
 _PIECE_BYTES = 16 << 20
 _BOX_ROWS = 4096
 _MOST_CLASSES = 65_536
-"""Whole numbers without names that take more values than this are numbers, not classes; so are those below _UNLABELED."""
+"""Unnamed integers with more distinct values, or below _UNLABELED, are numbers, not classes."""
 _MOST_TABLE_CLASSES = 1000
-"""The same of tables, whose label is often an amount."""
+"""The same limit for tables, whose label is often an amount."""
 _UNLABELED = -1
-"""The class of rows that have none, by custom."""
+"""The conventional class of rows without a label."""
 _MOST_COLUMNS = 12
-"""Of a label of several numbers that are shown."""
+"""Columns shown of a label with several numbers."""
 
 Ints = NDArray[np.int64]
 
 
 class RowGroup(NamedTuple):
-    """Rows that belong together: a split of a pack, or a pack without splits. rows: how many."""
+    """A split of a pack, or a pack without splits. rows: number of rows."""
 
     name: str
     rows: int
 
 
 class Histogram(NamedTuple):
-    """Numbers counted in equal bins from `least` to `most`. mean: of all; missing: NaN and infinities, in no bin."""
+    """Counts of numbers in equal bins from `least` to `most`.
+
+    mean: of all finite numbers; missing: NaN and infinities, which are in no bin.
+    """
 
     name: str
     least: float
@@ -50,10 +53,12 @@ class Histogram(NamedTuple):
 
 
 class LabelMeasures(NamedTuple):
-    """The labels of all rows. kind: "class", "several" classes a row, "boxes", "number", or "" without labels.
+    """The labels of all rows.
 
-    names: of the classes; counts: int64 [parts, classes], rows (of boxes: boxes). ids: int64 [N], equal where labels are, or None.
-    numbers: of labels that are numbers.
+    kind: "class", "several" (classes a row), "boxes", "number", or "" without labels.
+    names: of the classes; counts: rows (or boxes) by part and class, int64 [parts, classes].
+    ids: int64 [N], equal for rows with equal labels, or None.
+    numbers: histograms of numeric labels.
     """
 
     kind: str
@@ -64,39 +69,39 @@ class LabelMeasures(NamedTuple):
 
     @property
     def classes(self) -> Ints | None:
-        """The class of each row, int64 [N], where it has one."""
+        """Class of each row, int64 [N]; None unless each row has a class."""
         return self.ids if self.kind == "class" else None
 
 
 def parts_of(packs: Sequence[Pack], names: Sequence[str]) -> tuple[list[RowGroup], NDArray[np.int16]]:
     """Return the parts of packs, and the number of each row's part, int16 [N]. names: of the packs.
 
-    Rows of no split are a part of their own. Of splits that overlap a row counts for the smallest.
+    Rows outside all splits form another part. A row in several splits counts for the smallest.
     """
     numbers: list[NDArray[np.int16]] = []
     parts: list[RowGroup] = []
     for pack, name in zip(packs, names, strict=True):
-        own = np.full(pack.rows, -1, np.int16)
+        numbers_in_pack = np.full(pack.rows, -1, np.int16)
         splits = {split: sum(b - a for a, b in spans) for split, spans in pack.header.splits.items()}
         found: list[str] = []
         for split in sorted(splits, key=lambda split: -splits[split]):
             for a, b in pack.header.splits[split]:
-                own[a:b] = len(found)
+                numbers_in_pack[a:b] = len(found)
             found.append(split if len(packs) == 1 else f"{name}, {split}")
-        rest = own == -1
+        rest = numbers_in_pack == -1
         if rest.any():
-            own[rest] = len(found)
+            numbers_in_pack[rest] = len(found)
             found.append(
                 "other rows" if splits and len(packs) == 1 else f"{name}, other rows" if splits else name
             )
-        counts = np.bincount(own, minlength=len(found)).tolist()
-        numbers.append(own + len(parts))
+        counts = np.bincount(numbers_in_pack, minlength=len(found)).tolist()
+        numbers.append(numbers_in_pack + len(parts))
         parts += map(RowGroup, found, counts)
     return parts, np.concatenate(numbers).astype(np.int16)
 
 
 def measure_labels(packs: Sequence[Pack], parts: NDArray[np.int16]) -> LabelMeasures:
-    """Read the labels of packs. parts: of all rows."""
+    """Read the labels of packs. parts: the part of each row."""
     kinds = {_kind(pack) for pack in packs}
     kind = kinds.pop() if len(kinds) == 1 else ""
     named = next(filter(None, map(class_names, packs)), ())
@@ -109,14 +114,14 @@ def measure_labels(packs: Sequence[Pack], parts: NDArray[np.int16]) -> LabelMeas
     names: dict[str, int] = {}
     ids = []
     for pack in packs:
-        own = class_names(pack) or named
+        pack_names = class_names(pack) or named
         if kind == "several":
-            own = own or tuple(map(str, range((pack.header.field("label").shape or (0,))[0])))
-        for name in own:
+            pack_names = pack_names or tuple(map(str, range((pack.header.field("label").shape or (0,))[0])))
+        for name in pack_names:
             names.setdefault(name, len(names))
         for rows, classes, equal in _class_entries(pack, kind):
             numbers, places = np.unique(classes, return_inverse=True)
-            known = [own[n] if 0 <= n < len(own) else str(n) for n in numbers.tolist()]
+            known = [pack_names[n] if 0 <= n < len(pack_names) else str(n) for n in numbers.tolist()]
             found = np.array([names.setdefault(name, len(names)) for name in known], np.int64)[places]
             counts = np.pad(counts, ((0, 0), (0, len(names) - counts.shape[1])))
             cells = parts[first + rows] * np.int64(len(names)) + found
@@ -127,9 +132,10 @@ def measure_labels(packs: Sequence[Pack], parts: NDArray[np.int16]) -> LabelMeas
 
 
 def _class_entries(pack: Pack, kind: str) -> Iterator[tuple[Ints, NDArray[Any], Ints | None]]:
-    """Yield the entries of labels that are classes, some rows at a time: the row and the class of each.
+    """Yield (rows, classes, ids) in pieces, an entry for each class of each row.
 
-    And numbers of the rows, equal where their labels are; None where those are the classes, or not compared.
+    ids: of the rows in the piece, equal where labels are equal; None where the classes serve as ids, or where
+    labels are not compared.
     """
     if kind != "boxes":
         for start, (piece,) in pieces(pack, "label"):
@@ -156,7 +162,7 @@ def _class_entries(pack: Pack, kind: str) -> Iterator[tuple[Ints, NDArray[Any], 
 
 
 def pieces(pack: Pack, *names: str) -> Iterator[tuple[int, list[NDArray[Any]]]]:
-    """Yield fixed fields of all rows, some rows at a time: (first row, [n, *shape] of each field)."""
+    """Yield fields of fixed length in pieces: (first row, [n, *shape] of each field)."""
     fields = [pack.header.field(name).loaded for name in names]
     step = max(1, _PIECE_BYTES // max(1, sum(f.row_bytes for f in fields)))
     if any(f.compressed for f in fields):
@@ -168,7 +174,7 @@ def pieces(pack: Pack, *names: str) -> Iterator[tuple[int, list[NDArray[Any]]]]:
 
 
 def spread_rows(labels: LabelMeasures, total: int, most: int) -> Ints:
-    """Return up to so many rows for a contact sheet, of all classes in turn, spread over the pack."""
+    """Return at most `most` rows for a contact sheet, of all classes in turn, spread over the pack."""
     if labels.classes is None:
         return np.linspace(0, total - 1, min(most, total)).round().astype(np.int64)
     order = np.argsort(labels.classes, kind="stable")
@@ -180,16 +186,16 @@ def spread_rows(labels: LabelMeasures, total: int, most: int) -> Ints:
     shares[np.flatnonzero(counts > share)[: most - int(shares.sum())]] += 1
     firsts = np.cumsum(counts) - counts
     chosen = [
-        first + np.linspace(0, count - 1, own).round().astype(np.int64)
-        for first, count, own in zip(firsts.tolist(), counts.tolist(), shares.tolist(), strict=True)
+        first + np.linspace(0, count - 1, taken).round().astype(np.int64)
+        for first, count, taken in zip(firsts.tolist(), counts.tolist(), shares.tolist(), strict=True)
     ]
-    in_turn = np.argsort(np.concatenate([np.arange(own) for own in shares]), kind="stable")
+    in_turn = np.argsort(np.concatenate([np.arange(taken) for taken in shares]), kind="stable")
     spread: Ints = order[np.concatenate(chosen)[in_turn]]
     return spread
 
 
 def _are_classes(packs: Sequence[Pack]) -> bool:
-    """Return True for whole numbers without names that are classes, as far as can be told."""
+    """Return True if unnamed integers are probably classes."""
     values = np.unique(
         np.concatenate([np.unique(piece) for pack in packs for _, (piece,) in pieces(pack, "label")])
     )
@@ -212,7 +218,7 @@ def _kind(pack: Pack) -> str:
 
 
 def _numbers(packs: Sequence[Pack]) -> tuple[Histogram, ...]:
-    """Return a histogram of each column of labels that are numbers."""
+    """Return a histogram of each column of numeric labels."""
     label = packs[0].header.field("label")
     columns = (label.shape or (1,))[0]
     given = label.about.get("columns") or (packs[0].parts[0].header.table or {}).get("label", {}).get(

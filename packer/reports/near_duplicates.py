@@ -1,12 +1,14 @@
-"""Rows that are alike, found without comparing all with all; what they mean for splits and labels.
+"""Equal and similar rows, searched without comparing every pair; their meaning for splits and labels.
 
-Rows whose stored bytes are equal are exact duplicates, found by sorting a checksum. Near duplicates have hashes that differ in up to
-8 of 64 bits. Two hashes within 7 bits agree, in one of four bands of 16 bits, in all bits but one: so each hash is compared with those
-that share a band with it, but for one bit at most, and then counted exactly (multi-index hashing; of the pairs at 8 bits this finds
-95 %). Source: M. Norouzi, A. Punjani, D. Fleet, "Fast Search in Hamming Space with Multi-Index Hashing", CVPR 2012.
+Rows whose stored bytes are equal are exact duplicates; sorting a checksum groups them. Near duplicates have
+hashes that differ in up to 8 of 64 bits. Two hashes within 7 bits differ in at most one bit of at least one
+of four 16-bit bands. So each hash is compared only with hashes that differ in at most one bit of a band, and
+then all 64 bits are counted (multi-index hashing; this finds 95 % of the pairs at 8 bits).
+Source: M. Norouzi, A. Punjani, D. Fleet, "Fast Search in Hamming Space with Multi-Index Hashing", CVPR 2012.
 
-A hash that very many rows share would still make it quadratic: where all buckets together ask for more comparisons than there
-is time for, each row is compared with its nearest neighbours in a bucket, and the page says how many comparisons were left out.
+A hash shared by very many rows would still make the search quadratic. If all buckets together exceed
+MOST_COMPARISONS, each row is compared only with its nearest neighbours in a bucket, and the page gives the
+number of comparisons left out.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from numpy.typing import NDArray
 from packer.reports.image_measures import MOST_BITS, ImageTraits, agree
 
 MOST_COMPARISONS = 2_000_000_000
-"""In all; about a minute of one core."""
+"""Limit for all bands together; about a minute of one core."""
 MOST_PAIRS = 1_000_000
-"""That are kept."""
+"""Limit for pairs kept."""
 SHOWN_PAIRS = 24
-"""Of each kind of duplicates, on the page."""
+"""Pairs of each kind of duplicates on the page."""
 _BANDS, _BITS = 4, 16
 _CHUNK = 1 << 20  # comparisons at a time
 
@@ -32,13 +34,17 @@ Ints = NDArray[np.int64]
 
 
 class Duplicates(NamedTuple):
-    """Rows that are alike, each pair of them once: of rows alike in bytes, split and label the first stands for all.
+    """Pairs of equal or similar rows. Of rows with equal bytes, split and label, the first stands for all.
 
-    one, other: row numbers over all packs, int64 [P], of other splits or labels first; bits: in which their hashes differ, 0 for
-    exact ones; exact: bool [P]. crossing, suspect: bool [P], rows of different splits, or labels. repeats: rows whose bytes another
-    row before them has. near_rows: rows with a near or exact duplicate. leaked: by the number of a split, rows that have one in
-    another split. suspects: rows that have one with another label. flat: rows without structure, compared by their bytes alone.
-    left_out: comparisons; cut: True if there were more pairs than are kept.
+    one, other: row numbers over all packs, int64 [P]; pairs across splits or labels come first.
+    bits: number of bits in which their hashes differ, 0 for exact duplicates.
+    exact, crossing, suspect: bool [P]: equal bytes; different splits; different labels.
+    repeats: rows whose bytes equal those of an earlier row.
+    near_rows: rows with a near or exact duplicate.
+    leaked: by the number of a split, its rows with a duplicate in another split.
+    suspects: rows with a duplicate that has another label.
+    flat: rows without structure, compared by their bytes alone.
+    left_out: comparisons left out; cut: True if pairs beyond MOST_PAIRS were dropped.
     """
 
     one: Ints
@@ -56,13 +62,16 @@ class Duplicates(NamedTuple):
     cut: bool
 
     def kinds(self) -> list[tuple[int, list[int]]]:
-        """Return how many pairs are in several splits, have different labels, and of the rest are exact and near; with those shown."""
+        """Return (number of pairs, pairs shown) for four kinds of pairs.
+
+        In order: in different splits; with different labels; of the rest, exact and near duplicates.
+        """
         rest = ~self.crossing & ~self.suspect
         kinds = self.crossing, self.suspect, rest & self.exact, rest & ~self.exact
         return [(int(kind.sum()), np.flatnonzero(kind)[:SHOWN_PAIRS].tolist()) for kind in kinds]
 
     def shown_rows(self) -> set[int]:
-        """Return the rows of the pairs that are shown."""
+        """Return the rows of the pairs shown."""
         numbers = [number for _, shown in self.kinds() for number in shown]
         return {*self.one[numbers].tolist(), *self.other[numbers].tolist()}
 
@@ -73,10 +82,10 @@ def find_duplicates(
     labels: Ints | None,
     traits: ImageTraits | None,
 ) -> Duplicates:
-    """Return the rows that are alike.
+    """Return equal and similar rows.
 
-    digests: of the rows' bytes, [N]; parts: the number of each row's split, [N]; labels: [N], None if there are none to compare.
-    traits: None compares bytes alone.
+    digests: checksum of each row's bytes, [N]; parts: the number of each row's split, [N].
+    labels: [N], or None without labels to compare. traits: None compares bytes alone.
     """
     known = np.zeros(len(digests), np.int64) if labels is None else labels
     order = np.lexsort((known, parts, digests))
@@ -84,7 +93,7 @@ def find_duplicates(
     new = np.ones((2, len(d)), bool)
     new[0, 1:] = d[1:] != d[:-1]
     new[1, 1:] = new[0, 1:] | (p[1:] != p[:-1]) | (k[1:] != k[:-1])
-    heads = np.flatnonzero(new[1])  # a node: rows alike in bytes, split and label
+    heads = np.flatnonzero(new[1])  # a node: rows equal in bytes, split and label
     sizes = np.diff(np.append(heads, len(d)))
     rows = order[heads]  # lexsort is stable: the first row of each
     groups = np.cumsum(new[0])[heads]
@@ -103,7 +112,7 @@ def find_duplicates(
         a, b, near_bits, left_out = _similar_pairs(traits.hashes[rows[some]], confirm)
         one, other = np.concatenate((one, some[a])), np.concatenate((other, some[b]))
         bits, cut = np.concatenate((bits, near_bits)), len(a) >= MOST_PAIRS
-    # Rows alike in all, which are one node, are shown as a pair too.
+    # Nodes of several rows are shown as a pair too.
     inside = np.flatnonzero(sizes > 1)
     low = np.concatenate((rows[one], rows[inside]))
     high = np.concatenate((rows[other], order[heads[inside] + 1]))
@@ -137,8 +146,8 @@ def _similar_pairs(
 ) -> tuple[Ints, Ints, Ints, int]:
     """Return pairs of hashes that differ in at most MOST_BITS bits: all within 7, and 95 % of those at 8.
 
-    hashes: [N]. confirm: called with the ends of some pairs, returns which of them count. Returns: one, other, bits in which they
-    differ, int64 [P] each, and how many comparisons were left out.
+    hashes: [N]. confirm: called with both ends of some pairs, returns which pairs are duplicates.
+    Returns one, other, number of differing bits, int64 [P] each, and the comparisons left out.
     """
     kept: list[NDArray[np.uint64]] = []
     left_out = total = 0
@@ -167,7 +176,10 @@ def _similar_pairs(
 
 
 def _comparisons(counts: Ints, limit: int) -> int:
-    """Return how many comparisons there are where each row is compared with at most `limit` of a bucket. counts: rows by key."""
+    """Return the number of comparisons if each row is compared with at most `limit` rows of a bucket.
+
+    counts: rows by key.
+    """
     short = np.minimum(counts, limit)
     total = int((short * (short - 1) // 2 + (counts - short) * limit).sum())
     keys = np.arange(len(counts))
@@ -178,29 +190,31 @@ def _comparisons(counts: Ints, limit: int) -> int:
 
 
 def _near(hashes: NDArray[np.uint64], keys: Ints, counts: Ints, limit: int) -> Iterator[tuple[Ints, Ints]]:
-    """Yield pairs of positions within MOST_BITS whose keys differ in one bit at most, some at a time.
+    """Yield pairs of positions within MOST_BITS whose keys differ in at most one bit, in chunks.
 
-    hashes, keys: of one band, sorted by key, those of a key by hash. counts: rows by key. limit: of a bucket's rows that a row is
-    compared with.
+    hashes, keys: of one band, sorted by key, then by hash. counts: rows by key. limit: most rows of a bucket
+    that a row is compared with.
     """
     ends = np.cumsum(counts)
     for flip in (0, *(1 << np.arange(_BITS)).tolist()):
         if flip:
-            own = np.flatnonzero(keys & flip == 0)  # the other one of a pair has the bit: each pair once
-            others = keys[own] | flip
+            rows = np.flatnonzero(
+                keys & flip == 0
+            )  # the other row's key has the bit set: yields each pair once
+            others = keys[rows] | flip
             begins = ends[others] - counts[others]
             lengths = np.minimum(counts[others], limit)
         else:
-            own = np.arange(len(keys))
-            begins = own + 1
+            rows = np.arange(len(keys))
+            begins = rows + 1
             lengths = np.minimum(ends[keys] - begins, limit)
         behind = np.cumsum(lengths)
         start = 0
-        while start < len(own):
+        while start < len(rows):
             before = int(behind[start - 1]) if start else 0
             stop = max(start + 1, int(np.searchsorted(behind, before + _CHUNK, "right")))
             some = slice(start, stop)
-            i = np.repeat(own[some], lengths[some])
+            i = np.repeat(rows[some], lengths[some])
             offsets = np.arange(len(i)) - np.repeat(behind[some] - lengths[some] - before, lengths[some])
             j = np.repeat(begins[some], lengths[some]) + offsets
             near = np.flatnonzero(np.bitwise_count(hashes[i] ^ hashes[j]) <= MOST_BITS)

@@ -1,6 +1,6 @@
-"""The page: one HTML file that loads nothing and runs no script.
+"""The page: an HTML file that loads nothing and runs no script.
 
-A content security policy forbids scripts and requests, besides the escaping of all text.
+All text is escaped, and a content security policy forbids scripts and requests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from packer.tables.transform.table_summary import measured_on, numbers_text, rol
 from packer.version import __version__
 
 MARK = "<!doctype html><!-- packer report -->"
-"""How a report begins: what --overwrite may replace."""
+"""Beginning of a report; --overwrite replaces only files that begin so."""
 _SHOWN_CLASSES = 60
 _SHOWN_SKIPPED = 200
 _SHOWN_PARTS = 6  # columns of counts by split
@@ -45,15 +45,18 @@ def render(card: CardContent) -> str:
     body = "".join(f'<section id="{name}"><h2>{said}</h2>{inner}</section>' for name, said, inner in sections)
     return (
         f'{MARK}\n<html lang="en"><head><meta charset="utf-8"><title>{text(title)}</title>'
-        '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="referrer" content="no-referrer">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';img-src data:;style-src 'unsafe-inline'\">"
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        '<meta name="referrer" content="no-referrer">'
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none';img-src data:;style-src 'unsafe-inline'\">"
         f"<style>{STYLE}</style></head><body><main><header><h1>{text(title)}</h1>{_tiles(card)}{_notes(card)}"
-        f"<nav>{links}</nav></header>{body}<footer>Made by packer {text(__version__)}.</footer></main></body></html>\n"
+        f"<nav>{links}</nav></header>{body}<footer>Made by packer {text(__version__)}.</footer>"
+        "</main></body></html>\n"
     )
 
 
 def _tiles(card: CardContent) -> str:
-    """Return the figures at the top of the page; those that ask for attention are marked."""
+    """Return the figures at the top of the page; those that need attention are marked."""
     found, held = card.duplicates, units.size(sum(pack.nbytes for pack in card.packs))
     tiles: list[tuple[str | int, str, bool]] = [(card.rows, f"{card.noun}s", False), (held, "of rows", False)]
     if card.labels.names:
@@ -70,14 +73,15 @@ def _tiles(card: CardContent) -> str:
     if skipped := sum(len(pack.header.skipped) for pack in card.packs):
         tiles.append((skipped, "inputs left out", True))
     cells = "".join(
-        f'<div class="tile{" warn" if warn else ""}"><b>{f"{n:,}" if isinstance(n, int) else n}</b><span>{said}</span></div>'
-        for n, said, warn in tiles
+        f'<div class="tile{" warn" if warn else ""}"><b>{f"{n:,}" if isinstance(n, int) else n}</b>'
+        f"<span>{noun}</span></div>"
+        for n, noun, warn in tiles
     )
     return f'<div class="tiles">{cells}</div>'
 
 
 def _notes(card: CardContent) -> str:
-    """Return what a reader should look at, as a list."""
+    """Return a list of findings that need attention."""
     notes, found = [], card.duplicates
     for part, rows in zip(card.parts, () if found is None else found.leaked, strict=False):
         if rows:
@@ -95,7 +99,7 @@ def _notes(card: CardContent) -> str:
 
 
 def _contents(card: CardContent) -> str:
-    """Return the packs as packer info has them, and the rows of each split."""
+    """Return the description of each pack, as packer info prints it, and the rows of each split."""
     said = []
     for pack, name in zip(card.packs, card.names, strict=True):
         lines = [f"{name}: {units.count(pack.rows, 'row')}, {units.size(pack.nbytes)}", *pack.describe()[1:]]
@@ -108,7 +112,7 @@ def _contents(card: CardContent) -> str:
 
 
 def _labels(card: CardContent) -> str:
-    """Return how many rows each class has, or histograms of labels that are numbers."""
+    """Return the number of rows of each class, or histograms of numeric labels."""
     labels = card.labels
     charts = "".join(
         f"<div><h3>{text(one.name)}</h3>{histogram(one.counts, short(one.least), short(one.most), one.name)}"
@@ -143,14 +147,14 @@ def _labels(card: CardContent) -> str:
 
 
 def _columns(card: CardContent) -> str:
-    """Return the columns of a table as the header records them: types, missing cells, distributions."""
+    """Return the columns of a table from the header: types, missing cells, distributions."""
     said = []
     for pack, name in zip(card.packs, card.names, strict=True):
         record = pack.parts[0].header.table
         if record is None:
             continue
         said.append(f"<h3>{text(name)}</h3>" if len(card.packs) > 1 else "")
-        said.append("<p>As measured at conversion, before anything was done with the numbers.</p>")
+        said.append("<p>As measured at conversion, before any transform.</p>")
         if measured := measured_on(record, pack.rows):
             said.append(f"<p>Measured on {text(measured)}.</p>")
         columns = record["columns"]
@@ -216,7 +220,7 @@ def _shot(card: CardContent, row: int) -> str:
 
 
 def _sizes(card: CardContent) -> str:
-    """Return the distribution of heights and widths, or the one size there is."""
+    """Return the distribution of heights and widths, or the single size of all images."""
     if card.noun != "image":
         return ""
     if card.sizes is None:
@@ -237,24 +241,27 @@ def _sizes(card: CardContent) -> str:
 
 
 def _duplicates(card: CardContent) -> str:
-    """Return rows that are alike: pairs of pictures, of tables how many, and what is doubtful about them."""
+    """Return equal and similar rows: pairs of pictures, or counts for tables, with their meaning."""
     found = card.duplicates
     if found is None:
         return ""
     if card.noun != "image":
         said = [
-            f"{found.repeats:,} of {units.count(card.rows, 'row')} repeat the features and categories of a row before."
+            f"{found.repeats:,} of {units.count(card.rows, 'row')} repeat the features and categories of"
+            " an earlier row."
         ]
         if found.suspects:
-            said.append(f"{units.count(found.suspects, 'row')} with those of a row that has another label.")
+            said.append(f"{units.count(found.suspects, 'row')} with those of a row with another label.")
         return "".join(f"<p>{line}</p>" for line in said)
     meanings = (
         (f"In more than one {card.place}",
-         f"Rows that are (nearly) the same as a row of another {card.place}: a score measured on them flatters."),
+         f"Rows that are (nearly) the same as a row of another {card.place}: a score measured on them is too"
+         " high."),
         ("Label suspects", "Rows that are (nearly) the same and have different labels."),
         ("Exact duplicates", "Rows whose stored bytes are equal, once for each such image."),
         ("Near duplicates",
-         "Rows that differ little: another size, compression or brightness, a slight crop. They may be views of one thing."),
+         "Rows that differ little: another size, compression or brightness, a slight crop. They may show the"
+         " same object."),
     )  # fmt: skip
     said = [_how_compared(found)]
     for (title, meaning), (count, shown) in zip(meanings, found.kinds(), strict=True):
@@ -268,15 +275,16 @@ def _duplicates(card: CardContent) -> str:
 
 def _how_compared(found: Duplicates) -> str:
     notes = [
-        "Exact duplicates have equal bytes. Near duplicates have perceptual hashes (pHash: 64 bits of the discrete cosine transform"
-        " at 32 x 32 pixels) that differ in at most 8 bits, and agree in their coarse structure and colours. Mirrored and turned"
-        " copies are not found."
+        "Exact duplicates have equal bytes. Near duplicates have perceptual hashes (pHash: 64 bits of the"
+        " discrete cosine transform at 32 x 32 pixels) that differ in at most 8 bits, and agree in their"
+        " coarse structure and colours. Mirrored and rotated copies are not found."
     ]
     if found.flat:
         notes.append(f"{units.count(found.flat, 'image')} of (nearly) one colour: compared by bytes alone.")
     if found.left_out:
         notes.append(
-            f"Very many images have hashes that share much: {found.left_out:,} comparisons were left out, and pairs may be missing."
+            f"Very many images have similar hashes: {found.left_out:,} comparisons were left out, and pairs"
+            " may be missing."
         )
     if found.cut:
         notes.append(f"There are more near duplicates than the {MOST_PAIRS:,} pairs that were kept.")
@@ -291,7 +299,7 @@ def _pair(card: CardContent, found: Duplicates, number: int) -> str:
 
 
 def _skipped(card: CardContent) -> str:
-    """Return the inputs that could not be packed, with the reasons."""
+    """Return the inputs that conversion skipped, with the reasons."""
     packs = zip(card.packs, card.names, strict=True)
     skipped = [(text(name), one) for pack, name in packs for one in pack.header.skipped]
     if not skipped:

@@ -75,7 +75,7 @@ def test_jpeg_rows_are_measured_beside_their_decoder(photo_folder: Path, tmp_pat
     assert re.fullmatch(r"limit: plain reads, \d threads?", cold[-1].name)
     assert all(way.of_limit is not None and way.of_limit > 0 for way in (*warm[1:5], *cold[1:4]))
     assert report.heading.endswith(": 24 images of 32x32x3 (JPEG), batches of 6")
-    assert report.notes[0] == "compared: pixels of 24 rows, each equal to its image made anew."
+    assert report.notes[0] == "compared: pixels of 24 rows, each equal to its image converted again."
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_an_archive_can_be_cold_but_not_one_that_is_compressed_whole(
     report = bench(source, pack, rounds=1, seconds=0.01, workers=[0])
     assert "cold page cache" not in report.sections
     assert report.notes == (
-        "compared: pixels of 24 rows, each equal to its image made anew.",
+        "compared: pixels of 24 rows, each equal to its image converted again.",
         f"cold page cache: {source} is not read file by file; not measured.",
     )
 
@@ -218,7 +218,7 @@ def test_a_system_without_linuxs_calls_is_measured_warm(
 
 def test_other_images_are_refused(photo_folder: Path, stored: Path, pack: Path) -> None:
     for path in (pack, stored):
-        with pytest.raises(PackerError, match="a pack is compared with the images it was made from"):
+        with pytest.raises(PackerError, match="bench needs the images that the pack was converted from"):
             bench(photo_folder / "red", path)
 
 

@@ -68,7 +68,8 @@ def test_what_limits_loading_the_images(figures: dict[str, float], limit: str) -
     found = diagnosis(**figures)
     assert (found.limit, found.cold, found.step_rate) == (limit, None, None)
     assert (
-        "Whether your model waits: pass script='train.py', or what it takes, model_rate=1000." in found.text
+        "To learn whether your model waits, pass script='train.py', or its rate, model_rate=1000."
+        in found.text
     )
 
 

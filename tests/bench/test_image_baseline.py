@@ -55,7 +55,7 @@ def test_an_image_that_is_gone_is_named(photo_folder: Path, pack: Path) -> None:
     row = open_pack(pack).keys().index("green/3.jpg")
     message = (
         f"{pack}: row {row} is 'green/3.jpg', which {photo_folder} does not hold;"
-        " a pack is compared with the images it was made from. Pass those."
+        " bench needs the images that the pack was converted from. Pass those."
     )
     with pytest.raises(PackerError, match=re.escape(message)):
         check(photo_folder, pack)
@@ -148,8 +148,8 @@ def test_packs_that_cannot_be_compared_are_refused(photo_folder: Path, tmp_path:
         with pytest.raises(UsageError) as error:
             image_field(open_pack(out))
         assert str(error.value) == (
-            f"{out}: bench compares images of 8 bits, raw or JPEG, with the files that packer convert made them of;"
-            " this pack has none. Pass another pack."
+            f"{out}: bench compares images of 8 bits, raw or JPEG, with the files that packer convert"
+            " read; this pack has none. Pass another pack."
         )
 
 

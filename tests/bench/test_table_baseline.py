@@ -67,6 +67,6 @@ def test_a_pack_that_was_made_from_a_pack_is_refused(tmp_path: Path) -> None:
     check_source([str(tmp_path / "n.csv")], "n.csv", pack)
     del pack.header.provenance["source"]["digests"]
     with pytest.raises(
-        UsageError, match=r"n\.h5: was made from another pack; .* Pass one that packer convert wrote\.$"
+        UsageError, match=r"n\.h5: was written from another pack; .* Pass one that packer convert wrote\.$"
     ):
         check_source([str(tmp_path / "n.csv")], "n.csv", pack)

@@ -125,7 +125,7 @@ def test_other_tables_are_refused(table: Path, packed: Path, tmp_path: Path) -> 
     with pytest.raises(PackerError) as caught:
         bench(table, packed)
     assert str(caught.value) == (
-        f"{table}: is not what {packed} was made from (rows.csv, as it was then);"
+        f"{table}: is not the source of {packed} (rows.csv, as it was then);"
         " a comparison needs the same on both sides. Pass that, or convert this one."
     )
     with pytest.raises(SourceError):

@@ -405,7 +405,8 @@ def test_only_a_sheet_is_replaced_unasked(photo_folder: Path, tmp_path: Path, na
     with pytest.raises(UsageError) as error:
         preview(tmp_path / "p.h5", out, rows=1)
     assert str(error.value) == (
-        f"{out}: exists, and is no contact sheet of packer's; only such are replaced unasked. Pass overwrite=True, or another name."
+        f"{out}: exists, and is not a contact sheet by packer; only those are replaced by default."
+        " Pass overwrite=True, or another name."
     )
     preview(tmp_path / "p.h5", out, rows=1, overwrite=True)
     made = preview(tmp_path / "p.h5", out, rows=2)

@@ -114,7 +114,7 @@ def test_a_notebook_shows_it(pack: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        (7, r"it is a int\)\. Pass one of a PackedBatchDataset"),
+        (7, r"it is a int\); it is needed\. Pass a batch of a PackedBatchDataset"),
         ({"label": [1]}, r"\(label\)"),
         ({"image": np.zeros((0, 4, 4, 3))}, "has no rows"),
         ({"image": np.zeros((2, 4))}, r"images of shape \[4\]"),

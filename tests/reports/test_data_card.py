@@ -189,7 +189,7 @@ def test_columns_of_a_table(flights: Path, tmp_path: Path) -> None:
     card = report(tmp_path / "t.h5", tmp_path / "r.html")
     assert (card.rows, card.exact, card.suspects) == (102, 2, 0)
     page = page_of(card.path)
-    assert "2 of 102 rows repeat the features and categories of a row before." in page
+    assert "2 of 102 rows repeat the features and categories of an earlier row." in page
     assert "76 (75 %)" in page  # cells that are missing in `empty`
 
 
@@ -248,7 +248,7 @@ def test_a_notebook_shows_the_page(scenes: Path, tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("out", "said"),
     [
-        ("r.txt", "r.txt: ends in none of .html, .htm; a report is such a page. Name it so."),
+        ("r.txt", "r.txt: is not named as a page; .html and .htm are allowed. Pass another name."),
         ("no/r.html", "its folder"),
         (
             "taken.html",
