@@ -1,10 +1,10 @@
-"""Implementations of one pass over a batch: sample, colour, scale, erase, cast, lay out.
+"""Implementations of one pass over a batch: sample, change colours, scale, erase, cast, write.
 
-    pass_spec.py       Pass, and the columns of numbers that each sample has
-    torch_pass.py      the reference: torch operations, on any device
-    native_pass.py     on the CPU, in C (native/augment.c), where that was compiled
-    triton_pass.py     on CUDA: one kernel, and how it is launched
-    triton_kernels.py  that kernel, in Triton
+    pass_spec.py       the specification: Pass, and the columns of each sample
+    torch_pass.py      the reference implementation in torch operations, for any device
+    native_pass.py     the implementation in C (native/augment.c), for the CPU
+    triton_pass.py     the implementation in Triton, for CUDA: launches of the kernels
+    triton_kernels.py  the Triton kernels
 
 Start with pass_spec.py. Imports: augment.
 """

@@ -1,8 +1,8 @@
-"""A pass on the CPU, in C (native/augment.c), on several threads.
+"""The implementation of a pass in C (native/augment.c), for the CPU, on several threads.
 
-Measured on one core of a Xeon with AVX-512, shared with others, best of 15 batches of 256 images of 256 px, to 224 px, with a
-flip, normalised to float32 (of 103 us that filling as many bytes took): crop 51 us an image, resized crop 110 us, resized
-crop with four colour steps and a box erased 343 us, rotation 410 us. 32 px: crop with padding 1.4 us.
+Microseconds an image on one core of a shared Xeon with AVX-512, 256 px to 224 px, with a flip, normalised to
+float32, best of 15 batches of 256 (filling as many bytes took 103): crop 51, resized crop 110, resized crop
+with four colour steps and an erased box 343, rotation 410. 32 px: crop with padding 1.4.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from packer.starting import ForkSafeThreads
 
 _SOURCES = (torch.uint8, torch.float32)
 _MOST_STEPS = 64
-_MOST_PIXELS = 2**31 - 1  # of an image: C counts them in 32 bits
-_MOST_SIDE = 2**24  # float32 holds every whole number up to here
+_MOST_PIXELS = 2**31 - 1  # of an image: the C code uses 32-bit offsets
+_MOST_SIDE = 2**24  # float32 represents every whole number up to here exactly
 
-# Of the memory that a result is a part of, from which it is stored past the caches; smaller ones are read again from there.
+# From this size of the result's memory on, stores bypass the caches; smaller results are read again from the
+# caches.
 PAST_BYTES = 16 << 20
-# Bytes of a result that a thread copies at least: less takes about as long as handing it over.
+# Least bytes of a result for each thread: writing fewer takes no longer than handing them to a thread.
 THREAD_WORK = 4 << 20
 
 
 def can(what: Pass, images: Tensor, out: Tensor) -> bool:
-    """Return True if the loops in C were compiled and take such images: uint8 or float32, on the CPU."""
+    """Return True if the C extension is compiled and supports the pass (uint8, float32; CPU)."""
     sides = images.shape[2:]
     return (
         native.COMPILED
@@ -50,10 +51,10 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
 
 
 def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
-    """Fill out, as run_pass (pass_stages.py) says, for what `can` takes.
+    """Run a pass for which `can` returns True; arguments as of run_pass (pass_stages.py).
 
-    Raises: ValueError if shapes or dtypes do not go together, or columns of a ragged pass lead outside the memory; IndexError if
-        rows lead outside the images.
+    Raises ValueError if shapes or dtypes do not match, or columns of a ragged pass point outside the memory;
+    IndexError if rows are out of range.
     """
     count = len(columns)
     if rows is not None:
@@ -68,20 +69,21 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
     ):
         given = {"images": images, "columns": columns, "rows": rows, "out": out}
         found = ", ".join(f"{name} {p.dtype} {list(p.shape)}" for name, p in given.items() if p is not None)
-        raise ValueError(f"a pass: {found} do not go together, or the loops do not take such: {what}.")
+        raise ValueError(f"a pass: {found} do not match, or the C extension does not support them: {what}.")
     if not count:
         return
     if rows is not None:
         first, last = (int(end) for end in rows.aminmax())
         if first < 0 or last >= len(images):
             raise IndexError(
-                f"a pass: rows are {first} to {last}; 0 to {len(images) - 1} are allowed. Pass rows of these images."
+                f"a pass: rows are {first} to {last}; 0 to {len(images) - 1} are allowed."
+                " Pass rows of these images."
             )
         rows = rows.contiguous()
     source, height, width = images, len(images), 1
     if not what.ragged:
         source, height, width = images.permute(0, 2, 3, 1), images.shape[2], images.shape[3]
-        if rows is not None and not source.is_contiguous():  # not all of a field laid out anew for a few rows
+        if rows is not None and not source.is_contiguous():  # copy the rows alone, not all images
             source, rows = source.index_select(0, rows), None
         source = source.contiguous()
     pixels, columns = out.permute(0, 2, 3, 1), columns.contiguous()
@@ -97,13 +99,13 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
         0 if rows is None else rows.data_ptr(),
         result.data_ptr(),
     )
-    # Measured of 32 and of 224 px: a weighted byte takes as long as two copied ones, and so does a colour step.
+    # Measured at 32 and 224 px: a weighted byte costs as much as two copied ones, and so does a colour step.
     work = result.nbytes * (1 + what.weighted + 2 * what.steps)
     threads = max(1, min(torch.get_num_threads(), count, work // THREAD_WORK))
     if threads == 1:
         make(0, count, past)
     else:
-        # Samples differ in how long they take: more parts than threads even that out.
+        # Samples take different times: more parts than threads balance the load.
         parts = min(count, 4 * threads)
         bounds = [count * part // parts for part in range(parts + 1)]
         _share(threads, lambda begin, end: make(begin, end, past), [*pairwise(bounds)])
@@ -112,8 +114,8 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
 
 
 def _share(threads: int, make: Callable[[int, int], None], bounds: Sequence[tuple[int, int]]) -> None:
-    """Do all parts on this thread and others."""
-    parts = iter(bounds)  # of a list, so several threads may take the next one
+    """Run all parts on this thread and on pool threads."""
+    parts = iter(bounds)  # a list iterator, which threads may share
 
     def work() -> None:
         for begin, end in parts:
@@ -126,7 +128,7 @@ def _share(threads: int, make: Callable[[int, int], None], bounds: Sequence[tupl
     finally:
         for _ in parts:
             pass
-        wait(others)  # nobody may free the memory while a part is at work
+        wait(others)  # the memory must stay allocated while a part runs
     for other in others:
         other.result()
 
@@ -136,7 +138,7 @@ _threads = lru_cache(maxsize=1)(ForkSafeThreads)
 
 @lru_cache(maxsize=64)
 def _packed(what: Pass, dtype: str, pixel: int) -> bytes:
-    """Pack what augment_loops.h reads as What. dtype: of the source. pixel: numbers of a source's pixel."""
+    """Return the C struct What of augment_loops.h. dtype: of the source. pixel: numbers of a source pixel."""
     words = [SAMPLINGS.index(what.sampling), OUTSIDES.index(what.outside)]
     words += [what.framed, what.steps, what.contrast, what.scaled, what.boxes, what.noise]
     words += [DTYPES.index(what.dtype), DTYPES.index(dtype), *what.strides, what.ragged, pixel]

@@ -1,4 +1,4 @@
-"""A pass in plain torch operations, on any device: what pass_spec.py says, and what the others are held against."""
+"""The reference implementation of pass_spec.py in plain torch operations, for any device."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from packer.augment.passes.pass_spec import MIRRORED, Pass
 
 
 def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
-    """Fill out.
+    """Run a pass, and write its results to `out`.
 
-    images: [M, C, H, W], uint8 or floating point, any strides; of a ragged pass [P, C]. columns: float32 [N, P]. rows: int64 [N],
-    which of the images each sample is made of, or None: M is N, in order. out: [N, C, h, w]. All on one device; on a GPU waits for it.
+    images: [M, C, H, W], uint8 or floating point, any strides; [P, C] for a ragged pass.
+    columns: float32 [N, P].
+    rows: int64 [N], the index of each sample's image; None: M is N, in order.
+    out: [N, C, h, w]. All tensors are on the same device; on a GPU the call synchronises.
     """
     height, width = what.size
     source = _source(what, images, columns, rows)
@@ -42,12 +44,16 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
 
 
 def _each(columns: Tensor, begin: int, end: int) -> Iterator[Tensor]:
-    """Yield columns begin..end-1, each float32 [N, 1, 1]."""
+    """Yield columns begin to end - 1, each as float32 [N, 1, 1]."""
     return (column[:, None, None] for column in columns[:, begin:end].T)
 
 
 class Source(NamedTuple):
-    """The pixels of all images [P, C], and where samples lie in them: int64 [N, 1, 1], the first pixel, and from a row to the next."""
+    """The pixels of all images, and the location of each sample in them.
+
+    pixels: [P, C]. places: number of the sample's first pixel; strides: pixels from an image row to the next;
+        int64 [N, 1, 1] each.
+    """
 
     pixels: Tensor
     places: Tensor
@@ -72,7 +78,7 @@ def _step(columns: Tensor, step: int) -> Tensor:
 
 
 def _with_means(what: Pass, source: Source, columns: Tensor) -> Tensor:
-    """Turn every CONTRAST into the MATRIX that it is, once the mean is known."""
+    """Return columns in which each CONTRAST is replaced by the equivalent MATRIX, using its mean."""
     height, width = what.size
     p, q = what.strides
     u = torch.arange(p // 2, width, p, device=columns.device, dtype=torch.float32)
@@ -95,7 +101,7 @@ def _with_means(what: Pass, source: Source, columns: Tensor) -> Tensor:
 
 
 def _sampled(what: Pass, source: Source, columns: Tensor, u: Tensor, v: Tensor) -> Tensor:
-    """Steps 1 and 2 for the pixels at these columns and rows of the results: float32 [N, len(v), len(u), C]."""
+    """Return the results at pixels (u, v) after steps 1 and 2: float32 [N, len(v), len(u), C]."""
     a, b, c, d, e, f = _each(columns, 0, pass_spec.TAPS_AT)
     x = a * u + (b * v[:, None] + c)
     y = d * u + (e * v[:, None] + f)
@@ -156,7 +162,7 @@ def _cubic(t: Tensor) -> Tensor:
 
 
 def _inside(what: Pass, tap: Tensor, first: Tensor, last: Tensor) -> Tensor:
-    """Return the number of the pixel that stands for this one: int64."""
+    """Return the number of the pixel inside the box that a tap reads: int64."""
     if what.outside in MIRRORED:
         length, twice = last - first, int(what.outside == "symmetric")
         period = (2 * (length + twice)).clamp(min=1)
@@ -167,7 +173,7 @@ def _inside(what: Pass, tap: Tensor, first: Tensor, last: Tensor) -> Tensor:
 
 
 def _taken(source: Source, j: Tensor, i: Tensor) -> Tensor:
-    # On a CPU more than twice as fast as images[rows, j, i].
+    # More than twice as fast as images[rows, j, i] on a CPU.
     number = source.places + j * source.strides + i
     return source.pixels.index_select(0, number.view(-1)).view(*number.shape, -1).float()
 
@@ -178,7 +184,7 @@ def _channels(pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _stepped(what: Pass, pixels: Tensor, step: Tensor) -> Tensor:
-    """Step 3 for one colour step of every sample: its own kind each."""
+    """Return pixels after one colour step, whose kind may differ between samples."""
     pixels, alpha = pixels[..., :3], pixels[..., 3:]
     result, kinds, number = pixels, step[:, :1, None, None], step[:, 1:2, None, None]
     for kind, made in (
@@ -218,7 +224,7 @@ def _turned(pixels: Tensor, turns: Tensor) -> Tensor:
 
 
 def noise(seed: Tensor, shape: torch.Size) -> Tensor:
-    """Draws of N(0, 1) for every number of [N, h, w, C]: float32, as NOISE_STEP in pass_spec.py says. seed: [N, 1, 1, 1]."""
+    """Return the noise of pass_spec.NOISE_STEP: float32 of `shape`, [N, h, w, C]. seed: [N, 1, 1, 1]."""
     _, height, width, channels = shape
     number = torch.arange(height * width * channels, device=seed.device).view(1, height, width, channels)
     hashed = _hash((seed.long() + pass_spec.NOISE_STEP * (number + 1)) & 0xFFFFFFFF)
@@ -228,7 +234,7 @@ def noise(seed: Tensor, shape: torch.Size) -> Tensor:
 
 
 def _hash(x: Tensor) -> Tensor:
-    """x: int64, 0 <= x < 2**32."""
+    """Return MurmurHash3's finaliser of x. x: int64, 0 <= x < 2**32."""
     for shift, factor in ((16, pass_spec.NOISE_1), (13, pass_spec.NOISE_2)):
-        x = (x ^ (x >> shift)) * factor & 0xFFFFFFFF  # int64 wraps round, and keeps the low 32 bits
+        x = (x ^ (x >> shift)) * factor & 0xFFFFFFFF  # int64 overflow keeps the low 32 bits
     return x ^ (x >> 16)

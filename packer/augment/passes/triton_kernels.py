@@ -1,15 +1,16 @@
 # mypy: ignore-errors
-# These functions are in Triton's language, which only looks like Python: annotations mean something else there.
-"""A pass on CUDA, in Triton: one kernel that reads and writes once, and one before it for the means of CONTRAST.
+# Triton's language has Python's syntax, but annotations have another meaning.
+"""The Triton kernels of a pass: a kernel that reads and writes once, and another for the means of CONTRAST.
 
-    flat      numbers in their order in memory, each for itself: shift and nearest without colour steps
-    pixels    pixels, all channels of one at a time: everything else
-    means     the means of CONTRAST, one program a sample
+    flat      independent numbers in memory order: shift and nearest without colour steps
+    pixels    all channels of a pixel at a time: every other pass
+    means     the means of CONTRAST, one program for each sample, launched before `pixels`
 
-Each program makes some blocks of one sample, and reads that sample's columns once, so that what differs by sample
-costs a branch or a loop's bound and not a choice for each pixel. pass_spec.py says what is computed, step by step.
+Each program computes some blocks of one sample and reads the sample's columns once. A difference between
+samples therefore costs a branch or a loop bound, not a selection for each pixel. pass_spec.py specifies the
+computation.
 
-WHAT is a Pass without its numbers (triton_pass.py passes those apart), SHAPE a LaunchShape.
+WHAT is a Pass without its numbers, which are arguments (see triton_pass.py); SHAPE is a LaunchShape.
 """
 
 import triton
@@ -18,24 +19,25 @@ import triton.language as tl
 from packer.augment.passes import pass_spec as spec
 
 DIRECT = tuple(map(int, triton.__version__.split(".")[:2])) == (3, 6)
-"""Whether compiled kernels of this Triton are known to take the same arguments as its functions, in order, constants too."""
+"""True for versions of Triton whose compiled kernels take the function's arguments, constants included."""
 
-# Each launch compares these with what was compiled, a microsecond each: hence no names for a sample's first 18 columns.
+# Each launch compares these globals with their values at compile time, a microsecond each. The first 18
+# columns of a sample therefore have no names here.
 TIE = tl.constexpr(spec.TIE)
 RED, GREEN, BLUE = map(tl.constexpr, spec.GREY)
 _, MATRIX, CONTRAST, HUE, SOLARIZE, POSTERIZE = map(tl.constexpr, spec.KINDS)
 STEPS_AT, STEP_WIDTH, BOX_WIDTH = map(tl.constexpr, (spec.STEPS_AT, spec.STEP_WIDTH, spec.BOX_WIDTH))
 NOISE_STEP, NOISE_1, NOISE_2 = map(tl.constexpr, (spec.NOISE_STEP, spec.NOISE_1, spec.NOISE_2))
 
-# Numbers that change from call to call must not each compile a kernel of their own.
+# Triton must not compile a kernel for each value of these arguments.
 _NUMBERS = ["image_stride", "row_stride", "column_stride", "limit"]
 
 
 @triton.jit
 def _geometry(at):
-    """Read a sample's first 18 columns. Read before any loop: what comes after a write may not be moved before it.
+    """Return a sample's first 18 columns. Call it before any loop: the compiler moves no load before a store.
 
-    An empty box may end before 0; its colours are not defined, but they must be read from the image.
+    An empty tap box may end before 0; its pixels are undefined, but reads must stay inside the image.
     """
     a, b, c = tl.load(at), tl.load(at + 1), tl.load(at + 2)
     d, e, f = tl.load(at + 3), tl.load(at + 4), tl.load(at + 5)
@@ -50,7 +52,7 @@ def _geometry(at):
 
 @triton.jit
 def _source(images, rows, sample, image_stride, ROWS: tl.constexpr):
-    """Return where a sample's image begins."""
+    """Return a pointer to the first pixel of a sample's image."""
     return images + (tl.load(rows + sample) if ROWS else sample.to(tl.int64)) * image_stride
 
 
@@ -65,9 +67,9 @@ def _hash(x):
 
 @triton.jit
 def _cosine(turns):
-    """cos(2 pi turns), 0 <= turns <= 1, to 1e-7: sine's series to the 11th power, after going to its first quarter.
+    """Return cos(2 pi turns), 0 <= turns <= 1, to 1e-7, by sine's series to z**11 within a quarter turn.
 
-    tl.cos takes any angle, and for large ones puts its working in local memory.
+    tl.cos takes any angle; its code for large angles uses local memory.
     """
     z = 6.283185307179586 * (tl.abs(turns - 0.5) - 0.25)
     w = z * z
@@ -77,27 +79,30 @@ def _cosine(turns):
 
 @triton.jit
 def _noise(seed, number):
-    """Draws of N(0, 1); seed: float32, a whole number; number: uint32."""
+    """Return draws of N(0, 1). seed: float32, a whole number. number: uint32."""
     hashed = _hash(seed.to(tl.int32).to(tl.uint32) + NOISE_STEP * (number + 1))
     a = ((hashed >> 8).to(tl.int32).to(tl.float32) + 0.5) * (1.0 / 16777216.0)
     b = (_hash(hashed ^ NOISE_STEP) >> 8).to(tl.int32).to(tl.float32) * (1.0 / 16777216.0)
-    # An approximate logarithm may be a little above 0 where a is just below 1.
+    # The approximate logarithm may be slightly above 0 for a just below 1.
     return tl.sqrt(tl.maximum(-2.0 * tl.log(a), 0.0)) * _cosine(b)
 
 
 @triton.jit
 def _read(pointer):
-    """Numbers of images. Never masked: positions beyond a block's or a frame's end are in the box as all are, and a mask
-    costs more than a read that the cache answers."""
+    """Return numbers of images as float32.
+
+    Loads need no mask: positions past the end of a block or frame are clamped to the tap box too, and a mask
+    costs more than a load from the cache.
+    """
     value = tl.load(pointer)
     if value.dtype == tl.uint8:
-        value = value.to(tl.int32)  # from 32 bits a GPU converts four times as fast as from 8
+        value = value.to(tl.int32)  # a GPU converts 32 bits four times as fast as 8
     return value.to(tl.float32)
 
 
 @triton.jit
 def _mirrored(tap, first, last, TWICE: tl.constexpr):
-    """Numbers of pixels, mirrored at a box's first and last, shown once or twice; all float32 and whole."""
+    """Return pixel numbers mirrored at the ends of a box, which TWICE repeats; all float32 and whole."""
     length = last - first
     period = tl.maximum(2.0 * (length + TWICE), 1.0)
     away = tap - first
@@ -108,16 +113,16 @@ def _mirrored(tap, first, last, TWICE: tl.constexpr):
 
 @triton.jit
 def _number(x, first, last, REFLECT: tl.constexpr):
-    """Return the pixel at a position that has 0.5 added: int32. Not a number: the first."""
+    """Return the pixel number in the box for a position plus 0.5: int32; the first for NaN."""
     if REFLECT:
         return _mirrored(tl.floor(x), first, last, REFLECT - 1).to(tl.int32)
-    # Moved into the box it is not negative, so that truncating is rounding down.
+    # Clamped to the box it is not negative, so truncation rounds down.
     return tl.minimum(tl.maximum(x, first), last + 0.5).to(tl.int32)
 
 
 @triton.jit
 def _chosen(channel, numbers, C: tl.constexpr):
-    """Return one of four numbers, by channel."""
+    """Return the channel's number of up to four."""
     chosen = numbers[0]
     for i in tl.static_range(1, C):
         chosen = tl.where(channel == i, numbers[i], chosen)
@@ -133,7 +138,7 @@ def _in_box(box_at, u, v):
 
 @triton.jit
 def _boxed(box_at):
-    """Return whether a box is one, and its seed."""
+    """Return True if a box is not empty, and its seed."""
     left, right = tl.load(box_at), tl.load(box_at + 2)
     return left < right, tl.load(box_at + 4)
 
@@ -147,7 +152,7 @@ def _cast(x, dtype: tl.constexpr):
 
 @triton.jit
 def _lines(where, block, geometry, numbers, WHAT: tl.constexpr, SHAPE: tl.constexpr, STRAIGHT: tl.constexpr):
-    """Run the loop of `flat`. STRAIGHT: b and d are 0, so that what is so for a column is reckoned once for all lines."""
+    """Run the loop of `flat`. STRAIGHT: b and d are 0, so all lines share the positions across."""
     C: tl.constexpr = WHAT.channels
     REFLECT: tl.constexpr = (WHAT.outside == "reflect") + 2 * (WHAT.outside == "symmetric")
     WIDTH: tl.constexpr = WHAT.size[1]
@@ -203,7 +208,7 @@ def flat(
     ROWS: tl.constexpr,
     SHAPE: tl.constexpr,
 ):
-    """Make `across` numbers of `down * loops` lines of one sample."""
+    """Compute `across` numbers of `down * loops` lines of a sample."""
     C: tl.constexpr = WHAT.channels
     HEIGHT: tl.constexpr = WHAT.size[0]
     WIDTH: tl.constexpr = WHAT.size[1]
@@ -217,15 +222,15 @@ def flat(
     image = _source(images, rows, sample, image_stride, ROWS)
     result = out + sample.to(tl.int64) * (HEIGHT * WIDTH * C)
     a, b, c, d, e, f, x0, y0, x1, y1, _sx, _sy, left, top, right, bottom, _kx, _ky = _geometry(at)
-    # Positions with this added, rounded down, are numbers of pixels; and frames move with positions.
+    # With this offset, positions rounded down are pixel numbers; the frame needs the same offset.
     c, f = c + (TIE + 0.5), f + (TIE + 0.5)
     left, top, right, bottom = left + 0.5, top + 0.5, right + 0.5, bottom + 0.5
     geometry = a, b, c, d, e, f, x0, y0, x1, y1, left, top, right, bottom
-    # The tile is numbered through, and not a matrix: Triton then sees that what is written lies on end, and reads
-    # in the same order. What numbers side by side share (a multiple of 32 of them) its optimiser finds.
+    # The tile is one-dimensional: Triton then sees that stores are contiguous, and loads in the same order.
+    # Its optimiser finds the values that neighbouring numbers (a multiple of 32) share.
     within = tl.arange(0, ACROSS * SHAPE.down)
     number = (tile % TILES_ACROSS) * ACROSS + within % ACROSS
-    column = number.to(tl.uint32) // C  # unsigned: a division by a constant is then one multiplication
+    column = number.to(tl.uint32) // C  # unsigned division by a constant is one multiplication
     channel = (number.to(tl.uint32) - column * C).to(tl.int32)
     u = column.to(tl.int32).to(tl.float32)
     begin = (tile // TILES_ACROSS) * LINES
@@ -247,7 +252,7 @@ def _edge(distance):
 
 @triton.jit
 def _taken(pointer, C: tl.constexpr):
-    """Return the channels of pixels; those beyond C repeat the first, and cost nothing as nobody looks at them."""
+    """Return four channels of pixels. Those beyond C repeat the first; they are unused and cost nothing."""
     red = _read(pointer)
     green, blue, alpha = red, red, red
     if C > 1:
@@ -274,7 +279,10 @@ def _weight(tap, middle, over, first, last, CUBIC: tl.constexpr, REFLECT: tl.con
 
 @triton.jit
 def _bilinear(image, row_stride, x, y, box, C: tl.constexpr, REFLECT: tl.constexpr):
-    """Sample by a triangle of half width 1: two taps by two, whose weights sum to 1. A second tap beyond the box weighs nothing."""
+    """Sample with a triangle filter of half width 1: two by two taps, whose weights sum to 1.
+
+    A second tap outside the box has weight 0.
+    """
     x0, y0, x1, y1 = box
     i, j = tl.floor(x), tl.floor(y)
     right, below = x - i, y - j
@@ -297,7 +305,7 @@ def _bilinear(image, row_stride, x, y, box, C: tl.constexpr, REFLECT: tl.constex
 
 @triton.jit
 def _wide(image, row_stride, x, y, box, half, C: tl.constexpr, CUBIC: tl.constexpr, REFLECT: tl.constexpr):
-    """Sample by a filter of any width. box: the first and last pixel that may be read; half: half the filter's width."""
+    """Sample with a filter of any width. box: the tap box. half: half the filter's width, across and down."""
     x0, y0, x1, y1 = box
     sx, sy = half
     first_x, first_y = tl.floor(x - sx) + 1.0, tl.floor(y - sy) + 1.0
@@ -305,7 +313,7 @@ def _wide(image, row_stride, x, y, box, half, C: tl.constexpr, CUBIC: tl.constex
     over_x, over_y = 1.0 / sx, 1.0 / sy
     red = tl.zeros_like(x)
     green, blue, alpha, weights = red, red, red, red
-    # Two taps by two at a time, so that their reads are on the way together; a tap too many weighs nothing.
+    # Two by two taps at a time, so that their loads overlap; an excess tap has weight 0.
     down = 0
     while down < count_y:
         across = 0
@@ -331,7 +339,7 @@ def _wide(image, row_stride, x, y, box, half, C: tl.constexpr, CUBIC: tl.constex
 
 @triton.jit
 def _filtered(image, row_stride, x, y, box, half, WHAT: tl.constexpr, REFLECT: tl.constexpr):
-    """Sample by a filter: a triangle, or a cubic one."""
+    """Sample with the triangle or the cubic filter."""
     C: tl.constexpr = WHAT.channels
     MOST: tl.constexpr = WHAT.limit
     x0, y0, x1, y1 = box
@@ -361,7 +369,7 @@ def _framed(color, cover, fill):
 
 @triton.jit
 def _sampled(image, row_stride, u, v, geometry, fill, WHAT: tl.constexpr):
-    """Steps 1 and 2 for the pixels at these u and v (float32)."""
+    """Return the pixels at u and v (float32) after steps 1 and 2."""
     C: tl.constexpr = WHAT.channels
     REFLECT: tl.constexpr = (WHAT.outside == "reflect") + 2 * (WHAT.outside == "symmetric")
     a, b, c, d, e, f, x0, y0, x1, y1, sx, sy, left, top, right, bottom, kx, ky = geometry
@@ -389,7 +397,7 @@ def _sampled(image, row_stride, u, v, geometry, fill, WHAT: tl.constexpr):
 
 @triton.jit
 def _row(at, red, green, blue, limit):
-    """Return a row of a matrix."""
+    """Return the product of a matrix row with a colour, clamped."""
     made = tl.load(at) * red + tl.load(at + 1) * green + tl.load(at + 2) * blue + tl.load(at + 3)
     return tl.minimum(tl.maximum(made, 0.0), limit)
 
@@ -407,13 +415,13 @@ def _turned(value, spread, place):
 
 @triton.jit
 def _posterized(color, q):
-    # The quotient of two whole numbers must not fall short of a whole one.
+    # The approximate division could round the quotient of two whole numbers below a whole number.
     return q * tl.floor(tl.div_rn(tl.floor(color + 0.5), tl.zeros_like(color) + q))
 
 
 @triton.jit
 def _stepped(at, mean, red, green, blue, limit, C: tl.constexpr):
-    """Apply one colour step. at: its 13 numbers. mean: where the mean of this step is, if its kind is CONTRAST."""
+    """Apply a colour step. at: pointer to its 13 numbers. mean: pointer to its mean, for CONTRAST."""
     kind = tl.load(at)
     at += 1
     if C == 1:
@@ -474,7 +482,7 @@ def pixels(
     ROWS: tl.constexpr,
     SHAPE: tl.constexpr,
 ):
-    """Make `across * loops` pixels of one sample."""
+    """Compute `across * loops` pixels of a sample."""
     C: tl.constexpr = WHAT.channels
     WIDTH: tl.constexpr = WHAT.size[1]
     STEPS: tl.constexpr = WHAT.steps
@@ -523,9 +531,10 @@ def pixels(
 
 @triton.jit
 def _write(result, start, colors, C: tl.constexpr, PIXELS: tl.constexpr, SHAPE: tl.constexpr):
-    """Write a block of pixels, numbers on end.
+    """Store a block of pixels contiguously.
 
-    Of three channels four threads write a pixel, one of them idle, so that a warp writes whole sectors of 32 bytes.
+    For three channels, four threads write a pixel, one of them idle, so that a warp writes full 32-byte
+    sectors.
     """
     BLOCK: tl.constexpr = SHAPE.across
     red, green, blue, alpha = colors
@@ -559,7 +568,7 @@ def means(
     WHAT: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Write the mean of every CONTRAST of a sample: float32 [N, steps]."""
+    """Store the mean of every CONTRAST of a sample. result: float32 [N, steps]."""
     C: tl.constexpr = WHAT.channels
     STEPS: tl.constexpr = WHAT.steps
     ACROSS: tl.constexpr = WHAT.strides[0]
@@ -589,4 +598,4 @@ def means(
                     green, blue = red, red
                 total += tl.where(there, RED * red + GREEN * green + BLUE * blue, 0.0)
             tl.store(result + sample * STEPS + number, tl.sum(total) / (COLUMNS * LINES))
-            tl.debug_barrier()  # a later step's threads read what one of them has just written
+            tl.debug_barrier()  # later steps read the mean that one thread stored

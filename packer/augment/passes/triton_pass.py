@@ -1,7 +1,7 @@
-"""A pass on CUDA: one Triton kernel (triton_kernels.py) for a whole batch, and how it is launched.
+"""The implementation of a pass for CUDA: one launch of a Triton kernel (triton_kernels.py) for each batch.
 
-Nothing here waits for the device, and nothing is allocated but the means of CONTRAST. A kernel is compiled for each kind
-of pass and size of result, at its first use (about a second; Triton keeps it on disk).
+No function synchronises with the device, and only the means of CONTRAST are allocated. Triton compiles a
+kernel for each kind of pass and size of result at its first use (about a second), and caches it on disk.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from packer.augment.passes.pass_spec import DTYPES, Pass
 _LOG = logging.getLogger("packer.augment")
 _DTYPES = {name: getattr(torch, name) for name in DTYPES}
 _LARGEST = 2**31
-"""Numbers an image may have, as offsets within one are 32 bits wide; a batch or a field may have any number."""
+"""Limit of the numbers of an image, exclusive: offsets within an image are 32 bits wide."""
 
 
 @dataclass(frozen=True)
 class LaunchShape:
-    """The division of a pass among programs.
+    """The division of a pass among Triton programs.
 
-    across, down: what is made at a time, powers of 2: numbers of a line, and lines ("flat" kernel), or pixels on end, and 1.
-    loops: how often a program does so. warps: of 32 threads, a program.
+    across, down: size of a block, powers of 2: numbers of a line and lines (kernel `flat`), or consecutive
+        pixels and 1 (kernel `pixels`).
+    loops: blocks of a program. warps: of 32 threads, of a program.
     """
 
     across: int
@@ -39,10 +40,10 @@ class LaunchShape:
 
 
 def can(what: Pass, images: Tensor, out: Tensor) -> bool:
-    """Return True if the kernel takes such images, and Triton is there and has not failed to compile it before."""
+    """Return True if the kernels support the pass, and Triton is installed and did not fail to compile it."""
     return (
         ((images.is_cuda and out.is_cuda) or _interprets())
-        and not what.ragged  # those are made alike on the CPU, by the threads that read them
+        and not what.ragged  # the CPU threads that read ragged images bring them to one size
         and images.dtype in _DTYPES.values()
         and out.dtype is _DTYPES.get(what.dtype)
         and what.in_loops
@@ -56,10 +57,10 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
 
 
 def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
-    """Fill out; see run_pass (pass_stages.py). Enqueued on the current stream.
+    """Enqueue a pass on the current stream; arguments as of run_pass (pass_stages.py).
 
-    columns: rows may be further apart than P numbers.
-    A pass that Triton cannot compile here is made by plain operations, from then on.
+    columns: the row stride may be larger than P.
+    A pass that Triton cannot compile here is run by torch operations, with a warning the first time.
     """
     if not len(out):
         return
@@ -69,12 +70,12 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
     plan = _plan(what, images.dtype, rows is not None)
     try:
         _launch(plan, images, columns, rows, out)
-    except Exception as error:  # Triton raises what its compiler, ptxas, the C compiler or the driver raise
+    except Exception as error:  # any error of Triton's compiler, ptxas, the C compiler or the driver
         if plan.launched or isinstance(error, torch.cuda.OutOfMemoryError):
             raise
         _failed.add((what, images.dtype))
         _LOG.warning(
-            "augment: Triton did not compile a pass (%s: %s); plain torch operations make it, more slowly.",
+            "augment: Triton did not compile a pass (%s: %s); torch operations run it, which is slower.",
             type(error).__name__,
             error,
         )
@@ -91,21 +92,19 @@ def _kernels() -> ModuleType | None:
     try:
         from packer.augment.passes import triton_kernels
     except ImportError as error:
-        _LOG.info(
-            "augment: Triton is not there (%s); passes on CUDA are made by plain torch operations.", error
-        )
+        _LOG.info("augment: Triton is not available (%s); torch operations run passes on CUDA.", error)
         return None
     return triton_kernels
 
 
 def _interprets() -> bool:
-    """Return True if Triton runs kernels in Python, on the CPU (TRITON_INTERPRET=1 when it was imported)."""
+    """Return True if Triton interprets kernels on the CPU (TRITON_INTERPRET=1 at its import)."""
     kernels = _kernels()
     return kernels is not None and type(kernels.flat).__name__ == "InterpretedFunction"
 
 
 def _pixels_last(images: Tensor) -> bool:
-    """Return True if an image's numbers lie row by row, pixel by pixel, without gaps; images may be anywhere."""
+    """Return True if each image is contiguous and channels-last; images may have any distance."""
     _, channels, height, width = images.shape
     _, between_channels, between_rows, between_pixels = images.stride()
     return (
@@ -117,15 +116,16 @@ def _pixels_last(images: Tensor) -> bool:
 
 
 def is_flat(what: Pass) -> bool:
-    """Return True if each number of the result is made of one number of the source."""
+    """Return True if each number of the result depends on one number of the source."""
     return not what.weighted and not what.steps
 
 
 class _Kernel:
-    """A Triton function and its constants, launched with little ado.
+    """A Triton function with its constants, launched with little overhead.
 
-    Triton finds out at each launch for what types, alignments and constants it has compiled, which takes longer than all
-    else here. Where all pointers are multiples of 16 and strides fit 32 bits, what was compiled once is launched directly.
+    At each launch Triton looks up the compiled kernel by types, alignments and constants, which takes longer
+    than everything else here. If all pointers are multiples of 16 and strides fit 32 bits, `launch` calls the
+    kernel compiled for the first such launch directly.
     """
 
     def __init__(self, function: Any, constants: dict[str, Any], direct: bool) -> None:
@@ -134,7 +134,7 @@ class _Kernel:
         self._ready: dict[int, Any] = {}
 
     def launch(self, programs: int, tensors: tuple[Tensor, ...], numbers: tuple[Any, ...]) -> None:
-        """Enqueue. tensors, numbers: the function's first arguments, in order."""
+        """Enqueue the kernel. tensors, numbers: the function's first arguments, in order."""
         device = tensors[0].get_device()
         usual = numbers[0] < _LARGEST and not any(tensor.data_ptr() & 15 for tensor in tensors)
         if usual and device in self._ready:
@@ -147,10 +147,10 @@ class _Kernel:
 
 @dataclass
 class _LaunchPlan:
-    """Everything that is the same at every launch of a pass on images of a dtype, with rows or without.
+    """The constant part of all launches of a pass on images of a dtype, with or without rows.
 
-    programs: a sample. numbers: fill, scale, shift and box_fill, four each. means: the kernel for the means of CONTRAST, or
-    None. launched: whether all was compiled and launched before.
+    programs: Triton programs for each sample. numbers: fill, scale, shift and box_fill, four numbers each.
+    means: the kernel for the means of CONTRAST, or None. launched: True after the first successful launch.
     """
 
     what: Pass
@@ -166,7 +166,7 @@ def _plan(what: Pass, dtype: torch.dtype, rows: bool) -> _LaunchPlan:
     kernels = _kernels()
     assert kernels is not None
     (height, width), shape = what.size, launch_shape(what)
-    # A kernel is compiled for a form, not for the numbers that it is launched with.
+    # The compiled kernel depends on the form of a pass, and takes these numbers as arguments.
     scale: tuple[float, ...] | None = () if what.scaled else None
     limit = what.limit if what.sampling == "cubic" else 0.0
     form = replace(what, limit=limit, fill=(), box_fill=(), scale=scale, shift=scale)
@@ -184,13 +184,13 @@ def _plan(what: Pass, dtype: torch.dtype, rows: bool) -> _LaunchPlan:
 
 
 def launch_shape(what: Pass) -> LaunchShape:
-    """Return the shape that is fastest in general."""
+    """Return the launch shape that was fastest over typical passes."""
     if not is_flat(what):
         return LaunchShape(across=512 if what.steps else 256, down=1, loops=4, warps=4)
     height, line = what.size[0], what.size[1] * what.channels
     warps = 4 if height * line >= 1 << 14 else 2
     across = next(n for n in (256, 128, 64, 32) if -(-line // n) * n <= 1.06 * line or n == 32)
-    down = 256 * warps // across  # 8 numbers a thread, 16 bytes of a result of 16 bits
+    down = 256 * warps // across  # 8 numbers a thread: 16 bytes of a 16-bit result
     blocks = -(-height // down)
     return LaunchShape(across, down, loops=-(-blocks // max(1, round(blocks / 8))), warps=warps)
 

@@ -430,7 +430,7 @@ def test_without_triton_it_is_plain(
         triton_pass._kernels.cache_clear()
     assert torch.equal(out, wanted)
     assert [record.levelname for record in caplog.records] == ["INFO"]
-    assert caplog.messages[0].startswith("augment: Triton is not there (")
+    assert caplog.messages[0].startswith("augment: Triton is not available (")
 
 
 def assert_alike(what: Pass, found: Tensor) -> None:

@@ -389,11 +389,11 @@ def test_rows_that_are_not_there_are_an_error() -> None:
         rows[-1] = wrong
         with pytest.raises(IndexError, match=r"^a pass: rows are (-1 to 0|0 to 1); 0 to 0 are allowed\. "):
             native_pass.run(what, images, columns, rows, results(what, len(columns)))
-    with pytest.raises(ValueError, match=" do not go together"):
+    with pytest.raises(ValueError, match=" do not match"):
         native_pass.run(what, images, columns[:1].repeat(3, 1), None, results(what, 3))
-    with pytest.raises(ValueError, match=" do not go together"):
+    with pytest.raises(ValueError, match=" do not match"):
         native_pass.run(what, images, columns[:, :-1], None, results(what, len(columns)))
-    with pytest.raises(ValueError, match=" do not go together"):
+    with pytest.raises(ValueError, match=" do not match"):
         native_pass.run(what, images, columns, None, results(what, len(columns))[..., :-1])
 
 
