@@ -89,7 +89,7 @@ class FillingClient(Service):
             pack = self.out
         return os.path.join(pack, file) if file else pack
 
-    def own(self) -> FillingClient:
+    def exclusive(self) -> FillingClient:
         """Return this client to the first caller and a copy to every other; each dataset closes its own."""
         if self._owned:
             return copy(self)

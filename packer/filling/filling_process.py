@@ -89,7 +89,7 @@ class _Filling:
     def __init__(self, first: socket.socket, name: str) -> None:
         self._first, self._name = first, name
         self._server: FillingServer | None = None
-        self._told = 0.0
+        self._reported = 0.0
 
     def run(self, sent: bytearray) -> None:
         """Convert, and tell the clients when the pack has its final name. sent: the pickled job."""
@@ -134,8 +134,8 @@ class _Filling:
     def _progress(self, done: int, total: int = 0) -> None:
         """Report the progress of a conversion that runs before reading; stop it if the client has left."""
         now = time.monotonic()
-        if now - self._told > _PROGRESS_SECONDS:
-            self._told = now
+        if now - self._reported > _PROGRESS_SECONDS:
+            self._reported = now
             try:
                 send(self._first, [None, [done, total]])
             except OSError:

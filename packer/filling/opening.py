@@ -182,12 +182,12 @@ class FillingPack(Pack):
         try:
             return super().read_blob(name, start, stop)
         except FileNotFoundError:
-            if self._whole is self:
+            if self._complete is self:
                 raise
-            return self._whole.read_blob(name, start, stop)
+            return self._complete.read_blob(name, start, stop)
 
     @cached_property
-    def _whole(self) -> Pack:
+    def _complete(self) -> Pack:
         return self.settled()
 
     def settled(self) -> Pack:

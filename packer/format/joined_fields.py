@@ -51,9 +51,9 @@ class FieldsPack(PacksAsOne):
         pack, own, places = self.source(name)
         return self.sources[name], places and places.fingerprint, pack.origin(own)
 
-    def own(self) -> Pack:
+    def exclusive(self) -> Pack:
         """See Pack."""
-        return replace(self, shards=tuple(pack.own() for pack in self.shards))
+        return replace(self, shards=tuple(pack.exclusive() for pack in self.shards))
 
     def pieces(self, name: str, start: int, stop: int) -> Iterator[tuple[Pack, str, int, int]]:
         """See Pack."""

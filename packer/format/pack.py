@@ -75,7 +75,7 @@ class Units(Protocol):
     def path(self, file: str) -> str:
         """Return the path of the file that holds rows once they have arrived."""
 
-    def own(self) -> Units:
+    def exclusive(self) -> Units:
         """Return a provider for the exclusive use of one dataset."""
 
     def close(self) -> None:
@@ -252,9 +252,9 @@ class Pack:
         for one in (*self.shards, *([self.units] if self.units else ())):
             one.close()
 
-    def own(self) -> Pack:
+    def exclusive(self) -> Pack:
         """Return the pack for one dataset alone, which may close it: a copy if rows arrive during reading."""
-        return replace(self, units=self.units.own()) if self.units else self
+        return replace(self, units=self.units.exclusive()) if self.units else self
 
     def closing(self) -> AbstractContextManager[None]:
         """Return a context that closes the pack and requests no rows, to end threads that wait for rows."""

@@ -74,7 +74,7 @@ class RemoteRows:
         """Return the local file that holds the rows of a pack's file once they have arrived."""
         return os.devnull if self.cache is None else self.cache.path(self.map, file)
 
-    def own(self) -> RemoteRows:
+    def exclusive(self) -> RemoteRows:
         """Return the rows for the exclusive use of one dataset; see Pack."""
         return RemoteRows(self.pack, self.files, copy(self.cache))
 
@@ -215,9 +215,9 @@ class RemotePack(Pack):
 
     files: Mapping[str, RemoteFile] = field(kw_only=True)
 
-    def own(self) -> RemotePack:
+    def exclusive(self) -> RemotePack:
         """See Pack; works for a shard too."""
-        return replace(self, units=(self.units or RemoteRows(self, self.files)).own())
+        return replace(self, units=(self.units or RemoteRows(self, self.files)).exclusive())
 
     def check_same(self) -> None:
         """Do nothing: each read requests the version that was opened."""
@@ -239,7 +239,7 @@ class RemotePack(Pack):
     def kept_in(self, cache: str, most: int) -> RemotePack:
         """Return the pack with its rows in a cache of at most `most` bytes. Raises PackerError."""
         rows = RemoteRows(self, self.files, StretchCache(self, self.files, cache, most))
-        rows.own().check()  # an unusable folder must not wait for the first batch
+        rows.exclusive().check()  # an unusable folder must not wait for the first batch
         return replace(self, units=rows)
 
 

@@ -45,7 +45,7 @@ class StretchWindow(Generic[K]):
 
     def get(self, numbers: Iterable[K]) -> dict[K, memoryview]:
         """Return stretches by number; missing ones are fetched concurrently. Raises PackerError."""
-        futures = {number: self._asked(number) for number in numbers}
+        futures = {number: self._future(number) for number in numbers}
         return {number: future.result() for number, future in futures.items()}
 
     def ahead(self, numbers: Iterable[K]) -> None:
@@ -65,7 +65,7 @@ class StretchWindow(Generic[K]):
                 number = self._later.popleft()
             except IndexError:
                 return
-            self._asked(number)
+            self._future(number)
 
     def close(self) -> None:
         """End the threads and drop all stretches."""
@@ -73,7 +73,7 @@ class StretchWindow(Generic[K]):
         self._threads.close()
         self._renew()
 
-    def _asked(self, number: K) -> Future[memoryview]:
+    def _future(self, number: K) -> Future[memoryview]:
         if self._pid != os.getpid():
             self._renew()
         with self._lock:

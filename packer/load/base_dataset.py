@@ -199,7 +199,7 @@ def _opened(one: PackPath) -> Pack:
     """Return a pack opened for one dataset alone. Raises UsageError, FormatError."""
     if not isinstance(one, (str, os.PathLike, Pack)):
         raise UsageError(f"path: {one!r} is no path of a pack. Pass paths, or (path, weight) for each.")
-    return one.own() if isinstance(one, Pack) else open_pack(one)
+    return one.exclusive() if isinstance(one, Pack) else open_pack(one)
 
 
 def _weight(path: str, weight: Any) -> float:

@@ -164,7 +164,7 @@ class Slots:
         self._free: deque[_Lent] = deque()
         # By id. It keeps the weak references alive, or their callbacks would not run.
         self._lent: dict[int, _Lent] = {}
-        self.made = 0
+        self.allocated = 0
 
     def lend(self) -> Bytes:
         """Return an uninitialized buffer, uint8 [nbytes]; it is reused once the last view of it is gone.
@@ -178,7 +178,7 @@ class Slots:
             back = self._free.pop()
         except IndexError:
             memory = self._allocate(self._nbytes)
-            self.made += 1
+            self.allocated += 1
         else:
             self._lent.pop(id(back), None)
             memory = back.memory
@@ -333,7 +333,7 @@ class Host:
         """Start to copy the arrays of a filled slot; return a handle for `receive` at once."""
         return arrays
 
-    def made(self, tensors: dict[str, Any]) -> Any:
+    def computed(self, tensors: dict[str, Any]) -> Any:
         """Return a handle for `receive`, for tensors that the current stream just computed."""
         return tensors
 

@@ -282,7 +282,7 @@ class PackedBatchDataset(BaseDataset):
                 self._end_engine()
             engine = self._running()
             requests = read_requests(self.order, mark.epoch, share, engine.batches, engine.store.ahead_rows)
-            n, whole, positions = share.n, share.whole, share.origin
+            n, whole, positions = share.n, share.global_batch, share.origin
             end = positions + share.steps * whole
             ranks = share.rank, share.world_size
             told = AccelerateLoop.begun(ranks, n - end + whole, share.ends == "uneven")
@@ -364,7 +364,7 @@ class PackedBatchDataset(BaseDataset):
         if share.differs and not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self.pack.path}: of {share.n:,} rows the last {(share.n - share.origin) % share.whole} are"
+                f"{self.pack.path}: of {share.n:,} rows the last {(share.n - share.origin) % share.global_batch} are"
                 f" fewer than the {share.world_size} ranks, so some ranks get a batch less; ranks that wait"
                 " for each other would hang. Pass ends='even', ends='pad' or ends='drop'.",
                 stacklevel=stacklevel,

@@ -159,7 +159,7 @@ class BatchEngine:
             pending.draws = filler.threads.submit(self._augmenter.draw, request)
         store.check()
         if store.gathers and (tensors := store.tensors(request.within())) is not None:
-            pending.sent, pending.reads = self._device.made(tensors), filler.ragged(request)
+            pending.sent, pending.reads = self._device.computed(tensors), filler.ragged(request)
         else:
             if len((rows := request.upcoming()).starts):
                 self._looking.submit(store.prefetch, rows)

@@ -88,7 +88,7 @@ class CudaDevice(Host):
         self._copying.append((began, ended, host))  # holds the slot until the copy is done
         return ended, tensors
 
-    def made(self, tensors: Tensors) -> tuple[torch.cuda.Event, Tensors]:
+    def computed(self, tensors: Tensors) -> tuple[torch.cuda.Event, Tensors]:
         """Return the tensors with an event of the current stream: the receiver may run on another stream."""
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(self._device))

@@ -230,14 +230,14 @@ class Share:
     origin: int = 0
 
     @property
-    def whole(self) -> int:
+    def global_batch(self) -> int:
         """Rows in a full global batch."""
         return self.batch_size * self.world_size
 
     @property
     def steps(self) -> int:
         """Number of batches of this rank."""
-        full, rest = divmod(self.n - self.origin, self.whole)
+        full, rest = divmod(self.n - self.origin, self.global_batch)
         if self.ends == "uneven":
             # `rank < rest`: an even split in rank order gives each of the first `rest` ranks one row more.
             return full + (self.rank < rest)
@@ -246,11 +246,11 @@ class Share:
     @property
     def differs(self) -> bool:
         """True if some ranks get one batch more than others."""
-        return self.ends == "uneven" and 0 < (self.n - self.origin) % self.whole < self.world_size
+        return self.ends == "uneven" and 0 < (self.n - self.origin) % self.global_batch < self.world_size
 
     def sizes(self, first: int, last: int) -> list[int]:
         """Return the number of rows in each of the batches first..last-1."""
-        if self.origin + last * self.whole <= self.n:
+        if self.origin + last * self.global_batch <= self.n:
             return [self.batch_size] * (last - first)
         return [self._span(step)[1] for step in range(first, last)]
 
@@ -269,7 +269,7 @@ class Share:
         begin, size = self._span(last - 1)
         if self.world_size == 1:
             return self._wrapped(self._span(first)[0], begin + size)
-        starts = self.origin + np.arange(first, last) * self.whole + self.rank * self.batch_size
+        starts = self.origin + np.arange(first, last) * self.global_batch + self.rank * self.batch_size
         lengths = np.full(last - first, self.batch_size)
         if begin == starts[-1] and begin + size <= self.n:
             lengths[-1] = size
@@ -279,9 +279,9 @@ class Share:
 
     def _span(self, step: int) -> tuple[int, int]:
         """Return the first position and the rows of a batch; positions from n on wrap to the beginning."""
-        begin = self.origin + step * self.whole
+        begin = self.origin + step * self.global_batch
         left = self.n - begin
-        if left >= self.whole or self.ends == "pad":
+        if left >= self.global_batch or self.ends == "pad":
             return begin + self.rank * self.batch_size, self.batch_size
         share, odd = divmod(left, self.world_size)
         if self.ends == "even":
@@ -393,11 +393,11 @@ def read_requests(
     ahead_rows: rows of a rank to prefetch, if they still have to arrive; None if all are there.
     """
     parts, windows = spans(share.steps, most), order.mixed_rows(1)
-    wide = share.world_size > WIDE_RANKS and share.whole >= WIDE_WINDOWS * windows > 0
+    wide = share.world_size > WIDE_RANKS and share.global_batch >= WIDE_WINDOWS * windows > 0
     ahead: int | None = None if ahead_rows is None else ahead_rows // share.batch_size
     asked_windows: Asked | None = None
     if windows:
-        ahead = (ahead or 1) if wide else -(-windows // share.whole)
+        ahead = (ahead or 1) if wide else -(-windows // share.global_batch)
         asked_windows = None if wide else set()
     slack = 0 if ahead is None or asked_windows is None else ahead // 4
     target, most_rows, asked = 1, 0 if order.by_run else PLACED_ROWS, 0

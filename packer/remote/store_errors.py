@@ -36,7 +36,7 @@ def explain(url: str, error: Exception) -> tuple[PackerError, bool]:
         return MissingObjectError(f"{url}: is not there. Check the name."), False
     if kind in ("PreconditionError", "NotModifiedError") or status == "412":
         return replaced(url), False
-    told = _told(text)
+    cause = _cause(text)
     keys = _KEYS.get(ObjectUrl.parse(url).scheme, "your permissions")
     refused = status.startswith("4") and status not in ("408", "429")
     wrong = isinstance(error, ValueError) or kind in ("UnknownConfigurationKeyError", "InvalidPathError")
@@ -44,11 +44,11 @@ def explain(url: str, error: Exception) -> tuple[PackerError, bool]:
         (code == "NoSuchBucket", "there is no such bucket. Check the name and AWS_ENDPOINT_URL."),
         (
             kind in _REFUSALS or status in ("401", "403"),
-            f"access was refused ({code or told}). Check {keys}.",
+            f"access was refused ({code or cause}). Check {keys}.",
         ),
         (
             kind == "NotSupportedError" or "NotPartial" in text or status in ("405", "501"),
-            f"the server does not support this request ({told}). Copy the object to a store that does.",
+            f"the server does not support this request ({cause}). Copy the object to a store that does.",
         ),
         (
             status == "301" or code == "PermanentRedirect",
@@ -59,16 +59,16 @@ def explain(url: str, error: Exception) -> tuple[PackerError, bool]:
             "the server redirects to another host, which would receive the session token; packer does not"
             " follow. Set AWS_ENDPOINT_URL to the host that has the objects.",
         ),
-        (refused or wrong, f"the server refused the request ({code or told})."),
+        (refused or wrong, f"the server refused the request ({code or cause})."),
     ):
         if applies:
             return RemoteError(f"{url}: {what}"), False
     if "kind: Connect" in source:
-        told = "no connection"
+        cause = "no connection"
     elif "TimedOut" in source:
-        told = "it stalled"
+        cause = "it stalled"
     return RemoteError(
-        f"{url}: the request to the server failed ({told}). Check the network and the address."
+        f"{url}: the request to the server failed ({cause}). Check the network and the address."
     ), True
 
 
@@ -77,7 +77,7 @@ def replaced(url: str) -> FormatError:
     return FormatError(f"{url}: was replaced or changed after it was opened. Open it again.")
 
 
-def _told(text: str) -> str:
+def _cause(text: str) -> str:
     """Return the last part of a client's message, which has the cause."""
     lines = [line.strip() for line in text.split(" - ")[-1].splitlines() if line.strip()]
     return (lines[0] if lines else "no reason given").rstrip(".")[:_WORDS]

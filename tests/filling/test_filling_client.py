@@ -157,7 +157,7 @@ def test_what_was_cleared_is_told_once_however_many_threads_ask(
         assert isinstance(pack, FillingPack)
         pack.units.wait(np.array([3]))
         pack.units._connect().close()
-        pack.units.own().open(lambda done, total: None)
+        pack.units.exclusive().open(lambda done, total: None)
         pack.close()
     assert caplog.text.count("was discarded, because the source or the options changed") == 1
 

@@ -617,7 +617,7 @@ def test_images_are_augmented_from_where_they_lie(paired: Pack, order: Any, devi
             value = getattr(batch, name)
             assert value.device.type == device
             assert torch.equal(value.cpu(), getattr(usual_batch, name)[:size])
-    assert engine._slots.made == 0
+    assert engine._slots.allocated == 0
     engine.close()
 
 

@@ -59,11 +59,11 @@ def test_anything_made_from_a_tensor_keeps_the_memory(keep):
 def test_the_ring_grows_only_while_batches_are_held():
     slots = Slots(64, allocate, spare=9)
     held = [slots.lend() for _ in range(5)]
-    assert slots.made == len({address(a) for a in held}) == 5
+    assert slots.allocated == len({address(a) for a in held}) == 5
     del held
     for _ in range(50):
         slots.lend()
-    assert slots.made == 5
+    assert slots.allocated == 5
 
 
 def test_layout_gives_each_field_an_aligned_section():
@@ -97,7 +97,7 @@ def test_of_memory_that_nobody_holds_any_more_a_few_slots_are_kept():
     gc.collect()
     assert sum(ref() is not None for ref in alive) == 2
     slots.lend()
-    assert slots.made == 9
+    assert slots.allocated == 9
 
 
 def test_large_slots_are_writable_to_their_ends():

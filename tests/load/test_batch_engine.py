@@ -89,7 +89,7 @@ def test_a_slot_is_lent_unless_its_rows_lie_as_one_run_and_are_copied_anyway(
     (batch,) = engine.batches_of([request], Stats())
     assert np.array_equal(batch.image, images(request))
     viewed = not on_host and isinstance(order, Sequential)
-    assert (store.gave, engine._slots.made) == ((1, 0) if viewed else (0, 1))
+    assert (store.gave, engine._slots.allocated) == ((1, 0) if viewed else (0, 1))
     engine.close()
 
 
@@ -141,7 +141,7 @@ def test_a_failed_reads_slot_comes_back_at_once(
         for _ in range(5):
             with pytest.raises(FormatError):
                 next(engine.batches_of([request_of(store, Rows(), 5, 30)], Stats()))
-        assert engine._slots.made == 1
+        assert engine._slots.allocated == 1
     finally:
         gc.enable()
         engine.close()

@@ -54,7 +54,7 @@ def test_kept_labels_do_not_keep_the_images_memory(pack: Pack, output: str, monk
     labels = [batch.label for _ in range(3) for batch in dataset]
     gc.collect()
     assert np.concatenate(labels).tolist() == 3 * [3 * row for row in range(ROWS)]
-    assert dataset._running()._slots.made <= 5
+    assert dataset._running()._slots.allocated <= 5
 
 
 def test_kept_batches_stay_as_they_were_while_their_neighbours_go(pack: Pack):

@@ -111,7 +111,7 @@ def test_going_on_with_other_ranks_loses_and_repeats_nothing(
     before = Share(n, first_batch, first_world)
     steps = data.draw(st.integers(0, before.steps))
     head = joined([each[:steps] for each in everyone(n, first_batch, first_world, "uneven")]) if steps else []
-    origin = min(n, steps * before.whole)
+    origin = min(n, steps * before.global_batch)
     assert len(head) == origin
     tail = joined(everyone(n, batch, world, ends, origin)) if origin < n else []
     twice = -(n - origin) % (batch * world) % world if ends == "even" else 0

@@ -269,7 +269,7 @@ def test_many_batches_at_once_each_in_its_slot(pack: Pack):
         for k, (future, arrays) in enumerate(started):
             future.result(120)
             assert arrays["label"][:3].tolist() == [3 * (k % 103), 3 * ((k + 50) % 103), 3 * ((k * 7) % 103)]
-    assert made.slots.made == 60
+    assert made.slots.allocated == 60
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
