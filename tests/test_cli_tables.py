@@ -109,7 +109,7 @@ def test_a_pack_that_is_there_is_told(table: Path):
         (["--type", "price"], "--type price: is not COLUMN=TYPE, each name once. Pass --type COLUMN=TYPE."),
         (
             ["--label", "shops"],
-            "--label shops: no column has that name; the nearest is 'shop'. Pass one that is in the table.",
+            "--label shops: no column has that name; the nearest is 'shop'. Pass a column of the table.",
         ),
         (["--delimiter", "ab"], None),
         (["--dtype", "float8"], None),

@@ -1,4 +1,4 @@
-"""apply: map rows of a data frame, or a single row, like the rows of a pack. Frames are read through Arrow."""
+"""apply: map rows of a data frame, or a single row, like the rows of a pack. Arrow reads the frames."""
 
 from __future__ import annotations
 

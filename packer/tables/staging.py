@@ -1,4 +1,4 @@
-"""The first half of a table's conversion: stage its raw rows, in the input's order, in files beside the output.
+"""First half of a table's conversion: stage its raw rows, in the input's order, in files beside the output.
 
 The number of rows, the values that fill missing cells, and the categories of a column are known only after
 all rows have been read. So they are read once, in parallel, into records (packed structures, see

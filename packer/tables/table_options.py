@@ -47,7 +47,7 @@ def read_alike(reading: ReadOptions, record: Mapping[str, Any]) -> ReadOptions:
 
 
 def value(kind: type[T], given: T | Mapping[str, Any] | None) -> T:
-    """Return the value of an option, which may be given as a mapping (by other processes). Raises UsageError."""
+    """Return an option's value, which may be given as a mapping (by other processes). Raises UsageError."""
     if isinstance(given, kind):
         return given
     members = signature(kind).parameters

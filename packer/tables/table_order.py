@@ -29,10 +29,10 @@ def table_order(
 ) -> SampleOrder:
     """Return the row numbers of a table, split by split, and the range of each split.
 
-    rows: rows of the source. split: shares are drawn from the seed, each row with the same probability, unless
-    `owners` defines the split of each row. shuffle: order the rows of each split randomly, drawn from the seed;
-    otherwise they keep the source's order. path: file, overwritten, from which the row numbers are mapped;
-    None: keep them in memory.
+    rows: rows of the source. split: shares are drawn from the seed, each row with the same probability,
+    unless `owners` defines the split of each row. shuffle: order the rows of each split randomly, drawn from
+    the seed; otherwise they keep the source's order. path: file, overwritten, from which the row numbers are
+    mapped; None: keep them in memory.
     Raises UsageError if a split would be empty or a row belongs to none; OSError.
     """
     splits: dict[str, tuple[int, int]] = {}

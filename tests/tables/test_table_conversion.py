@@ -465,7 +465,7 @@ def test_a_bad_row_is_told_with_its_line_and_skipped_if_asked(numbers: Path, tmp
         ("1e400,1,1,1,1", "column '0': '1e400' is infinite"),
         ("1,1e39,1,1,1", "column '1': '1e39' is beyond float32"),
         (",1,1,1,1", "column '0': is missing; a label is needed"),
-        ('1,"2" 3,1,1,1', "column '1': '\"2\" 3' has text behind its closing quote"),
+        ('1,"2" 3,1,1,1', "column '1': '\"2\" 3' has text after its closing quote"),
     ],
 )
 def test_cells_that_are_no_numbers(numbers: Path, tmp_path: Path, line: str, reason: str):
@@ -545,11 +545,11 @@ def test_labels_that_are_no_class_are_bad_rows(mixed: Path, tmp_path: Path):
     with pytest.raises(SourceError) as caught:
         convert_table(other, tmp_path / "o.h5", like=tmp_path / "m.h5")
     assert in_options(caught.value.sentence).startswith(
-        f"{other}: line 1,001, column 'grade': 'lowest' is none of the label's classes. Mend it, or pass --on-error skip to leave"
+        f"{other}: line 1,001, column 'grade': 'lowest' is not one of the label's classes. Mend it, or pass --on-error skip to leave"
     )
     report = convert_table(other, tmp_path / "o.h5", like=tmp_path / "m.h5", on_error="skip")
     assert (report.rows, report.skipped_rows) == (ROWS - 1, 1)
-    assert report.reasons == {"column 'grade' is none of the label's classes": 1}
+    assert report.reasons == {"column 'grade' is not one of the label's classes": 1}
     assert open_pack(report.out).header.classes == ("high", "low", "middle")
 
 

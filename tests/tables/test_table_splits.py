@@ -103,7 +103,7 @@ def test_a_column_names_the_splits(table: Path, column: str, names: list[str]):
 
 def test_what_columns_of_splits_are_refused(table: Path):
     with pytest.raises(
-        UsageError, match=r"split: no column is called 'folds'; the nearest is 'fold'. Pass one"
+        UsageError, match=r"split: no column is named 'folds'; the nearest is 'fold'. Pass a column"
     ):
         convert(table, Split(column="folds"))
     with pytest.raises(
@@ -119,7 +119,7 @@ def test_what_columns_of_splits_are_refused(table: Path):
         table.read_text().replace("3,common,", "3,common,", 1) + "7,rare,,5,0007,1.5,val,0,True\n"
     )
     with pytest.raises(
-        SourceError, match="line 3,002, column 'patient': is missing; it says the split of the row"
+        SourceError, match="line 3,002, column 'patient': is missing; it defines the row's split"
     ):
         convert(table, Split("a=0.5,b=0.5", group="patient"))
 

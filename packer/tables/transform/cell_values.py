@@ -1,26 +1,27 @@
-"""Values of texts: booleans, dates, times, timestamps; numbers and dates as people write them; the texts that mean "missing".
+"""Values of texts: booleans, dates, times, timestamps, and notations of numbers; markers of missing values.
 
     boolean    true, false, yes, no, in any case
     date       YYYY-MM-DD or YYYY/MM/DD
     time       HH:MM[:SS[.fraction]]
-    timestamp  a date, T or a space, a time, and perhaps a zone: Z, +HH:MM, +HHMM or +HH
+    timestamp  a date, T or a space, a time, and optionally a zone: Z, +HH:MM, +HHMM or +HH
 
-Years go from 0001 to 9999, hours from 00 to 23; there are no leap seconds. Of a fraction six digits count, the others are cut off.
-Spaces and tabs around a cell are passed over.
+Years are 0001 to 9999, hours 00 to 23; leap seconds are not valid. The first six digits of a fraction count,
+the others are cut off. Spaces and tabs around a cell are ignored.
 
-Notations that people use, chosen by a column's type:
+Notations, chosen by a column's type:
 
-    type            cells                                                        read as    value
-    currency        $1,234.50  -$5  ($5.00)  €3  3 €  12.50                      number     the amount; $ € £ ¥ ₹ before or behind it
-    percent         12%  12.5 %  -3%                                             number     a hundredth: 0.12 for 12%
-    date-mdy        01/31/2013  1-31-2013  1.31.13                               date       month first
-    date-dmy        31/01/2013  31-1-2013  31.01.13                              date       day first
-    timestamp-mdy   01/31/2013 17:30  1/31/2013 5:30:00 PM                       timestamp  month first, UTC
-    timestamp-dmy   31.01.2013 17:30  31/1/2013 5:30 pm                          timestamp  day first, UTC
+    type            cells                                      read as    value
+    currency        $1,234.50  -$5  ($5.00)  €3  3 €  12.50    number     the amount; $ € £ ¥ ₹ before or
+    after it
+    percent         12%  12.5 %  -3%                           number     a hundredth: 0.12 for 12%
+    date-mdy        01/31/2013  1-31-2013  1.31.13             date       month first
+    date-dmy        31/01/2013  31-1-2013  31.01.13            date       day first
+    timestamp-mdy   01/31/2013 17:30  1/31/2013 5:30:00 PM     timestamp  month first, UTC
+    timestamp-dmy   31.01.2013 17:30  31/1/2013 5:30 pm        timestamp  day first, UTC
 
-Years of two digits are those of strptime: 69 to 99 are 1969 to 1999, 00 to 68 are 2000 to 2068. Numbers are the doubles nearest to
-what is written. Amounts may have marks between thousands: those of the file, or without any, a comma (a point, where commas are
-decimal points).
+Years of two digits follow strptime: 69 to 99 are 1969 to 1999, 00 to 68 are 2000 to 2068. Numbers are the
+doubles nearest to the text. Amounts may have thousands separators: the file's, or if none is given, a comma
+(a point, if the decimal point is a comma).
 """
 
 from __future__ import annotations
@@ -60,18 +61,18 @@ DAY = 86_400  # seconds
 
 
 Values = tuple["NDArray[np.float64]", "NDArray[np.bool_]"]
-"""[N] raw values, NaN for texts that are none; and [N] whether a text is such a value."""
+"""[N] raw values, NaN for invalid texts; bool [N], True for valid texts."""
 Reader = Callable[[Sequence[str], str, str], Values]
-"""Reads N present cells of a column. The others: decimal point and mark between thousands of numbers."""
+"""Reads N present cells of a column. Further arguments: decimal point and thousands separator of numbers."""
 
 
 def by_cell(reader: Callable[[str, str], Callable[[str], float | None]], spaces: str = " \t\u00a0") -> Reader:
-    """Return the reader of columns that reads one cell after the other. reader: of the marks, gives that of a cell."""
+    """Return the reader of a column that reads cell by cell. reader: returns the cell reader for the marks."""
 
     def read(texts: Sequence[str], decimal: str, thousands: str) -> Values:
         read_cell = reader(decimal, thousands)
-        found = [read_cell(text.strip(spaces)) for text in texts]
-        values = np.array([np.nan if value is None else value for value in found], np.float64)
+        cells = [read_cell(text.strip(spaces)) for text in texts]
+        values = np.array([np.nan if value is None else value for value in cells], np.float64)
         valid = np.isfinite(values)
         values[~valid] = np.nan
         return values, valid
@@ -98,7 +99,7 @@ def _currency_reader(decimal: str, thousands: str) -> Callable[[str], float | No
 
 
 def _currency(text: str, patterns: Sequence[re.Pattern[str]], decimal: str, thousands: str) -> float | None:
-    bracketed = text.startswith("(") and text.endswith(")")  # bookkeepers' minus
+    bracketed = text.startswith("(") and text.endswith(")")  # accountants' minus
     if bracketed:
         text = text[1:-1].strip()
     for pattern in patterns:
@@ -133,10 +134,10 @@ _CLOCK = (
 
 
 def _moments(date: str, clock: str = "", parted: str = "", before: str | None = None) -> Reader:
-    """Return the reader of cells that are a date, a clock, or both.
+    """Return the reader of cells that hold a date, a clock time, or both.
 
-    parted: pattern between them; before: what NumPy needs before cells of the usual form to read all of them at once, a quarter of
-    the time; None: it cannot.
+    parted: pattern between them; before: prefix with which NumPy reads all cells of the usual form at once,
+    in a quarter of the time; None: not possible.
     """
     fullmatch = re.compile(date + parted + clock, re.ASCII).fullmatch
     usual = r"(?!0000)\d{4}([-/])\d\d\1\d\d" if date else ""
@@ -180,12 +181,12 @@ def _moments(date: str, clock: str = "", parted: str = "", before: str | None = 
             offsets = np.array([zones[cell[-6:]] * 60 for cell in plain])
             plain = [cell[:-6] for cell in plain]
         try:
-            found = np.array([before + cell for cell in plain] if before else plain, "M8[us]")
-        except ValueError:  # no such day, or no such hour
+            cells = np.array([before + cell for cell in plain] if before else plain, "M8[us]")
+        except ValueError:  # no such day or hour
             return one_by_one(texts, decimal, thousands)
-        if len(found) != len(texts):  # a cell holds the end of a line
+        if len(cells) != len(texts):  # a cell contains a line end
             return one_by_one(texts, decimal, thousands)
-        seconds, micros = np.divmod(found.view(np.int64), 10**6)
+        seconds, micros = np.divmod(cells.view(np.int64), 10**6)
         values = (seconds - offsets) + micros / 1e6 if clock else seconds / DAY
         return values, np.ones(len(values), np.bool_)
 
@@ -193,7 +194,7 @@ def _moments(date: str, clock: str = "", parted: str = "", before: str | None = 
 
 
 def _days(match: re.Match[str]) -> int | None:
-    """Return the days since 1970-01-01 of a date, None if there is no such day."""
+    """Return the days from 1970-01-01 to a date, None if the date does not exist."""
     year = int(match["year"])
     if len(match["year"]) == 2:
         year += 1900 if year >= 69 else 2000

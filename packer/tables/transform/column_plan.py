@@ -1,4 +1,4 @@
-"""The plan of a table: a user's choices, and from them the role of each column and the type it is read as."""
+"""The plan of a table: the user's choices, and the role and type of each column that follow from them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ MISSING = ("nan", "error", "mean", "median", "zero")
 
 @dataclass(frozen=True)
 class ColumnChoices:
-    """The choices of a user; names are those of columns.
+    """The user's choices; names are column names.
 
-    label: becomes the field `label`; label_as: "classes": codes from 0, "number", or what its type suggests; features: None: all
-    that have no other role; drop: left out; keep: become fields of their own; missing: what missing cells of features become, one
-    of MISSING; indicators: a feature 0/1 beside each numeric one that has missing cells; one_hot: categories that become a
-    feature each, "all" for those of all columns; standardize: mean 0 and deviation 1; log1p: whose log(1 + x) is taken; dtype: of
-    the features, one of DTYPES; max_categories: of a column.
+    label: columns of the field `label`; label_as: "classes" (codes from 0), "number", or "auto" (by type);
+    features: None for all columns without another role; drop: columns left out; keep: columns stored as
+    fields; missing: policy for missing cells of features, one of MISSING; indicators: add a 0/1 feature for
+    each numeric column with missing cells; one_hot: columns with one feature per category, "all" for all
+    columns of categories; standardize: scale to mean 0 and deviation 1; log1p: columns mapped by log(1 + x);
+    dtype: dtype of the features, one of DTYPES; max_categories: most categories of a column.
     """
 
     label: tuple[str, ...] = ()
@@ -43,14 +44,14 @@ class ColumnChoices:
     max_categories: int = 100_000
 
     def __post_init__(self) -> None:
-        """Take names as they may be given: see column_names. Raises UsageError."""
+        """Convert names (see column_names) and check the choices. Raises UsageError."""
         for option in ("label", "drop", "keep", "one_hot", "log1p"):
             given = getattr(self, option)
             if option != "one_hot" or given != "all":
                 object.__setattr__(self, option, column_names(given or ()))
         if self.features is not None:
             object.__setattr__(self, "features", column_names(self.features))
-        if self.label_as == "float":  # as of images
+        if self.label_as == "float":  # as for images
             object.__setattr__(self, "label_as", "number")
         choice("label_as", self.label_as, LABELS)
         choice("missing", self.missing, MISSING)
@@ -63,17 +64,17 @@ class ColumnChoices:
             ):
                 if chosen:
                     raise UsageError(
-                        f"{Option('dtype', self.dtype)}: holds whole numbers, but {other} gives others;"
+                        f"{Option('dtype', self.dtype)}: holds whole numbers, but {other} gives fractions;"
                         " float32, float16 and float64 are allowed with it. Pass one of them."
                     )
         if self.label_as != "auto" and not self.label:
             raise UsageError(
-                f"{Option('label_as', self.label_as)}: tells what a label becomes, but there is none; "
-                f"it goes with {Option('label')}. Pass {Option('label')}, or leave it out."
+                f"{Option('label_as', self.label_as)}: is given without a label; it is allowed with "
+                f"{Option('label')}. Pass {Option('label')}, or leave it out."
             )
 
     def lists(self) -> list[tuple[str, str, tuple[str, ...]]]:
-        """Return the options that name columns, the role that each gives, "" for none, and the names."""
+        """Return the options that name columns: option, role that it gives ("" for none), names."""
         one_hot = () if isinstance(self.one_hot, str) else self.one_hot
         return [
             ("label", "label", self.label),
@@ -86,12 +87,12 @@ class ColumnChoices:
 
     def record(self) -> dict[str, Any]:
         """Return the choices that differ from the defaults, as plain JSON values."""
-        rule, own = asdict(ColumnChoices()), asdict(self)
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in own.items() if v != rule[k]}
+        defaults, chosen = asdict(ColumnChoices()), asdict(self)
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in chosen.items() if v != defaults[k]}
 
 
 def column_names(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Return ("a", "b") of "a,b" or ["a", "b"]."""
+    """Return ("a", "b") for "a,b" or ["a", "b"]."""
     return (
         tuple(name.strip() for name in given.split(",")) if isinstance(given, str) else tuple(map(str, given))
     )
@@ -100,7 +101,10 @@ def column_names(given: str | Sequence[str]) -> tuple[str, ...]:
 def plan_columns(
     columns: Sequence[TableColumn], choices: ColumnChoices, dealing: Sequence[str] = ()
 ) -> TableTransform:
-    """Give every column its role and the type it is read as. dealing: that say the splits of rows. Raises UsageError."""
+    """Plan the role of each column, and the type it is read as.
+
+    dealing: columns that define the split of each row. Raises UsageError.
+    """
     types = {c.name: c.type for c in columns}
     roles = _roles(types, choices)
     _check_dealing(dealing, types)
@@ -108,47 +112,31 @@ def plan_columns(
         name for option, role, names in choices.lists() if role not in ("", "drop") for name in names
     }
     roles |= dict.fromkeys((name for name in dealing if name not in named_roles), DEALING)
-    # Texts tell apart what numbers do not: a label that is no measure has them as classes.
-    named = len(choices.label) == 1 and (
+    # A class label is read as text if numbers would lose digits, so that classes stay distinct.
+    exact_label = len(choices.label) == 1 and (
         choices.label_as == "classes"
         or (choices.label_as == "auto" and types.get(choices.label[0]) == "integer")
     )
-    whole = np.dtype(choices.dtype).kind in "iu"
-    read: list[TableColumn] = []
-    for c in columns:
-        role, kind = roles[c.name], c.type
-        if role == "feature":
-            if kind == "text":
-                raise UsageError(
-                    f"column {c.name!r}: holds texts, which are no features; numbers and categories are. "
-                    f"Pass {Option('keep', c.name)}, {Option('drop', c.name)} or {as_category(c.name)}."
-                )
-            # Whole numbers stay exact where features hold such numbers.
-            kind = "number" if kind == "integer" and not whole else kind
-        elif role == "keep":
-            kind = "text" if kind == "category" or c.digits else kind
-        elif role == "label":
-            kind = "category" if kind == "text" or (c.digits and named) else kind
-        elif role == DEALING:
-            kind = _dealing_type(c)
-        read.append(replace(c, type=kind, role=role))
+    whole_features = np.dtype(choices.dtype).kind in "iu"
+    read = [_as_read(c, roles[c.name], whole_features, exact_label) for c in columns]
     if "feature" not in roles.values():
         raise UsageError(
-            "table: no column is left as a feature; one at least is needed. Name fewer with "
+            "table: no column is left as a feature; at least one is needed. Name fewer with "
             f"{Option('label')}, {Option('keep')} and {Option('drop')}."
         )
-    own = {c.name: c for c in read}
+    by_name = {c.name: c for c in read}
     for option, kind, names in (
         ("one_hot", "category", () if choices.one_hot == "all" else choices.one_hot),
         ("Encode.log1p", "number", choices.log1p),
     ):
         for name in names:
-            if (own[name].role, own[name].type) != ("feature", kind):
+            if (by_name[name].role, by_name[name].type) != ("feature", kind):
                 raise UsageError(
-                    f"{Option(option, name)}: is a {own[name].role} of type {own[name].type}; features of type {kind} are allowed."
+                    f"{Option(option, name)}: is a {by_name[name].role} of type {by_name[name].type};"
+                    f" features of type {kind} are allowed."
                     f" Leave it out, or pass {Option('types', {name: kind})}."
                 )
-    label_kind, label_dtype = _label([own[name] for name in choices.label], choices)
+    label_kind, label_dtype = _label([by_name[name] for name in choices.label], choices)
     fields = kept_fields([c.name for c in read if c.role == "keep"])
     return TableTransform(
         tuple(
@@ -160,22 +148,49 @@ def plan_columns(
         label_kind,
         label_dtype,
         max_categories=choices.max_categories,
-        whole_label=choices.label_as == "auto" and [own[name].type for name in choices.label] == ["number"],
+        whole_label=choices.label_as == "auto"
+        and [by_name[name].type for name in choices.label] == ["number"],
     )
 
 
 def with_dealing(
     plan: TableTransform, columns: Sequence[TableColumn], dealing: Sequence[str]
 ) -> TableTransform:
-    """Return a plan of a transform that is given, with columns that say the splits of rows. columns: of the table. Raises UsageError."""
+    """Return the plan of a given transform, with the columns that define the split of each row.
+
+    columns: of the table. Raises UsageError.
+    """
     _check_dealing(dealing, {c.name: c.type for c in columns})
     planned = tuple(
-        replace(found, type=_dealing_type(found), role=DEALING)
-        if own.role == "drop" and own.name in dealing
-        else own
-        for own, found in zip(plan.columns, columns, strict=True)
+        replace(column, type=_dealing_type(column), role=DEALING)
+        if c.role == "drop" and c.name in dealing
+        else c
+        for c, column in zip(plan.columns, columns, strict=True)
     )
     return replace(plan, columns=planned)
+
+
+def _as_read(c: TableColumn, role: str, whole_features: bool, exact_label: bool) -> TableColumn:
+    """Return a column with its role, and the type it is read as in this role. Raises UsageError.
+
+    whole_features: features hold whole numbers; exact_label: the label must keep all digits.
+    """
+    kind = c.type
+    if role == "feature":
+        if kind == "text":
+            raise UsageError(
+                f"column {c.name!r}: holds texts, which cannot be features; numbers and categories can. "
+                f"Pass {Option('keep', c.name)}, {Option('drop', c.name)} or {as_category(c.name)}."
+            )
+        # Whole numbers stay exact only in features that hold whole numbers.
+        kind = "number" if kind == "integer" and not whole_features else kind
+    elif role == "keep":
+        kind = "text" if kind == "category" or c.digits else kind
+    elif role == "label":
+        kind = "category" if kind == "text" or (c.digits and exact_label) else kind
+    elif role == DEALING:
+        kind = _dealing_type(c)
+    return replace(c, type=kind, role=role)
 
 
 def _dealing_type(c: TableColumn) -> str:
@@ -186,7 +201,7 @@ def _check_dealing(dealing: Sequence[str], types: Mapping[str, str]) -> None:
     for name in dealing:
         if name not in types:
             raise UsageError(
-                f"split: no column is called {name!r}; {nearest(name, types)}. Pass one that is in the table."
+                f"split: no column is named {name!r}; {nearest(name, types)}. Pass a column of the table."
             )
 
 
@@ -203,13 +218,13 @@ def _as_feature(c: TableColumn, choices: ColumnChoices) -> TableColumn:
 
 def _roles(types: dict[str, str], choices: ColumnChoices) -> dict[str, str]:
     roles: dict[str, str] = {}
-    named: dict[str, str] = {}  # by which option
+    named: dict[str, str] = {}  # role -> option that gave it
     for option, role, names in choices.lists():
         for name in names:
             if name not in types:
                 raise UsageError(
                     f"{Option(option, name)}: no column has that name; {nearest(name, types)}. Pass "
-                    "one that is in the table."
+                    "a column of the table."
                 )
             if role and name in named:
                 raise UsageError(
@@ -227,15 +242,15 @@ def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> tuple[str 
     if not columns:
         return None, None
     texts = [c.name for c in columns if not c.kind.numeric]
-    # What no feature holds in one number, float32 holds in none.
+    # float32 does not hold values whose type needs several features.
     number = "<f8" if choices.dtype == "float64" or any(c.kind.parts for c in columns) else "<f4"
     number = "<i8" if choices.label_as == "auto" and all(c.kind.whole for c in columns) else number
     if len(columns) > 1:
         if texts or choices.label_as == "classes":
-            held = f" ({texts[0]!r} holds texts)" if texts else ""
+            why = f" ({texts[0]!r} holds texts)" if texts else ""
             raise UsageError(
-                f"{Option('label', ','.join(choices.label))}: classes are asked for of several columns{held};"
-                f" one column can be classes, several only numbers. Pass one, and {Option('keep')} the others."
+                f"{Option('label', ','.join(choices.label))}: several columns cannot become classes{why};"
+                f" a single column can, or several of numbers. Pass one, and {Option('keep')} the others."
             )
         return "number", number
     (column,) = columns
@@ -246,7 +261,8 @@ def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> tuple[str 
         )
     if choices.label_as == "classes" and column.kind.classes is None:
         raise UsageError(
-            f"{Option('label_as', 'classes')}: the label {column.name!r} is of type {column.type}; texts, booleans"
+            f"{Option('label_as', 'classes')}: the label {column.name!r} is of type {column.type}; texts,"
+            " booleans"
             f" and numbers can be classes. Pass {as_category(column.name)}."
         )
     if texts or choices.label_as == "classes" or (column.kind.classes and choices.label_as == "auto"):

@@ -1,21 +1,25 @@
-"""Types of columns: everything that is known of each, in one table.
+"""Types of columns: the facts about each type, in one table.
 
-A type says how its cells are read (by a reader of cell_values.py), what they become in records (the raw dtype), what is summed up,
-which features and fields are made, what may be wrong with a cell, and which of Arrow's types are such columns. Whoever adds one
-writes an entry of TYPES here, and its name in KINDS of ``packer/format/table_record.py``.
+An entry defines how cells are read (by a reader of cell_values.py), their raw dtype in records, the sums,
+features and fields computed from them, the possible faults of a cell, and the matching Arrow types. To add a
+type, write an entry in TYPES, and add its name to KINDS in ``packer/format/table_record.py``.
 
-=========== ============== ==================================================================== =======================
-type        raw dtype      means                                                                missing
-=========== ============== ==================================================================== =======================
-number      <f8 or <f4     the number; <f4 is the float32 nearest to the double nearest to it   NaN
-integer     <i8            the number, exactly                                                  MISSING_INTEGER
+=========== ============== ====================================================================
+=======================
+type        raw dtype      meaning                                                              missing
+=========== ============== ====================================================================
+=======================
+number      <f8 or <f4     the number; <f4: float32 nearest to the double nearest to the text   NaN
+integer     <i8            the number, exactly
+MISSING_INTEGER
 boolean     <f4            0 or 1                                                               NaN
 date        <f8            days since 1970-01-01                                                NaN
 time        <f8            seconds since midnight                                               NaN
-timestamp   <f8            seconds since 1970-01-01T00:00:00Z; without a zone: taken as UTC     NaN
+timestamp   <f8            seconds since 1970-01-01T00:00:00Z; without a zone: read as UTC      NaN
 category    <i4            number in a list of texts                                            -1
-text        TEXT           where its UTF-8 bytes lie in a blob: (at, length)                    length 0
-=========== ============== ==================================================================== =======================
+text        TEXT           position of its UTF-8 bytes in a buffer: (at, length)                length 0
+=========== ============== ====================================================================
+=======================
 """
 
 from __future__ import annotations
@@ -42,13 +46,14 @@ TEXT = np.dtype([("at", "<i8"), ("length", "<i4")])
 class ColumnType:
     """A type of column.
 
-    raw: dtype of its values in records; reason: what is wrong with a cell that is none, the end of a sentence; read: reads the
-    distinct texts of its cells, None where the parser of records reads each cell itself;
-    plural: such values are called; numeric: numbers, not texts; whole: whole numbers alone, which fit any dtype of labels; scaled:
-    can be standardized; parts: name -> what is computed, where no feature holds a value in one number: the first is named as the
-    column; classes: names of its classes as a label, () for those found, None if it can have none; kept: dtype and `about` of its
-    field when it is kept; of: the type that a notation writes, "" for a type; hint: what a notation is read as.
-    arrow: beginnings of the names of Arrow's types that are read as this one; also: other types whose Arrow values are, if asked for.
+    raw: dtype of its values in records; reason: fault of a cell that does not have this type, the end of a
+    sentence; read: reader of a column's distinct texts, None if the record parser reads each cell itself;
+    plural: name of several values; numeric: numbers, not texts; whole: only whole numbers, which fit every
+    dtype of labels; scaled: can be standardized; parts: name -> function, for types whose values need several
+    features; the first part has the column's name; classes: class names of a label, () for those in the data,
+    None if it cannot have classes; kept: dtype and `about` of its field when kept; of: the type that a
+    notation writes, "" for a type; hint: how a notation is read; arrow: prefixes of the names of Arrow types
+    read as this type; also: other types whose Arrow values are read as this type on request.
     """
 
     raw: np.dtype[Any]
@@ -69,14 +74,15 @@ class ColumnType:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column of a table: found in the input, planned, fitted; the members behind digits are in the header's record.
+    """A column of a table: from the input, planned or fitted. `notation` and `digits` are not in the header.
 
-    name: unique among them; type: one of TYPES; notation: one of NOTATIONS, "" for the usual one; digits: where the type was found out
-    from texts, a whole number among the first ones whose digits are lost as that type (007; 9223372036854775808), "" if there is none.
-    role: "feature", "label", "keep" or "drop"; of a plan also DEALING: read to deal rows to splits, and not stored; missing: the
-    policy, of features; fill: what missing cells become, after log1p;
-    standardize: mean and std, of a timestamp those of days and of seconds, () until they are measured; categories: by rising text
-    (numbers that are classes: by rising number); field: of a kept column.
+    name: unique in the table; type: one of TYPES; notation: one of NOTATIONS, "" for the usual one; digits:
+    if the type was inferred from texts, a whole number among the first cells whose digits this type loses
+    (007; 9223372036854775808), "" if there is none. role: "feature", "label", "keep" or "drop"; in a plan
+    also DEALING: read to assign rows to splits, not stored. missing: policy, for features; fill: replacement
+    for missing cells, after log1p; standardize: mean and std, for a timestamp those of days and of seconds,
+    () until measured; categories: in ascending order of text (numeric classes: of number); field: name of a
+    kept column's field.
     """
 
     name: str
@@ -101,12 +107,12 @@ class TableColumn:
 
     @property
     def kind(self) -> ColumnType:
-        """The entry of its type."""
+        """Entry of the column's type."""
         return TYPES[self.type]
 
     @property
     def cells(self) -> ColumnType:
-        """The entry that says how its cells are read: of its notation, or of its type."""
+        """Entry that defines how cells are read: that of the notation, or of the type."""
         return NOTATIONS[self.notation] if self.notation else TYPES[self.type]
 
     @property
@@ -116,7 +122,7 @@ class TableColumn:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of its features, but for its indicator; TableTransform.features tells equal ones apart."""
+        """Names of the column's features, without the indicator; TableTransform.features makes them unique."""
         if self.role != "feature" or self.coded:
             return ()
         if self.one_hot:
@@ -124,7 +130,7 @@ class TableColumn:
         return (self.name, *(f"{self.name}.{part}" for part in list(self.kind.parts)[1:]))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the column of the header's record."""
+        """Return the column's part of the header's record."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in vars(self).items()
@@ -133,17 +139,17 @@ class TableColumn:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], given: str = "") -> TableColumn:
-        """Read what to_json wrote, of a record that was checked. given: its type as a user named it, "" if nobody did."""
+        """Return the column of a checked record from `to_json`. given: type named by the user, "" if none."""
         notation = given if given in NOTATIONS and NOTATIONS[given].of == record["type"] else ""
-        own = {f.name: record[f.name] for f in fields(cls) if f.name not in ("notation", "digits")}
-        own["fill"] = None if own["fill"] is None else float(own["fill"])
+        members = {f.name: record[f.name] for f in fields(cls) if f.name not in ("notation", "digits")}
+        members["fill"] = None if members["fill"] is None else float(members["fill"])
         for name, kind in (("standardize", float), ("categories", str)):
-            own[name] = None if own[name] is None else tuple(map(kind, own[name]))
-        return cls(**own, notation=notation)
+            members[name] = None if members[name] is None else tuple(map(kind, members[name]))
+        return cls(**members, notation=notation)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return the end of a sentence about an unknown name: the nearest of the names."""
+    """Return the end of a sentence about an unknown name: the most similar of the names."""
     names = list(names)
     close = difflib.get_close_matches(name, names, 1, 0.5)
     if close:
@@ -152,17 +158,17 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Return words as a sentence lists them."""
+    """Return words as an enumeration: "a, b and c"."""
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else "none"
 
 
 def as_category(name: str) -> Option:
-    """Return the option by which a column is read as categories."""
+    """Return the option that reads a column as categories."""
     return Option("types", {name: "category"})
 
 
 def is_missing(x: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return bool [n]: the missing cells of a raw array."""
+    """Return bool [n], True for the missing cells of a raw array."""
     if x.dtype.names:
         return np.asarray(x["length"] == 0)
     if x.dtype.kind == "i":
@@ -178,12 +184,12 @@ def as_float(x: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def days_of(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the whole days in seconds since 1970."""
+    """Return the number of full days in seconds since 1970."""
     return np.floor(seconds / DAY)
 
 
 def seconds_of(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return seconds since midnight, from 0 and below DAY, of seconds since 1970."""
+    """Return seconds since midnight, in [0, DAY), for seconds since 1970."""
     return seconds - days_of(seconds) * DAY
 
 
@@ -195,13 +201,13 @@ def shortest(value: float) -> str:
 
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names, made different: of equal ones all but the first are numbered, those without one are `column_` and its number.
+    """Return unique names: number repeated ones, and name empty ones `column_` and their position.
 
     >>> unique(["a", "a", "", "a.1"])
     ('a', 'a.2', 'column_2', 'a.1')
     """
-    taken, seen, found = set(names), {""}, []
-    numbers: dict[str, int] = {}  # the last one that was put behind a name
+    taken, seen, result = set(names), {""}, []
+    numbers: dict[str, int] = {}  # last number appended to each name
     for place, text in enumerate(names):
         name = stem = text or f"column_{place}"
         if text in seen:
@@ -210,8 +216,8 @@ def unique(names: Sequence[str]) -> tuple[str, ...]:
                 name = f"{stem}.{numbers[stem]}"
             taken.add(name)
         seen.add(text)
-        found.append(name)
-    return tuple(found)
+        result.append(name)
+    return tuple(result)
 
 
 _NUMBER = np.dtype("<f8")
@@ -247,7 +253,7 @@ TYPES: Mapping[str, ColumnType] = {
     ),
     "date": ColumnType(
         _NUMBER,
-        "is no date (YYYY-MM-DD)",
+        "is not a date (YYYY-MM-DD)",
         cell_values.dates,
         plural="dates",
         kept=("<f8", {"unit": "days since 1970-01-01"}),
@@ -256,7 +262,7 @@ TYPES: Mapping[str, ColumnType] = {
     ),
     "time": ColumnType(
         _NUMBER,
-        "is no time (HH:MM:SS)",
+        "is not a time (HH:MM:SS)",
         cell_values.times,
         plural="times",
         kept=("<f8", {"unit": "seconds since midnight"}),
@@ -264,7 +270,7 @@ TYPES: Mapping[str, ColumnType] = {
     ),
     "timestamp": ColumnType(
         _NUMBER,
-        "is no timestamp (YYYY-MM-DD HH:MM:SS)",
+        "is not a timestamp (YYYY-MM-DD HH:MM:SS)",
         cell_values.timestamps,
         plural="timestamps",
         parts={"days": days_of, "seconds": seconds_of},
@@ -285,15 +291,18 @@ _MONTH, _DAY = "the month comes first", "the day comes first"
 # fmt: off
 NOTATIONS: Mapping[str, ColumnType] = {
     "currency": _notation(
-        "number", cell_values.amounts, "is no amount of money ($1,234.50)", "amounts of money", "as their numbers"),
+        "number", cell_values.amounts, "is not an amount of money ($1,234.50)", "amounts of money",
+        "as their numbers"),
     "percent": _notation(
-        "number", cell_values.percentages, "is no percentage (12%)", "percentages", "12% as 0.12"),
-    "date-mdy": _notation("date", cell_values.dates_mdy, "is no date (MM/DD/YYYY)", "dates", _MONTH),
-    "date-dmy": _notation("date", cell_values.dates_dmy, "is no date (DD/MM/YYYY)", "dates", _DAY),
+        "number", cell_values.percentages, "is not a percentage (12%)", "percentages", "12% as 0.12"),
+    "date-mdy": _notation("date", cell_values.dates_mdy, "is not a date (MM/DD/YYYY)", "dates", _MONTH),
+    "date-dmy": _notation("date", cell_values.dates_dmy, "is not a date (DD/MM/YYYY)", "dates", _DAY),
     "timestamp-mdy": _notation(
-        "timestamp", cell_values.timestamps_mdy, "is no timestamp (MM/DD/YYYY HH:MM[:SS])", "timestamps", _MONTH),
+        "timestamp", cell_values.timestamps_mdy, "is not a timestamp (MM/DD/YYYY HH:MM[:SS])", "timestamps",
+        _MONTH),
     "timestamp-dmy": _notation(
-        "timestamp", cell_values.timestamps_dmy, "is no timestamp (DD/MM/YYYY HH:MM[:SS])", "timestamps", _DAY),
+        "timestamp", cell_values.timestamps_dmy, "is not a timestamp (DD/MM/YYYY HH:MM[:SS])", "timestamps",
+        _DAY),
 }
 # fmt: on
-"""Ways in which people write numbers and dates, which are types to users."""
+"""Notations of numbers and dates; users choose them like types."""

@@ -1,4 +1,4 @@
-"""A plan fitted on rows: what fills missing cells, means and deviations, categories and classes, statistics."""
+"""Fit a plan on rows: values that fill missing cells, means, deviations, categories, classes, statistics."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ def fit(
 ) -> TableTransform:
     """Fit a plan.
 
-    sums: over the rows that count; sample: float64 [m, plan.numeric], of these rows; dictionaries: column number -> texts of
-    the codes, of all rows; fit_name: of the rows that count; reading: how text files were read.
-    Raises UsageError (too many categories; a mean or a deviation that is needed and that float64 cannot hold).
+    sums: over the rows to fit on; sample: float64 [m, plan.numeric], drawn from these rows; dictionaries:
+    column number -> texts of the codes, over all rows; fit_name: name of the rows to fit on; reading: options
+    with which text files were read.
+    Raises UsageError (too many categories; a required mean or deviation that float64 cannot represent).
     """
-    found = column_statistics(plan, sums, sample, dictionaries)
+    statistics = column_statistics(plan, sums, sample, dictionaries)
     places = {w.index: k for k, w in enumerate(plan.numeric)}
     columns = []
     for index, given in enumerate(plan.columns):
-        if given.role == DEALING:  # what it says is in the order of the rows
+        if given.role == DEALING:  # the order of the rows contains its information
             columns.append(replace(given, role="drop"))
             continue
-        column = replace(given, statistics=found.get(given.name))
+        column = replace(given, statistics=statistics.get(given.name))
         if column.type == "category" and column.role != "drop":
             names = dictionaries.get(index, ())
-            if column.role == "feature":  # of a label all rows tell the classes
+            if column.role == "feature":  # a label's classes come from all rows
                 names = [t for t, n in zip(names, sums.counts[index][1:].tolist(), strict=False) if n]
             check_categories(column.name, len(names), plan.max_categories, column.role)
             column = replace(column, categories=tuple(sorted(names)))
@@ -69,30 +70,30 @@ def measured(
     dictionaries: Mapping[int, Sequence[str]],
     fit_name: str = "all",
 ) -> TableTransform:
-    """Return a transform with the statistics of other rows; none for columns that these lack.
+    """Return a transform with the statistics of other rows; none for columns that these rows lack.
 
-    plan: of transform.plan_for; the others: as in fit.
+    plan: the result of transform.plan_for; other arguments: as in fit.
     """
-    found = column_statistics(plan, sums, sample, dictionaries)
-    columns = tuple(replace(c, statistics=found.get(c.name)) for c in transform.columns)
+    statistics = column_statistics(plan, sums, sample, dictionaries)
+    columns = tuple(replace(c, statistics=statistics.get(c.name)) for c in transform.columns)
     return replace(transform, columns=columns, fit_name=fit_name)
 
 
 def _fit_numbers(
     column: TableColumn, plan: TableTransform, index: int, sums: ColumnSums, sample: NDArray[np.float64]
 ) -> TableColumn:
-    """Fit a column of numbers. index: its number; sample: float64 [m], NaN where missing. Raises UsageError."""
-    found = sums.of(index)
+    """Fit a numeric column. index: its number; sample: float64 [m], NaN for missing. Raises UsageError."""
+    summary = sums.of(index)
     if column.role == "label" and plan.label_kind == "classes":
         values = sums.values.get(index, np.zeros(0))
         return replace(column, categories=column.kind.classes or tuple(map(shortest, values.tolist())))
     if column.role != "feature":
         return column
     if column.log1p:
-        found = sums.of(index, "log1p")
+        summary = sums.of(index, "log1p")
         sample = np.log1p(sample)
     missing = column.missing or ""
-    fill = {"mean": found.mean, "zero": 0.0}.get(missing)
+    fill = {"mean": summary.mean, "zero": 0.0}.get(missing)
     if missing == "median":
         present = sample[~np.isnan(sample)]
         with np.errstate(over="ignore"):
@@ -101,7 +102,7 @@ def _fit_numbers(
     if column.standardize is not None:
         parts = [(sums.of(index, part), of) for part, of in column.kind.parts.items()]
         scale = ()
-        for part, of in parts or [(found, np.positive)]:
+        for part, of in parts or [(summary, np.positive)]:
             value = 0.0 if fill is None else float(of(np.array([fill]))[0])
             mean, std = part.filled(0 if fill is None else sums.rows - part.count, value)
             scale += (mean, std or 1.0)
@@ -110,9 +111,10 @@ def _fit_numbers(
         if not all(x is None or math.isfinite(x) for x in needed):
             raise UsageError(
                 f"column {column.name!r}: holds numbers so large, or so close together, that float64 cannot "
-                f"tell their mean and deviation, which {option} needs; distances from 1e-140 to 1e140 are "
+                f"represent their mean and deviation, which {option} needs; distances from 1e-140 to 1e140"
+                " are "
                 f"allowed. Leave the column out with {Option('drop', column.name)}, or give it in another "
                 "unit."
             )
-    indicator = column.indicator and found.count < sums.rows
+    indicator = column.indicator and summary.count < sums.rows
     return replace(column, fill=fill, indicator=indicator, standardize=scale)

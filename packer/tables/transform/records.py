@@ -1,4 +1,4 @@
-"""Rows of a table in raw form, between reading and mapping: records, one packed structure a row."""
+"""Raw rows of a table, between reading and mapping: records, one packed structure per row."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
 
-MAX_BAD = 1000  # rows listed of a chunk
-BEYOND_SINGLE_FROM = float.fromhex("0x1.ffffffp127")  # from here on the nearest float32 is infinite
+MAX_BAD = 1000  # most rows listed per chunk
+BEYOND_SINGLE_FROM = float.fromhex("0x1.ffffffp127")  # smallest double whose nearest float32 is infinite
 
 
 @dataclass(frozen=True)
 class RecordMember:
-    """A column that is to be read.
+    """A column that is read.
 
-    index: its number in the input; single: a number as <f4 instead of <f8; exact: whole numbers whose digits would be lost, 007 as an
-    integer and 9007199254740993 as a number, are bad cells.
+    index: number of the column in the input; single: store a number as <f4 instead of <f8; exact: treat whole
+    numbers as bad cells if their digits would be lost (007 as an integer, 9007199254740993 as a number).
     """
 
     index: int
@@ -33,34 +33,34 @@ class RecordMember:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of its raw values."""
+        """Dtype of the column's raw values."""
         return np.dtype("<f4") if self.single else self.column.kind.raw
 
     @property
     def missing(self) -> float:
-        """The raw value of a missing number."""
+        """Raw value of a missing number."""
         return MISSING_INTEGER if self.dtype.kind == "i" else nan
 
     @property
     def name(self) -> str:
-        """The name of its member of a record."""
+        """Name of the column's member in a record."""
         return f"c{self.index}"
 
 
 @dataclass(frozen=True)
 class RecordLayout:
-    """The columns that are read, by rising index; the others are passed over."""
+    """The columns that are read, by ascending index; other columns are skipped."""
 
     members: tuple[RecordMember, ...]
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of a record: packed, a member `c<index>` a column, in order."""
+        """Dtype of a record: packed, one member `c<index>` per column, in order."""
         return np.dtype([(w.name, w.dtype) for w in self.members])
 
 
 class CellFault(str, Enum):
-    """A fault of a cell; its text is the end of a sentence."""
+    """A fault of a cell; the text is the end of a sentence."""
 
     NOT_NUMBER = "is not a number"
     NOT_WHOLE = "is not a whole number"
@@ -70,7 +70,7 @@ class CellFault(str, Enum):
     LEADING_ZEROS = "has leading zeros, which no number keeps"
     ROUNDED = "is a whole number that float64 rounds"
     NOT_UTF8 = "is not UTF-8"
-    AFTER_QUOTE = "has text behind its closing quote"
+    AFTER_QUOTE = "has text after its closing quote"
     UNCLOSED = "has a quote that is never closed"
 
     __str__ = str.__str__
@@ -79,10 +79,11 @@ class CellFault(str, Enum):
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that cannot be taken.
+    """A row that cannot be stored.
 
-    line: counted from 0 at the chunk's first line (row, where inputs have no lines); column: its number in the input, None if the
-    whole row is wrong; value: the cell, cut to 80 characters; reason: what is wrong, the end of a sentence; a CellFault where it is one.
+    line: line number, from 0 at the chunk's first line (row number, if inputs have no lines); column: number
+    in the input, None if the row itself is wrong; value: the cell, cut to 80 characters; reason: the end of a
+    sentence, a CellFault where possible.
     """
 
     line: int
@@ -93,12 +94,13 @@ class BadRow:
 
 @dataclass
 class ParsedRows:
-    """The rows of a chunk that was read.
+    """The rows of a parsed chunk.
 
-    records: [n] of the layout's dtype, without the bad rows; dictionaries: column number -> the texts that the codes of its records
-    mean, in order of first appearance in this chunk; texts: the blob that `at` of text columns counts from; bad: rising by line, at
-    most 1,000; bad_rows: how many there are; lines: ends of lines (rows, where there are none) in the chunk; nbytes: of input;
-    lines_of: int64 [n], the line (row) on which each record begins, counted as in BadRow.
+    records: [n] of the layout's dtype, without bad rows; dictionaries: column number -> texts of its codes,
+    in order of first appearance in this chunk; texts: bytes that `at` of text columns refers to; bad:
+    ascending by line, at most 1,000; bad_rows: number of all bad rows; lines: line ends in the chunk (rows,
+    if inputs have no lines); nbytes: input bytes; lines_of: int64 [n], the line (row) where each record
+    begins, counted as in BadRow.
     """
 
     records: NDArray[np.void]
@@ -111,15 +113,16 @@ class ParsedRows:
     lines_of: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def leave_out(self, rows: NDArray[np.bool_], bad: Sequence[BadRow]) -> None:
-        """Take records out, and the texts that only they had.
+        """Remove records, and category texts that no other record uses.
 
-        rows: bool [n], True for those that go; bad: why, some or all of them, `line` being the record's number.
+        rows: bool [n], True for records to remove; bad: reasons for some or all of them, with the record
+        number as `line`.
         """
-        known = {b.line: b for b in reversed(self.bad)}
+        by_line = {b.line: b for b in reversed(self.bad)}
         for b in reversed(bad):
             line = int(self.lines_of[b.line])
-            known[line] = replace(b, line=line)
-        self.bad = [known[line] for line in sorted(known)][:MAX_BAD]
+            by_line[line] = replace(b, line=line)
+        self.bad = [by_line[line] for line in sorted(by_line)][:MAX_BAD]
         self.bad_rows += int(rows.sum())
         self.records, self.lines_of = self.records[~rows], self.lines_of[~rows]
         for index, texts in self.dictionaries.items():

@@ -1,4 +1,4 @@
-"""The arithmetic of a fitted transform: records in, fields out, whole columns at a time; applied to data frames bit for bit alike."""
+"""The arithmetic of a fitted transform, column by column: records in, fields out; also for data frames."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from packer.tables.transform.records import RecordLayout, RecordMember
 from packer.tables.transform.table_transform import TableTransform
 
 Fields = dict[str, "NDArray[Any] | list[bytes]"]
-_CELLS = 32_768  # at a time, where there is arithmetic: they stay in the cache
+_CELLS = 32_768  # cells per step with arithmetic, so that they stay in the CPU cache
 
 
 @dataclass
 class MappedRows:
-    """Rows of the fields.
+    """Mapped rows.
 
-    fields: name -> [n, ...], C-contiguous, or the rows' texts; beyond: (record, column name) of the first record whose features do
-    not all fit their dtype (a cell that is there became infinite), None if all do.
+    fields: name -> [n, ...], C-contiguous, or the rows' texts; beyond: (record, column name) of the first
+    record with a feature beyond its dtype (a present cell became infinite), None if all fit.
     """
 
     fields: Fields
@@ -30,14 +30,14 @@ class MappedRows:
 
 
 Step = Callable[[NDArray[Any], NDArray[Any]], "tuple[int, str] | None"]
-"""Fills columns of the features [n, F] from records [n]. Returns the first record, and its column, that became infinite."""
+"""Fills columns of features [n, F] from records [n]. Returns the first infinite record, and its column."""
 
 
 class RowMapper:
     """A fitted transform for records of one layout; thread-safe.
 
-    transform: fitted; layout: of the records, that of a plan; dictionaries: column number -> the texts that the
-    codes in these records mean.
+    transform: fitted; layout: layout of the records, from a plan; dictionaries: column number -> texts of the
+    codes in these records.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class RowMapper:
         return RowMapper, (self.transform, self.layout, self._dictionaries)
 
     def map(self, records: NDArray[Any], texts: bytes | memoryview = b"") -> MappedRows:
-        """Map records [n] of the layout, none of them bad. texts: the blob that `at` of text columns counts from.
+        """Map records [n] of the layout without bad rows. texts: bytes that `at` of text columns refers to.
 
-        Raises ValueError if the records are of another layout.
+        Raises ValueError if the records have another layout.
         """
         if records.dtype != self.layout.dtype:
             raise ValueError(f"records have dtype {records.dtype}; {self.layout.dtype} is mapped")
@@ -77,8 +77,8 @@ class RowMapper:
         if transform.features:
             features = np.empty((n, len(transform.features)), self._dtype)
             with np.errstate(all="ignore"):
-                beyond = [found for step in self._steps if (found := step(records, features)) is not None]
-            mapped.beyond = min(beyond, default=None, key=lambda found: found[0])
+                beyond = [first for step in self._steps if (first := step(records, features)) is not None]
+            mapped.beyond = min(beyond, default=None, key=lambda first: first[0])
             mapped.fields["features"] = features
         names = transform.categories
         if names:
@@ -94,7 +94,7 @@ class RowMapper:
         return mapped
 
     def _plan(self) -> list[Step]:
-        """Return the steps that fill the features: one for each run of numbers side by side in a record, one for any other column."""
+        """Return the steps that fill the features: per run of adjacent numbers in a record, or per column."""
         runs: list[list[TableColumn]] = []
         for c in self.transform.columns:
             if c.outputs and runs and self._is_beside(runs[-1][-1], c):
@@ -115,7 +115,7 @@ class RowMapper:
         return steps
 
     def _is_beside(self, left: TableColumn, c: TableColumn) -> bool:
-        """Tell whether two columns of numbers lie side by side in a record, with one dtype."""
+        """Return True if two columns of numbers are adjacent in a record and have the same dtype."""
         members: Mapping[str, Any] = self.layout.dtype.fields or {}
         plain = all(x.kind.numeric and not x.kind.parts for x in (left, c))
         (dtype, at), other = (members[self._wanted[x.name].name][:2] for x in (left, c))
@@ -138,7 +138,7 @@ class RowMapper:
                 features[:, columns] = cells
                 return None
             if cells.dtype.kind == "i":
-                features[:, columns] = np.where(cells == MISSING_INTEGER, 0, cells)  # all that is filled in
+                features[:, columns] = np.where(cells == MISSING_INTEGER, 0, cells)  # the only fill value
                 return None
             beyond = None
             for start in range(0, len(cells), rows):
@@ -152,7 +152,7 @@ class RowMapper:
                     x -= mean
                     x /= std
                 features[part, columns] = x
-                # Logarithms are small, and fills fit; what is left as it is was checked when it was read.
+                # Logarithms are small, and fill values fit; the reader checked unchanged values.
                 if scaled and beyond is None and (where := _infinite(features[part, columns])) is not None:
                     beyond = start + where[0], run[where[1]].name
             return beyond
@@ -180,10 +180,10 @@ class RowMapper:
         width = len(c.outputs)
 
         def step(records: NDArray[Any], features: NDArray[Any]) -> None:
-            own = codes[records[member]]
+            numbers = codes[records[member]]
             features[:, first : first + width] = 0
-            rows = np.flatnonzero(own)
-            features[rows, first + own[rows] - 1] = 1
+            rows = np.flatnonzero(numbers)
+            features[rows, first + numbers[rows] - 1] = 1
 
         return step
 
@@ -207,7 +207,7 @@ class RowMapper:
         return label if len(raw) > 1 else label[:, 0]
 
     def _class_codes(self, w: RecordMember, x: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the classes from 0, -1 for none."""
+        """Return class codes from 0, -1 for unknown values."""
         if w.column.type == "category":
             return np.asarray(self._codes[w.column.name][x] - 1)
         values = x if x.dtype.kind == "i" else as_float(x)
@@ -216,17 +216,17 @@ class RowMapper:
 
 
 def _codes(c: TableColumn, texts: Sequence[str]) -> NDArray[np.int64]:
-    """Return category numbers by code, 0 for unknown ones; the entry of code -1, missing, is the last."""
+    """Return category numbers by code, 0 for unknown ones; the last entry is for code -1 (missing)."""
     numbers = {text: k for k, text in enumerate(c.categories or (), 1)}
     return np.array([*(numbers.get(text, 0) for text in texts), 0], np.int64)
 
 
 def _infinite(features: NDArray[Any]) -> tuple[int, int] | None:
-    """Find the row and column of the first infinity in [n, F], None if there is none."""
+    """Return row and column of the first infinity in [n, F], None if there is none."""
     if features.dtype.kind != "f":
         return None
-    found = np.isinf(features)
-    return divmod(int(np.argmax(found)), found.shape[1]) if found.any() else None
+    infinite = np.isinf(features)
+    return divmod(int(np.argmax(infinite)), infinite.shape[1]) if infinite.any() else None
 
 
 def _kept(c: TableColumn, x: NDArray[Any], texts: bytes | memoryview) -> NDArray[Any] | list[bytes]:

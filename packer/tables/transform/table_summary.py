@@ -1,4 +1,4 @@
-"""A line a column: what `packer info` shows of a table."""
+"""A line per column: how `packer info` shows a table."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 from packer import units
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-MOST = 60  # columns
-_WIDEST = 32  # characters of a name
-_FREQUENT = 3  # categories that are named
+MOST = 60  # most columns
+_WIDEST = 32  # most characters of a name
+_FREQUENT = 3  # most categories named
 
 
 def describe(table: Mapping[str, Any], most: int = MOST) -> list[str]:
     """Describe the columns of a table.
 
-    table: the header's member. Returns: a line for each of the first `most` columns: name, type, role, share of missing cells,
-    histogram, range and mean ± deviation, or the most frequent categories; then how many more there are.
+    table: the header's member. Returns: a line for each of the first `most` columns: name, type, role, share
+    of missing cells, histogram, range and mean ± deviation, or the most frequent categories; then the number
+    of further columns.
     """
     columns = table["columns"]
     rows = [_cells(c) for c in columns[:most]]
@@ -33,7 +34,7 @@ def describe(table: Mapping[str, Any], most: int = MOST) -> list[str]:
 
 
 def histogram(counts: list[int], length: int = 16) -> str:
-    """Draw counts as characters of as many heights; a lone count fills the whole length. Only an empty bin is a space."""
+    """Draw counts as characters of proportional height, a space for 0; a single count fills the length."""
     if len(counts) == 1:
         counts = counts * length
     top = max(counts, default=0) or 1
@@ -52,27 +53,27 @@ def short(number: float) -> str:
 
 
 def _cells(column: Mapping[str, Any]) -> list[str]:
-    found = column.get("statistics") or {}
+    statistics = column.get("statistics") or {}
     name = column["name"]
     name = name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…"
-    rows, missing = found.get("rows", 0), found.get("missing", 0)
-    counts = (found.get("histogram") or {}).get("counts", [])
+    rows, missing = statistics.get("rows", 0), statistics.get("missing", 0)
+    counts = (statistics.get("histogram") or {}).get("counts", [])
     return [
         name.translate(_CONTROLS),
         column["type"],
         role_of(column),
         _share(missing, rows) + " missing" if missing else "",
         histogram(counts) if counts else "",
-        numbers_text(column["type"], found) if "mean" in found else _categories(found),
+        numbers_text(column["type"], statistics) if "mean" in statistics else _categories(statistics),
     ]
 
 
-# Lone surrogates have no bytes in UTF-8, and would end the printing.
+# Lone surrogates cannot be encoded as UTF-8; printing them would fail.
 _CONTROLS = dict.fromkeys((*range(32), *range(127, 160), *range(0xD800, 0xE000)), "�")
 
 
 def role_of(column: Mapping[str, Any]) -> str:
-    """Return what a column is used for, in words."""
+    """Return the use of a column, in words."""
     if column["role"] != "feature":
         return str({"keep": "kept", "drop": "dropped"}.get(column["role"], column["role"]))
     if column["type"] == "category":
@@ -87,18 +88,18 @@ def role_of(column: Mapping[str, Any]) -> str:
 
 
 def measured_on(table: Mapping[str, Any], rows: int) -> str:
-    """Return on which rows the columns of a table were measured, "" if on all of its rows."""
+    """Return the rows on which a table's columns were measured, "" if on all of its rows."""
     measured = next((c["statistics"]["rows"] for c in table["columns"] if c["statistics"]), rows)
     fit = "" if table["fit"] == "all" else f" of {table['fit']}"
     return "" if measured == rows else units.count(measured, "row") + fit
 
 
-def numbers_text(kind: str, found: Mapping[str, Any]) -> str:
-    """Return the range, mean and deviation of a column of a kind. found: its statistics."""
-    if found["min"] is None:
+def numbers_text(kind: str, statistics: Mapping[str, Any]) -> str:
+    """Return the range, mean and deviation of a column of some type. statistics: of the column."""
+    if statistics["min"] is None:
         return "no values"
-    low, high = (value_text(kind, found[key]) for key in ("min", "max"))
-    mean, std = found["mean"], found["std"]
+    low, high = (value_text(kind, statistics[key]) for key in ("min", "max"))
+    mean, std = statistics["mean"], statistics["std"]
     if mean is None or kind in ("date", "time", "timestamp"):
         return f"{low} to {high}"
     if kind == "boolean":
@@ -107,7 +108,7 @@ def numbers_text(kind: str, found: Mapping[str, Any]) -> str:
 
 
 def value_text(kind: str, number: float) -> str:
-    """Write a number of a column of a kind: a date, a time or a number."""
+    """Write a value of a column of some type: a date, a time or a number."""
     try:
         if kind == "date":
             return str(datetime.date.fromordinal(_EPOCH + round(number)))
@@ -124,23 +125,23 @@ def value_text(kind: str, number: float) -> str:
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
-def _categories(found: Mapping[str, Any]) -> str:
-    if "distinct" not in found:
+def _categories(statistics: Mapping[str, Any]) -> str:
+    if "distinct" not in statistics:
         return ""
-    count = found["distinct"]
-    present = found["rows"] - found["missing"]
+    count = statistics["distinct"]
+    present = statistics["rows"] - statistics["missing"]
     named = [
         f"{text.translate(_CONTROLS)[:_WIDEST]} {_share(n, present)}"
-        for text, n in found["counts"][:_FREQUENT]
+        for text, n in statistics["counts"][:_FREQUENT]
     ]
     dots = ["..."] if count > len(named) else []
     head = f"{count:,} {'category' if count == 1 else 'categories'}"
     return f"{head}: {', '.join([*named, *dots])}" if named else head
 
 
-def _share(part: int, whole: int) -> str:
-    """Write a share in percent: "0 %" for none alone."""
-    percent = 100 * part / whole if whole else 0.0
+def _share(part: int, total: int) -> str:
+    """Write a share in percent, with "0 %" only for an empty part."""
+    percent = 100 * part / total if total else 0.0
     if 0 < percent < 0.1:
         return "< 0.1 %"
     return f"{percent:.1f} %" if percent < 10 else f"{percent:.0f} %"

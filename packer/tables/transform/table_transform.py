@@ -1,9 +1,10 @@
-"""The mapping from raw columns to fields: fitted once, kept in the header, applied to whatever rows come.
+"""The mapping from raw columns to fields: fitted once, stored in the header, applied to any rows.
 
-Order of arithmetic, in float64: log1p; missing cells filled; standardized, (x - mean) / std; cast. Features come in the order of
-their columns, of a timestamp two (whole days since 1970-01-01, and ``.seconds`` since midnight), of a one-hot column one a category;
-behind all of them those that tell missing cells. Categories are numbered from 1 by rising text, 0 is for missing ones and
-for those that no row of fit has. Mean and std are those of the filled rows.
+Order of operations, in float64: log1p; fill missing cells; standardize, (x - mean) / std; cast. Features
+follow the order of their columns; a timestamp has two (days since 1970-01-01, and ``.seconds`` since
+midnight), a one-hot column one per category; the indicators of missing cells come last. Categories are
+numbered from 1 in ascending order of text; 0 is for missing ones and for those in no row of fit. Mean and std
+are computed over the filled rows.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from packer.tables.transform.column_types import (
 from packer.tables.transform.records import BadRow, CellFault, RecordLayout, RecordMember
 
 DTYPES = ("float32", "float16", "float64", "int8", "int16", "int32", "int64", "uint8")
-MAX_NAME = 100  # characters of a field's name
+MAX_NAME = 100  # most characters of a field's name
 MOST_BAD = 100_000
 TAKEN = ("features", "label", "categories", "key", "image", "packer", "checksums", "header", "trailer")
 
@@ -44,10 +45,11 @@ TAKEN = ("features", "label", "categories", "key", "image", "packer", "checksums
 class TableTransform:
     """The transform of a table's columns into fields: planned, then fitted.
 
-    columns: of the input, in order; dtype: of the features, numpy's type string; label: columns, kind ("classes" or "number") and
-    dtype of the field, or None; fit_name: the rows whose statistics are used, "all" or a split's name, "" for a plan; reading: how
-    text files were read, plain JSON; max_categories: of a column that is to be fitted; whole_label: of a plan, the label is stored as
-    int64 if it turns out to hold whole numbers alone.
+    columns: columns of the input, in order; dtype: of the features, NumPy's type string; label: columns, kind
+    ("classes" or "number") and dtype of the field, or None; fit_name: rows whose statistics are used, "all"
+    or a split's name, "" for a plan; reading: options with which text files were read, plain JSON;
+    max_categories: most categories of a column to be fitted; whole_label: in a plan, store the label as int64
+    if it holds only whole numbers.
     """
 
     columns: tuple[TableColumn, ...]
@@ -79,7 +81,7 @@ class TableTransform:
         return self.column(self.label[0]).categories
 
     def column(self, name: str) -> TableColumn:
-        """Return the column of that name. Raises KeyError."""
+        """Return the column with that name. Raises KeyError."""
         return self._named[name]
 
     @cached_property
@@ -105,24 +107,25 @@ class TableTransform:
         return tuple(fields)
 
     def plan_for(self, columns: Sequence[TableColumn]) -> TableTransform:
-        """Plan another table's columns, which are found by name; those that are not known are left out.
+        """Plan another table's columns, matched by name; unknown columns are left out.
 
-        Label and kept columns may be missing: so are their fields then. Raises UsageError if a feature is.
+        Label and kept columns may be missing; their fields are then missing, too. Raises UsageError if a
+        feature is missing.
         """
         names = [c.name for c in columns]
         missing = [c.name for c in self.columns if c.role == "feature" and c.name not in names]
         if missing:
             few = ", ".join(map(repr, missing[:10])) + (" and others" if len(missing) > 10 else "")
             raise UsageError(
-                f"table: has no column {few}, of which features are made; {nearest(missing[0], names)}."
-                " Give the table the columns that the pack was made from."
+                f"table: has no column {few}, which features need; {nearest(missing[0], names)}."
+                " Add the columns that the pack was converted from."
             )
         label = self.label if all(name in names for name in self.label) else ()
-        own = {c.name: c for c in self.columns if c.role != "label" or label}
+        known = {c.name: c for c in self.columns if c.role != "label" or label}
         given = self.reading.get("types", {})
         planned = tuple(
-            replace(own[c.name], digits=None if c.name in given else c.digits)
-            if c.name in own
+            replace(known[c.name], digits=None if c.name in given else c.digits)
+            if c.name in known
             else replace(c, role="drop")
             for c in columns
         )
@@ -136,7 +139,10 @@ class TableTransform:
 
     @property
     def class_values(self) -> tuple[float, ...] | None:
-        """Numbers that are the label's classes, rising, int of integers; None if they are texts, not known yet, or none."""
+        """Values of a numeric label's classes in ascending order, int for integers.
+
+        None if the classes are texts, not known yet, or if the label has none.
+        """
         c = self.column(self.label[0]) if self.label_kind == "classes" else None
         if c is None or c.categories is None:
             return None
@@ -158,7 +164,7 @@ class TableTransform:
 
     @property
     def numeric(self) -> tuple[RecordMember, ...]:
-        """The columns that are read and hold numbers, in order: those of a sample."""
+        """The numeric columns that are read, in order; the columns of a sample."""
         return tuple(w for w in self.layout.members if w.column.kind.numeric)
 
     def bad_rows(
@@ -169,37 +175,38 @@ class TableTransform:
     ) -> tuple[NDArray[np.bool_] | None, list[BadRow]]:
         """Find the rows of the layout that cannot be mapped.
 
-        dictionaries: column number -> the texts that the codes of these records mean.
-        Returns: bool [n], None if there are none; and at most `most` of them, by rising row: `line` of each is the row, from 0.
+        dictionaries: column number -> texts of the codes in these records.
+        Returns: bool [n], None if no row is bad; at most `most` bad rows in ascending order, with the row
+        number from 0 as `line`.
         """
         mask: NDArray[np.bool_] | None = None
-        found: list[BadRow] = []
+        bad_rows: list[BadRow] = []
         for w in self.layout.members:
             x, texts = records[w.name], (dictionaries or {}).get(w.index, ())
             for wrong, reason in self._faults(w, x, texts):
                 if wrong.any():
                     mask = wrong.copy() if mask is None else mask | wrong
                     rows = np.flatnonzero(wrong)[:most].tolist()
-                    found += (BadRow(row, w.index, _text(x[row], w, texts), reason) for row in rows)
-        found.sort(key=lambda bad: (bad.line, bad.column))
-        return mask, found[:most]
+                    bad_rows += (BadRow(row, w.index, _text(x[row], w, texts), reason) for row in rows)
+        bad_rows.sort(key=lambda bad: (bad.line, bad.column))
+        return mask, bad_rows[:most]
 
     def _faults(
         self, w: RecordMember, x: NDArray[Any], texts: Sequence[str]
     ) -> Iterator[tuple[NDArray[np.bool_], str]]:
-        """Yield which cells of a column break a rule, and the rule."""
+        """Yield the cells of a column that break a rule (bool [n]), and the rule."""
         c, dtype = w.column, np.dtype(self.dtype)
         if c.role == "label":
             yield is_missing(x), "is missing; a label is needed"
             dtype = np.dtype(self.label_dtype if self.label_kind == "number" else "O")
         elif c.role == DEALING:
-            yield is_missing(x), "is missing; it says the split of the row"
+            yield is_missing(x), "is missing; it defines the row's split"
         elif c.role == "keep" and c.kind.whole:
-            yield is_missing(x), f"is missing, for which a kept {c.type} column has no value"
+            yield is_missing(x), f"is missing; a kept {c.type} column cannot store that"
         elif c.missing == "error":
             yield is_missing(x), "is missing"
         elif c.missing == "nan" and c.kind.numeric and dtype.kind in "iu":
-            yield is_missing(x), f"is missing, for which {dtype.name} has no value"
+            yield is_missing(x), f"is missing; {dtype.name} cannot store that"
         if c.log1p:
             yield x <= -1, "has no log1p; numbers above -1 have one"
         fits = w.dtype == dtype or dtype.kind == "O" or (c.kind.whole and dtype.kind == "f")
@@ -213,10 +220,10 @@ class TableTransform:
             if not c.kind.numeric:
                 classes = [code for code, text in enumerate(texts) if text in self.known[w.index]]
             known = np.isin(x, np.array(classes, x.dtype)) | is_missing(x)
-            yield ~known, "is none of the label's classes"
+            yield ~known, "is not one of the label's classes"
 
     def sample(self, records: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the numbers of some records as statistics take them: float64 [m, len(numeric)], NaN for missing."""
+        """Return the numbers of some records for statistics: float64 [m, len(numeric)], NaN for missing."""
         columns = [as_float(records[w.name]) for w in self.numeric]
         return np.stack(columns, axis=1) if columns else np.empty((len(records), 0))
 
@@ -228,7 +235,7 @@ class TableTransform:
         return self.dtype == "<f4" and c.standardize is None and not c.log1p
 
     def _exact(self, c: TableColumn) -> bool:
-        """Tell whether whole numbers must be stored as they are written: as what is kept, or as one label that is no measure."""
+        """Return True if the column's whole numbers must stay exact: it is kept, or a single class label."""
         measure = self.label_kind is not None and self.label_dtype != "<i8"
         if c.role == "feature" or (c.role == "label" and (measure or len(self.label) > 1)):
             return False
@@ -236,7 +243,7 @@ class TableTransform:
 
     @cached_property
     def known(self) -> dict[int, dict[str, int]]:
-        """Return the texts that the label may hold, with their codes: by column number, where they are classes and known."""
+        """Codes of the label's known classes by text, by column number; only for classes that are texts."""
         return {
             i: {text: code for code, text in enumerate(c.categories)}
             for i, c in enumerate(self.columns)
@@ -259,7 +266,7 @@ class TableTransform:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> TableTransform:
-        """Read what to_json wrote, of a record whose form was checked (table_record.py). Raises ValueError."""
+        """Return the transform of a checked record of `to_json` (see table_record.py). Raises ValueError."""
         label, given = record["label"], record["reading"].get("types", {})
         transform = cls(
             tuple(TableColumn.from_json(c, given.get(c["name"], "")) for c in record["columns"]),
@@ -275,7 +282,7 @@ class TableTransform:
 
 
 def kept_fields(names: Sequence[str]) -> dict[str, str]:
-    """Return the fields' names of kept columns: all different, also without regard to case."""
+    """Return the field names of kept columns, unique regardless of case."""
     fields: dict[str, str] = {}
     taken = set(TAKEN)
     for name in names:
@@ -299,7 +306,7 @@ def _field_name(name: str) -> str:
 
 
 def _check(t: TableTransform, record: Mapping[str, Any]) -> None:
-    """Raise ValueError if the members of a transform do not go together. record: that it was read from, whose form was checked."""
+    """Raise ValueError if members of a transform contradict each other or the record it was read from."""
     kept = kept_fields([c.name for c in t.columns if c.role == "keep"])
     for c in t.columns:
         feature, scale = c.role == "feature", c.standardize or (0.0, 1.0) * max(1, len(c.kind.parts))
@@ -323,7 +330,7 @@ def _check(t: TableTransform, record: Mapping[str, Any]) -> None:
     coded = [c.categories is not None for c in labels]
     if t.label_kind == "classes":
         fits = coded == [True] and t.label_dtype == "<i8" and bool(t.classes)
-        values = t.class_values or ()  # ValueError where they are no numbers
+        values = t.class_values or ()  # ValueError unless they are numbers
         fits = fits and all(a < b for a, b in pairwise(values)) and all(abs(x) < 1 << 63 for x in values)
     else:
         fits = (
@@ -341,24 +348,24 @@ def _check(t: TableTransform, record: Mapping[str, Any]) -> None:
 
 
 def _misfits(x: NDArray[Any], dtype: np.dtype[Any]) -> list[tuple[NDArray[np.bool_], str]]:
-    """Find the present numbers that a dtype has no value for."""
+    """Find the present numbers that a dtype cannot represent."""
     if dtype.kind == "f":
         with np.errstate(all="ignore"):
             reason = CellFault.BEYOND_SINGLE if dtype == np.float32 else f"is beyond {dtype.name}"
             return [(np.isinf(x.astype(dtype)), reason)]
     limits = np.iinfo(dtype)
-    # 2.0**63 is no int64, but what its largest becomes as a float.
+    # 2.0**63 is not an int64, but int64's maximum becomes 2.0**63 as a float.
     beyond = (x < limits.min) | (x >= float(limits.max) + 1)
-    found = [(beyond, f"is beyond {dtype.name} ({limits.min} to {limits.max})")]
+    faults = [(beyond, f"is beyond {dtype.name} ({limits.min} to {limits.max})")]
     if x.dtype.kind == "i":
         beyond &= x != MISSING_INTEGER
     else:
-        found.append((~beyond & ~np.isnan(x) & (x != np.trunc(x)), CellFault.NOT_WHOLE))
-    return found
+        faults.append((~beyond & ~np.isnan(x) & (x != np.trunc(x)), CellFault.NOT_WHOLE))
+    return faults
 
 
 def _text(value: Any, w: RecordMember, texts: Sequence[str]) -> str:
-    """Return a raw value for a message; "" if it is missing. texts: that the codes of categories mean."""
+    """Return a raw value as text for a message, "" if it is missing. texts: texts of the category codes."""
     if w.column.type == "text" or is_missing(np.asarray([value]))[0]:
         return ""
     return texts[value] if w.column.type == "category" else shortest(value.item())

@@ -94,9 +94,9 @@ def test_numbers(kind, cells, raw):
         ("integer", np.array([2**63], np.uint64), 0, "9223372036854775808", "is beyond 64-bit integers"),
         ("boolean", ["maybe"], 0, "maybe", "is neither true nor false"),
         ("boolean", np.array([0, 2]), 1, "2", "is neither 0 nor 1"),
-        ("date", ["2020-01-01", "2020-13-01"], 1, "2020-13-01", "is no date (YYYY-MM-DD)"),
-        ("time", ["24:00"], 0, "24:00", "is no time (HH:MM:SS)"),
-        ("timestamp", ["2020-01-01"[:7]], 0, "2020-01", "is no timestamp (YYYY-MM-DD HH:MM:SS)"),
+        ("date", ["2020-01-01", "2020-13-01"], 1, "2020-13-01", "is not a date (YYYY-MM-DD)"),
+        ("time", ["24:00"], 0, "24:00", "is not a time (HH:MM:SS)"),
+        ("timestamp", ["2020-01-01"[:7]], 0, "2020-01", "is not a timestamp (YYYY-MM-DD HH:MM:SS)"),
     ],
 )
 def test_cells_of_another_kind(kind, cells, row, shown, reason):
@@ -176,7 +176,7 @@ def test_numbers_and_dates_as_people_write_them() -> None:
     assert numbers(["3,5 €"], price, decimal=",", thousands=".").tolist() == [3.5]
     assert numbers(["31/01/2013"], when).tolist() == [15736]
     assert numbers([dt.date(2013, 1, 31)], when).tolist() == [15736]
-    assert read(["free"], price).bad[0].reason == "is no amount of money ($1,234.50)"
+    assert read(["free"], price).bad[0].reason == "is not an amount of money ($1,234.50)"
 
 
 def test_frames():

@@ -269,8 +269,8 @@ AS: dict[str, tuple[list[Any], tuple[int, ...], str]] = {
     "number": ([1.0, 2.5, None, None, None, 1e30], (5, 6, 7, 8, 9, 10, 12), "is not a number"),
     "integer": ([1, None, None, None], (1, 5, 6, 7, 8, 9, 10, 11, 12), "is not a whole number"),
     "boolean": ([None, None, None, 1.0], (0, 1, 5, 6, 8, 9, 10, 11, 12), "is neither true nor false"),
-    "date": ([None, None, None, 19782.0], (0, 1, 5, 6, 7, 9, 10, 11, 12), "is no date (YYYY-MM-DD)"),
-    "time": ([None, None, None, 45000.0], (0, 1, 5, 6, 7, 8, 10, 11, 12), "is no time (HH:MM:SS)"),
+    "date": ([None, None, None, 19782.0], (0, 1, 5, 6, 7, 9, 10, 11, 12), "is not a date (YYYY-MM-DD)"),
+    "time": ([None, None, None, 45000.0], (0, 1, 5, 6, 7, 8, 10, 11, 12), "is not a time (HH:MM:SS)"),
 }
 OWN = {("number", 6): "is infinite", ("integer", 11): "is beyond 64-bit integers"}
 

@@ -456,7 +456,7 @@ def test_text_behind_a_quote() -> None:
         (3, 0, '"e"x'),
         (4, 0, '"x"\r'),
     ]
-    assert {b.reason for b in parsed.bad} == {"has text behind its closing quote"}
+    assert {b.reason for b in parsed.bad} == {"has text after its closing quote"}
 
 
 def test_a_quote_that_is_never_closed() -> None:
@@ -607,11 +607,11 @@ def test_bad_values_of_converted_columns() -> None:
     parsed = read(text, "boolean date number")
     assert parsed.bad == [
         BadRow(0, 0, "maybe", "is neither true nor false"),
-        BadRow(1, 1, "today", "is no date (YYYY-MM-DD)"),
+        BadRow(1, 1, "today", "is not a date (YYYY-MM-DD)"),
         BadRow(2, 0, "x", "is neither true nor false"),
         BadRow(3, 2, "z", "is not a number"),
         BadRow(6, 2, "w", "is not a number"),
-        BadRow(7, 1, "2020-02-30", "is no date (YYYY-MM-DD)"),
+        BadRow(7, 1, "2020-02-30", "is not a date (YYYY-MM-DD)"),
     ]
     assert parsed.bad_rows == 6
     assert column(parsed, 2) == [4.0]

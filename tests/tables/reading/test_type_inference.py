@@ -293,8 +293,8 @@ def test_records_are_read_alike_by_both_parsers(compiled: bool, monkeypatch: pyt
     assert parsed.records["c2"].tolist()[::2] == [15736, 15737]
     assert [str(parsed.records[f"c{i}"][1]) for i in range(3)] == ["nan"] * 3
     assert [(bad.line, bad.column, bad.reason) for bad in parsed.bad] == [
-        (2, 0, "is no amount of money ($1,234.50)"),
-        (3, 1, "is no percentage (12%)"),
-        (4, 2, "is no date (DD/MM/YYYY)"),
+        (2, 0, "is not an amount of money ($1,234.50)"),
+        (3, 1, "is not a percentage (12%)"),
+        (4, 2, "is not a date (DD/MM/YYYY)"),
         (5, 0, "is beyond float32"),
     ]

@@ -202,8 +202,8 @@ def test_no_rows():
     [
         (
             {"X": [1], "k": ["a"]},
-            "table: has no column 'x', 'c', of which features are made; there are 'X' and 'k'."
-            " Give the table the columns that the pack was made from.",
+            "table: has no column 'x', 'c', which features need; there are 'X' and 'k'."
+            " Add the columns that the pack was converted from.",
         ),
         (
             {"x": ["1", "one"], "c": ["a", "a"]},
@@ -211,7 +211,7 @@ def test_no_rows():
         ),
         (
             {"x": [1, 2], "c": ["a", "a"], "y": ["u", "w"]},
-            "row 1, column 'y': 'w' is none of the label's classes. Mend it, or leave the row out.",
+            "row 1, column 'y': 'w' is not one of the label's classes. Mend it, or leave the row out.",
         ),
         (
             {"x": [1, 2], "c": ["a", "a"], "y": ["u", None]},

@@ -141,27 +141,27 @@ def test_choices_as_a_record():
         ),
         (
             {"dtype": "int8", "standardize": True},
-            "--dtype int8: holds whole numbers, but --standardize gives others; float32, float16 and float64 are allowed with it."
+            "--dtype int8: holds whole numbers, but --standardize gives fractions; float32, float16 and float64 are allowed with it."
             " Pass one of them.",
         ),
         (
             {"dtype": "int8", "missing": "median"},
-            "--dtype int8: holds whole numbers, but --missing median gives others; float32, float16 and float64 are allowed with"
+            "--dtype int8: holds whole numbers, but --missing median gives fractions; float32, float16 and float64 are allowed with"
             " it. Pass one of them.",
         ),
         (
             {"dtype": "int8", "log1p": ("number",)},
-            "--dtype int8: holds whole numbers, but --log1p gives others; float32, float16 and float64 are allowed with it."
+            "--dtype int8: holds whole numbers, but --log1p gives fractions; float32, float16 and float64 are allowed with it."
             " Pass one of them.",
         ),
         (
             {"label": ("numer",)},
-            "--label numer: no column has that name; the nearest is 'number'. Pass one that is in the table.",
+            "--label numer: no column has that name; the nearest is 'number'. Pass a column of the table.",
         ),
         (
             {"drop": ("zzz",)},
             "--drop zzz: no column has that name; there are 'number', 'integer', 'boolean', 'date', 'time', 'timestamp', 'category'"
-            " and 'text'. Pass one that is in the table.",
+            " and 'text'. Pass a column of the table.",
         ),
         (
             {"label": ("date",), "keep": ("date",)},
@@ -173,7 +173,7 @@ def test_choices_as_a_record():
         ),
         (
             {},
-            "column 'text': holds texts, which are no features; numbers and categories are. Pass --keep text, --drop text or --type"
+            "column 'text': holds texts, which cannot be features; numbers and categories can. Pass --keep text, --drop text or --type"
             " text=category.",
         ),
         (
@@ -182,11 +182,11 @@ def test_choices_as_a_record():
         ),
         (
             {"label_as": "classes"},
-            "--label-as classes: tells what a label becomes, but there is none; it goes with --label. Pass --label, or leave it out.",
+            "--label-as classes: is given without a label; it is allowed with --label. Pass --label, or leave it out.",
         ),
         (
             {"features": ()},
-            "table: no column is left as a feature; one at least is needed. Name fewer with --label, --keep and --drop.",
+            "table: no column is left as a feature; at least one is needed. Name fewer with --label, --keep and --drop.",
         ),
         (
             {"drop": ("text",), "log1p": ("category",)},
@@ -204,8 +204,8 @@ def test_choices_as_a_record():
         ),
         (
             {"drop": ("text",), "label": ("category", "number")},
-            "--label category,number: classes are asked for of several columns ('category' holds texts); one column can be classes,"
-            " several only numbers. Pass one, and --keep the others.",
+            "--label category,number: several columns cannot become classes ('category' holds texts); a single column"
+            " can, or several of numbers. Pass one, and --keep the others.",
         ),
         (
             {"drop": ("text",), "label": ("category",), "label_as": "number"},

@@ -375,7 +375,7 @@ def test_labels_that_the_recipe_does_not_know_are_bad():
     records, dictionaries, _ = read(other, plan.layout)
     mask, bad = plan.bad_rows(records, dictionaries)
     assert mask.tolist() == [False, True, False]
-    assert (bad[0].value, bad[0].reason) == ("c", "is none of the label's classes")
+    assert (bad[0].value, bad[0].reason) == ("c", "is not one of the label's classes")
     mapped = RowMapper(transform, plan.layout, dictionaries).map(records)
     assert mapped.fields["label"][[0, 2]].tolist() == [1, 0]
 
@@ -388,7 +388,7 @@ def test_numbers_that_are_no_class_are_bad():
     records, _, _ = read(other, plan.layout)
     mask, bad = plan.bad_rows(records)
     assert mask.tolist() == [False, True, False, True]
-    assert (bad[0].value, bad[0].reason) == ("2", "is none of the label's classes")
+    assert (bad[0].value, bad[0].reason) == ("2", "is not one of the label's classes")
 
 
 def test_unknown_categories_are_counted():
@@ -417,8 +417,8 @@ def test_label_and_kept_columns_may_be_missing_features_not():
     with pytest.raises(UsageError) as error:
         transform.plan_for([TableColumn("X1", "number"), TableColumn("y", "integer")])
     assert str(error.value) == (
-        "table: has no column 'x', of which features are made; there are 'X1' and 'y'."
-        " Give the table the columns that the pack was made from."
+        "table: has no column 'x', which features need; there are 'X1' and 'y'."
+        " Add the columns that the pack was converted from."
     )
 
 
@@ -437,7 +437,7 @@ def test_kept_fields_have_names_that_a_pack_can_have():
     ("dtype", "cells", "reasons"),
     [
         ("int8", [127.0, -129.0, 1.5, None], ["is beyond int8 (-128 to 127)", "is not a whole number",
-             "is missing, for which int8 has no value"]),
+             "is missing; int8 cannot store that"]),
         ("uint8", [0.0, -1.0, 256.0], ["is beyond uint8 (0 to 255)"] * 2),
         ("int64", [2.0**62, 2.0**63], ["is beyond int64 (-9223372036854775808 to 9223372036854775807)"]),
         ("float16", [65_504.0, 1e5], ["is beyond float16"]),
@@ -484,7 +484,7 @@ def test_whole_features_are_exact():
     _, bad = plan.bad_rows(read(numbers(127, 128, None, -(2**40), kind="integer"), plan.layout)[0])
     assert [(b.line, b.value, b.reason) for b in bad] == [
         (1, "128", "is beyond int8 (-128 to 127)"),
-        (2, "", "is missing, for which int8 has no value"),
+        (2, "", "is missing; int8 cannot store that"),
         (3, str(-(2**40)), "is beyond int8 (-128 to 127)"),
     ]
 
