@@ -1,4 +1,4 @@
-"""Masks, soft maps, boxes, keypoints and labels moved and mixed as the images of a pipeline are."""
+"""Masks, soft maps, boxes, keypoints and labels, transformed like the images of a pipeline."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from packer.errors import UsageError
 
 Drawn = list[dict[str, Tensor]]
 Given = Drawn | PreparedDraws
-"""What `Pipeline.sample` returned, or what `Pipeline.prepare` made of it."""
+"""The result of `Pipeline.sample` or `Pipeline.prepare`."""
 
 
 class Followers(ABC):
-    """The part of a pipeline that moves what goes with its images.
+    """The part of a pipeline that transforms annotations of its images.
 
-    mask_fill, soft_fill: see Pipeline. _stages: those of the images. _later: the same but for the one that makes images that differ in
-    size alike. _taken: the images before these.
+    mask_fill, soft_fill: see Pipeline. first: the stage that brings images that differ in size to one size.
+    _stages: all stages of the images. _later: all stages except `first`. _taken: the images before `_later`.
     """
 
     shape: Any
@@ -39,21 +39,21 @@ class Followers(ABC):
 
     @abstractmethod
     def prepare(self, params: Given, count: int | None = None) -> PreparedDraws:
-        """Turn draws into the numbers that the stages need, for so many samples."""
+        """Convert draws to the columns that the stages need, for `count` samples."""
 
     @property
     def num_classes(self) -> int | None:
-        """The number of classes of the soft labels that mixing makes; None if nothing is mixed or the operations do not say."""
+        """Number of classes of mixed labels; None without mixing, or if no operation defines it."""
         return next((part.num_classes for part in self._mixing if part.num_classes is not None), None)
 
     @property
     def mixes(self) -> bool:
-        """True if labels become soft ones."""
+        """True if the pipeline mixes images, so that labels become soft."""
         return bool(self._mixing)
 
     @property
     def blends(self) -> bool:
-        """True if values come between those of two images, as MixUp's do; masks have no such values."""
+        """True if results interpolate between two images, as MixUp's do; masks do not support this."""
         return any(part.blends for part in self._mixing)
 
     @property
@@ -61,31 +61,34 @@ class Followers(ABC):
         return [stage.mixing for stage in self._stages if stage.mixing is not None]
 
     def begin_masks(self, masks: Tensor, columns: Tensor, out: Tensor, *, soft: bool = False) -> None:
-        """Make masks of images that differ in size alike: the first stage of `apply_masks`, or of `apply_soft`.
+        """Run the first stage of `apply_masks` or `apply_soft` on masks of images that differ in size.
 
-        masks: of the images' full sizes, in one memory: [P, 1], at most 4 bytes a number. columns: of the first stage, `placed`.
-        out: [N, h, w] of their dtype, contiguous; filled.
+        masks: [P, 1], all masks in one array, in the images' full sizes; at most 4 bytes a number.
+        columns: of the first stage, after `placed`. soft: True for soft maps.
+        out: [N, h, w] of their dtype, contiguous; receives the result.
         """
         fill = self.soft_fill if soft else self.mask_fill
         out.copy_(_moved_layers([self.first], columns, masks, fill, soft)[..., 0])
 
     def apply_masks(self, masks: Tensor, params: Given) -> Tensor:
-        """Move masks as the images: the nearest pixel's value, never a new one, and mask_fill beyond the edges.
+        """Transform masks like the images: values of the nearest pixel, and mask_fill beyond the edges.
 
-        masks: [N, H, W] or [N, K, H, W], integers, bool or floating point, any device; not modified. Of images that differ in size
-            what `begin_masks` filled.
-        Returns: the same with (h, w); the same memory if nothing moves.
-        Raises UsageError if masks are of another size than the images, or MixUp would have to mix them.
+        masks: [N, H, W] or [N, K, H, W], integers, bool or floating point, any device; not modified. For
+            images that differ in size, the output of `begin_masks`.
+        Returns: the same shape with (h, w) for (H, W); the same memory if no stage moves pixels.
+        Raises UsageError if masks differ in size from the images, or the pipeline has MixUp.
         """
         return self._apply_layers("masks", masks, params, self.mask_fill, soft=False)
 
     def apply_soft(self, maps: Tensor, params: Given) -> Tensor:
-        """Move soft maps, such as mattes or depth, as the images: sampled as these are, not changed in colour, and soft_fill
-        beyond the edges.
+        """Transform soft maps, such as mattes or depth, like the images, with soft_fill beyond the edges.
 
-        maps: as for `apply_masks`. A pixel that is sampled from NaN is NaN. MixUp blends them.
-        Returns: the same dtype with (h, w), whole numbers rounded; the same memory if nothing moves.
-        Raises UsageError if maps are of another size than the images.
+        Maps are interpolated like the images, colour operations are left out, and MixUp blends maps.
+
+        maps: as for `apply_masks`. A pixel sampled from NaN is NaN.
+        Returns: the same dtype with (h, w) for (H, W), integers rounded; the same memory if no stage moves
+            pixels.
+        Raises UsageError if maps differ in size from the images.
         """
         return self._apply_layers("maps", maps, params, self.soft_fill, soft=True)
 
@@ -103,19 +106,20 @@ class Followers(ABC):
         return moved.permute(0, 3, 1, 2)
 
     def apply_boxes(self, boxes: Tensor, params: Given) -> Tensor:
-        """Move boxes as the images, and clip them to what is seen.
+        """Transform boxes like the images, and clip them to the visible part.
 
-        boxes: floating point [N, K, 4], left, top, right, bottom, in pixels from the top left corner, any device; not modified. Edges
-            count as inside.
-        Returns: the same, each the smallest upright box about the moved one; without area if nothing of it is seen.
+        boxes: floating point [N, K, 4]: left, top, right, bottom, in pixels from the top left corner, any
+            device; not modified. Points on an edge are inside.
+        Returns: the same shape: the bounding box of each transformed box; without area if no part is visible.
         """
         return self._apply_places("boxes", boxes, params, 4, _moved_boxes)
 
     def apply_keypoints(self, points: Tensor, params: Given) -> Tensor:
-        """Move points as the images.
+        """Transform points like the images.
 
-        points: floating point [N, K, 2], x and y in pixels from the top left corner, NaN where there is none, any device.
-        Returns: the same; NaN for points that are not seen, so that none is taken for a point at an edge.
+        points: floating point [N, K, 2]: x and y in pixels from the top left corner, NaN for missing points,
+            any device.
+        Returns: the same shape; NaN for points that are not visible, never a point clipped to an edge.
         """
         return self._apply_places("points", points, params, 2, _moved_points)
 
@@ -130,7 +134,8 @@ class Followers(ABC):
         )
         if self.mixes:
             raise UsageError(
-                f"{self._mixing[0].name}: {what} are not mixed; images and labels are. Leave it out for such data."
+                f"{self._mixing[0].name}: {what} cannot be mixed; images and labels are allowed."
+                f" Leave it out for data with {what}."
             )
         columns = self.prepare(params, len(places)).on(places.device)
         for stage in self._stages:
@@ -139,11 +144,12 @@ class Followers(ABC):
         return places
 
     def apply_labels(self, labels: Tensor, params: Given, num_classes: int | None = None) -> Tensor:
-        """Mix labels as the images.
+        """Mix labels like the images.
 
-        labels: whole numbers [N], shares floating point [N, K], or other floating-point numbers [N], in the order of the batch that
-            `apply` gets. num_classes: K; the mixing operation's if None.
-        Returns: float32 [N, K], of other numbers [N], if images are mixed, else the labels.
+        labels: class numbers (integers [N]), class probabilities (floating point [N, K]) or regression
+            targets (floating point [N]), in the order of the batch passed to `apply`.
+        num_classes: K; that of the mixing operation takes precedence.
+        Returns: float32 [N, K], or [N] for regression targets; the labels themselves without mixing.
         """
         if not self.mixes:
             return labels
@@ -174,7 +180,7 @@ def _moved_boxes(boxes: Tensor, columns: Tensor, size: tuple[int, int]) -> Tenso
         *boxes.shape[:2], 4, 2
     )
     first, end = (_clipped(corner, size) for corner in (moved.amin(dim=2), moved.amax(dim=2)))
-    # What was clipped to a line would have area again once it is turned.
+    # A box clipped to a line would have area again after a rotation.
     nothing = (right <= left) | (bottom <= top)
     return torch.cat([first, torch.where(nothing[..., None], first, end)], dim=-1)
 
@@ -188,14 +194,17 @@ def _moved_points(points: Tensor, columns: Tensor, size: tuple[int, int]) -> Ten
 
 
 def _seen_part(columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first and last corner of the part of the source of which anything is seen."""
+    """Return the top left and bottom right corner of the source's visible part: float64 [N, 1, 2] each."""
     taps = columns[:, None, pass_spec.TAPS_AT : pass_spec.SUPPORT_AT].double()
     frame = columns[:, None, pass_spec.FRAME_AT : pass_spec.SHARPNESS_AT].double() + 0.5
     return taps[..., :2].maximum(frame[..., :2]), (taps[..., 2:] + 1).minimum(frame[..., 2:])
 
 
 def _clipped(points: Tensor, size: tuple[int, int]) -> Tensor:
-    """Moved into a picture of this (h, w). By Python's numbers: a tensor of them would have to be waited for on a GPU."""
+    """Return points clamped to a picture of size (h, w).
+
+    The bounds are Python numbers: copying a tensor of them to a GPU would synchronise.
+    """
     x, y = points.unbind(-1)
     return torch.stack([x.clamp(0, size[1]), y.clamp(0, size[0])], dim=-1)
 
@@ -203,18 +212,19 @@ def _clipped(points: Tensor, size: tuple[int, int]) -> Tensor:
 def moved_lists(
     boxes: Sequence[Tensor], followers: Mapping[str, Sequence[Tensor]], move: Callable[[Tensor], Tensor]
 ) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
-    """Move boxes of images that have each their own number; those without area then go, and what belongs to them.
+    """Transform a varying number of boxes an image; drop those without area, and their followers' entries.
 
-    boxes: N of [k, 4]. followers: name -> N of [k, ...], such as labels. move: what moves [N, K, 4] floating point,
-    Pipeline.apply_boxes. Returns: boxes, floating point, float32 if they were whole numbers; followers.
-    Raises UsageError for followers that have not an entry a box.
+    boxes: N tensors [k, 4]. followers: name -> N tensors [k, ...], such as labels of boxes.
+    move: transforms floating point [N, K, 4], like Pipeline.apply_boxes.
+    Returns: boxes, floating point (float32 for integers); followers.
+    Raises UsageError for followers without an entry for each box.
     """
     for name, rows in followers.items():
         for row, its in zip(rows, boxes, strict=True):
             if len(row) != len(its):
                 raise UsageError(
-                    f"augment: {name!r} of a row has {len(row)} entries and there are {len(its)} boxes; fields named box_... have one a "
-                    "box, and go with it. Give the field another name."
+                    f"augment: {name!r} of a row has {len(row)} entries for {len(its)} boxes; a field named"
+                    " box_... has an entry for each box. Give the field another name."
                 )
     kind = boxes[0].dtype if boxes and boxes[0].is_floating_point() else torch.float32
     together = pad_sequence([its.to(kind) for its in boxes], True) if boxes else torch.zeros(0, 0, 4)
@@ -227,13 +237,13 @@ def moved_lists(
     }
 
 
-_NEAR = 1e-3  # columns are float32: points on an edge must stay there
+_NEAR = 1e-3  # tolerance for float32 columns: points on an edge remain visible
 
 
 def _moved(points: Tensor, columns: Tensor) -> Tensor:
-    """float64 [N, K, 2] in the source -> the same in the result."""
+    """Return the positions in the result of points in the source: float64 [N, K, 2]."""
     a, b, c, d, e, f = (column[:, None] for column in columns[:, : pass_spec.TAPS_AT].double().unbind(-1))
-    # The matrix goes from the middles of pixels to the middles of pixels, and the other way round.
+    # The matrix maps pixel centres of the result to pixel centres of the source; this is its inverse.
     x, y = points.unbind(-1)
     x, y = x - 0.5 - c, y - 0.5 - f
     determinant = a * e - b * d
@@ -241,10 +251,12 @@ def _moved(points: Tensor, columns: Tensor) -> Tensor:
 
 
 def _moved_layers(stages: list[Stage], columns: Tensor, pixels: Tensor, fill: float, soft: bool) -> Tensor:
-    """Move masks, or with `soft` soft maps, of any type by the stages' numbers: [N, h, w, K].
+    """Transform masks, or soft maps if `soft`, through stages: [N, h, w, K], same dtype.
 
-    columns: float32 [N, P], of all stages of the pipeline. pixels: [N, H, W, K], or [P, K] of a ragged pass. fill: what is beyond the
-    edges. A mask's pixel of any type moves as that many bytes, the nearest one's; soft maps are sampled as the images, in float32.
+    columns: float32 [N, P], of all stages of the pipeline. pixels: [N, H, W, K], or [P, K] for a ragged pass.
+    fill: value beyond the edges.
+    Masks of any dtype are moved as bytes, from the nearest pixel; soft maps are sampled like the images, as
+    float32.
     """
     if not any(stage.moves or stage.mixing is not None for stage in stages):
         return pixels
@@ -266,9 +278,10 @@ def _moved_layers(stages: list[Stage], columns: Tensor, pixels: Tensor, fill: fl
 
 
 def _planes_of(pixels: Tensor, fill: float, soft: bool) -> tuple[Tensor, tuple[float, ...]]:
-    """Return what a pass moves of masks or soft maps [..., K], contiguous, and the fill: uint8 or float32 [..., B], B numbers.
+    """Return the planes of masks or soft maps that a pass moves, and their fill.
 
-    Raises UsageError if they hold no such number as the fill.
+    pixels: [..., K], contiguous. Returns: uint8 (masks) or float32 (soft maps) [..., B], and B numbers.
+    Raises UsageError if the dtype of pixels cannot represent the fill.
     """
     depth = pixels.shape[-1]
     if soft and pixels.dtype.is_floating_point:
@@ -276,8 +289,8 @@ def _planes_of(pixels: Tensor, fill: float, soft: bool) -> tuple[Tensor, tuple[f
     one = torch.tensor([fill]).to(pixels.dtype)
     if one.to(torch.float64).item() != fill:
         raise UsageError(
-            f"Pipeline: {'soft_fill' if soft else 'mask_fill'} is {fill} and the masks are "
-            f"{pixels.dtype}; a number that they hold is allowed. Pass another."
+            f"Pipeline: {'soft_fill' if soft else 'mask_fill'} is {fill} and the masks are {pixels.dtype};"
+            " a number of this type is allowed. Pass another."
         )
     if soft:
         return pixels.float(), (float(fill),) * depth
@@ -285,15 +298,15 @@ def _planes_of(pixels: Tensor, fill: float, soft: bool) -> tuple[Tensor, tuple[f
 
 
 def _dense(pixels: Tensor) -> Tensor:
-    """Return the same, contiguous, its last stride 1 where that dimension is 1 too."""
+    """Return the tensor contiguous, with a last stride of 1 even for a last dimension of 1."""
     return pixels.reshape(-1).contiguous().view(pixels.shape)
 
 
 def soft_labels(labels: Tensor, classes: int | None) -> Tensor:
-    """Shares of classes, float32 [N, K], of class numbers [N] or shares [N, K].
+    """Return class probabilities, float32 [N, K], for class numbers [N] or probabilities [N, K].
 
-    Raises UsageError for others, and on the CPU for numbers beyond the classes; on a GPU, which would have to be waited
-    for, such rows are all 0.
+    Raises UsageError for other tensors and, on the CPU, for class numbers out of range. On a GPU, where this
+    check would synchronise, the rows of such numbers are 0.
     """
     wanted = "a tensor, whole numbers [N] or shares [N, K],"
     check_tensor(
@@ -314,7 +327,7 @@ def soft_labels(labels: Tensor, classes: int | None) -> Tensor:
         and not 0 <= int(labels.min()) <= int(labels.max()) < classes
     ):
         raise UsageError(
-            f"MixUp, CutMix: labels are {int(labels.min())} to {int(labels.max())}; 0 to {classes - 1} are allowed. "
-            "Pass the right num_classes."
+            f"MixUp, CutMix: labels are {int(labels.min())} to {int(labels.max())}; 0 to {classes - 1} are"
+            " allowed. Pass the right num_classes."
         )
     return (labels[:, None] == torch.arange(classes, device=labels.device)).float()

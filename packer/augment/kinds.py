@@ -1,14 +1,15 @@
-"""Transforms, the kinds of parts that they consist of, and Draws: random numbers keyed by seed, epoch and row.
+"""Transforms, the kinds of their parts, and Draws: random numbers keyed by seed, epoch and row.
 
-Kinds of parts that a pass can take together, in its order:
+A transform consists of parts, most transforms of a single one. A pass applies these kinds of parts together,
+in this order:
 
-    GeometryPart   where each pixel of the result comes from
-    ColorPart      what a pixel's colour becomes, by itself
-    ScalePart      what pixels are worth: ToDtype, Normalize
-    ErasePart      boxes that are filled (before ScalePart or after it)
+    GeometryPart   the source position of each pixel
+    ColorPart      the colour of a pixel, independently of other pixels
+    ScalePart      the scale and dtype of pixels: ToDtype, Normalize
+    ErasePart      filled boxes (before or after ScalePart)
 
-and two that stand alone between passes: WholeImagePart works on the images as a batch of tensors, each by itself (a blur),
-MixPart (mixing.py) combines the images of a batch, and their labels. Most transforms are their own only part.
+Two kinds run between passes, on tensors of a batch: WholeImagePart changes each image independently (a blur);
+MixPart (mixing.py) combines the images of a batch, and their labels.
 """
 
 from __future__ import annotations
@@ -34,14 +35,16 @@ from packer.augment.validation import Parameter
 from packer.errors import UsageError
 
 Shape = tuple[int, int, int]
-"""Channels, height and width of an image. Of images that differ in size, height and width are int64 [N]; only geometry that does
-not turn gets such."""
+"""Channels, height and width of an image.
+
+For images that differ in size, height and width are int64 [N]; only geometry with `turns` False takes these.
+"""
 
 Sizes = NDArray[np.int64]
 """Heights and widths of images that differ in size: [N, 2]."""
 
 Params = Mapping[str, NDArray[Any]]
-"""What one operation drew: arrays with an entry for each row."""
+"""The draws of an operation: name -> an array with an entry for each row."""
 
 Columns = NDArray[np.float32]
 Factors = tuple[Sequence[float], Sequence[float], float | None]
@@ -49,11 +52,12 @@ Factors = tuple[Sequence[float], Sequence[float], float | None]
 
 @dataclass(eq=False)
 class Draws:
-    """The draws of one operation for rows of one epoch.
+    """The random numbers of an operation for rows of an epoch.
 
-    rows: int64 [N], the images' row numbers. counters: int64 [N], what keys the draws: the rows, or where an order repeats rows
-    the places in the epoch, so that repetitions differ. The same counter draws the same numbers, whatever is drawn beside it. place, name:
-    of the operation in its pipeline, which key its draws too.
+    rows: int64 [N], the images' row numbers.
+    place, name: position and name of the operation in its pipeline, a part of the key.
+    counters: int64 [N], the key of each draw: the rows, or, for orders that repeat rows, positions in the
+        epoch, so that repetitions differ. The same key gives the same number, independently of other draws.
     """
 
     rows: NDArray[np.int64]
@@ -70,48 +74,48 @@ class Draws:
         return len(self.rows)
 
     def keyed(self, place: int | str, name: str) -> Draws:
-        """Return the draws of an operation for the same rows."""
+        """Return draws for the same rows, keyed by another operation."""
         return Draws(self.rows, self.seed, self.epoch, place, name, self.counters)
 
     def only(self, samples: NDArray[np.int64] | NDArray[np.bool_]) -> Draws:
-        """Return the same draws for some of the rows."""
+        """Return the same draws for a subset of the rows."""
         return replace(self, rows=self.rows[samples], counters=self.counters[samples])
 
     def uniform(self, what: str | Sequence[str], low: float = 0.0, high: float = 1.0) -> Floats:
-        """Fractions in [low, high): float64 [N], of several draws [A, N]."""
+        """Draw uniformly in [low, high): float64 [N], or [A, N] for A names."""
         drawn = randomness.uniform(self.counters, self._key(what))
         return drawn if (low, high) == (0.0, 1.0) else low + (high - low) * drawn
 
     def integers(self, what: str | Sequence[str], high: int | NDArray[np.int64]) -> NDArray[np.int64]:
-        """Whole numbers in 0..high-1: int64 [N], of several draws [A, N]. high: one for all, or one a row, or one each."""
+        """Draw integers in 0 to high - 1: int64 [N], or [A, N] for A names. high: a number, [N] or [A, N]."""
         return randomness.integers(self.counters, self._key(what), high)
 
     def happens(self, what: str, p: float) -> NDArray[np.bool_]:
-        """True with probability p: bool [N]."""
+        """Draw True with probability p: bool [N]."""
         return self.uniform(what) < p
 
     def every_epoch(self, what: str) -> Floats:
-        """Fractions in [0, 1) that a row has in every epoch, however often it comes: float64 [N]."""
+        """Draw uniformly in [0, 1), the same for a row in all epochs and repetitions: float64 [N]."""
         return randomness.uniform(
             self.rows, randomness.key(self.seed, "augment", self.place, self.name, what)
         )
 
     def permutations(self, what: str, length: int) -> NDArray[np.int64]:
-        """Orders of 0..length-1, all equally likely: int64 [N, length]."""
+        """Draw permutations of 0 to length - 1, all equally likely: int64 [N, length]."""
         return np.argsort(
             np.stack([self.uniform(f"{what} {i}") for i in range(length)], axis=1), axis=1, kind="stable"
         )
 
     def beta(self, what: str, alpha: float) -> Floats:
-        """Fractions of the symmetric beta distribution with this parameter: float64 [N]."""
+        """Draw from the symmetric beta distribution with parameter alpha: float64 [N]."""
         first, second = self._log_gamma(f"{what} a", alpha), self._log_gamma(f"{what} b", alpha)
         return 1 / (1 + np.exp(np.clip(second - first, -700, 700)))
 
     def _log_gamma(self, what: str, shape: float) -> Floats:
-        """Logarithms of draws of the gamma distribution: float64 [N].
+        """Draw logarithms of gamma variates: float64 [N].
 
-        Marsaglia and Tsang, "A simple method for generating gamma variables", 2000, with its step for shapes below 1.
-        A draw that is refused is made anew, with the number of the attempt in its key.
+        Marsaglia and Tsang, "A simple method for generating gamma variables", 2000, with its step for shapes
+        below 1. A rejected draw is repeated, with the number of the attempt in its key.
         """
         raised = shape + 1 if shape < 1 else shape
         d = raised - 1 / 3
@@ -138,22 +142,22 @@ class Draws:
         return result
 
     def _key(self, what: str | Sequence[str]) -> int | NDArray[np.uint64]:
-        """Return the key of a draw, or of several draws as a column: uint64 [A, 1]."""
+        """Return the key of a draw, or of A draws as uint64 [A, 1]."""
         if not isinstance(what, str):
             return np.array([[self._key(each)] for each in what], np.uint64)
         return _key(self.seed, self.epoch, "augment", self.place, self.name, what)
 
 
-# Asked for once a batch, all through an epoch.
+# Each batch of an epoch needs the same keys.
 _key = lru_cache(maxsize=4096, typed=True)(randomness.key)
 
 
-class Transform(ABC):  # noqa: B024 - neither parts nor apply must be given, but one of them
-    """An operation, as users name it. To write your own, derive from this and give `sample` and `apply`.
+class Transform(ABC):  # noqa: B024 - a subclass defines either parts or apply
+    """The base class of operations. A user-defined operation defines `sample` and `apply`.
 
-    `sample` draws numbers for rows; `apply` changes images by them, without chance. An operation that packer brings
-    gives `parts` instead of `apply`, so that one pass can take it together with its neighbours. What `apply` does is done to
-    images alone: masks, boxes and points do not follow.
+    `sample` draws random numbers for rows; `apply` changes images by them, deterministically. packer's
+    operations define `parts` instead of `apply`, so that a pass can combine them with their neighbours.
+    `apply` changes images only, not masks, boxes or points.
     """
 
     def __repr__(self) -> str:
@@ -161,53 +165,60 @@ class Transform(ABC):  # noqa: B024 - neither parts nor apply must be given, but
         return f"{type(self).__name__}({', '.join(public)})"
 
     def output_shape(self, shape: Shape) -> Shape:
-        """Return the (C, H, W) of the images it makes of such ones; raises UsageError if it cannot take them."""
+        """Return (C, H, W) of the results for images of this shape; raise UsageError for unsupported ones."""
         return shape
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw for the rows of `draws`, for images of this shape: NumPy arrays whose first dimension is N.
+        """Draw for the rows of `draws` and images of this shape: name -> NumPy array [N, ...]; may be empty.
 
-        Always the same names, shapes and dtypes; may be empty. Draw by `draws` alone: uniform, integers, happens …
+        Names, dtypes and shapes except N must not vary. Use only the methods of `draws`: uniform, integers,
+        happens …
         """
         return {}
 
     def parts(self) -> Sequence[TransformPart]:
-        """Return what it consists of, in order; each gets all that `sample` drew. Empty: it has `apply`."""
+        """Return the parts, in order; each gets all draws of `sample`. Empty if the operation has `apply`."""
         return ()
 
     def apply(self, images: Tensor, params: Mapping[str, Tensor]) -> Tensor:
-        """Change images as drawn.
+        """Return the images, changed by the draws.
 
-        images: [N, C, H, W], any device, channels_last, uint8 or floating point; not modified.
-        params: what `sample` drew, as tensors on the same device. Returns: the same shape and dtype.
+        images: [N, C, H, W], any device, channels_last, uint8 or floating point; must not be modified.
+        params: the result of `sample`, as tensors on the same device. Returns: the same shape and dtype.
         """
         raise NotImplementedError
 
 
-_TENSORS = "Leave it out: images are tensors already; Normalize(), or ToDtype(float32) from 0 to 1, makes them floating-point"
-_VIEWS = "It makes several images of one; average the model's results in the test loop, over images and images.flip(-1) for example"
+_TENSORS = (
+    "Leave it out: images are tensors already; "
+    "Normalize() or ToDtype(float32) converts them to floating point"
+)
+_VIEWS = (
+    "It returns several images for each; average the model's results in the test loop, "
+    "for example over images and images.flip(-1)"
+)
 REMEDIES = {
     **dict.fromkeys(("ToTensor", "ToTensorV2", "ToImage", "ToImageTensor", "PILToTensor"), _TENSORS),
     **dict.fromkeys(("ToPureTensor", "ToTorchImage"), _TENSORS),
-    "ToPILImage": "Leave it out: images are tensors all along",
-    "ConvertImageDtype": "Take ToDtype(float32), which does the same",
-    "NormalizeImage": "Take Normalize(), with numbers in the scale of 0 to 1",
-    "Grayscale": "Take RandomGrayscale(1), which makes every image grey",
+    "ToPILImage": "Leave it out: images remain tensors",
+    "ConvertImageDtype": "Use ToDtype(float32), which does the same",
+    "NormalizeImage": "Use Normalize(), with numbers in the scale of 0 to 1",
+    "Grayscale": "Use RandomGrayscale(1), which converts every image to grey",
     **dict.fromkeys(("FiveCrop", "TenCrop"), _VIEWS),
-    "RandomIoUCrop": "Take RandomResizedCrop, which moves boxes and drops those of which nothing is seen",
-    "RandomZoomOut": "Take RandomAffine(0, translate=(0.2, 0.2), scale=(0.5, 1))",
-    "ScaleJitter": "Take RandomResizedCrop, or RandomCrop with pad_if_needed=True",
+    "RandomIoUCrop": "Use RandomResizedCrop, which moves boxes and drops invisible ones",
+    "RandomZoomOut": "Use RandomAffine(0, translate=(0.2, 0.2), scale=(0.5, 1))",
+    "ScaleJitter": "Use RandomResizedCrop, or RandomCrop with pad_if_needed=True",
     "Compose": "Leave it out: write its transforms, separated by commas",
     "Lambda": "Pass a Python function to the dataset as transform=",
 }
-"""Names of other libraries that are not transforms of packer.augment -> the remedy."""
+"""Names of other libraries' transforms that packer.augment lacks -> the remedy."""
 
 
 def check_transform(given: Any) -> Transform:
-    """Return a transform. Raise UsageError, with what to write instead, for anything else."""
+    """Return a transform; raise UsageError, with what to write instead, for anything else."""
     if isinstance(given, Transform):
         return given
-    from packer import augment  # which imports this
+    from packer import augment  # which imports this module
 
     word = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
     remedy = REMEDIES.get(
@@ -221,7 +232,7 @@ def check_transform(given: Any) -> Transform:
 
 
 class TransformPart(Transform):
-    """A transform that is its own only part, or one part of another; `name`, that of its class, is what errors call it."""
+    """A transform that is its only part, or a part of another transform. name: its class, for errors."""
 
     name: str
 
@@ -233,12 +244,13 @@ class TransformPart(Transform):
 
 
 class GeometryPart(TransformPart):
-    """sampling: "shift" if it moves whole pixels.
+    """A part that moves pixels.
 
-    antialias: whether the filter widens when it shrinks, None if it does not resize.
-    turns: whether it may leave rows that are no longer level. One that does not takes images that differ in size too.
-    outside: what is seen beyond the image's edges, None if it never looks there.
-    fill: for "constant", one number or one a channel, in the image's scale.
+    sampling: how pixels are interpolated; "shift" for moves by whole pixels.
+    antialias: True if the filter widens when images shrink; None if the part does not resize.
+    turns: True if rows may become slanted. Parts that do not turn also take images that differ in size.
+    outside: the padding mode beyond the image's edges; None if the part never reads there.
+    fill: for "constant", a number, or a number for each channel, in the image's scale.
     """
 
     sampling: Sampling = "shift"
@@ -249,10 +261,10 @@ class GeometryPart(TransformPart):
 
     @abstractmethod
     def place(self, placement: AffinePlacement, params: Params) -> None:
-        """Move the images' placements as drawn."""
+        """Change the images' placements by the draws."""
 
     def place_some(self, placement: AffinePlacement, params: Params) -> None:
-        """Move the placements of those images for which RandomApply or RandomChoice decided so."""
+        """Change the placements of the images that RandomApply or RandomChoice selected."""
         before = placement.copy() if "apply" in params else placement
         self.place(placement, params)
         if "apply" in params:
@@ -261,9 +273,10 @@ class GeometryPart(TransformPart):
 
 @dataclass(frozen=True)
 class PixelFormat:
-    """The size, channels and type of images between two stages. limit: their largest value, None after Normalize.
+    """The size, channels and dtype of images between two stages.
 
-    size: (h, w); of images that differ in size arrays, whose numbers mean nothing.
+    size: (h, w); arrays with placeholder values for images that differ in size.
+    limit: the largest pixel value; None after Normalize.
     """
 
     channels: int
@@ -273,15 +286,15 @@ class PixelFormat:
 
     @property
     def shape(self) -> Shape:
-        """(C, H, W) of an image."""
+        """Shape (C, H, W) of an image."""
         return (self.channels, *self.size)
 
 
 class DrawnPart(TransformPart):
-    """A part that works by numbers of each sample, as geometry does by its placement.
+    """A part that is controlled by columns: numbers for each sample.
 
-    width: how many. colours: whether it works on colours, so on 1, 3 or 4 channels. bytes_only: whether it takes uint8 alone.
-    gate: the draw, if any, that says which samples are changed at all.
+    width: number of columns. colours: True for 1, 3 or 4 channels only. bytes_only: True for uint8 only.
+    gate: name of the draw, if any, that selects the samples to change.
     """
 
     width: int = 0
@@ -295,7 +308,7 @@ class DrawnPart(TransformPart):
         return shape
 
     def accept(self, pixels: PixelFormat) -> None:
-        """Raise UsageError unless it works on images of this format."""
+        """Raise UsageError unless the part supports images of this format."""
         if self.bytes_only and pixels.dtype != torch.uint8:
             deep = pixels.dtype == torch.uint16
             remedy = "Leave it out." if deep else "Put it before ToDtype and Normalize."
@@ -303,10 +316,16 @@ class DrawnPart(TransformPart):
 
     @abstractmethod
     def columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
-        """Return the numbers: float32 [count, width], reshaped if need be; zeros leave an image as it is. pixels: what it works on."""
+        """Return the columns: float32 that reshapes to [count, width]; zeros leave an image unchanged.
+
+        pixels: format of the images.
+        """
 
     def gated_columns(self, params: Params, count: int, pixels: PixelFormat) -> Columns:
-        """Return the columns as float32 [count, width]; zeros where RandomApply, RandomChoice or the part's own gate decided so."""
+        """Return the columns, float32 [count, width], with zeros for samples that a gate deselects.
+
+        Gates: RandomApply, RandomChoice and `gate`.
+        """
         columns = self.columns(params, count, pixels).reshape(count, self.width)
         for gate in ("apply", self.gate):
             if gate in params:
@@ -316,7 +335,7 @@ class DrawnPart(TransformPart):
 
 
 class ColorPart(DrawnPart):
-    """Columns are colour steps as pass_spec.py has them. needs_means: whether one may be CONTRAST."""
+    """A part whose columns are colour steps of pass_spec.py. needs_means: True if a step may be CONTRAST."""
 
     width = pass_spec.STEP_WIDTH
     colours = True
@@ -332,53 +351,58 @@ class ColorPart(DrawnPart):
 
 
 class ScalePart(TransformPart):
-    """Changes pixels' scale and number type, the same for all images."""
+    """A part that changes the scale and dtype of pixels, equally for all images."""
 
     dtype: Any
 
     @abstractmethod
     def factors(self, limit: float | None, channels: int) -> Factors:
-        """x -> x * scale + shift, by channel, and the limit after it.
+        """Return scale and shift by channel, for x -> x * scale + shift, and the limit of the results.
 
-        limit: the largest value of a pixel, 255, 65535 or 1; None after Normalize.
+        limit: the largest pixel value before: 255, 65535 or 1; None after Normalize.
         """
 
 
 class ErasePart(DrawnPart):
-    """Columns are a box as pass_spec.py has it. value: what it is filled with, one number or one a channel; None for noise."""
+    """A part whose columns are an erased box of pass_spec.py.
+
+    value: the fill, a number or a number for each channel; None for noise.
+    """
 
     width = pass_spec.BOX_WIDTH
     value: Any = 0.0
 
 
 class WholeImagePart(DrawnPart):
-    """Works on the images as tensors, between passes."""
+    """A part that changes images as tensors, between passes."""
 
     def accept(self, pixels: PixelFormat) -> None:
         super().accept(pixels)
         if pixels.dtype == torch.uint16:
             raise UsageError(
-                f"{self.name}: the images are torch.uint16; floating point is allowed. Put ToDtype() or Normalize before it."
+                f"{self.name}: the images are torch.uint16; floating point is allowed."
+                " Put ToDtype() or Normalize before it."
             )
 
     @abstractmethod
     def change(self, images: Tensor, columns: Tensor, known: Columns) -> Tensor:
         """Return the changed images.
 
-        images: [N, C, H, W], channels_last, uint8 or floating point; not modified, but by mixing. columns: float32
-        [N, width] on their device. known: the same numbers on the host, for what must be known without waiting for the device.
+        images: [N, C, H, W], channels_last, uint8 or floating point; only mixing modifies them.
+        columns: float32 [N, width] on their device. known: the same numbers on the host, for decisions
+            without synchronising.
         Returns: the same shape and dtype.
         """
 
 
 class RandomChange(TransformPart):
-    """An operation that an image gets with probability p; `gate` names what decides."""
+    """An operation applied to an image with probability p. gate: name of the draw that decides."""
 
     gate = "change"
     p: validation.Number
 
     def sample(self, draws: Draws, shape: Shape) -> Params:
-        """Draw flip, gray, sharpen or change: bool [N]."""
+        """Draw flip, gray, sharpen or change, by `gate`: bool [N]."""
         return {self.gate: draws.happens(self.gate, self.p)}
 
 

@@ -215,10 +215,10 @@ def test_boxes_and_points_are_not_mixed() -> None:
     pipeline = Pipeline([CutMix()], SHAPE)
     params = pipeline.sample(np.arange(2))
     assert refusal(lambda: pipeline.apply_boxes(torch.zeros(2, 1, 4), params)) == (
-        "CutMix: boxes are not mixed; images and labels are. Leave it out for such data."
+        "CutMix: boxes cannot be mixed; images and labels are allowed. Leave it out for data with boxes."
     )
     assert refusal(lambda: pipeline.apply_keypoints(torch.zeros(2, 1, 2), params)) == (
-        "CutMix: points are not mixed; images and labels are. Leave it out for such data."
+        "CutMix: points cannot be mixed; images and labels are allowed. Leave it out for data with points."
     )
 
 
@@ -238,6 +238,6 @@ def test_lists_of_boxes_lose_what_is_not_seen_and_their_labels(dtype: torch.dtyp
     assert [each.tolist() for each in kept["box_label"]] == [[8], [], []]
     assert moved_lists([], {}, lambda given: given) == ([], {})
     assert refusal(lambda: moved_lists(boxes, {"box_area": boxes[:1] * 3}, lambda given: given)) == (
-        "augment: 'box_area' of a row has 2 entries and there are 0 boxes; fields named box_... have one a box, and go with it. "
+        "augment: 'box_area' of a row has 2 entries for 0 boxes; a field named box_... has an entry for each box. "
         "Give the field another name."
     )

@@ -497,7 +497,7 @@ def test_masks_are_not_blotted_out(implementation: str) -> None:
             lambda: Pipeline([RandomHorizontalFlip()], SHAPE, mask_fill=300).apply_masks(
                 torch.zeros(1, *SHAPE[1:], dtype=torch.uint8), [{"flip": torch.zeros(1, dtype=torch.bool)}]
             ),
-            "Pipeline: mask_fill is 300 and the masks are torch.uint8; a number that they hold is allowed. Pass another.",
+            "Pipeline: mask_fill is 300 and the masks are torch.uint8; a number of this type is allowed. Pass another.",
         ),
         (
             lambda: Pipeline([], SHAPE, seed=1.5),  # type: ignore[arg-type]

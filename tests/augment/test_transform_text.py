@@ -178,12 +178,12 @@ CROP = "RandomCrop(size, padding=None, pad_if_needed=False, fill=0, padding_mode
         ("RandomCrop(8), 7", "'7' is no transform of packer.augment. There are " + ", ".join(known()) + "."),
         (
             "v2.ConvertImageDtype(float32)",
-            "'v2.ConvertImageDtype(float32)' is no transform of packer.augment. Take ToDtype(float32), which does the same.",
+            "'v2.ConvertImageDtype(float32)' is no transform of packer.augment. Use ToDtype(float32), which does the same.",
         ),
         (
             "FiveCrop(8)",
-            "'FiveCrop(8)' is no transform of packer.augment. It makes several images of one; average the model's results "
-            "in the test loop, over images and images.flip(-1) for example.",
+            "'FiveCrop(8)' is no transform of packer.augment. It returns several images for each; average the model's "
+            "results in the test loop, for example over images and images.flip(-1).",
         ),
         (
             "Resize(8, InterpolationMode.BILINEAR)",

@@ -418,7 +418,7 @@ PASS = "Pass a list of these, or one text; a function of the sample is passed as
         (
             [type("ToTensor", (), {"__call__": print})()],
             "augment: ToTensor is no transform of packer.augment. Leave it out: images are tensors already; "
-            "Normalize(), or ToDtype(float32) from 0 to 1, makes them floating-point.",
+            "Normalize() or ToDtype(float32) converts them to floating point.",
         ),
         (
             " ",
