@@ -1,10 +1,11 @@
-"""Stages of a pipeline: parts of transforms joined to as few stages as keep their meaning, most of them one pass.
+"""Stages of a pipeline: parts of transforms, combined to as few stages as possible, most of them a pass.
 
-A pass takes any number of geometric parts, then colours, then scales and boxes to erase. What would come out
-differently in one pass than one after the other begins a new stage, but for differences that are meant: positions are
-composed, so pixels are interpolated once and not once an operation; colours are not rounded between operations; a second
-turn sees again what a first one moved beyond the edges, and a resize after a turn may read beyond its crop; padding that is
-shrunk meets the picture in a straight ramp. docs/augmentation.md lists them.
+A pass takes any number of geometric parts, then colours, then scales and erased boxes. A part starts a new
+stage if its result in the same pass would differ from that of separate passes. Intended differences, listed
+in docs/augmentation.md, are exempt: positions are composed, so pixels are interpolated once for all
+operations; colours are not rounded between operations; a second rotation sees again what the first moved
+beyond the edges; a resize after a rotation may read beyond its crop; shrunk padding meets the picture in a
+linear ramp.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from packer.augment.passes.pass_spec import MOST_CHANNELS, Pass
 from packer.augment.placement import AffinePlacement
 from packer.errors import UsageError
 
-# Images that go through several stages on a CPU at a time, in bytes: what lies between two stages then stays in the
-# cache, and in memory that is mapped already (a new block of more than 32 MB costs a page fault every 4 KiB).
+# Bytes of images that a CPU takes through several stages at a time: intermediate results then stay in the
+# cache, and in mapped memory (a new allocation of more than 32 MB costs a page fault every 4 KiB).
 CPU_STAGE_BYTES = 4 << 20
 
 
 @dataclass(eq=False)
 class PreparedDraws:
-    """The numbers that stages need, one row a sample.
+    """The columns of all stages, a row for each sample.
 
-    host: float32 [N, P]. device: the same on a device, once `on` was asked for them.
+    host: float32 [N, P], in host memory. device: the copy on a device that `on` made, or None.
     """
 
     host: Tensor
@@ -48,17 +49,17 @@ class PreparedDraws:
 
     @classmethod
     def joined(cls, parts: Sequence[PreparedDraws]) -> PreparedDraws:
-        """Return those of all parts, one after the other."""
+        """Return the concatenation of parts."""
         return parts[0] if len(parts) == 1 else cls(torch.cat([part.host for part in parts]))
 
     def __getitem__(self, samples: slice | tuple[slice, slice]) -> PreparedDraws:
-        """Return those of some samples, or with two slices also of some columns alone."""
+        """Return the rows of some samples; with two slices, only some columns of these."""
         return PreparedDraws(self.host[samples], None if self.device is None else self.device[samples])
 
     def on(self, device: torch.device) -> Tensor:
-        """Return the same on a device; copied there once, on the current stream, without waiting.
+        """Return the columns on a device, after one asynchronous copy on the current stream.
 
-        Slices that are made afterwards share that copy, and are to be used on the same stream.
+        Later slices share the copy; use them on the same stream.
         """
         if device.type == "cpu":
             return self.host
@@ -69,10 +70,12 @@ class PreparedDraws:
 
 
 class PassStage:
-    """A pass over images, put together part by part: `take` until it returns False.
+    """A pass over images, built part by part: call `take` until it returns False.
 
-    what: the pass so far. at: its columns among those of a pipeline. moves: True if it has geometry, which masks, boxes and points follow.
-    moves_only: True if it takes geometry alone, so that its results have the images' own type.
+    source, result: formats of the images before and after it. what: the pass so far.
+    at: its columns among those of the pipeline.
+    moves: True if it has geometry, which also applies to masks, boxes and points.
+    moves_only: True to take geometry only, so that results keep the images' dtype.
     """
 
     at, moves = slice(0), False
@@ -93,21 +96,24 @@ class PassStage:
 
     @property
     def width(self) -> int:
-        """Columns a sample."""
+        """Number of columns of a sample."""
         return self.what.width
 
     @property
     def reducible(self) -> bool:
-        """True if it resizes with antialiasing, so that images may lie in memory as small as the results allow."""
+        """True if it resizes with antialiasing, so that images may be stored reduced (see placement.py)."""
         return any(part.antialias for part, _ in self._geometry) and self.what.sampling == "linear"
 
     @property
     def wider(self) -> bool:
-        """True if ragged images may have four numbers a pixel: `Pass.wider`, and rows stay level."""
+        """True if ragged images of 3 channels may be stored as [P, 4]: `Pass.wider`, and no part turns."""
         return self.what.wider and not any(part.turns for part, _ in self._geometry)
 
     def take(self, part: kinds.TransformPart, transform: int) -> bool:
-        """Take one more part if that keeps the meaning; False if a new stage must begin. transform: its number in the pipeline."""
+        """Add a part to the pass; return False, without adding it, if it must start a new stage.
+
+        transform: number of its transform in the pipeline.
+        """
         if isinstance(part, kinds.GeometryPart):
             return self._take_geometry(part, transform)
         if self._moves_only:
@@ -122,9 +128,10 @@ class PassStage:
         return taken
 
     def columns(self, draws: Sequence[kinds.Params], count: int, sizes: Sizes | None = None) -> kinds.Columns:
-        """Return the numbers that each sample needs: float32 [count, width]. draws: what each transform drew.
+        """Return the columns of each sample: float32 [count, width]. draws: those of each transform.
 
-        sizes: int64 [count, 2], (h, w) of each image of a ragged pass. Where they lie is left to be filled in.
+        sizes: int64 [count, 2], (h, w) of each image of a ragged pass, whose source columns are left 0 (see
+            `placed`).
         """
         sides = sizes.T if sizes is not None and self.what.ragged else self.source.size
         placement = AffinePlacement(count, (sides[0], sides[1]))
@@ -138,14 +145,14 @@ class PassStage:
         return np.concatenate(pieces, axis=1) if len(pieces) > 1 else pieces[0]
 
     def run(self, images: Tensor, draws: PreparedDraws, rows: Tensor | None, out: Tensor | None) -> Tensor:
-        """Return the results of the pass. draws: this stage's columns. The others as in run_pass."""
+        """Return the results of the pass. draws: this stage's columns; the other arguments as in run_pass."""
         return run_pass(self.what, images, draws.on(images.device), rows, out)
 
     def run_masks(self, masks: Tensor, columns: Tensor, fill: tuple[float, ...]) -> Tensor:
-        """Move masks as the images: [N, K, h, w].
+        """Run the geometry of the pass on masks: [N, K, h, w].
 
-        masks: [N, K, H, W]: uint8, to be taken from the nearest pixel, or soft ones, float32, sampled as the images; of a ragged pass
-            [P, K]. fill: K numbers.
+        masks: [N, K, H, W], or [P, K] for a ragged pass: uint8 takes the nearest pixel, float32 (soft maps)
+            is sampled like the images. fill: K numbers.
         """
         soft, numbers = masks.dtype == torch.float32, columns[:, : pass_spec.STEPS_AT]
         if self.what.ragged:
@@ -228,25 +235,25 @@ class PassStage:
 
 
 def _colour(name: str, value: Any, pixels: kinds.PixelFormat, what: str = "fill") -> tuple[float, ...]:
-    """Return one number a channel. Raises UsageError if images of this format do not have such values."""
+    """Return a number for each channel. Raises UsageError if it is out of the range of this format."""
     numbers = (value,) * pixels.channels if isinstance(value, int | float) else tuple(value)
     if len(numbers) != pixels.channels:
         raise UsageError(
-            f"{name}: {what} has {len(numbers)} numbers and the images {pixels.channels} channels; one number, or one a "
-            "channel, is allowed. Pass as many as there are channels."
+            f"{name}: {what} has {len(numbers)} numbers and the images {pixels.channels} channels; "
+            "one number, or one a channel, is allowed. Pass as many as there are channels."
         )
     if pixels.limit is not None and not all(0 <= number <= pixels.limit for number in numbers):
         raise UsageError(
-            f"{name}: {what} is {value!r} and the images' values are 0 to {pixels.limit:g}; those are allowed. "
-            "Pass it in the images' own scale."
+            f"{name}: {what} is {value!r} and the images' values are 0 to {pixels.limit:g}; "
+            "those are allowed. Pass it in the images' own scale."
         )
     return tuple(float(number) for number in numbers)
 
 
 class PartStage:
-    """An operation on the images as tensors, between passes: on each by itself, or on a batch and its labels.
+    """An operation on image tensors between passes: on each image, or on a batch and its labels.
 
-    mixing: the part that combines images, None if each is changed by itself. at: as of PassStage.
+    source, result, at: as of PassStage. mixing: the part if it combines images, else None.
     """
 
     at, moves = slice(0), False
@@ -258,11 +265,11 @@ class PartStage:
         self.mixing = part if isinstance(part, MixPart) else None
 
     def columns(self, draws: Sequence[kinds.Params], count: int, sizes: Sizes | None = None) -> kinds.Columns:
-        """Return the numbers that each sample needs: float32 [count, width]."""
+        """Return the columns of each sample: float32 [count, width]."""
         return self.part.gated_columns(draws[self._transform], count, self.source)
 
     def run(self, images: Tensor, draws: PreparedDraws, rows: Tensor | None, out: Tensor | None) -> Tensor:
-        """Return the changed images, never in `out`; mixing may overwrite those given. draws: this stage's columns."""
+        """Return the changed images; `out` is unused, and mixing may overwrite `images`."""
         images = images if rows is None else take_rows(images, rows)
         return self.part.change(images, draws.on(images.device), draws.host.numpy())
 
@@ -273,10 +280,10 @@ Stage = PassStage | PartStage
 def staged(
     parts: Sequence[tuple[kinds.TransformPart, int]], source: kinds.PixelFormat, moves_first: bool = False
 ) -> list[Stage]:
-    """Put parts of transforms, each with its transform's number in the pipeline, into stages.
+    """Combine parts, each with the number of its transform in the pipeline, to stages.
 
-    moves_first: the first is geometry alone.
-    Raises UsageError if one cannot take the images it would get.
+    moves_first: True if the first stage takes geometry only.
+    Raises UsageError if a part does not support the images that reach it.
     """
     stages: list[Stage] = []
     for part, transform in parts:
@@ -296,9 +303,9 @@ def staged(
 def run_stages(
     stages: Sequence[Stage], images: Tensor, draws: PreparedDraws, rows: Tensor | None, out: Tensor | None
 ) -> Tensor:
-    """Take images through stages. draws: of all stages of the pipeline. rows, out: as in run_pass; the last stage fills out.
+    """Run stages on images. draws: of all stages of the pipeline. rows, out: as in run_pass.
 
-    Where several stages change images each by itself, a CPU takes a few images at a time.
+    A CPU takes a few images at a time through several stages, unless a stage mixes images.
     """
     count, step = len(draws), len(draws)
     if images.device.type == "cpu" and len(stages) > 1 and not any(stage.mixing for stage in stages):
@@ -312,7 +319,7 @@ def run_stages(
             source, chosen = (images[part], None) if rows is None else (images, rows[part])
             run_stages(stages, source, draws[part], chosen, out[part])
         return out
-    draws.on(images.device)  # of all stages in one copy
+    draws.on(images.device)  # one copy for all stages
     for stage in stages:
         last = out if stage is stages[-1] else None
         images, rows = stage.run(images, draws[:, stage.at], rows, last), None
@@ -326,12 +333,14 @@ def run_stages(
 def run_pass(
     what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """Make the results of one pass, by the fastest implementation that can do it here.
+    """Run a pass by the fastest implementation that supports it.
 
-    images: [M, C, H, W], uint8, uint16 or floating point, best with channels_last strides; not modified. Of a ragged pass [P, C].
-    columns: float32 [N, P], on the images' device; values are not checked (it would wait for the device).
-    rows: int64 [N] on the same device, which of the images each sample is made of (not checked); None: M is N, in order.
-    out: [N, C, h, w] of the pass's dtype, channels_last, same device; made if None.
+    images: [M, C, H, W], or [P, C] for a ragged pass; uint8, uint16 or floating point, best with
+        channels_last strides; not modified.
+    columns: float32 [N, P], on the images' device; values are not checked (it would synchronise).
+    rows: int64 [N] on the same device, the index of each sample's image (not checked); None: M is N, in
+        order.
+    out: [N, C, h, w] of the pass's dtype, channels_last, same device; allocated if None.
     Returns out.
     """
     if out is None:
@@ -345,9 +354,9 @@ def run_pass(
 
 
 def _run_deep(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
-    """Fill out from images of 16 bits as float32, and of more than four channels four at a time.
+    """Run a pass on 16-bit images, as float32, or on more than four channels, four at a time.
 
-    But for noise, channels do not know of each other. A CPU takes a few images at a time, which stay in its caches.
+    Channels are independent, except in noise. A CPU takes a few images at a time, which stay in its caches.
     """
     count = channels = max(len(out), what.channels)
     if images.device.type == "cpu" and not what.ragged:
@@ -369,33 +378,34 @@ def _run_deep(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, 
                 box_fill=what.box_fill[some],
                 dtype="float32" if what.dtype == "uint16" else what.dtype,
             )
-            source = pixels[:, some].movedim(1, -1).contiguous().movedim(-1, 1)  # as all passes take them
+            source = pixels[:, some].movedim(1, -1).contiguous().movedim(-1, 1)  # channels_last
             made = run_pass(form, source, columns[part])
             out[part, some] = made.clamp_(0, 65_535).add_(0.5) if out.dtype == torch.uint16 else made
 
 
 def take_rows(images: Tensor, rows: Tensor) -> Tensor:
-    """Return images.index_select(0, rows), of uint16 too, which torch does not have on every device."""
+    """Return images.index_select(0, rows), also for uint16, which torch lacks on some devices."""
     if images.dtype == torch.uint16:
         return images.view(torch.int16).index_select(0, rows).view(torch.uint16)
     return images.index_select(0, rows)
 
 
 def new_images(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Images [N, C, h, w], channels_last, not filled. shape: (N, h, w, C).
+    """Allocate images [N, C, h, w], channels_last, uninitialised. shape: (N, h, w, C).
 
-    On the CPU in memory from NumPy, which asks for huge pages: a pass into it takes half as long as into torch's own.
+    On the CPU the memory comes from NumPy, which requests huge pages: a pass into it takes half as long as
+    into memory of torch.
     """
-    if device.type == "cpu" and 0 not in shape:  # NumPy gives an empty array no strides
+    if device.type == "cpu" and 0 not in shape:  # strides of empty NumPy arrays are 0
         memory = torch.from_numpy(np.empty(math.prod(shape) * dtype.itemsize, np.uint8))
         return memory.view(dtype).view(shape).permute(0, 3, 1, 2)
     return torch.empty(shape, dtype=dtype, device=device).permute(0, 3, 1, 2)
 
 
 def implementation(what: Pass, images: Tensor, out: Tensor) -> ModuleType:
-    """Return the fastest module whose `run` can do a pass here: in C, in Triton, in torch's operations."""
+    """Return the module with the fastest implementation of a pass here: in C, Triton or torch operations."""
     if images.device.type == "cuda":
-        from packer.augment.passes import triton_pass  # Triton is loaded where there is a GPU
+        from packer.augment.passes import triton_pass  # imports Triton, only if there is a GPU
 
         if triton_pass.can(what, images, out):
             return triton_pass

@@ -1,12 +1,12 @@
-"""Where the results of geometry lie in their sources: flips, crops, resizes and turns composed to one affine matrix an image.
+"""Positions of results in their sources: flips, crops, resizes and rotations, composed to an affine matrix.
 
-Positions are in pixels from the image's top left corner, so that pixel i lies between i and i + 1 and an image of
-width W between 0 and W. A matrix takes positions of the result to positions in the source:
+Positions are in pixels from the image's top left corner: pixel i extends from i to i + 1, an image of width W
+from 0 to W. The affine matrix maps positions in the result to positions in the source:
 x = a u + b v + c, y = d u + e v + f.
 
-Images that differ in size lie side by side in one memory, and a pass reads each from its own place, so nothing is resized before it. An
-image may lie there smaller than it is: decoders of JPEG files make 1/2, 1/4 or 1/8 of the pixels in less time, and where the result is
-smaller still, nothing of it is lost.
+Images that differ in size are stored one after the other in one array, and a pass reads each at its offset,
+without a resize before it. An image may be stored at 1/2, 1/4 or 1/8 of its size, which JPEG decodes to in
+less time; no detail is lost if the result is smaller still.
 """
 
 from __future__ import annotations
@@ -27,24 +27,26 @@ Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 Numbers = float | NDArray[Any]
 Size = tuple[Any, Any]
-"""(height, width): numbers, or int64 [N] where samples differ."""
+"""(height, width): numbers, or int64 [N] for samples that differ in size."""
 
-_FAR = 1e6  # an edge that no picture reaches; float32 still holds its neighbourhood to 1/16
+_FAR = 1e6  # an edge beyond every picture, where float32 still has a resolution of 1/16
 
 
 class AffinePlacement:
-    """Results, one a sample, seen in their sources.
+    """The position of each sample's result in its source.
 
-    count: samples. size: (height, width) of the source, and of the result until it is changed: numbers, or int64 [N] where
-    samples differ.
+    count: number of samples. size: (height, width) of the source, later of the result: numbers, or int64 [N]
+        for samples that differ in size.
 
-    matrix: float64 [3, 2, N]: (a, d), (b, e), (c, f). taps: float64 [4, N], the pixels that may be read: left, top, right, bottom.
-    frame: float64 [4, N], the picture's edges in the source; far away until `see_outside` was called.
-    softness: float64 [2, N], how many source pixels an edge of the frame is wide, across and down.
-    support: float64 [2, N], half the filter's width in source pixels, across and down.
+    matrix: float64 [3, 2, N]: (a, d), (b, e), (c, f).
+    taps: float64 [4, N]: left, top, right, bottom of the pixels that may be read.
+    frame: float64 [4, N]: the picture's edges in the source; far away until `see_outside` is called.
+    softness: float64 [2, N]: width of the frame's edges in source pixels, across and down.
+    support: float64 [2, N]: half the filter's width in source pixels, across and down.
     """
 
-    # Six rows of N numbers: composing them element by element takes a tenth of N products of 3x3 matrices.
+    # Six rows of N numbers: composing these elementwise takes a tenth of the time of N products of 3x3
+    # matrices.
     def __init__(self, count: int, size: Size) -> None:
         height, width = size
         self.size = size
@@ -53,31 +55,31 @@ class AffinePlacement:
         self.frame: Floats = _rows(count, -_FAR, -_FAR, _FAR, _FAR)
         self.softness: Floats = _rows(count, 1, 1)
         self.support: Floats = _rows(count, 1, 1)
-        self._whole = np.ones(count, np.bool_)  # positions are whole pixels still
-        self._straight = np.ones(count, np.bool_)  # rows are rows still
+        self._whole = np.ones(count, np.bool_)  # positions are whole pixels so far
+        self._straight = np.ones(count, np.bool_)  # rows of the result are rows of the source so far
         self._continued = False
 
     def __len__(self) -> int:
         return int(self.matrix.shape[-1])
 
     def copy(self) -> AffinePlacement:
-        """Return the same placements, to be changed apart."""
+        """Return an independent copy."""
         return copy.deepcopy(self)
 
     def restore(self, samples: NDArray[np.bool_], before: AffinePlacement) -> None:
-        """Undo what happened to these samples since the copy was made."""
+        """Restore these samples from an earlier copy."""
         for name, kept in vars(before).items():
             if isinstance(kept, np.ndarray):
                 getattr(self, name)[..., samples] = kept[..., samples]
 
     def mirror(self, some: NDArray[np.bool_], down: bool = False) -> None:
-        """Mirror some, bool [N]: left to right, or top to bottom (down)."""
+        """Mirror some samples, bool [N]: left to right, or top to bottom if `down`."""
         axis, origin = self.matrix[int(down)], self.matrix[2]
         origin += np.where(some, axis * self.size[not down], 0)
         axis *= np.where(some, -1.0, 1.0)
 
     def cut(self, left: Numbers, top: Numbers, size: Size, read_only: bool = True) -> None:
-        """Cut a rectangle of whole pixels. left, top: [N]. read_only: a resize after it reads nothing outside it."""
+        """Crop whole pixels. left, top: [N]. read_only: later resizes may read only the rectangle."""
         if read_only:
             self._read_only(left, top, left + size[1], top + size[0])
         u, v, origin = self.matrix
@@ -85,19 +87,19 @@ class AffinePlacement:
         self.size = size
 
     def cut_padded(self, left: Numbers, top: Numbers, size: Size, outside: Outside | None) -> None:
-        """Cut a rectangle that may reach beyond the picture. outside: what is seen there, None if it does not."""
+        """Crop a rectangle that may exceed the picture. outside: the padding mode; None if it does not."""
         if outside == "constant":
             self.see_outside()
         continues = outside not in ("constant", None)
         self.cut(left, top, size, read_only=not continues)
-        # The pixels that may be read now continue the picture beyond its edges; what is cut later changes neither.
+        # Padding now continues the pixels of `taps` beyond the edges; later crops must not change these.
         self._continued |= continues
 
     def stretch(self, box: tuple[Numbers, ...], size: Size, antialias: bool, sampling: Sampling) -> None:
-        """Cut a rectangle of whole pixels and resize it.
+        """Crop a rectangle of whole pixels and resize it.
 
-        box: left, top, width, height, [N] each. size: (h, w) that it becomes. antialias: widen the filter where it shrinks; a cubic one
-        always.
+        box: left, top, width, height, [N] each. size: (h, w) of the result.
+        antialias: True to widen the filter where the image shrinks; required for "cubic".
         """
         left, top, width, height = box
         self._read_only(left, top, left + width, top + height)
@@ -111,14 +113,14 @@ class AffinePlacement:
         self.size = size
 
     def turn(self, a: Numbers, b: Numbers, c: Numbers, d: Numbers, e: Numbers, f: Numbers) -> None:
-        """Move by any affine matrix, from positions of the new picture to positions in this one. Numbers, or [N]."""
+        """Apply an affine matrix that maps positions in the new picture to this one. Numbers, or [N]."""
         self._compose(a, b, c, d, e, f)
         self._whole[:] = self._straight[:] = False
 
     def see_outside(self) -> None:
-        """Let the picture end at its edges, each as wide as one of its pixels: what is placed next may look beyond them.
+        """Set the frame to the picture's edges, each a pixel wide, before a step that may read beyond them.
 
-        After a turn only the edges that the picture had before it count.
+        After a rotation the frame keeps the edges from before it.
         """
         if not self._straight.any():
             return
@@ -129,7 +131,7 @@ class AffinePlacement:
         self.softness = np.where(self._straight, np.maximum(self._pixel(), 1e-6), self.softness)
 
     def columns(self) -> NDArray[np.float32]:
-        """Return the first columns of a pass, as pass_spec.py has them: float32 [N, 18]."""
+        """Return the first columns of a pass, as specified in pass_spec.py: float32 [N, 18]."""
         u, v, origin = self.matrix
         columns = np.empty((pass_spec.STEPS_AT, len(self)))
         columns[0:6:3], columns[1:6:3], columns[2:6:3] = u, v, origin + (u + v) / 2 - 0.5
@@ -144,19 +146,19 @@ class AffinePlacement:
         self.matrix = np.stack([u * a + v * d, u * b + v * e, u * c + v * f + origin])
 
     def _forget_edges(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> None:
-        """Let those of the picture's edges go beyond which a rectangle shows nothing: a resize does not soften them."""
+        """Remove edges of the frame that a rectangle does not cross: a resize does not soften these."""
         if self._straight.any():
             box = self._in_source(left, top, right, bottom)
             self.frame[:2][self._straight & (box[:2] >= self.frame[:2])] = -_FAR
             self.frame[2:][self._straight & (box[2:] <= self.frame[2:])] = _FAR
 
     def _pixel(self) -> Floats:
-        """Return the size of a pixel of this picture in the source, across and down: float64 [2, N]."""
+        """Return the size in the source of a pixel of this picture, across and down: float64 [2, N]."""
         sizes: Floats = np.hypot(self.matrix[0], self.matrix[1])
         return sizes
 
     def _in_source(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> Floats:
-        """Return a rectangle of this picture as it lies in the source: float64 [4, N]; the picture is upright or mirrored."""
+        """Return a rectangle in source coordinates, float64 [4, N]; the picture must not be rotated."""
         (a, _), (_, e), (c, f) = self.matrix
         x1, x2, y1, y2 = a * left + c, a * right + c, e * top + f, e * bottom + f
         return np.stack([np.minimum(x1, x2), np.minimum(y1, y2), np.maximum(x1, x2), np.maximum(y1, y2)])
@@ -164,7 +166,7 @@ class AffinePlacement:
     def _read_only(self, left: Numbers, top: Numbers, right: Numbers, bottom: Numbers) -> None:
         if self._whole.any() and not self._continued:
             box = self._in_source(left, top, right, bottom)
-            # Of a rectangle that lies outside, in padding, the nearest pixel stays: there must be one.
+            # For a rectangle in the padding keep the nearest pixel: taps must not be empty.
             first, end = self.taps[:2].copy(), self.taps[2:].copy()
             self.taps[:2] = np.where(self._whole, np.clip(box[:2], first, end - 1), first)
             self.taps[2:] = np.where(self._whole, np.clip(box[2:], first + 1, end), end)
@@ -180,14 +182,15 @@ def _rows(count: int, *numbers: Numbers) -> Floats:
 def transform_about(
     placement: AffinePlacement, center: tuple[float, float] | None, drawn: Mapping[str, NDArray[Any]]
 ) -> None:
-    """Turn, scale and shear about a point, then move, in pixels; angles in degrees, clockwise as the eye sees it.
+    """Rotate, scale and shear about a point, then translate by pixels. The frame is set first.
 
-    drawn: any of angle, scale, shear_x, shear_y, move_x and move_y, [N] each.
+    drawn: any of angle, scale, shear_x, shear_y, move_x and move_y, [N] each; angles in degrees, clockwise on
+        the screen.
 
-    The picture goes through T(move) T(center) R S T(-center), with R S = scale * [[cos(a - sy) / cos(sy),
-    -cos(a - sy) tan(sx) / cos(sy) - sin(a)], [sin(a - sy) / cos(sy), -sin(a - sy) tan(sx) / cos(sy) + cos(a)]], the
-    convention of torchvision's affine (functional/_geometry.py, `_get_inverse_affine_matrix`). What lies beyond the
-    picture's edges is seen.
+    The picture is transformed by T(move) T(center) R S T(-center), with R S = scale * [[cos(a - sy) /
+    cos(sy), -cos(a - sy) tan(sx) / cos(sy) - sin(a)], [sin(a - sy) / cos(sy), -sin(a - sy) tan(sx) / cos(sy)
+    + cos(a)]], the convention of torchvision's affine (functional/_geometry.py,
+    `_get_inverse_affine_matrix`).
     """
     placement.see_outside()
     height, width = placement.size
@@ -203,15 +206,17 @@ def transform_about(
 
 
 REDUCTIONS = (1, 2, 4, 8)
-"""How many times smaller, across and down, images may lie in memory than they are."""
+"""Factors by which stored images may be smaller than the originals, across and down."""
 
 
 def placed(columns: Tensor, places: Whole, boxes: Whole, reductions: Whole) -> Tensor:
-    """Return the columns of a ragged pass over images, or parts of them, in one memory: float32 [N, P].
+    """Return the columns of a ragged pass over stored images, or parts of them: float32 [N, P].
 
-    columns: of the same images at their full size. places: int64 [N], the first pixel of each part. boxes: int64 [N, 4], left, top, right
-    and bottom of the part in the image, as small as it lies there, rows following each other; it holds all that the pass may read.
-    reductions: int64 [N], how many times larger images are in truth.
+    columns: for the same images at their full size.
+    places: int64 [N], number of the first pixel of each part in the array of all images.
+    boxes: int64 [N, 4], left, top, right and bottom of the part in the reduced image, stored row by row; it
+        must contain all pixels that the pass may read.
+    reductions: int64 [N], of REDUCTIONS, by which images are stored smaller.
     """
     made = columns.numpy().copy()
     reduce(made, reductions)
@@ -223,9 +228,9 @@ def placed(columns: Tensor, places: Whole, boxes: Whole, reductions: Whole) -> T
 
 
 def reductions(columns: NDArray[np.float32]) -> Whole:
-    """Return how many times smaller each image may lie in memory, so that the part that is seen still has the result's size.
+    """Return the largest reduction of each image that keeps its visible part at least as large as the result.
 
-    columns: float32 [N, P], of a pass that resizes with antialiasing. Returns: of REDUCTIONS, int64 [N].
+    columns: float32 [N, P], of a pass that resizes with antialiasing. Returns: int64 [N], of REDUCTIONS.
     """
     shrinks = columns[:, pass_spec.SUPPORT_AT : pass_spec.FRAME_AT].min(axis=1)
     found: Whole = np.array(REDUCTIONS, np.int64)[
@@ -235,7 +240,7 @@ def reductions(columns: NDArray[np.float32]) -> Whole:
 
 
 def boxes_seen(passes: Sequence[NDArray[np.float32]]) -> Whole:
-    """Return the pixels of each image that one of the passes may read: int64 [N, 4], left, top, right, bottom.
+    """Return the box of each image that the passes may read: int64 [N, 4], left, top, right, bottom.
 
     passes: columns, float32 [N, P] each, over the same images at their full size.
     """
@@ -244,13 +249,13 @@ def boxes_seen(passes: Sequence[NDArray[np.float32]]) -> Whole:
 
 
 def reduce(columns: NDArray[np.float32], by: Whole) -> None:
-    """Change the columns of a pass, float32 [N, P], to those over the same images `by` times smaller, int64 [N]."""
+    """Convert the columns of a pass, float32 [N, P], in place to images `by` times smaller, int64 [N]."""
     some = np.flatnonzero(by > 1)
     if not some.size:
         return
     part, factor = columns[some].astype(np.float64), by[some, None].astype(np.float64)
     part[:, :6] /= factor
-    for at in (2, 5):  # the middle of the first pixel is half a pixel from the edge
+    for at in (2, 5):  # pixel centres lie half a pixel from the edge
         part[:, at] += 0.5 / factor[:, 0] - 0.5
     part[:, 6:8] = np.floor(part[:, 6:8] / factor)
     part[:, 8:10] = np.ceil((part[:, 8:10] + 1) / factor) - 1
