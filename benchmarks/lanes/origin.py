@@ -12,7 +12,7 @@ from packer.bench.hardware_limits import load, machine, versions
 
 
 def commit() -> str:
-    """Return the commit of this checkout, with "+changes" where files differ from it; "" outside of git."""
+    """Return the commit of this checkout, with "+changes" if files differ from it; "" outside git."""
     said = []
     for command in (("rev-parse", "--short=8", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
         done = subprocess.run(
@@ -25,7 +25,7 @@ def commit() -> str:
 
 
 def origin(packages: Iterable[str] = ()) -> dict[str, Any]:
-    """Return commit, machine, versions (of the packages named, too, where they are installed) and the load now."""
+    """Return commit, machine, versions (also of the named packages) and the current load."""
     found: dict[str, Any] = {"commit": commit()} | machine() | versions()
     for package in packages:
         try:
