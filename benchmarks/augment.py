@@ -226,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print a table, and write JSON if requested."""
     parser = argparse.ArgumentParser(description="Time augmentation on the CPU beside OpenCV and a copy.")
     parser.add_argument(
-        "--threads", type=int, default=1, help="that packer, torch and OpenCV may use (default: 1)"
+        "--threads", type=int, default=1, help="threads for packer, torch and OpenCV (default: 1)"
     )
     parser.add_argument("--json", type=Path, help="write the results to this file")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, one round")

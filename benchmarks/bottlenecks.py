@@ -194,9 +194,9 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("source", nargs="?", help="folder of JPEGs")
-    parser.add_argument("--work", metavar="DIR", default="demo/bottlenecks", help="where packs are made")
+    parser.add_argument("--work", metavar="DIR", default="demo/bottlenecks", help="folder for the packs")
     parser.add_argument("--images", type=int, default=2400)
-    parser.add_argument("--json", metavar="FILE", help="write everything here, too")
+    parser.add_argument("--json", metavar="FILE", help="also write all results to this file")
     parser.add_argument("--serve", metavar="PACK", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.serve:

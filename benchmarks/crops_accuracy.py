@@ -71,7 +71,7 @@ def main() -> None:
         parser.add_argument(name)
     parser.add_argument("--epochs", type=int, default=16)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--json", help="where results go")
+    parser.add_argument("--json", help="file for results")
     options = parser.parse_args()
     whole, square = (options.whole, options.whole_test), (options.square, options.square_test)
     ways = {

@@ -121,8 +121,8 @@ def main(argv: list[str] | None = None) -> int:
             for name, pack in (("filling", filled), ("DataLoader", ""), ("pack", made)):
                 command = [sys.executable, __file__, options.images, "--lane", name, pack]
                 command += ["--size", str(options.size), "--batch-size", str(options.batch_size)]
-                said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-                found[name].append(json.loads(said))
+                output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+                found[name].append(json.loads(output))
             if Path(made).read_bytes() != Path(filled).read_bytes():
                 raise SystemExit(f"{filled}: differs from {made}.")
     rows = found["pack"][0]["rows"]

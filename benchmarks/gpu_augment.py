@@ -311,7 +311,8 @@ def main() -> None:
     print(", ".join(f"{name} {value}" for name, value in where.items()))
     results = measure(cases, tuple(options.dtypes), device, repeats, options.smoke)
     print(
-        f"{'stack, batch, result, subject':86} {'us':>9} {'spread':>7} {'GB/s':>7} {'of copy':>8} {'host us':>8}"
+        f"{'stack, batch, result, subject':86} {'us':>9} {'spread':>7} {'GB/s':>7} {'of copy':>8}"
+        f" {'host us':>8}"
     )
     for r in results:
         title = "; ".join(r[key] for key in ("stack", "case", "dtype", "subject"))

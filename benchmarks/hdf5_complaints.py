@@ -82,13 +82,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("complaint", choices=COMPLAINTS)
-    parser.add_argument("--work", required=True, metavar="DIR", help="where the generated data are kept")
-    parser.add_argument(
-        "--rows", type=int, help="of the generated data; default: as many as the docstrings say"
-    )
-    parser.add_argument("--samples", type=int, help="of an epoch that is measured")
+    parser.add_argument("--work", required=True, metavar="DIR", help="folder of the generated data")
+    parser.add_argument("--rows", type=int, help="rows of the generated data; default: as in the docstrings")
+    parser.add_argument("--samples", type=int, help="samples of a measured epoch")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", metavar="FILE", help="write everything that was measured here, too")
+    parser.add_argument("--json", metavar="FILE", help="also write all measurements to this file")
     options = parser.parse_args(argv)
     complaint = COMPLAINTS[options.complaint]
     work = Path(options.work, f"{options.complaint}-{options.rows or complaint.rows}").resolve()

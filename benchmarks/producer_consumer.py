@@ -172,7 +172,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--scene", choices=SCENES, action="append", help="default: both")
     parser.add_argument("--lanes", nargs="+", choices=LANES, default=list(LANES))
     parser.add_argument("--batches", type=int, help="default: 36 and 60")
-    parser.add_argument("--rows", type=int, default=64, help="of a batch")
+    parser.add_argument("--rows", type=int, default=64, help="rows of a batch")
     parser.add_argument("--pack", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     everything: dict[str, Any] = {"conditions": origin(["ray"]) | {"rounds": options.rounds}}
@@ -189,13 +189,14 @@ def main(argv: list[str] | None = None) -> int:
             command += ["--batches", str(scene.batches), "--rows", str(scene.rows), "--lanes"]
             for _ in range(options.rounds):
                 for lane, runs in found.items():
-                    said = subprocess.run([*command, lane], check=True, stdout=subprocess.PIPE, text=True)
-                    runs.append(json.loads(said.stdout.splitlines()[-1]))
+                    done = subprocess.run([*command, lane], check=True, stdout=subprocess.PIPE, text=True)
+                    runs.append(json.loads(done.stdout.splitlines()[-1]))
         if len({tuple(run.pop("sums")) for runs in found.values() for run in runs}) != 1:
             raise SystemExit(f"{name}: the lanes handed out different batches.")
         print(f"{name}: {scene}, {options.rounds} rounds, load {load():.1f}\n")
         print(
-            "| ms | mean wait | median | longest | mean, 2nd half | first batch | a step, with the wait | CPU a batch |"
+            "| ms | mean wait | median | longest | mean, 2nd half | first batch | a step, with the wait"
+            " | CPU a batch |"
         )
         print(f"{'|---' * 8}|")
         for lane, runs in found.items():

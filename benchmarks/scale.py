@@ -170,15 +170,18 @@ def report(points: list[dict[str, Any]]) -> None:
         if "simulated" not in one:
             continue
         print(
-            f"\n{one['name']}, {one['ranks']:,} ranks of {one['batch']}; rows of the largest rank by the mean {one['largest']:.6f}\n"
+            f"\n{one['name']}, {one['ranks']:,} ranks of {one['batch']};"
+            f" rows of the largest rank by the mean {one['largest']:.6f}\n"
         )
         print(
-            "| order | every row once | rows a read | fetched / needed | node, epoch 1 | epoch 2, new | us a batch | kB |"
+            "| order | every row once | rows a read | fetched / needed | node, epoch 1 | epoch 2, new"
+            " | us a batch | kB |"
         )
         print("|---|---|---|---|---|---|---|---|")
         for name, own in one["simulated"].items():
             print(
-                f"| {name} | {own['checked']} | {own['rows_a_read']:.1f} | {own['fetched_by_needed']:.2f} | {own['node_share']:.2%}"
+                f"| {name} | {own['checked']} | {own['rows_a_read']:.1f} | {own['fetched_by_needed']:.2f}"
+                f" | {own['node_share']:.2%}"
                 f" | {own['node_share_new']:.2%} | {own['batch_us']:,.0f} | {own['memory_kb']:,.0f} |"
             )
 
@@ -188,12 +191,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=float, help="one pack of so many photos instead")
-    parser.add_argument("--full", action="store_true", help="10^9 and 5 x 10^9 photos, too")
-    parser.add_argument("--ranks", type=int, default=1000, help="of 8 a node; of small packs fewer")
+    parser.add_argument("--rows", type=float, help="only one pack, with this many photos")
+    parser.add_argument("--full", action="store_true", help="also 10^9 and 5 x 10^9 photos")
+    parser.add_argument("--ranks", type=int, default=1000, help="ranks, 8 a node; fewer for small packs")
     parser.add_argument("--batch", type=int, default=64, help="rows of a rank's batch")
     parser.add_argument("--work", help="folder for the packs; default: a temporary one")
-    parser.add_argument("--json", metavar="FILE", help="write everything that was measured here, too")
+    parser.add_argument("--json", metavar="FILE", help="also write all measurements to this file")
     parser.add_argument("--opened", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
     if given.opened:

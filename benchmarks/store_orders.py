@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--batch", type=int, default=256, help="rows of a node's part of a batch")
     parser.add_argument("--classes", type=int, default=100)
-    parser.add_argument("--cache", type=float, default=25, help="of a node, percent of the pack")
+    parser.add_argument("--cache", type=float, default=25, help="cache of a node, in percent of the pack")
     given = parser.parse_args(arguments)
     n, batch = given.rows, given.batch * given.nodes
     labels = np.arange(n) * given.classes // n
@@ -88,7 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f" cache {given.cache:g} %\n"
     )
     print(
-        "| order | epoch 1 | epoch 2 | label mix, sorted | score, shuffled | us a batch |\n|---|---|---|---|---|---|"
+        "| order | epoch 1 | epoch 2 | label mix, sorted | score, shuffled | us a batch |\n"
+        "|---|---|---|---|---|---|"
     )
     for name, order in orders.items():
         bound = order.bind(about)

@@ -156,7 +156,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("pack", help="raw images of one size")
     parser.add_argument("--count", type=int, default=512, help="images to sample")
-    parser.add_argument("--quality", type=int, default=90, help="of the JPEGs")
+    parser.add_argument("--quality", type=int, default=90, help="quality of the JPEGs")
     parser.add_argument("--block", type=float, default=1.0, help="MiB of a compressed block")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args(argv)

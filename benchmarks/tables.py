@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("table", help=".csv or .csv.gz without a header, all numbers")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--lanes", help="names, with commas between them; default: all that fit")
+    parser.add_argument("--lanes", help="names, separated by commas; default: all that fit")
     parser.add_argument("--json", help="write the figures to this file")
     parser.add_argument("--out", help=argparse.SUPPRESS)
     parser.add_argument("--lane", help=argparse.SUPPRESS)
@@ -168,7 +168,8 @@ def main() -> None:
         ratio = "" if f["of_fastest_parser"] is None else f"{f['of_fastest_parser']:.2f}"
         speed = f["rows"] / f["seconds"]
         print(
-            f"{name:<14}{f['seconds']:>9.2f}{ratio:>11}{speed:>13,.0f}{f['peak_mb']:>9.0f}{f['cpu_seconds']:>8.2f}"
+            f"{name:<14}{f['seconds']:>9.2f}{ratio:>11}{speed:>13,.0f}{f['peak_mb']:>9.0f}"
+            f"{f['cpu_seconds']:>8.2f}"
         )
     if args.json:
         record = {

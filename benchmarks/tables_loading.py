@@ -151,9 +151,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[1024, 16384])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.3, help="of each lane in each round, at least")
-    parser.add_argument("--work", metavar="DIR", help="where the pack is kept; default: a temporary folder")
-    parser.add_argument("--json", metavar="FILE", help="write everything that was measured here, too")
+    parser.add_argument("--seconds", type=float, default=0.3, help="least seconds of each lane in each round")
+    parser.add_argument("--work", metavar="DIR", help="folder of the pack; default: a temporary one")
+    parser.add_argument("--json", metavar="FILE", help="also write all measurements to this file")
     options = parser.parse_args(argv)
     features, numbers = table(options.rows, options.columns)
     with tempfile.TemporaryDirectory() as scratch:

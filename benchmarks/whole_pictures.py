@@ -257,10 +257,10 @@ def main() -> None:
     """Parse the command line, measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("photos", help="a folder of class folders")
-    parser.add_argument("pack", help="what packer convert made of it, --size max=512 --store jpeg")
+    parser.add_argument("pack", help="its pack by packer convert, --size max=512 --store jpeg")
     parser.add_argument("--side", type=int, default=224)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", help="where results go")
+    parser.add_argument("--json", help="file for results")
     options = parser.parse_args()
     rows = len(PackedDataset(options.pack))
     with tempfile.TemporaryDirectory() as work:
