@@ -379,7 +379,7 @@ def test_twins_are_packed(tree: Tree, jpeg: bytes) -> None:
         ),
         (
             "pets.tar/cow",
-            "pets.tar/cow: no such folder in the archive; its top holds cat. Pass a folder that it holds.",
+            "pets.tar/cow: no such folder in the archive; its top holds cat. Pass one of its folders.",
         ),
     ],
 )

@@ -69,7 +69,7 @@ def test_a_file_that_is_written_while_it_is_read_is_refused() -> None:
     with pytest.raises(SourceError) as error:
         list(lines)
     assert str(error.value) == (
-        "l.csv: was changed while it was read. Run the same command again when it is whole."
+        "l.csv: was changed while it was read. Run the same command again once it is complete."
     )
 
 

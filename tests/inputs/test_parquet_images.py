@@ -234,7 +234,7 @@ def test_files_that_do_not_belong_together_are_one_sentence(tmp_path: Path) -> N
     other = write(tmp_path / "hf" / "b.parquet", {"img": images(), "label": LABELS})
     assert refused(tmp_path / "hf") == (
         f"{other}: its column 'image' is not as that of {first}, or is not there; files of one data set have equal columns. "
-        "Pass those that belong together."
+        "Pass the files that belong together."
     )
     about = {**FEATURES, "label": {"names": ["a", "b", "c"], "_type": "ClassLabel"}}
     write(tmp_path / "hf" / "b.parquet", {"image": images(), "label": LABELS}, about)
@@ -246,7 +246,7 @@ def test_a_column_of_another_type_in_a_later_file_is_one_sentence(tmp_path: Path
     write(tmp_path / "hf" / "1.parquet", {"image": images(range(2)), "label": pyarrow.array(["a", "b"])})
     assert refused(tmp_path / "hf") == (
         f"{tmp_path}/hf/1.parquet: its column 'label' is not as that of {tmp_path}/hf/0.parquet, or is not there; "
-        "files of one data set have equal columns. Pass those that belong together."
+        "files of one data set have equal columns. Pass the files that belong together."
     )
 
 
@@ -307,8 +307,8 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = usual(tmp_path / "a.parquet")
     monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: open("/dev/full", "wb"))  # noqa: SIM115
     assert refused(path, spool_dir=str(tmp_path)) == (
-        f"{path}: no space left in {tmp_path} for a temporary copy of its images, "
-        "which cannot be read at random where they are. Make room there."
+        f"{path}: no space left in {tmp_path} for a temporary copy of its images; "
+        "the file itself has no random access. Free space there."
     )
     assert os.listdir(tmp_path) == ["a.parquet"]
 

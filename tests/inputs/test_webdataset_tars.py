@@ -187,8 +187,8 @@ def test_splits_are_told_by_the_names_of_tars(tmp_path: Path) -> None:
         assert [source.keys[index] for index in source.splits["val"]] == ["0004.png", "0005.png"]
     write_tar(place / "more.tar", {"z.png": PNG[0], "z.cls": b"0"})
     assert refused(place) == (
-        f"{place}/more.tar: is called as no split, and {place}/train-0.tar as train; all files are splits, or none. "
-        "Pass those that belong together."
+        f"{place}/more.tar: its name is not that of a split, but {place}/train-0.tar is called train; all files are splits, or none. "
+        "Pass the files that belong together."
     )
     with open_source([place / "more.tar", place / "train-0.tar"]) as source:
         assert source.splits == {}
@@ -210,7 +210,7 @@ def test_one_tar_with_labels_is_such_a_tar_and_one_without_is_as_before(tmp_path
     path = write_tar(tmp_path / "b.tar", {"cat/1.png": PNG[0], "cat/1.txt": b"7", "dog/2.png": PNG[1]})
     with open_source(path) as source:
         assert source.targets.classes == ["cat", "dog"]
-    with pytest.raises(UsageError, match=r"^labels=Labels\(column=.*\): is about columns of a CSV"):
+    with pytest.raises(UsageError, match=r"^labels=Labels\(column=.*\): applies to columns of a CSV"):
         convert_images(
             write_tar(tmp_path / "c.tar", {"1.png": PNG[0]}),
             tmp_path / "c.h5",
@@ -309,7 +309,7 @@ def test_a_truncated_tar_is_one_sentence(folder: Path) -> None:
     path = folder / "000000.tar"
     path.write_bytes(path.read_bytes()[:3000])
     assert (
-        refused(folder) == f"{path}: a damaged or truncated archive; a whole one is needed. Fetch it again."
+        refused(folder) == f"{path}: a damaged or truncated archive; an intact archive is needed. Fetch it again."
     )
     with pytest.raises(SourceError):
         convert_images(folder, folder.parent / "out.h5", size=4)
