@@ -405,7 +405,7 @@ def _common_folder(root: str, paths: list[str]) -> str:
 
 
 def _split_row(root: str, row: str) -> tuple[str, str | None, os.stat_result] | str:
-    """Split a line into absolute path, label or None, and file status; return only the path of a missing file."""
+    """Split a line into absolute path, label or None, and file status; or only the path of a missing file."""
     ways: list[tuple[str, str | None]] = [(row.strip(), None)]
     if "\t" in row:
         path, _, last = row.rpartition("\t")

@@ -233,7 +233,7 @@ class LabelTable(CheckedRows):
         return self._by(lambda key: os.path.splitext(key.rpartition("/")[2])[0])
 
     def _by(self, called: Callable[[str], str]) -> dict[str, int]:
-        """Return an index, called(key) -> image or _AMBIGUOUS; built on demand: ten million images take 2 GB."""
+        """Return an index, called(key) -> image or _AMBIGUOUS. On demand: ten million images take 2 GB."""
         found: dict[str, int] = {}
         for index, key in enumerate(self._keys):
             name = called(key)

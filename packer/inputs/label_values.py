@@ -109,7 +109,7 @@ def number_labels(
     known = names if whole else None
     span = _INT64 if known is None else range(len(known))
     allowed = (
-        f"{'finite numbers, whole ones' if regression else 'whole numbers'} from -2**63 to 2**63 - 1, or "
+        f"{'finite numbers, whole numbers' if regression else 'whole numbers'} from -2**63 to 2**63 - 1, or "
         "class names, are accepted"
     )
     if known is not None:
@@ -160,7 +160,7 @@ def _note_rounded(rows: CheckedRows, values: NDArray[Any], column: str) -> None:
 
 
 def _number_names(texts: Collection[str]) -> tuple[dict[str, float | None], list[str]]:
-    """Return name -> class number, and the classes, sorted; by value if all are numbers without leading zeros."""
+    """Return name -> class number, and the sorted classes (by value, if all are unpadded numbers)."""
     values = {text: _whole(text) for text in texts if _NUMBER.fullmatch(text) and not _PADDED.fullmatch(text)}
     called, order = {text: text for text in texts}, None
     if len(values) == len(texts) and None not in values.values():

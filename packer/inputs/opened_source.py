@@ -54,7 +54,7 @@ class SourceOptions:
     def number(
         self, subject: str, texts: Sequence[str], lines: Sequence[int], unit: str, **more: Any
     ) -> ImageTargets:
-        """Return targets from one text per image. lines: their line numbers; more: options of `number_labels`."""
+        """Return targets from one text per image. lines: line numbers; more: options of `number_labels`."""
         rows = CheckedRows(subject, lines, self.findings, unit=unit)
         rows.refused.update(self.findings.refused)
         labels, classes = number_labels(rows, texts, **{"label_as": self.label_as, **more})
@@ -62,7 +62,7 @@ class SourceOptions:
 
 
 class ImageSource(AbstractContextManager["ImageSource"]):
-    """Images of a source with their targets and splits; `read` is thread-safe, in any order. A context manager.
+    """Images of a source with targets and splits; `read` is thread-safe, in any order. A context manager.
 
     Created by `open_source` (image_sources.py). Each kind of storage has a subclass that reads the bytes;
     `describe` and `arrange` set targets and splits.
@@ -74,7 +74,7 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     """
 
     name: str
-    """The source as the user wrote it, for messages; it may be an absolute path, so packs do not record it."""
+    """The source as the user wrote it, for messages; packs do not record it, since it may be absolute."""
     targets: ImageTargets
     """Labels and boxes that the source itself defines."""
     splits: Splits
@@ -98,7 +98,7 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     def describe(
         self, name: str, targets: ImageTargets, splits: Splits, *, labelled: bool, label_chosen: bool = False
     ) -> ImageSource:
-        """Set name, targets and splits, and add notes. labelled: labels come from elsewhere; omit that note."""
+        """Set name, targets and splits, and add notes. labelled: omit the note on missing labels."""
         self.name, self.targets, self.splits, self.label_chosen = name, targets, splits, label_chosen
         self.findings = targets.findings
         foldered = targets.classes if "label" in targets.fixed else None

@@ -1,8 +1,8 @@
-"""Images in Parquet files, as Hugging Face datasets writes them: a column of encoded images, a column of labels.
+"""Images in Parquet files, as Hugging Face datasets writes them: columns of encoded images and of labels.
 
-    image   struct<bytes: binary, path: string>, or binary     the encoded file; a path becomes the image's key
-    label   int64, with names from a ClassLabel in the schema's entry "huggingface"; or any column of integers, floats
-            or text
+    image   struct<bytes: binary, path: string>, or binary; a path becomes the image's key
+    label   int64, with names from a ClassLabel in the schema's entry "huggingface"; or any integer,
+            float or text column
 
 The image column is the one that this entry calls an Image, or whose first value begins like an image file.
 Rows of a Parquet file have no random access, so the encoded images are copied once into an unnamed temporary
@@ -289,7 +289,7 @@ def names_of(schema: Arrow, column: str) -> list[str] | None:
 
 
 def _kind(kind: Arrow) -> str:
-    """Return the `_KINDS` entry of a type, of a struct's `bytes`, or "text" for a text dictionary; else ""."""
+    """Return the `_KINDS` entry of a type or of a struct's `bytes`; "text" for a text dictionary; else ""."""
     text = str(kind)
     if text.startswith("struct<") and kind.get_field_index("bytes") >= 0:
         return "image" if _kind(kind.field("bytes").type) == "image" else ""

@@ -78,7 +78,7 @@ class RemoteImages(ImageSource):
                 self._coming[index] = self._threads.submit(self._fetch, index)
 
     def read(self, index: int) -> bytes:
-        """Return an image file. Raises ImageError if it was removed or changed since the listing; RemoteError."""
+        """Return an image file. Raises ImageError if it was removed or changed, RemoteError."""
         if self._pid != os.getpid():
             self._renew()
         with self._lock:

@@ -1,9 +1,9 @@
-"""WebDataset: tars in which members whose names agree up to the first dot form a sample of an image and its label.
+"""WebDataset: tars whose members form a sample (an image and its label) if names agree up to the first dot.
 
     000.jpg  000.cls                 an image and its label: a whole number or a class name, as text
-    001.jpg  001.cls  001.json       with label="x": entry x of the .json; with label="txt": the text of the .txt
+    001.jpg  001.cls  001.json       with label="x": entry x of the .json; label="txt": the text of the .txt
     001.jpg  001.coarse.cls          with label="coarse.cls": the text of that field
-    001.seg.png                      an image with two extensions is a part of its sample (a mask, a second view); skipped
+    001.seg.png                      two extensions: another part of the sample (mask, second view), skipped
 
 As in the webdataset library, a member's key is its path up to the first dot of its name; the rest, in lower
 case, is the field name. A tar is read as WebDataset if it holds a .cls or if a label is requested; else like
@@ -37,7 +37,7 @@ _REMEDY = "Create the tar again"
 
 
 def is_label(label: str | None, asked: bool = True) -> Callable[[str], bool]:
-    """Return a predicate on member names: may it hold the label? label: the requested label or None; asked: else never."""
+    """Return a predicate: may a member of this name hold the label? False for all members if not `asked`."""
     ending = f".{_last(label_field(label))}"
     return lambda name: asked and name.lower().endswith(ending)
 
@@ -162,7 +162,7 @@ def _check_alone(tar: Archive, first: str, path: str, what: str) -> None:
 
 
 def _unique(name: str, keys: list[str], tars: Sequence[Archive], owners: Sequence[int]) -> list[str]:
-    """Return unique image paths, prefixed with the tars' names if several tars share a path. Raises: SourceError."""
+    """Return unique image paths, prefixed with the tars' names if tars share a path. Raises: SourceError."""
     if len(set(keys)) < len(keys):
         stems = [as_text(archive_stem(tar.path)) for tar in tars]
         keys = [f"{stems[owner]}/{key}" for key, owner in zip(keys, owners, strict=True)]
@@ -175,7 +175,7 @@ def _unique(name: str, keys: list[str], tars: Sequence[Archive], owners: Sequenc
 
 
 def _label(tar: Archive, path: str, label: str | None) -> str:
-    """Return a sample's label as text. Raises ImageError, as the end of a sentence that begins with the image."""
+    """Return a sample's label as text. Raises ImageError whose text continues the image's name."""
     called, (nbytes, *_) = path.rpartition("/")[2], tar.others[path]
     if nbytes > _LARGEST_LABEL:
         raise ImageError(f"has a {called} of {nbytes:,} bytes; at most {_LARGEST_LABEL:,} are read.")

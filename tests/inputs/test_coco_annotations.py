@@ -159,7 +159,7 @@ def test_one_file_of_annotations_is_no_split_and_other_images_are_left_out(tmp_p
         assert source.splits == {}
         assert source.keys == [f"val2017/{n}.png" for n in range(3)]
         assert (
-            "1 images lie in other folders than the annotations', and are left out." in source.findings.notes
+            "1 images lie outside the folders of the annotations, and are left out." in source.findings.notes
         )
     assert find_annotations(str(tmp_path / "val2017")) == []
 
@@ -172,7 +172,7 @@ def test_crowds_and_boxes_without_area_are_left_out_with_a_note(flat: Path) -> N
     report = convert_images(flat / "images", flat / "out.h5", size=8, labels=flat / "told.json")
     assert boxes_of(open_pack(flat / "out.h5"))["1.png"] == ([], [])
     assert report.notes[-3:] == (
-        "Read as COCO annotations: 3 boxes of 3 classes on 3 images, 1 of them without boxes;  segmentations and keypoints are left out.",
+        "Read as COCO annotations: 3 boxes of 3 classes on 3 images, 1 of them without boxes; segmentations and keypoints are left out.",
         "1 annotations of crowds are left out.",
         "2 annotations whose boxes have no area are left out.",
     )
@@ -269,7 +269,7 @@ def test_images_that_are_listed_and_not_there_are_one_sentence_or_skipped(flat: 
 
 def test_an_image_of_another_size_than_listed_is_refused(flat: Path) -> None:
     picture(flat / "images" / "0.png", 0, (16, 8))
-    assert "has 8 x 16 pixels, and 8 x 8 in told.json; its boxes are of those." in refused(flat)
+    assert "has 8 x 16 pixels, but 8 x 8 in told.json, which its boxes refer to." in refused(flat)
     told = annotations(["0.png", "1.png", "2.png"])
     for image in told["images"]:
         del image["width"]
@@ -288,7 +288,7 @@ def test_damaged_json_is_one_sentence(flat: Path) -> None:
     for text in (whole[:-5], "", "[" * 100_000, "\0", "[]", "7"):
         path.write_text(text)
         said = refused(flat)
-        assert said.startswith((f"{path}: a damaged or truncated JSON", f"{path}: has no list images"))
+        assert said.startswith((f"{path}: damaged or truncated JSON", f"{path}: has no list images"))
 
 
 def test_files_of_other_categories_do_not_go_together(tmp_path: Path) -> None:

@@ -237,7 +237,10 @@ def test_truncated_archives_are_refused(write: Write, kind: str, share: float) -
     path = write({f"cat/{n}.jpg": os.urandom(700) for n in range(30)}, kind)
     whole = Path(path).read_bytes()
     write(whole[: int(len(whole) * share)], kind)
-    assert refused(path) == f"{path}: a damaged or truncated archive; an intact archive is needed. Fetch it again."
+    assert (
+        refused(path)
+        == f"{path}: a damaged or truncated archive; an intact archive is needed. Fetch it again."
+    )
 
 
 def test_a_tar_that_ends_between_two_members_is_refused(write: Write) -> None:
@@ -448,7 +451,10 @@ def tar_header(name: bytes, size: int, type: bytes = b"0", told: bytes = b"") ->
 def test_tar_headers_that_would_exhaust_memory_or_time(write: Write, header: bytes, kind: str) -> None:
     data = header + tar_bytes({"a/2.jpg": b"1"})
     path = write(gzip.compress(data, 1) if kind == ".tgz" else data, kind)
-    assert refused(path) == f"{path}: a damaged or truncated archive; an intact archive is needed. Fetch it again."
+    assert (
+        refused(path)
+        == f"{path}: a damaged or truncated archive; an intact archive is needed. Fetch it again."
+    )
 
 
 @pytest.mark.parametrize("kind", [".tar", ".tgz"])

@@ -340,7 +340,8 @@ def test_partners_without_image_are_a_note(encode: Encode, folder: Folder) -> No
 
 def test_a_folder_that_is_not_there(folder: Folder) -> None:
     assert (
-        refused("nowhere", ["1.jpg"]) == "nowhere: no such folder or archive; pair mask needs one. Check the path."
+        refused("nowhere", ["1.jpg"])
+        == "nowhere: no such folder or archive; pair mask needs one. Check the path."
     )
 
 
@@ -413,7 +414,8 @@ def test_what_is_needed_can_be_given(encode: Encode, folder: Folder) -> None:
         with pytest.raises(ImageError) as error:
             row_of(pair, 0, ImagePlacement.of("stretch", (6, 9), (8, 8)))
     assert (
-        str(error.value) == "its mask 1.png: holds uint8; float32 in 2 channels is needed, as in the other files."
+        str(error.value)
+        == "its mask 1.png: holds uint8; float32 in 2 channels is needed, as in the other files."
     )
 
 
@@ -586,7 +588,7 @@ def test_endless_files_are_not_read(folder: Folder, tmp_path: Path) -> None:
     with open_pair("mask", place, ["0.jpg", "1.jpg"], spec=SPEC) as pair, pytest.raises(ImageError) as error:
         row_of(pair, 1, ImagePlacement.of("stretch", (6, 9), (8, 8)))
     assert str(error.value) == (
-        "its mask 1.npy: 1,099,511,627,776 bytes; at most 2,863,311,520 are read. Raise max_pixels= if it is meant."
+        "its mask 1.npy: 1,099,511,627,776 bytes; at most 2,863,311,520 are read. Raise max_pixels= if the size is correct."
     )
 
 
