@@ -139,7 +139,8 @@ def seed_draws(key: int) -> None:
 def kept_draws() -> Iterator[None]:
     """Restore the state of the global generators at the end of the block."""
     torch = sys.modules.get("torch")
-    states = random.getstate(), np.random.get_state(), None if torch is None else torch.get_rng_state()  # noqa: NPY002
+    torch_state = None if torch is None else torch.get_rng_state()
+    states = random.getstate(), np.random.get_state(), torch_state  # noqa: NPY002
     try:
         yield
     finally:

@@ -132,7 +132,7 @@ class PackBuilder:
         self._add(rows, count)
 
     def finish(self) -> Report:
-        """Write the pack from the staged rows and rename it to its final name; a ``with`` block ends with this.
+        """Write the pack from the staged rows and rename it to its final name, as the end of ``with`` does.
 
         Returns
         -------

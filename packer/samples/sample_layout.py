@@ -1,4 +1,4 @@
-"""The layout of samples (mappings, tuples, single values): values by field, and fields inferred from samples."""
+"""The layout of samples (mapping, tuple, single value): values by field, and fields inferred from samples."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class SampleStaging(StagedRows):
         return self.rows + self._held
 
     def add(self, rows: Mapping[str, NDArray[Any] | Sequence[Any]], count: int) -> None:
-        """Append `count` rows: an array [count, *shape] or a list of rows per fixed field, bytes per ragged row."""
+        """Append `count` rows: for each field an array [count, *shape] or a list; ragged rows are bytes."""
         first = 0
         while first < count:
             step = min(count - first, len(self._records) - self._held)

@@ -1,4 +1,4 @@
-"""Values of samples as NumPy arrays, text or bytes; recognises tensors and Pillow images without importing them."""
+"""Values of samples as NumPy arrays, text or bytes; tensors and Pillow images need no imports here."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ def test_a_column_of_another_type_in_a_later_file_is_one_sentence(tmp_path: Path
     write(tmp_path / "hf" / "0.parquet", {"image": images(range(2)), "label": pyarrow.array([0, 1])})
     write(tmp_path / "hf" / "1.parquet", {"image": images(range(2)), "label": pyarrow.array(["a", "b"])})
     assert refused(tmp_path / "hf") == (
-        f"{tmp_path}/hf/1.parquet: its column 'label' is missing or differs from that of {tmp_path}/hf/0.parquet;  "
+        f"{tmp_path}/hf/1.parquet: its column 'label' is missing or differs from that of {tmp_path}/hf/0.parquet; "
         "all files of a dataset have equal columns. Pass the files that belong together."
     )
 

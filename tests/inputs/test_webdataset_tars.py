@@ -210,7 +210,7 @@ def test_one_tar_with_labels_is_such_a_tar_and_one_without_is_as_before(tmp_path
     path = write_tar(tmp_path / "b.tar", {"cat/1.png": PNG[0], "cat/1.txt": b"7", "dog/2.png": PNG[1]})
     with open_source(path) as source:
         assert source.targets.classes == ["cat", "dog"]
-    with pytest.raises(UsageError, match=r"^labels=Labels\(column=.*\): applies to columns of a CSV"):
+    with pytest.raises(UsageError, match=r"^labels=Labels\(column=.*\): is about columns of a CSV"):
         convert_images(
             write_tar(tmp_path / "c.tar", {"1.png": PNG[0]}),
             tmp_path / "c.h5",
