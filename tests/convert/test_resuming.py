@@ -536,7 +536,7 @@ def test_a_table_that_changes_after_its_header_was_read_is_refused(tmp_path: Pat
     with pytest.raises(SourceError) as error:
         convert_table(path, out, label="b", on_plan=append)
     assert str(error.value).startswith(
-        f"{path}: was changed while it was read. Run the same command again once it is complete."
+        f"{path}: was changed while it was read. Run the same command again when it is whole."
     )
     assert not out.exists()
 

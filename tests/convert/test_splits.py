@@ -201,7 +201,7 @@ def test_groups_have_about_the_shares_of_each_class():
     [
         ({"group": "p"}, "split=Split(group='p'): whole groups are dealt out by shares, or a column names their splits."),
         ({"shares": "a=1", "column": "s"}, "split=Split(column='s'): names the splits of rows, and split= deals them out."),
-        ({"column": "s", "group": "s"}, "column s: chosen twice; each column has one role."),
+        ({"column": "s", "group": "s"}, "column s: chosen twice; each column is one thing."),
         ({"shares": "a=90,b=20", "group": "p"}, "split=Split(group='p'): whole groups are dealt out, so splits are no numbers"),
         ({"shares": "a=rest,b=last:3", "group": "p"}, "split=Split(group='p'): whole groups are dealt out, so splits are no"),
     ],

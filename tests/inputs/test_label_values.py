@@ -261,7 +261,7 @@ def test_two_columns_are_read(write: Write, row: str, count: str) -> None:
 def test_columns_are_listed_where_one_has_to_be_named(write: Write) -> None:
     assert refused(write("file,label,split\n1,0,train\n")).startswith(
         "labels.csv line 1: 3 columns (file, label, split); two are expected, file and label, separated by commas, or by tabs in a .tsv. "
-        "Name"
+        "Choose"
     )
 
 

@@ -561,7 +561,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(numbers: Path, tmp_pat
     with pytest.raises(SourceError) as caught:
         convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0", on_progress=grow)
     assert in_options(caught.value.sentence) == (
-        f"{numbers}: was changed while it was read. Run the same command again once it is complete."
+        f"{numbers}: was changed while it was read. Run the same command again when it is whole."
     )
     assert os.listdir(tmp_path) == ["numbers.csv"]
 
