@@ -2,8 +2,8 @@
 
     python tools/draw_results.py
 
-Each bar is a median of rounds. Text is a grey that is legible on white and black, since pages are either. A
-chart is narrow enough for a phone.
+Each bar is a median of rounds. All text is of a grey that is read on white and on black, as pages are either. A chart is as narrow
+as a phone lets it be read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RESULTS = ROOT / "benchmarks/results"
 OUT = ROOT / "docs/charts"
 
 OURS = "packer h5 rows"
-# File, lane -> its name in the chart. The reference is packer's `rows` order, a full permutation.
+# File, lane -> what the chart calls it. All were measured beside packer's `rows` order, which is a full permutation.
 LOADERS = {
     ("loaders-2-cores.json", "ffcv raw"): "FFCV, raw",
     ("loaders-2-cores.json", "npy mm[idx]"): "NumPy memmap",
@@ -43,7 +43,7 @@ WHOLE = {
     "DataLoader": "folder, DataLoader",
     "decode": "limit: decoding alone",
 }
-# File, its lanes and their names in the chart; packer's first.
+# File, its lanes, and what the chart calls them; packer's first.
 COMPLAINTS = (
     (
         "hdf5-windows-2-cores.json",
@@ -72,6 +72,12 @@ COMPLAINTS = (
         },
     ),
 )
+HEADROOM = {
+    ("small", "packer"): "packer, small network",
+    ("small", "folder"): "folder, small network",
+    ("large", "packer"): "packer, large network",
+    ("large", "folder"): "folder, large network",
+}
 PARSERS = {
     "packer": "packer, to a shuffled pack",
     "polars": "polars, parsing alone",
@@ -90,14 +96,14 @@ TABLES = {
 
 WIDTH, LEFT, ROW = 480, 205, 24
 FULL = WIDTH - LEFT - 130  # pixels of the longest bar
-LETTERS = 60  # in a line of the title
+LETTERS = 60  # of a line of the title
 FONT = 'font-family="Helvetica, Arial, sans-serif" font-size="14" fill="#757d88"'
 COLOURS = {"packer": "#d9480f", "limit": "#c3cad3"}
 OTHERS = "#8d99ae"
 
 
 class Bar(NamedTuple):
-    """name: the measured thing; value: its length; text: the figure beside the bar."""
+    """name: what was measured; value: how much of it; text: the figure beside the bar."""
 
     name: str
     value: float
@@ -112,19 +118,19 @@ class Chart(NamedTuple):
 
 
 def figures(file: str) -> Any:
-    """Return the record of a benchmark."""
+    """Return what a benchmark wrote."""
     return json.loads((RESULTS / file).read_text(encoding="utf-8"))
 
 
 def by_value(bars: Iterable[Bar], *, least_first: bool = False) -> list[Bar]:
-    """Return packer's bar, then the others, best first."""
+    """Return ours before the others, and the others with the best first."""
     return sorted(
         bars, key=lambda bar: (not bar.name.startswith("packer"), bar.value if least_first else -bar.value)
     )
 
 
 def loading() -> Chart:
-    """Return the chart of loaders, as shares of packer's rate: medians of ratios within rounds."""
+    """Return loaders as shares of packer's rate, medians of the ratios of the same round."""
     lanes = {file: figures(file)["lanes"] for file, _ in LOADERS}
     ours = median(run["images"] / run["seconds"] for run in lanes["loaders-2-cores.json"][OURS]["runs"])
     bars = [Bar("packer", 1.0, f"{ours:,.0f} images/s")]
@@ -137,7 +143,7 @@ def loading() -> Chart:
 
 
 def whole_pictures() -> Chart:
-    """Return the chart of whole JPEG photos, cut by RandomResizedCrop(224), flipped and normalized."""
+    """Return whole JPEG photos, cut by RandomResizedCrop(224), flipped and normalized."""
     rates = {
         name: median(figures("whole-pictures-2-cores.json")["images/s"][lane]) for lane, name in WHOLE.items()
     }
@@ -148,7 +154,7 @@ def whole_pictures() -> Chart:
 
 
 def hdf5() -> Chart:
-    """Return the chart of three complaints about HDF5, as shares of packer's rate (paired medians)."""
+    """Return three complaints that HDF5 is slow, as shares of packer's rate; medians of paired ratios."""
     bars = []
     for file, names in COMPLAINTS:
         lanes = figures(file)["lanes"]
@@ -163,8 +169,27 @@ def hdf5() -> Chart:
     return Chart("Three complaints, shuffled, in memory, 2 cores; packer = 1", bars)
 
 
+def headroom() -> Chart:
+    """Return rates of training as shares of those with batches in memory; medians of paired ratios."""
+    networks = figures("headroom-2-cores.json")["networks"]
+    rates = {
+        (network, lane): [run["rows"] / (sum(run["waits"]) + sum(run["steps"])) for run in runs]
+        for network, lanes in networks.items()
+        for lane, runs in lanes.items()
+    }
+    bars = []
+    for (network, lane), name in HEADROOM.items():
+        own, limits = rates[network, lane], rates[network, "replay"]
+        share = median(rate / limit for rate, limit in zip(own, limits, strict=True))
+        bars.append(Bar(name, share, f"{median(own):,.0f} of {median(limits):,.0f}/s"))
+    return Chart(
+        "Training: share of the rate with batches in memory",
+        [*bars, Bar("limit: batches in memory", 1.0, "")],
+    )
+
+
 def parsing() -> Chart:
-    """Return the chart of parsers of a CSV file."""
+    """Return parsers of a CSV file."""
     lanes = figures("tables-2-cores.json")["1m"]["lanes"]
     bars = [
         Bar(name, lanes[lane]["seconds"], f"{lanes[lane]['seconds']:.2f} s") for lane, name in PARSERS.items()
@@ -175,7 +200,7 @@ def parsing() -> Chart:
 
 
 def tables() -> Chart:
-    """Return the chart of loaders of a table."""
+    """Return loaders of a table."""
     rates = figures("tables-loading-2-cores.json")["batches"]["1024"]["rates"]
     values = {name: median(rates[lane]) / 1e6 for lane, name in TABLES.items()}
     return Chart(
@@ -185,7 +210,7 @@ def tables() -> Chart:
 
 
 def augmenting() -> Chart:
-    """Return the chart of libraries that crop, flip and normalize."""
+    """Return libraries that crop, flip and normalize."""
     case = "resized crop, flip, normalize, 256 to 224 px"
     found = [one for one in figures("augment-1-core.json")["results"] if one["case"] == case]
     bars = [Bar(one["subject"], one["images_a_second"], f"{one['images_a_second']:,.0f}") for one in found]
@@ -200,6 +225,7 @@ CHARTS: dict[str, Callable[[], Chart]] = {
     "whole-pictures.svg": whole_pictures,
     "augmenting.svg": augmenting,
     "hdf5.svg": hdf5,
+    "headroom.svg": headroom,
     "parsing.svg": parsing,
     "tables.svg": tables,
 }

@@ -262,25 +262,21 @@ on_fault(int number, siginfo_t *info, void *context)
     errno = saved;
 }
 
-static int
-guards(const struct sigaction *action)
-{
-    return (action->sa_flags & SA_SIGINFO) && action->sa_sigaction == on_fault;
-}
-
-/* Reinstall the handler if another replaced it, which would end the process. Takes 0.2 us. Several threads may
-call it at once: the exchange gives the replaced handler to one of them. */
+/* Reinstall the handler if another replaced it, which would end the process. Takes 0.2 us. Called with the
+GIL. */
 static void
 guard(void)
 {
-    struct sigaction now, ours;
-    if (sigaction(SIGBUS, NULL, &now) == 0 && guards(&now)) return;
+    struct sigaction now;
+    if (sigaction(SIGBUS, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault) return;
+    struct sigaction ours;
     memset(&ours, 0, sizeof ours);
+    before = now;
     ours.sa_sigaction = on_fault;
     sigemptyset(&ours.sa_mask);
     /* Not masked while it runs, so a jump out of it leaves nothing blocked. */
     ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
-    if (sigaction(SIGBUS, &ours, &now) == 0 && !guards(&now)) before = now;
+    sigaction(SIGBUS, &ours, NULL);
 }
 
 /* Return the file whose mapping holds an address, or -1. A mapping begins with the page of the file's first

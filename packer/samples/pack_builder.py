@@ -1,4 +1,4 @@
-"""create, PackBuilder: a pack written sample by sample, without knowing their number; complete or absent."""
+"""create, PackBuilder: a pack written sample by sample, their number unknown beforehand; whole or not there."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ from packer.samples.values import ValueRefusedError, as_array, plain
 
 
 class PackBuilder:
-    """A pack being written sample by sample; a context manager, created by ``create``. Not thread-safe.
+    """A pack being written sample by sample; made by ``create``, a context manager. For one thread.
 
-    Rows are staged in raw form in ``<out>.packing`` beside the output, since their number and final order are
-    unknown until the last sample. The end of the ``with`` block shuffles the rows, writes the pack and
-    renames it to its final name. If an exception leaves the block, everything is removed. If the process is
-    killed, ``<out>.packing`` remains until the next run with the same output, which starts from the
-    beginning.
+    Rows are staged in raw form in ``<out>.packing`` beside the output, since neither their number nor the place of each is known
+    before the last one. At the end of the ``with`` block they are laid out, shuffled, and the pack gets its name. If an exception
+    leaves the block nothing is left; if the process is killed, the staged rows stay in ``<out>.packing`` until the next run of the
+    same output, which starts anew.
 
     Attributes
     ----------
     report : Report or None
-        Summary of the finished pack; None until then.
+        What was written, once the pack is whole.
     """
 
     def __init__(self, run: Conversion, options: PackingOptions, notes: Sequence[str] = ()) -> None:
@@ -52,8 +51,7 @@ class PackBuilder:
         self._place = WorkingFolder(run.out, overwrite=run.running.overwrite)
         self._opened: list[SampleStaging] = []
         self.in_block = False
-        # A builder without references, for example after a failed notebook cell, removes its folder and
-        # files.
+        # A builder that is dropped, as in a notebook's cell that failed, holds neither its folder nor its files.
         self._abandon = weakref.finalize(self, _abandon, os.getpid(), self._place, self._opened)
 
     @property
@@ -66,13 +64,14 @@ class PackBuilder:
 
         Parameters
         ----------
-        **values The value of each field: a number, an array, a torch tensor, a Pillow image, text or bytes.
-            The first sample determines fields, dtypes and shapes that were not declared.
+        **values
+            The value of each field: a number, an array, a torch tensor, a Pillow image, text or bytes. The first sample fixes the
+            fields, their dtypes and shapes, but for what was declared.
 
         Raises
         ------
         SourceError
-            A value does not fit its field; the sample is not written, and more samples may follow.
+            A value does not fit its field; the sample is left out, and the pack may be gone on with.
         SpaceError, PackerError
         """
         self._append({name: [value] for name, value in values.items()}, 1)
@@ -82,13 +81,13 @@ class PackBuilder:
 
         Parameters
         ----------
-        **columns The values of each field: an array or tensor [k, ...], or a list of k values, with the same
-            k for all fields.
+        **columns
+            The values of each field: an array or tensor [k, ...], or a list of k values, equally many for every field.
 
         Raises
         ------
         SourceError, SpaceError, PackerError
-            None of the samples is written.
+            None of the samples is written then.
         """
         columns = {
             name: column if isinstance(column, (list, tuple)) else _array(name, column)
@@ -98,14 +97,13 @@ class PackBuilder:
         if len(set(counts.values())) > 1:
             told = ", ".join(f"{name} has {count:,}" for name, count in counts.items())
             raise SourceError(
-                f"samples from {self.rows} on: {told} values; all fields need the same number. Pass equal "
-                "numbers."
+                f"samples from {self.rows} on: {told} values; all fields have equally many. Pass them so."
             )
         if count := next(iter(counts.values()), 0):
             self._append(columns, count)
 
     def _append(self, columns: Mapping[str, Any], count: int) -> None:
-        """Append the values of some samples. If it raises SourceError, none of them is appended."""
+        """Append the values of some samples. Raises SourceError: none of them is appended then."""
         self._check_open()
         first = self.rows
         if self._staging is None:
@@ -120,7 +118,7 @@ class PackBuilder:
                 if isinstance(column, np.ndarray) and not plan.field.ragged:
                     rows[name] = plan.stored(column)
                     if rows[name].shape[1:] != plan.field.shape:
-                        plan.row(column[0])  # raises an error that describes the mismatch
+                        plan.row(column[0])  # says what is wrong
                     continue
                 made = []
                 for value in column:
@@ -132,7 +130,7 @@ class PackBuilder:
         self._add(rows, count)
 
     def finish(self) -> Report:
-        """Write the pack from the staged rows and rename it to its final name, as the end of ``with`` does.
+        """Lay the rows out, seal the pack and give it its name; what the end of a ``with`` block does.
 
         Returns
         -------
@@ -141,9 +139,10 @@ class PackBuilder:
 
         Raises
         ------
-        SourceError No sample was written.
-        UsageError All boxes or keypoints look like fractions of the image's sides; or an option does not fit
-            the fields.
+        SourceError
+            No sample was written.
+        UsageError
+            All boxes or keypoints look like shares of the image's sides, and no unit is given; or another option does not fit.
         SpaceError, PackerError
         """
         self._check_open()
@@ -156,17 +155,17 @@ class PackBuilder:
                 self._place.close(keep=False)
                 raise
             finally:
-                for staging in self._opened:  # or the disk stays full while a notebook keeps the builder
+                for staging in self._opened:  # the disk would be no emptier while a notebook has the builder
                     staging.close()
         self.report = run.report(written, self._notes)
         return self.report
 
     def _lay_out(self) -> Report:
-        """Write the staged rows in the order of the pack."""
+        """Write the staged rows in their order."""
         run, staged = self._run, self._staging
         if staged is None:
             raise SourceError(
-                f"{run.out}: no samples were written; a pack has at least one. No file was created."
+                f"{run.out}: no samples were written; a pack has at least one. Nothing was made."
             )
         staged.flush()
         options = self._options.for_fields(None, staged.fields)
@@ -183,7 +182,7 @@ class PackBuilder:
         return replace(written, bytes_read=staged.nbytes)
 
     def discard(self) -> None:
-        """Remove the staged rows; does nothing after finish or an earlier discard."""
+        """Remove what was written; called again, or after finish, it does nothing."""
         if not self._ended:
             self._ended = True
             self._abandon()
@@ -201,7 +200,7 @@ class PackBuilder:
             self.finish()
 
     def plan(self, plans: Mapping[str, FieldPlan]) -> None:
-        """Start staging with fields that were planned from samples."""
+        """Begin with fields that were planned from samples already."""
         self._plans = dict(plans)
         fields = [plan.field for plan in plans.values()]
         self._options.for_fields(None, fields)
@@ -209,7 +208,7 @@ class PackBuilder:
         self._opened.append(self._staging)
 
     def add_rows(self, rows: Mapping[str, Any]) -> None:
-        """Append a sample that the plans have converted to rows."""
+        """Append one sample whose rows were made by the plans."""
         self._add({name: [row] for name, row in rows.items()}, 1)
 
     def _begin(self, first: Mapping[str, Sequence[Any]], number: int) -> None:
@@ -225,7 +224,7 @@ class PackBuilder:
 
     def _check_names(self, given: Iterable[str], which: str, wanted: Iterable[str]) -> None:
         for name in sorted(set(wanted) ^ set(given)):
-            found = "is missing" if name in wanted else "is not a field of this pack"
+            found = "is not given" if name in wanted else "is no field of this pack"
             raise SourceError(
                 f"{which}: {name!r} {found}; every sample has {', '.join(sorted(wanted))}. Pass these."
             )
@@ -242,16 +241,15 @@ class PackBuilder:
     def _check_open(self) -> None:
         if self._ended:
             raise UsageError(
-                f"{self._run.out}: is finished or discarded; no samples can be added to it. Create another "
-                "pack."
+                f"{self._run.out}: is finished or discarded; no samples can be added to it. Create another pack."
             )
 
 
-_building: weakref.WeakValueDictionary[str, PackBuilder] = weakref.WeakValueDictionary()  # path -> builder
+_building: weakref.WeakValueDictionary[str, PackBuilder] = weakref.WeakValueDictionary()  # of create, by path
 
 
 def _abandon(made_in: int, place: WorkingFolder, opened: Sequence[SampleStaging]) -> None:
-    """Close and remove the files of an abandoned builder, but not in a forked child. made_in: its process."""
+    """Close and remove what a builder has left, except in a forked child. made_in: the process that made it."""
     if os.getpid() == made_in:
         for staging in opened:
             staging.close()
@@ -266,7 +264,7 @@ def _array(name: str, column: Any) -> Any:
         raise SourceError(f"{name}: {error}.") from None
     if not found.ndim:
         raise SourceError(
-            f"{name}: is a single value; write_rows needs the values of several samples, [k, ...]. Use write."
+            f"{name}: is one value; write_rows takes those of several samples, [k, ...]. Use write."
         )
     return found.tolist() if found.dtype.kind in "OUST" else found
 
@@ -289,21 +287,21 @@ def create(
     overwrite: bool = False,
     progress: bool | Callable[[int], None] = False,
 ) -> PackBuilder:
-    """Create a pack that is written sample by sample.
+    """Begin a pack that is written sample by sample.
 
     Parameters
     ----------
-    out, fields As in pack_dataset; field names are the keywords of `write`. Default: inferred from the first
-        sample.
-    size, fit As in convert_images, for the field ``image``, whose 8-bit images may then differ in size.
-        Default: no resizing.
-    classes, store, quality, split, shuffle, seed, shards, workers, overwrite, progress As in pack_dataset.
-        Splits are stratified by label.
+    out, fields
+        As in pack_dataset; fields have the names that `write` gives them. Default: as the first sample shows them.
+    size, fit
+        As in convert_images, of the field ``image``: its images of 8 bits may then differ in size. Default: stored as they are.
+    classes, store, quality, split, shuffle, seed, shards, workers, overwrite, progress
+        As in pack_dataset. Splits get equal shares of each label.
 
     Returns
     -------
-    PackBuilder Its ``write(**values)`` and ``write_rows(**columns)`` append samples; the end of the ``with``
-        block writes the pack.
+    PackBuilder
+        Its ``write(**values)`` and ``write_rows(**columns)`` append samples; the end of the ``with`` block seals the pack.
 
     Raises
     ------
@@ -311,11 +309,10 @@ def create(
 
     Notes
     -----
-    Samples are written twice, first to a staging file, then to the pack, and temporarily need twice the disk
-    space. A run that was killed or ended by an exception cannot be resumed. Without ``with``, ``finish()``
-    writes the pack and ``discard()`` removes everything. A builder without references is discarded, and so is
-    an unfinished builder of the same output when ``create`` is called again (a notebook cell that runs
-    again).
+    Samples are written twice, once as they come, once in their place, and need that room on the disk for the time. A run that was
+    killed or left by an exception is not gone on with. Without ``with``, ``finish()`` seals the pack and ``discard()`` leaves nothing;
+    a builder that is dropped is discarded, and so is an unfinished one of the same name when another is created (a notebook's cell
+    that is run again).
 
     Examples
     --------
@@ -340,7 +337,7 @@ def create(
     )
     if options.declared.rename:
         raise UsageError(
-            "rename: applies to names in a dataset; create uses the names passed to write. Leave it out."
+            "rename: is about names in a dataset; create has the names that write gives. Leave it out."
         )
     path = os.path.abspath(run.out)
     earlier = _building.get(path)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import struct
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from functools import lru_cache, partial
@@ -116,14 +115,10 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
 
 def _share(threads: int, make: Callable[[int, int], None], bounds: Sequence[tuple[int, int]]) -> None:
     """Run all parts on this thread and on pool threads."""
-    parts = deque(bounds)  # an iterator that threads share may repeat a part in free-threaded Python
+    parts = iter(bounds)  # a list iterator, which threads may share
 
     def work() -> None:
-        while True:
-            try:
-                begin, end = parts.popleft()
-            except IndexError:
-                return
+        for begin, end in parts:
             make(begin, end)
 
     pool, others = _threads(torch.get_num_threads()), list[Future[None]]()
@@ -131,7 +126,8 @@ def _share(threads: int, make: Callable[[int, int], None], bounds: Sequence[tupl
         others.extend(pool.submit(work) for _ in range(threads - 1))
         work()
     finally:
-        parts.clear()
+        for _ in parts:
+            pass
         wait(others)  # the memory must stay allocated while a part runs
     for other in others:
         other.result()
