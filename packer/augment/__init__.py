@@ -1,19 +1,19 @@
-"""Augmentation of whole batches, on whichever device they are, with torchvision.transforms.v2's names and meanings.
+"""Augmentation of batches, on the CPU or a GPU, with torchvision.transforms.v2's names and semantics.
 
-    pipeline.py          Pipeline: draw for rows, apply to images, masks, boxes, keypoints and labels
-    draw_steps.py        RandomApply, RandomChoice; the transforms as a pipeline draws for them
-    pass_stages.py       parts of transforms joined to as few stages as keep their meaning, and the numbers that stages need
-    annotations.py       masks, boxes, keypoints and labels moved as the images are
-    kinds.py             Transform, the kinds of transforms, and Draws: random numbers keyed by seed, epoch and row
-    placement.py         where results lie in their sources: one affine matrix a sample; images that differ in size in one memory
+    pipeline.py          Pipeline: draws for rows, then transforms images, masks, boxes, keypoints and labels
+    draw_steps.py        RandomApply, RandomChoice; the flat list of a pipeline's transforms
+    pass_stages.py       stages: parts of transforms combined to as few passes as possible; their columns
+    annotations.py       masks, boxes, keypoints and labels, transformed like the images
+    kinds.py             Transform, the kinds of its parts, and Draws: random numbers keyed by seed, epoch and
+    row placement.py         positions of results in their sources: an affine matrix for each sample
     geometric.py         flips, crops, resizes, padding, rotations and affine maps
-    color.py             jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize, RandomErasing, Cutout
-    filters.py           sharpness, autocontrast, equalize, blur, and a user's own transform
+    color.py             jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize, RandomErasing,
+    Cutout filters.py           sharpness, autocontrast, equalize, blur, user-defined transforms
     mixing.py            MixUp, CutMix
     policies.py          TrivialAugmentWide, RandAugment
-    validation.py        parameters of transforms, and checks of draws and images
-    transform_text.py    transforms from a text
-    passes/              one pass over a batch: in torch, in C, in Triton
+    validation.py        checks of parameters, draws and images
+    transform_text.py    parser of transforms as text
+    passes/              implementations of a pass over a batch: in torch, C and Triton
 
 Start with pipeline.py. Imports: randomness.
 """

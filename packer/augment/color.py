@@ -1,4 +1,4 @@
-"""Transforms of colors and values: jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize, and boxes erased."""
+"""Transforms of pixel values: jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize, erasing."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ from packer.errors import UsageError
 
 @dataclass(eq=False)
 class ColorJitter(kinds.ColorPart):
-    """Change brightness, contrast, saturation and hue, in random order, as torchvision.transforms.v2.ColorJitter.
+    """Change brightness, contrast, saturation and hue in random order, as torchvision's ColorJitter.
 
-    brightness, contrast, saturation: (least, most) factor, from 0 up; one number v stands for (max(0, 1 - v), 1 + v).
-    hue: (least, most) in turns of the colour circle, from -0.5 to 0.5; one number v stands for (-v, v). None: unchanged.
+    brightness, contrast, saturation: range (low, high) of the factor, from 0 up; a number v means
+        (max(0, 1 - v), 1 + v). None: unchanged.
+    hue: range (low, high) in turns of the colour circle, -0.5 to 0.5; a number v means (-v, v). None: unchanged.
 
-    Values are clamped after each of the four but not rounded between them. The mean that contrast keeps is taken over at
-    least 48 x 48 pixels of the result, all of a small one's, not over all of a large one's: over photographs that moved
-    results by 0.1 of 255 at the median, 0.7 at most, with a factor of 0.6 (600 photographs at 224 px).
+    Values are clamped after each of the four operations, but not rounded between them. Contrast preserves the
+    mean of a grid of at least 48 x 48 pixels of the result (all pixels of a small result). Compared with the
+    mean of all pixels, this changed results by 0.1 of 255 at the median and at most 0.7, at a factor of 0.6
+    (600 photographs at 224 px).
     """
 
     brightness: validation.OptionalAround = Parameter(validation.around, None, 1, 0)
@@ -39,7 +41,7 @@ class ColorJitter(kinds.ColorPart):
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """The limits of each value that varies."""
+        """Range of each value that varies."""
         ranges = {what: getattr(self, what) for what in STEPS}
         same = {what: (0, 0) if what == "hue" else (1, 1) for what in STEPS}
         return {what: limits for what, limits in ranges.items() if limits not in (None, same[what])}
@@ -55,9 +57,9 @@ class ColorJitter(kinds.ColorPart):
         return "contrast" in self.ranges
 
     def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
-        """Draw those of brightness, contrast, saturation and hue that vary: float64 [N] each, and order: int64 [N, k].
+        """Draw brightness, contrast, saturation and hue, if they vary: float64 [N] each; and order.
 
-        order says which of them comes first, second …, numbered in the order of the arguments, without those that are None.
+        order: int64 [N, k], a permutation of the k drawn values, numbered in the order of the arguments.
         """
         ranges = self.ranges
         params: dict[str, NDArray[Any]] = {
@@ -76,7 +78,7 @@ class ColorJitter(kinds.ColorPart):
 
 @dataclass(eq=False)
 class RandomGrayscale(kinds.RandomChange, kinds.ColorPart):
-    """Take the colours of each image with probability p, as torchvision.transforms.v2.RandomGrayscale.
+    """Convert each image to grey with probability p, as torchvision.transforms.v2.RandomGrayscale.
 
     p: 0 <= p <= 1. Grey is 0.2989 red + 0.587 green + 0.114 blue, in all channels.
     """
@@ -89,7 +91,10 @@ class RandomGrayscale(kinds.RandomChange, kinds.ColorPart):
 
 
 def blend(factor: Floats, other: Sequence[float] = (), offset: float = 0.0) -> kinds.Columns:
-    """Return the step x -> factor x + (1 - factor) other + offset; other: shares of red, green and blue, or none: float32 [N, 13]."""
+    """Return the colour step x -> factor x + (1 - factor) other + offset: float32 [N, 13].
+
+    other: weights of red, green and blue; empty for 0.
+    """
     made = np.empty((len(factor), pass_spec.STEP_WIDTH), np.float32)
     made[:, 0] = pass_spec.MATRIX
     numbers, factors = made[:, 1:].reshape(-1, 3, 4), factor[:, None, None]  # a copy
@@ -102,7 +107,7 @@ def blend(factor: Floats, other: Sequence[float] = (), offset: float = 0.0) -> k
 
 
 def step(kind: int, numbers: NDArray[Any]) -> kinds.Columns:
-    """Return a step of a kind that takes one number a sample: float32 [N, 13]."""
+    """Return a colour step with a single parameter, numbers [N]: float32 [N, 13]."""
     made = np.zeros((len(numbers), pass_spec.STEP_WIDTH), np.float32)
     made[:, 0], made[:, 1] = kind, numbers
     return made
@@ -120,7 +125,7 @@ STEPS: dict[str, Callable[[Floats], kinds.Columns]] = {
 class RandomSolarize(kinds.RandomChange, kinds.ColorPart):
     """Invert all values from a threshold up, with probability p, as torchvision.transforms.v2.RandomSolarize.
 
-    threshold: in the images' scale where it stands. p: 0 <= p <= 1.
+    threshold: in the images' scale at this point of the pipeline. p: 0 <= p <= 1.
     """
 
     threshold: validation.Number = Parameter(validation.number, MISSING, 0, 255)
@@ -130,8 +135,8 @@ class RandomSolarize(kinds.RandomChange, kinds.ColorPart):
         super().accept(pixels)
         if self.threshold > (limit := pixels.limit or 1.0):
             raise UsageError(
-                f"RandomSolarize: threshold is {self.threshold:g} and the images' values are 0 to {limit:g}; those are "
-                "allowed. Pass it in the images' own scale."
+                f"RandomSolarize: threshold is {self.threshold:g} and the images' values are 0 to {limit:g}; "
+                "those are allowed. Pass it in the images' own scale."
             )
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
@@ -142,7 +147,7 @@ class RandomSolarize(kinds.RandomChange, kinds.ColorPart):
 class RandomPosterize(kinds.RandomChange, kinds.ColorPart):
     """Keep the upper bits of each value, with probability p, as torchvision.transforms.v2.RandomPosterize.
 
-    bits: how many, 0 to 8. p: 0 <= p <= 1. uint8 images only.
+    bits: number of bits to keep, 0 to 8. p: 0 <= p <= 1. uint8 images only.
     """
 
     bits: validation.Whole = Parameter(validation.whole, MISSING, 0, 8)
@@ -154,7 +159,7 @@ class RandomPosterize(kinds.RandomChange, kinds.ColorPart):
 
 
 class RandomInvert(kinds.PlainChange, kinds.ColorPart):
-    """Turn light into dark with probability p, as torchvision.transforms.v2.RandomInvert.
+    """Invert each image with probability p, as torchvision.transforms.v2.RandomInvert.
 
     p: 0 <= p <= 1.
     """
@@ -167,7 +172,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def _numbers(value: Any) -> float | tuple[float, ...]:
-    """Return one number, or several, of a tensor or array too."""
+    """Return a number, or a tuple of numbers, also from a tensor or array."""
     if isinstance(value, Tensor | np.ndarray):
         value = value.reshape(-1).tolist() if value.ndim else value.item()
     return validation.colour(value)
@@ -184,13 +189,14 @@ def _dtype(value: Any) -> torch.dtype:
 class Normalize(kinds.ScalePart):
     """Subtract each channel's mean and divide by its deviation, as torchvision.transforms.v2.Normalize.
 
-    mean, std: one number a channel, or one for all, in the scale of 0 to 1, as the pack's own statistics are; tensors and
-    NumPy arrays too. Without both, in a dataset's `augment`, those of its pack.
+    mean, std: a number for each channel, or for all, in the scale of 0 to 1, like a pack's statistics;
+        tensors and NumPy arrays are allowed. If both are omitted in a dataset's `augment`: the statistics of
+        its pack.
     dtype: of the result: float32, float16 or bfloat16.
 
-    uint8 images are brought to the scale of 0 to 1 first: (x / 255 - mean) / std, uint16 ones by 65,535; floating-point images are
-    taken as they are: (x - mean) / std. It is computed as x * scale + shift in float32 and rounded to the
-    result's dtype once (with deviations of about 0.2, float32 results are right to 1e-6).
+    The result is (x / 255 - mean) / std for uint8 images, (x / 65,535 - mean) / std for uint16, (x - mean) /
+    std for floating point. It is computed as x * scale + shift in float32 and rounded to the result's dtype
+    once (with deviations of about 0.2, float32 results are accurate to 1e-6).
     """
 
     mean: Any = Parameter(_numbers, None)
@@ -207,8 +213,8 @@ class Normalize(kinds.ScalePart):
         count = max(len(mean), len(std))
         if {len(mean), len(std)} - {1, count}:
             raise UsageError(
-                f"Normalize: mean and std have {len(mean)} and {len(std)} numbers; as many of each are allowed. "
-                "Pass one a channel."
+                f"Normalize: mean and std have {len(mean)} and {len(std)} numbers; "
+                "as many of each are allowed. Pass one a channel."
             )
         self.mean, self.std = (n * (count // len(n)) for n in (mean, std))
         if min(self.std) <= 0:
@@ -219,11 +225,11 @@ class Normalize(kinds.ScalePart):
 
     @property
     def known(self) -> bool:
-        """True if it has mean and std, False if it stands for a pack's."""
+        """True if mean and std are given, False if a pack has to supply them."""
         return self.mean is not None
 
     def of_pack(self, statistics: Mapping[str, Sequence[float]]) -> Normalize:
-        """Return this transform; if it has no numbers, one with a pack's mean and std, if any, and 1 for a std of 0."""
+        """Return this transform, with a pack's statistics if mean and std are omitted (1 for a std of 0)."""
         if self.known or not statistics:
             return self
         return Normalize(statistics["mean"], [std or 1.0 for std in statistics["std"]], self.dtype)
@@ -231,8 +237,8 @@ class Normalize(kinds.ScalePart):
     def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
         if not self.known:
             raise UsageError(
-                "Normalize(): has no mean and std, and there are no statistics of a pack's images, which PackedBatchDataset"
-                " passes on where the pack has some. Pass both."
+                "Normalize(): has no mean and std, and there are no statistics of a pack's images, which"
+                " PackedBatchDataset passes on where the pack has some. Pass both."
             )
         if len(self.mean) not in (1, shape[0]):
             raise UsageError(
@@ -242,15 +248,16 @@ class Normalize(kinds.ScalePart):
         return shape
 
     def factors(self, limit: float | None, channels: int) -> kinds.Factors:
-        """1 / std and -mean / std, in the images' scale."""
+        """Return 1 / std and -mean / std, in the images' scale; no limit."""
         if limit is None:
             raise UsageError(
                 "Normalize: the images are normalised already; once is allowed. Leave one Normalize out."
             )
         if max(abs(number) for number in self.mean + self.std) > 1:
             raise UsageError(
-                f"Normalize: mean is {list(self.mean)} and std is {list(self.std)}; numbers up to 1 are allowed. Divide those"
-                " of the scale of 0 to 255 by 255; to undo a Normalize, compute x * std + mean yourself."
+                f"Normalize: mean is {list(self.mean)} and std is {list(self.std)}; numbers up to 1 are"
+                " allowed. Divide those of the scale of 0 to 255 by 255; to undo a Normalize, compute"
+                " x * std + mean yourself."
             )
         times = channels // len(self.mean)
         scale = [1 / (std * limit) for std in self.std]
@@ -265,16 +272,17 @@ def _true(value: Any) -> bool:
 
 @dataclass(eq=False)
 class ToDtype(kinds.ScalePart):
-    """Make floating-point images of uint8 or uint16 ones, from 0 to 1, as torchvision.transforms.v2.ToDtype(dtype, scale=True).
+    """Convert images to floating point from 0 to 1, as torchvision.transforms.v2.ToDtype(dtype, scale=True).
 
-    dtype: float32, float16 or bfloat16. scale: must be True, as torchvision's default, False, leaves 0 to 255.
+    dtype: float32, float16 or bfloat16. scale: must be True; torchvision's default, False, would
+        leave values from 0 to 255.
     """
 
     dtype: Any = Parameter(_dtype, torch.float32)
     scale: validation.Flag = Parameter(_true, True)
 
     def factors(self, limit: float | None, channels: int) -> kinds.Factors:
-        """1 / 255 for uint8, 1 / 65,535 for uint16; floating-point images keep their values."""
+        """Return scale 1 / 255 for uint8, 1 / 65,535 for uint16, 1 for floating point; shift 0."""
         if limit is None:
             return [1.0] * channels, [0.0] * channels, None
         return [1 / limit] * channels, [0.0] * channels, 1.0
@@ -291,9 +299,13 @@ def _erase_value(value: Any) -> float | tuple[float, ...] | None:
 class RandomErasing(RandomRectangle, kinds.ErasePart):
     """Fill a rectangle of each image with probability p, as torchvision.transforms.v2.RandomErasing.
 
-    p: 0 <= p <= 1. scale: least and largest area, as shares of the image's. ratio: least and largest height / width, its
-    logarithm uniform. value: one number or one a channel, in the images' scale where it stands (0 to 255 before Normalize);
-    "random": a draw of N(0, 1) for every number, only after Normalize. An image for which ten draws do not fit is kept.
+    p: 0 <= p <= 1.
+    scale: smallest and largest area, as fractions of the image's.
+    ratio: smallest and largest height / width; its logarithm is drawn uniformly.
+    value: the fill, a number or a number for each channel, in the images' scale at this point of the pipeline
+        (0 to 255 before Normalize); "random": a draw of N(0, 1) for every number, only after Normalize.
+
+    An image remains unchanged if ten drawn rectangles do not fit into it.
     """
 
     p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
@@ -304,7 +316,7 @@ class RandomErasing(RandomRectangle, kinds.ErasePart):
     least = 0
 
     def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
-        """Draw top, left, height and width: int64 [N] each, height and width 0 where nothing is erased; seed: of noise."""
+        """Draw top, left, height, width: int64 [N] each, 0 without erasing; with noise, seed: int64 [N]."""
         found = {name: np.zeros(len(draws), np.int64) for name in ("top", "left", "height", "width")}
         self.draw(draws, np.flatnonzero(draws.happens("erase", self.p)), shape, found)
         if self.value is None:
@@ -322,10 +334,12 @@ class RandomErasing(RandomRectangle, kinds.ErasePart):
 class Cutout(kinds.ErasePart):
     """Fill a square about a random pixel of each image.
 
-    size: side in pixels. value: one number or one a channel, in the images' scale where it stands.
+    size: side in pixels.
+    value: the fill, a number or a number for each channel, in the images' scale at this point of the
+        pipeline.
 
-    The middle is any pixel, so a part of the square may lie outside. T. DeVries, G. W. Taylor, "Improved regularization
-    of convolutional neural networks with cutout" (arXiv:1708.04552).
+    The centre may be any pixel, so a part of the square may lie outside the image. T. DeVries, G. W. Taylor,
+    "Improved regularization of convolutional neural networks with cutout" (arXiv:1708.04552).
     """
 
     size: validation.Whole = Parameter(validation.whole, MISSING, 1)
@@ -334,13 +348,13 @@ class Cutout(kinds.ErasePart):
     def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
         if self.size >= 2 * max(shape[1:]):
             raise UsageError(
-                f"Cutout: size is {self.size} and the images are {shape[1]}x{shape[2]}; less than twice their side "
-                "is allowed. Pass a smaller size."
+                f"Cutout: size is {self.size} and the images are {shape[1]}x{shape[2]}; "
+                "less than twice their side is allowed. Pass a smaller size."
             )
         return shape
 
     def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
-        """Draw y and x, the square's middle: int64 [N] each."""
+        """Draw y and x, the square's centre: int64 [N] each."""
         return {"y": draws.integers("y", shape[1]), "x": draws.integers("x", shape[2])}
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:

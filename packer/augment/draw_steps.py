@@ -1,4 +1,4 @@
-"""RandomApply and RandomChoice, and the transforms of a pipeline as it draws for them: each with its place, those within these too."""
+"""RandomApply and RandomChoice, and the flat list of a pipeline's transforms for which it draws."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from packer.augment.validation import Parameter, ParamLayout, Unfit, check_drawn
 from packer.errors import UsageError
 
 EQUAL_SIZES = (
-    "RandomResizedCrop(size), Resize((height, width)), LetterBox(size), CenterCrop(size) and RandomCrop(size, pad_if_needed=True) "
-    "make them alike"
+    "RandomResizedCrop(size), Resize((height, width)), LetterBox(size), CenterCrop(size) and "
+    "RandomCrop(size, pad_if_needed=True) make them alike"
 )
 
 _ANY = 1 << 20
-"""A side of images whose sizes `Pipeline.sample` is told: none is too small for anything."""
+"""Placeholder for the side of images that differ in size: large enough for every transform."""
 
 Transforms: TypeAlias = Parameter[Sequence[kinds.Transform], tuple[kinds.Transform, ...]]
 
 
 def _listed(value: Any) -> tuple[kinds.Transform, ...]:
-    """Return transforms that can be left out for an image."""
+    """Return transforms, checked to be allowed inside RandomApply and RandomChoice."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise Unfit("a list of transforms is allowed. Put it in brackets.")
     for each in value:
@@ -39,7 +39,7 @@ def _listed(value: Any) -> tuple[kinds.Transform, ...]:
 
 
 class GatedTransforms(kinds.Transform):
-    """Transforms that keep the images' size, each applied to some images only."""
+    """A group of size-preserving transforms, each applied to some of the images."""
 
     transforms: Transforms
 
@@ -50,9 +50,11 @@ class GatedTransforms(kinds.Transform):
 
 @dataclass(eq=False)
 class RandomApply(GatedTransforms):
-    """Apply all of these transforms to an image, or none, as torchvision.transforms.v2.RandomApply, but image by image.
+    """Apply all of these transforms to an image, or none, with a decision for each image.
 
-    transforms: that keep the images' size; neither ToDtype nor Normalize. p: 0 <= p <= 1.
+    Otherwise as torchvision.transforms.v2.RandomApply, which decides for a batch.
+
+    transforms: any that preserve the images' size, except ToDtype and Normalize. p: 0 <= p <= 1.
     """
 
     transforms: Transforms = Parameter(_listed)
@@ -63,7 +65,7 @@ class RandomApply(GatedTransforms):
 
 
 def _shares(value: Any) -> tuple[float, ...]:
-    """Return a number a transform."""
+    """Return the numbers of a sequence, from 0 up."""
     if not isinstance(value, Sequence):
         raise Unfit("a list of numbers, one a transform, is allowed. Pass such.")
     return tuple(validation.number(share, 0, 1e9) for share in value)
@@ -71,9 +73,12 @@ def _shares(value: Any) -> tuple[float, ...]:
 
 @dataclass(eq=False)
 class RandomChoice(GatedTransforms):
-    """Apply one of these transforms to each image, as torchvision.transforms.v2.RandomChoice, but image by image.
+    """Apply one of these transforms to an image, chosen for each image.
 
-    transforms: as RandomApply's, MixUp and CutMix among them. p: how likely each is, numbers from 0 up; alike if None.
+    Otherwise as torchvision.transforms.v2.RandomChoice, which chooses for a batch.
+
+    transforms: as RandomApply's; MixUp and CutMix are allowed. p: their relative probabilities, numbers from
+        0 up; equal if None.
     """
 
     transforms: Transforms = Parameter(_listed)
@@ -85,8 +90,8 @@ class RandomChoice(GatedTransforms):
             raise UsageError("RandomChoice: there are no transforms; at least one is needed. Pass some.")
         if len(shares) != count or not sum(shares):
             raise UsageError(
-                f"RandomChoice: p is {list(shares)} for {count} transforms; one number each, not all 0, is allowed. "
-                "Pass as many."
+                f"RandomChoice: p is {list(shares)} for {count} transforms; "
+                "one number each, not all 0, is allowed. Pass as many."
             )
 
     @property
@@ -104,8 +109,8 @@ class RandomChoice(GatedTransforms):
 class DrawStep(NamedTuple):
     """A transform of a pipeline, or of a RandomApply or RandomChoice in it.
 
-    place: keys its draws: 3 is the fourth of the list, "3.0" the first within it. gate: what decides for which images, and
-    its own place and the transform's number in it.
+    place: key of its draws: 3 for the fourth transform of the list, "3.0" for the first inside it.
+    gate: the group that selects images, its place, and the transform's index in it.
     """
 
     transform: kinds.Transform
@@ -113,26 +118,27 @@ class DrawStep(NamedTuple):
     gate: tuple[GatedTransforms, int, int] | None
 
     def output_shape(self, shape: Any) -> Any:
-        """Return the shape of the images it makes of such ones. Raises UsageError if it cannot take them."""
+        """Return the shape of the results for images of `shape`. Raises UsageError if it is not supported."""
         name = type(self.transform if self.gate is None else self.gate[0]).__name__
         if isinstance(shape[1], np.ndarray):
             parts = () if _has_apply(self.transform) or self.gate is not None else self.transform.parts()
             if not parts or any(not isinstance(part, kinds.GeometryPart) or part.turns for part in parts):
                 raise UsageError(
-                    f"{name}: takes images of one size, and these differ in size; {EQUAL_SIZES}. Put one of them before it."
+                    f"{name}: takes images of one size, and these differ in size; {EQUAL_SIZES}. "
+                    "Put one of them before it."
                 )
             least = (int(side.min(initial=_ANY)) for side in shape[1:])
-            self.transform.output_shape((shape[0], *least))  # an error names one size
+            self.transform.output_shape((shape[0], *least))  # its error names a single size
         made = self.transform.output_shape(shape)
         if self.gate is not None and made != shape:
             raise UsageError(
-                f"{name}: {type(self.transform).__name__} makes images {list(made)} of {list(shape)}; transforms that keep "
-                "the size are allowed. Put it outside."
+                f"{name}: {type(self.transform).__name__} makes images {list(made)} of {list(shape)}; "
+                "transforms that keep the size are allowed. Put it outside."
             )
         return made
 
     def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> dict[str, Tensor]:
-        """Draw for the rows of `draws`, by this step's own keys: tensors on the CPU."""
+        """Draw for the rows of `draws`, with this step's keys: name -> tensor on the CPU."""
         name = type(self.transform).__name__
         params = dict(self.transform.sample(draws.keyed(self.place, name), shape))
         if self.gate is not None:
@@ -141,12 +147,12 @@ class DrawStep(NamedTuple):
         return {key: torch.from_numpy(np.ascontiguousarray(drawn)) for key, drawn in params.items()}
 
     def parts(self, layout: ParamLayout) -> Sequence[kinds.TransformPart]:
-        """Return the parts of the transform. layout: of its draws."""
+        """Return the parts of the transform. layout: shapes and dtypes of its draws."""
         return (CustomPart(self.transform, layout),) if _has_apply(self.transform) else self.transform.parts()
 
 
 def steps(transforms: Sequence[kinds.Transform]) -> list[DrawStep]:
-    """Return the transforms of a pipeline, those within others too. Raises UsageError for what is none."""
+    """Return the transforms of a pipeline, including those in groups. Raises UsageError for other objects."""
     found = []
     for place, transform in enumerate(transforms):
         if isinstance(transform, GatedTransforms):
@@ -158,7 +164,8 @@ def steps(transforms: Sequence[kinds.Transform]) -> list[DrawStep]:
         kind = type(step.transform)
         if kind.parts is kinds.Transform.parts and not _has_apply(step.transform):
             raise UsageError(
-                f"{kind.__name__}: it has no apply(images, params); a transform of your own needs one. Add it."
+                f"{kind.__name__}: it has no apply(images, params); "
+                "a transform of your own needs one. Add it."
             )
     return found
 
@@ -168,10 +175,12 @@ def _has_apply(transform: kinds.Transform) -> bool:
 
 
 class DrawPlan:
-    """The draws of a pipeline for images of a shape.
+    """The draws of a pipeline for images of a given shape.
 
-    steps: its transforms, those within others too. shape: (C, H, W), or (C, None, None) of images that differ in size.
-    parts: of all transforms, each with its transform's number. size: (H, W), arrays whose numbers mean nothing where sizes differ.
+    steps: its transforms, including those in groups.
+    shape: (C, H, W), or (C, None, None) for images that differ in size.
+    parts: of all transforms, each with the index of its transform.
+    size: (H, W); arrays of placeholder values for images that differ in size.
     """
 
     def __init__(self, steps: Sequence[DrawStep], shape: Any) -> None:
@@ -192,24 +201,25 @@ class DrawPlan:
             self.parts += [(part, number) for part in step.parts(self._layouts[-1])]
 
     def _shapes_for(self, height: Any, width: Any) -> list[Any]:
-        """Return the images' shapes before each step and after the last. Raises as DrawStep.output_shape."""
+        """Return the images' shape before each step and after the last. Raises like DrawStep.output_shape."""
         shapes: list[Any] = [(self._channels, height, width)]
         for step in self.steps:
             shapes.append(step.output_shape(shapes[-1]))
         return shapes
 
     def checked_sizes(self, sizes: Any, count: int) -> NDArray[np.int64]:
-        """Return sizes as int64 [N, 2]. Raises UsageError for others."""
+        """Return sizes as int64 [N, 2]. Raises UsageError for another type or shape."""
         found = np.asarray(sizes)
         if not self.ragged or found.shape != (count, 2) or found.dtype.kind not in "iu" or (found < 1).any():
             raise UsageError(
-                f"Pipeline: sizes are {found.dtype} {list(found.shape)} for {count} images; whole numbers [{count}, 2] are needed where "
-                "images differ in size, and nowhere else. Pass each image's height and width."
+                f"Pipeline: sizes are {found.dtype} {list(found.shape)} for {count} images; "
+                f"whole numbers [{count}, 2] are needed where images differ in size, and nowhere else. "
+                "Pass each image's height and width."
             )
         return found.astype(np.int64)
 
     def sample(self, draws: kinds.Draws, sizes: Any) -> list[dict[str, Tensor]]:
-        """Draw for rows. sizes: of images that differ in size, [N, 2]."""
+        """Draw for rows. sizes: [N, 2] for images that differ in size, else None."""
         shapes = self._shapes
         if sizes is not None or self.ragged:
             found = self.checked_sizes(sizes, len(draws))
@@ -219,7 +229,7 @@ class DrawPlan:
         return [step.sample(draws, shape) for step, shape in zip(self.steps, shapes, strict=False)]
 
     def first_refused(self, sizes: NDArray[np.int64]) -> tuple[int, UsageError] | None:
-        """Return the number of the first image that is too small, and why; None if there is none. sizes: int64 [N, 2]."""
+        """Return the index of the first too small image, and the error; else None. sizes: int64 [N, 2]."""
         try:
             self._shapes_for(*sizes.T)
         except UsageError:
@@ -231,11 +241,12 @@ class DrawPlan:
         return None
 
     def checked(self, params: Any, count: int | None) -> tuple[list[dict[str, NDArray[Any]]], int]:
-        """Return draws as arrays, and of how many samples they are. Raises UsageError unless they are such as `sample` makes."""
+        """Return draws as arrays, and the number of samples. Raises UsageError unless they match `sample`."""
         listed = isinstance(params, Sequence) and all(isinstance(each, Mapping) for each in params)
         if not listed or len(params) != len(self.steps):
             raise UsageError(
-                f"Pipeline: params are no list of {len(self.steps)} dictionaries, one a transform. Pass what sample() returned."
+                f"Pipeline: params are no list of {len(self.steps)} dictionaries, one a transform. "
+                "Pass what sample() returned."
             )
         drawn = [p for each in params for p in each.values()]
         count = count if count is not None else len(drawn[0]) if drawn else 1

@@ -1,4 +1,4 @@
-"""Operations on images between passes: sharpness, autocontrast, equalize, blur, and what a user's own transform does."""
+"""Operations on images between passes: sharpness, autocontrast, equalize, blur, user-defined transforms."""
 
 from __future__ import annotations
 
@@ -16,21 +16,26 @@ from packer.augment import kinds, validation
 from packer.augment.validation import Parameter, ParamLayout, Unfit, described
 from packer.errors import UsageError
 
-# Images changed at a time: a CPU's cache then holds them and what is worked out between; a GPU's memory holds them easily.
+# Bytes of images changed at a time: they and intermediate results fit a CPU's cache, or use little of a GPU's
+# memory.
 _CPU_BYTES, _GPU_BYTES = 512 << 10, 64 << 20
 
 Change = Callable[[Tensor, Tensor, kinds.Columns], Tensor]
-"""(pixels [n, H, W, C], contiguous; their columns float32 [n, P]; the same on the host) -> changed pixels, a new tensor."""
+"""A function of pixels [n, H, W, C], contiguous, their columns float32 [n, P], and the columns on the host.
+
+It returns changed pixels, in a new tensor.
+"""
 
 
 def changed(
     images: Tensor, columns: Tensor, known: kinds.Columns, changes: Sequence[tuple[NDArray[np.bool_], Change]]
 ) -> Tensor:
-    """Change the images that were chosen; each by at most one of the changes.
+    """Return images, each changed by at most one of several functions.
 
-    images: [N, C, H, W], channels_last; not modified. columns: float32 [N, P], same device. known: the same on the host.
-    changes: for each which images it is for, bool [N] on the host (so nothing waits for the device), and what it does.
-    Returns: the same shape and dtype, channels_last; the images themselves if none is chosen.
+    images: [N, C, H, W], channels_last; not modified. columns: float32 [N, P], same device. known: the same
+        columns on the host.
+    changes: for each function, the images it applies to, bool [N] on the host (so that no call synchronises).
+    Returns: the same shape and dtype, channels_last; the images themselves if none is changed.
     """
     if not any(chosen.any() for chosen, _ in changes):
         return images
@@ -57,9 +62,10 @@ def changed(
 
 
 class FilterPart(kinds.WholeImagePart):
-    """One of FILTERS for each image, or none.
+    """A part that applies one of FILTERS, or none, to each image.
 
-    Columns: the filter's number, 0 for images that stay as they are; the smoothed image's share for sharpness.
+    Columns: number of the filter, from 1, 0 for unchanged images; weight of the smoothed image, for
+        sharpness.
     """
 
     width = 2
@@ -71,7 +77,10 @@ class FilterPart(kinds.WholeImagePart):
 
 
 class _RandomFilter(kinds.RandomChange, FilterPart):
-    """The filter called `filter` with probability p. share: the smoothed image's, which is below 0 for a sharper one."""
+    """A filter of FILTERS, applied with probability p.
+
+    filter: its name. share: weight of the smoothed image; below 0 sharpens.
+    """
 
     filter = ""
     share = 0.0
@@ -82,9 +91,10 @@ class _RandomFilter(kinds.RandomChange, FilterPart):
 
 @dataclass(eq=False)
 class RandomAdjustSharpness(_RandomFilter):
-    """Change the sharpness of each image with probability p, as torchvision.transforms.v2.RandomAdjustSharpness.
+    """Change the sharpness of each image with probability p, as torchvision's RandomAdjustSharpness.
 
-    sharpness_factor: from 0 up: 0 is smoothed, 1 as it is, 2 twice as sharp. p: 0 <= p <= 1. uint8 images only.
+    sharpness_factor: from 0 up: 0 smooths, 1 changes nothing, 2 doubles the sharpness. p: 0 <= p <= 1. uint8
+    images only.
     """
 
     gate = "sharpen"
@@ -117,11 +127,11 @@ class RandomEqualize(kinds.PlainChange, _RandomFilter):
 
 
 def smoothed_by(pixels: Tensor, share: Tensor) -> Tensor:
-    """Blend images with themselves smoothed by [[1, 1, 1], [1, 5, 1], [1, 1, 1]] / 13.
+    """Blend images with their convolution with [[1, 1, 1], [1, 5, 1], [1, 1, 1]] / 13.
 
-    pixels: uint8 [N, H, W, C]. share: of the smoothed image, float32 [N]; below 0 sharpens.
-    Returns: uint8, rounded as torchvision's adjust_sharpness does: the smoothed image to the nearest, the result down.
-    Pixels at the edges stay as they are.
+    pixels: uint8 [N, H, W, C]. share: weight of the smoothed image, float32 [N]; below 0 sharpens.
+    Returns: uint8, rounded like torchvision's adjust_sharpness: the smoothed image to the nearest integer,
+        the result down. Pixels at the edges are unchanged.
     """
     count, height, width, channels = pixels.shape
     if min(height, width) < 3:
@@ -132,7 +142,9 @@ def smoothed_by(pixels: Tensor, share: Tensor) -> Tensor:
     middle = source[:, 1:-1, channels:-channels]
     smooth = rows[:, :, : -2 * channels] + rows[:, :, channels:-channels]
     smooth += rows[:, :, 2 * channels :]
-    smooth.add_(middle, alpha=4).mul_(1 / 13).round_()  # a 13th is never half way between two numbers
+    smooth.add_(middle, alpha=4).mul_(
+        1 / 13
+    ).round_()  # multiples of 1/13 are never half way between integers
     smooth.sub_(middle).mul_(share[:, None, None]).add_(middle).clamp_(0, 255)
     result = pixels.clone()
     result[:, 1:-1, 1:-1] = smooth.view(count, height - 2, width - 2, channels)
@@ -140,13 +152,13 @@ def smoothed_by(pixels: Tensor, share: Tensor) -> Tensor:
 
 
 def autocontrast(pixels: Tensor) -> Tensor:
-    """Stretch each channel from its least and largest value to 0..255, rounded down; one without contrast stays.
+    """Stretch each channel from its smallest and largest value to 0..255; a constant channel is unchanged.
 
-    pixels: uint8 [N, H, W, C]. Returns the same.
+    pixels: uint8 [N, H, W, C]. Returns: the same shape and dtype, rounded down.
     """
     count, height, width, channels = pixels.shape
     rows = pixels.reshape(count, height, -1)
-    # First down, over whole rows: reducing both sides at once would go through memory in steps of C.
+    # Reduce over rows first: a reduction over both sides at once would access memory with stride C.
     least = rows.amin(dim=1).view(count, width, channels).amin(dim=1).float()
     most = rows.amax(dim=1).view(count, width, channels).amax(dim=1).float()
     step = (most - least) * (1 / 255)
@@ -157,10 +169,11 @@ def autocontrast(pixels: Tensor) -> Tensor:
 
 
 def equalized(pixels: Tensor) -> Tensor:
-    """Give each channel a flat histogram by Pillow's formula; a channel with too few values for that stays.
+    """Equalise the histogram of each channel by Pillow's formula; channels whose `step` is 0 are unchanged.
 
-    With n the histogram and `step` the pixels below the largest value that occurs, over 255, rounded down, value i
-    becomes (n[0] + ... + n[i - 1] + step // 2) // step. pixels: uint8 [N, H, W, C]. Returns the same.
+    With histogram n, and `step` = number of pixels below the channel's largest value // 255, value i becomes
+    (n[0] + ... + n[i - 1] + step // 2) // step. pixels: uint8 [N, H, W, C]. Returns: the same shape and
+    dtype.
     """
     count, height, width, channels = pixels.shape
     planes = count * channels
@@ -170,7 +183,7 @@ def equalized(pixels: Tensor) -> Tensor:
     histogram = torch.zeros(planes * 256, dtype=torch.int32, device=pixels.device)
     histogram = histogram.scatter_add_(0, places, ones).view(planes, 256)
     so_far = histogram.cumsum(dim=1)
-    last = so_far.argmax(dim=1, keepdim=True)  # where the sum is complete for the first time
+    last = so_far.argmax(dim=1, keepdim=True)  # the largest value that occurs
     step = (height * width - histogram.gather(1, last)) // 255
     made = (so_far - histogram + step // 2) // step.clamp(min=1)
     same = torch.arange(256, device=pixels.device)
@@ -179,7 +192,7 @@ def equalized(pixels: Tensor) -> Tensor:
 
 
 def _of_colours(filtered: Callable[[Tensor, Tensor], Tensor]) -> Change:
-    """Return a filter of colours, which keeps a fourth channel. filtered: makes pixels of pixels and the last column."""
+    """Return a Change that keeps a fourth channel. filtered: a function of pixels and the last column."""
 
     def change(pixels: Tensor, columns: Tensor, _: kinds.Columns) -> Tensor:
         made = filtered(pixels[..., :3].contiguous(), columns[:, -1])
@@ -193,17 +206,19 @@ FILTERS: dict[str, Change] = {
     "AutoContrast": _of_colours(lambda pixels, _: autocontrast(pixels)),
     "Equalize": _of_colours(lambda pixels, _: equalized(pixels)),
 }
-"""Name, as policies have it -> what it does."""
+"""Name of the filter, as in policies -> its function."""
 
 
-_ROWS = 32  # of a result that one product of matrices makes; it reads these and half a kernel above and below
-_FEW = 7  # weights down, up to which shifted sums are faster than products
-_CPU_NUMBERS = 200_000  # blurred at a time on a CPU: an image of 224 pixels; three took twice as long each
-_DEVIATIONS = 5  # beyond which weights are left out: all of them together are 6e-7
+_ROWS = 32  # of a result for each matrix product, which reads half a kernel more above and below
+_FEW = 7  # weights down up to which shifted sums are faster than products
+_CPU_NUMBERS = (
+    200_000  # blurred at a time on a CPU: an image of 224 px; three at a time took twice as long each
+)
+_DEVIATIONS = 5  # weights beyond these are omitted; their sum is 6e-7
 
 
 def _odd_sides(value: Any) -> tuple[int, int]:
-    """(across, down), as torchvision's kernels."""
+    """Return (across, down), in the order of torchvision's kernels."""
     found = validation.sides(value)
     if any(side % 2 == 0 for side in found):
         raise Unfit("odd numbers are allowed. Pass one more or one less.")
@@ -218,11 +233,13 @@ def _sigma(value: Any) -> tuple[float, float]:
 
 @dataclass(eq=False)
 class GaussianBlur(kinds.WholeImagePart):
-    """Blur each image, as torchvision.transforms.v2.GaussianBlur, with a sigma of its own.
+    """Blur each image, as torchvision.transforms.v2.GaussianBlur, with a sigma drawn for each image.
 
-    kernel_size: odd number of pixels, or two of them (across, down). sigma: (least, most) standard deviation in pixels,
-    above 0, or one number. Edges are mirrored, without the outermost pixel twice. Works on uint8 images, rounded once at
-    the end, and on floating-point ones.
+    kernel_size: odd number of pixels, or (across, down). sigma: range (low, high) of the standard deviation
+        in pixels, above 0, or a single number.
+
+    Edges are mirrored without repeating the outermost pixel. uint8 results are rounded once, at the end;
+    floating-point images are supported, too.
     """
 
     kernel_size: validation.Sides = Parameter(_odd_sides)
@@ -237,8 +254,8 @@ class GaussianBlur(kinds.WholeImagePart):
         across, down = self.kernel_size
         if across // 2 >= shape[2] or down // 2 >= shape[1]:
             raise UsageError(
-                f"GaussianBlur: kernel_size is {across}x{down} and the images are {shape[2]}x{shape[1]}, across x down; "
-                "less than twice the image's sides is allowed. Pass a smaller kernel."
+                f"GaussianBlur: kernel_size is {across}x{down} and the images are {shape[2]}x{shape[1]}, "
+                "across x down; less than twice the image's sides is allowed. Pass a smaller kernel."
             )
         return shape
 
@@ -263,18 +280,18 @@ class GaussianBlur(kinds.WholeImagePart):
 
 
 def kernels(sigma: Tensor, size: int) -> Tensor:
-    """Weights of a Gaussian at whole distances, their sum 1: float32 [N, size]. sigma: [N]; 0 gives the pixel itself."""
+    """Return Gaussian weights that sum to 1: float32 [N, size]. sigma: [N]; 0 selects the middle pixel."""
     far = torch.arange(size, device=sigma.device, dtype=torch.float32) - size // 2
     weights = torch.exp(-0.5 * (far / sigma.clamp(min=1e-3)[:, None]) ** 2)
     return weights / weights.sum(dim=1, keepdim=True)
 
 
-# Products down and shifted sums across need no transposition between them. Grouped convolutions took three to four times
-# as long (224 pixels, one CPU thread).
+# Matrix products down and shifted sums across need no transposition. Grouped convolutions took three to four
+# times as long (224 px, one CPU thread).
 def blurred(pixels: Tensor, across: Tensor, down: Tensor) -> Tensor:
-    """Blur down, then across.
+    """Blur images, down, then across.
 
-    pixels: [N, H, W, C], uint8 or floating point. across, down: weights [N, k], of an odd number of pixels each.
+    pixels: [N, H, W, C], uint8 or floating point. across, down: weights [N, k], k odd.
     Returns: float32 [N, H, W, C].
     """
     count, height, width, channels = pixels.shape
@@ -301,20 +318,20 @@ def blurred(pixels: Tensor, across: Tensor, down: Tensor) -> Tensor:
 
 
 def _sum(taps: Sequence[Tensor], weights: Tensor, out: Tensor) -> None:
-    """Add up k times [N, a, b], each with its weight for each image, [N, k]."""
+    """Write the weighted sum of k tensors [N, a, b] to `out`. weights: [N, k]."""
     torch.mul(taps[0], weights[:, 0, None, None], out=out)
     for number in range(1, len(taps)):
         out.addcmul_(taps[number], weights[:, number, None, None])
 
 
 def _middle(weights: Tensor, far: int) -> Tensor:
-    """Return the weights at distances up to far: [N, k] becomes [N, 2 far + 1] or stays."""
+    """Return the weights at distances up to `far`: [N, min(k, 2 far + 1)] of [N, k]."""
     away = weights.shape[1] // 2 - far
     return weights[:, away:-away] if away > 0 else weights
 
 
 def _bands(weights: Tensor) -> Tensor:
-    """Matrices [N, 32, 32 + 2 r] that make 32 rows of those and r more above and below. weights: [N, 2 r + 1]."""
+    """Return band matrices [N, 32, 32 + 2 r] that map 32 + 2 r rows to 32. weights: [N, 2 r + 1]."""
     r = weights.shape[1] // 2
     row = torch.arange(_ROWS, device=weights.device)[:, None]
     tap = (torch.arange(_ROWS + 2 * r, device=weights.device) - row).clamp(-1, 2 * r + 1) + 1
@@ -322,15 +339,16 @@ def _bands(weights: Tensor) -> Tensor:
 
 
 def _mirrored(length: int, more: int, device: torch.device) -> Tensor:
-    """Numbers of the pixels -more..length + more - 1, those outside mirrored at the first and the last one."""
+    """Return pixel numbers for -more..length + more - 1, mirrored at the first and the last pixel."""
     number = torch.arange(-more, length + more, device=device).abs()
     return torch.minimum(number, 2 * (length - 1) - number)
 
 
 class CustomPart(kinds.WholeImagePart):
-    """A user's transform, which has `apply`. layout: of its draws.
+    """A part that calls `apply` of a user-defined transform. layout: shapes and dtypes of its draws.
 
-    Columns are the bytes of a record: whether an image is changed at all, which RandomApply sets to 0, and its draws.
+    The columns are the bytes of a record: a flag, which RandomApply sets to 0 for unchanged images, and the
+    draws.
     """
 
     def __init__(self, transform: kinds.Transform, layout: ParamLayout) -> None:
@@ -358,11 +376,11 @@ class CustomPart(kinds.WholeImagePart):
         return changed(images, columns, known, [(chosen, some)])
 
     def _made(self, images: Tensor, columns: Tensor) -> Tensor:
-        # By one dimension: an empty tensor's last stride may be 0.
-        numbers = columns.reshape(-1).contiguous()  # of one column among others they lie apart
+        # Flatten first: an empty tensor's last stride may be 0.
+        numbers = columns.reshape(-1).contiguous()  # slices of columns are strided
         memory, params = numbers.view(torch.uint8).view(len(columns), 4 * self.width), {}
         for name, (dtype, at) in self._fields.items():
-            drawn = memory[:, at : at + dtype.itemsize].reshape(-1).clone()  # at a place that suits its type
+            drawn = memory[:, at : at + dtype.itemsize].reshape(-1).clone()  # to align it for its dtype
             like = torch.from_numpy(np.empty(0, dtype.base)).dtype
             params[name] = drawn.view(like).view(len(columns), *dtype.shape)
         tracked = not images.is_inference()
@@ -373,7 +391,7 @@ class CustomPart(kinds.WholeImagePart):
         if not isinstance(made, Tensor) or made.shape != images.shape or made.dtype != images.dtype:
             found = described(made) if isinstance(made, Tensor) else type(made).__name__
             raise UsageError(
-                f"{self.name}: apply returned {found} for {images.dtype} {list(images.shape)}; the same shape and dtype "
-                "are allowed. Return those."
+                f"{self.name}: apply returned {found} for {images.dtype} {list(images.shape)}; "
+                "the same shape and dtype are allowed. Return those."
             )
         return made

@@ -16,19 +16,19 @@ from packer.augment.validation import Parameter, Unfit
 from packer.errors import UsageError
 
 SAMPLINGS: dict[str, Sampling] = {"nearest": "nearest", "nearest-exact": "nearest", "bilinear": "linear"}
-"""Names of torchvision's InterpolationMode. "nearest" takes the pixel in which the result's middle lies, as "nearest-exact"."""
+"""Names of torchvision's InterpolationMode; "nearest" means torchvision's "nearest-exact"."""
 
 RESIZE_SAMPLINGS: dict[str, Sampling] = SAMPLINGS | {"bicubic": "cubic"}
-"""Those of operations that resize."""
+"""Names for operations that resize."""
 
 _ATTEMPTS = 10
-# Attempts times images: for so few the calls take the time, not the numbers.
+# Attempts times images drawn in one call: up to this number the overhead of a call dominates.
 _DRAWN_AT_ONCE = 1024
 
 
 @dataclass(eq=False)
 class _GivenSize(kinds.GeometryPart):
-    """Geometry whose results have a size that the user gives."""
+    """A part whose results have a given size."""
 
     size: validation.Sides = Parameter(validation.sides)
 
@@ -36,24 +36,24 @@ class _GivenSize(kinds.GeometryPart):
         return shape[0], *self.size
 
     def check_fits(self, height: Any, width: Any, padded: str, remedy: str) -> None:
-        """Raise UsageError if it is larger than an image, or than one of several."""
+        """Raise UsageError if `size` is larger than an image."""
         if np.any((self.size[0] > height) | (self.size[1] > width)):
             raise UsageError(
-                f"{self.name}: size is {self.size[0]}x{self.size[1]} and the images are {padded}{height}x{width}; "
-                f"up to {height}x{width} is allowed. {remedy}"
+                f"{self.name}: size is {self.size[0]}x{self.size[1]} and the images are "
+                f"{padded}{height}x{width}; up to {height}x{width} is allowed. {remedy}"
             )
 
 
 class _Sampled(kinds.GeometryPart):
-    """Geometry that interpolates."""
+    """A part that interpolates."""
 
     interpolation: validation.Word
 
     def __post_init__(self) -> None:
         if self.interpolation == "bicubic" and not self.antialias:
             raise UsageError(
-                f"{self.name}: antialias is False and interpolation 'bicubic'; 'bicubic' is allowed with antialias=True. "
-                "Leave antialias out."
+                f"{self.name}: antialias is False and interpolation 'bicubic'; "
+                "'bicubic' is allowed with antialias=True. Leave antialias out."
             )
 
     @property
@@ -63,7 +63,7 @@ class _Sampled(kinds.GeometryPart):
 
 
 class _Padded(kinds.GeometryPart):
-    """Geometry that may show what lies beyond the image's edges."""
+    """A part that may pad images."""
 
     padding: validation.OptionalMargins
     padding_mode: validation.Word
@@ -75,27 +75,27 @@ class _Padded(kinds.GeometryPart):
         return self.padding_mode if any(self.padding or ()) or self.pad_if_needed else None
 
     def margins(self, height: Any, width: Any) -> tuple[Any, Any, Any, Any]:
-        """Return the padding of images: left, top, right, bottom."""
+        """Return the padding: left, top, right, bottom."""
         return self.padding or (0, 0, 0, 0)
 
     def padded(self, height: Any, width: Any) -> tuple[Any, Any, Any, Any]:
-        """Return the padding on the left and the top of images, and their height and width with all of it."""
+        """Return the left and top padding, and height and width of the padded images."""
         left, top, right, bottom = margins = self.margins(height, width)
         if self.padding_mode == "reflect" and np.any(
             (np.maximum(top, bottom) >= height) | (np.maximum(left, right) >= width)
         ):
             raise UsageError(
-                f"{self.name}: padding is {margins} and the images are {height}x{width}; reflect allows less than their "
-                "height and width. Pad less, or with padding_mode='edge'."
+                f"{self.name}: padding is {margins} and the images are {height}x{width}; reflect allows less "
+                "than their height and width. Pad less, or with padding_mode='edge'."
             )
         return left, top, height + top + bottom, width + left + right
 
 
 class RandomRectangle(kinds.TransformPart):
-    """A transform that draws a rectangle of random area and proportion for each image.
+    """A part that draws a rectangle of random area and aspect ratio for each image.
 
-    scale: of areas, as shares of the image's. ratio: of the first of `sides` to the second. least: the least side that
-    fits; the most is the image's, less one if it is 0.
+    scale: range of the area, as a fraction of the image's. ratio: range of the ratio of the first of `sides`
+        to the second. least: the smallest allowed side; the largest is the image's, minus 1 if `least` is 0.
     """
 
     scale: validation.Interval
@@ -104,10 +104,10 @@ class RandomRectangle(kinds.TransformPart):
     least = 1
 
     def draw(self, draws: kinds.Draws, waiting: Whole, shape: kinds.Shape, found: dict[str, Whole]) -> None:
-        """Draw ten times for each image at most, until a rectangle fits it.
+        """Draw up to ten rectangles for each image, until one fits.
 
-        waiting: numbers of the draws' rows that need one. found: top, left, height and width, int64 [N] each; where none
-        fits they stay as they are.
+        waiting: indices of the rows that need a rectangle. found: top, left, height and width, int64 [N]
+            each; receives the rectangles, and remains unchanged where none fits.
         """
         low, high = map(math.log, self.ratio)
         heights, widths = (np.broadcast_to(side, len(draws)) for side in shape[1:])
@@ -116,7 +116,7 @@ class RandomRectangle(kinds.TransformPart):
             end = min(_ATTEMPTS, numbers.stop + max(1, _DRAWN_AT_ONCE // waiting.size))
             numbers = range(numbers.stop, end)
             some, size = draws.only(waiting), {"height": heights[waiting], "width": widths[waiting]}
-            # Of each attempt, and of each image: [A, N].
+            # Shapes are [attempts, images].
             area = some.uniform([f"area {i}" for i in numbers], *self.scale)
             area *= size["height"] * size["width"]
             proportion = np.exp(some.uniform([f"ratio {i}" for i in numbers], low, high))
@@ -161,10 +161,10 @@ class RandomVerticalFlip(kinds.PlainChange, kinds.GeometryPart):
 
 
 class AlternatingHorizontalFlip(kinds.GeometryPart):
-    """Mirror each image left to right in every second epoch: half of them in the even ones, half in the odd ones.
+    """Mirror each image left to right in every second epoch: half of the images in even, half in odd epochs.
 
-    In two epochs each image is seen both ways, where random flips show a quarter of them the same way four times in a
-    row. Where an order repeats rows, all repetitions within an epoch are alike.
+    Two successive epochs show each image both ways; random flips would show half of the images the same way
+    twice. For orders that repeat rows, all repetitions in an epoch are flipped alike.
     K. Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU" (arXiv:2404.00498, section 3.6).
     """
 
@@ -178,15 +178,17 @@ class AlternatingHorizontalFlip(kinds.GeometryPart):
 
 @dataclass(eq=False)
 class RandomCrop(_GivenSize, _Padded):
-    """Cut one rectangle from each image, all places equally likely, as torchvision.transforms.v2.RandomCrop.
+    """Crop a rectangle at a uniformly random position, as torchvision.transforms.v2.RandomCrop.
 
     size: side in pixels, or (height, width).
-    padding: pixels added first: on all sides, or (left and right, top and bottom), or (left, top, right, bottom).
-    padding_mode: "constant" adds pixels of value `fill`, "edge" repeats the border, "reflect" mirrors at it (without
-        repeating it, so each side gets fewer pixels than the image has), "symmetric" repeats it too.
-    fill: one number or one a channel, in the images' own scale, so 0 to 255 for uint8.
-
-    pad_if_needed: pad an image that is smaller, on both sides by what is missing: it may then lie anywhere in the result.
+    padding: pixels added before the crop: on all sides, or (left and right, top and bottom), or (left, top,
+        right, bottom).
+    padding_mode: "constant" adds pixels of value `fill`, "edge" repeats the border pixels, "reflect" mirrors
+        without repeating the border (so the padding must be less than the image's side), "symmetric" mirrors
+        and repeats it.
+    fill: a number, or a number for each channel, in the images' own scale (0 to 255 for uint8).
+    pad_if_needed: pad smaller images on both sides by the missing pixels, so that they lie anywhere in the
+        result.
     """
 
     padding: validation.OptionalMargins = Parameter(validation.margins, None)
@@ -202,7 +204,7 @@ class RandomCrop(_GivenSize, _Padded):
         return super().output_shape(shape)
 
     def margins(self, height: Any, width: Any) -> tuple[Any, Any, Any, Any]:
-        """Return the padding, with what a smaller image lacks on both sides if that is padded."""
+        """Return the padding; with pad_if_needed, enlarged by the missing pixels on both sides."""
         left, top, right, bottom = super().margins(height, width)
         if not self.pad_if_needed:
             return left, top, right, bottom
@@ -211,7 +213,7 @@ class RandomCrop(_GivenSize, _Padded):
         return left + across, top + down, right + across, bottom + down
 
     def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
-        """Draw top and left, where the crop lies in the image, padded on both sides by what it needs: int64 [N] each."""
+        """Draw top and left, the position of the crop in the padded image: int64 [N] each."""
         _, _, height, width = self.padded(*shape[1:])
         return {
             "top": draws.integers("top", height - self.size[0] + 1),
@@ -224,9 +226,10 @@ class RandomCrop(_GivenSize, _Padded):
 
 
 class CenterCrop(_GivenSize):
-    """Cut the middle of each image, as torchvision.transforms.v2.CenterCrop, without its padding of smaller images.
+    """Crop the centre of each image, as torchvision's CenterCrop, without padding of smaller images.
 
-    size: side in pixels, or (height, width). Where the middle lies between two pixels, the rest is rounded to even.
+    size: side in pixels, or (height, width). An odd difference of the sides, halved, is rounded to the even
+        number.
     """
 
     def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
@@ -239,7 +242,7 @@ class CenterCrop(_GivenSize):
 
 
 def _side_or_sides(value: Any) -> int | tuple[int, int]:
-    """Return a side as it is, or (height, width)."""
+    """Return a side, or (height, width)."""
     found = validation.sides(value)
     return found if len(validation.listed(value)) == 2 else found[0]
 
@@ -248,9 +251,12 @@ def _side_or_sides(value: Any) -> int | tuple[int, int]:
 class Resize(_Sampled):
     """Resize each image, as torchvision.transforms.v2.Resize.
 
-    size: (height, width), or the shorter side in pixels: the longer keeps the proportion, rounded down; None with max_size.
-    interpolation: "bilinear", "bicubic" (Pillow's, a = -0.5) or "nearest". max_size: with the shorter side, what the longer has at most,
-    in proportion; with size None the longer side. antialias: widen the filter when it shrinks.
+    size: (height, width), or the shorter side in pixels, with the longer side in proportion, rounded down; or
+        None, with max_size.
+    interpolation: "bilinear", "bicubic" (Pillow's, a = -0.5) or "nearest".
+    max_size: upper limit of the longer side, which reduces the shorter side in proportion; the longer side
+        itself if size is None.
+    antialias: True to widen the filter when images shrink.
     """
 
     size: Any = Parameter(_side_or_sides, None)
@@ -265,8 +271,8 @@ class Resize(_Sampled):
             validation.checked("Resize", "size", None, validation.sides)
         if limit is not None and not (one and (self.size or 0) < limit):
             raise UsageError(
-                f"Resize: size is {self.size!r} and max_size {limit!r}; max_size is allowed with a size of one smaller "
-                "number, or None. Leave max_size out, or pass a larger one."
+                f"Resize: size is {self.size!r} and max_size {limit!r}; max_size is allowed with a size of "
+                "one smaller number, or None. Leave max_size out, or pass a larger one."
             )
 
     def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
@@ -294,12 +300,16 @@ class Resize(_Sampled):
 
 @dataclass(eq=False)
 class RandomResizedCrop(_GivenSize, _Sampled, RandomRectangle):
-    """Cut a rectangle of random area and proportion and resize it, as torchvision.transforms.v2.RandomResizedCrop.
+    """Crop a rectangle of random area and aspect ratio and resize it, as torchvision's RandomResizedCrop.
 
-    size: side in pixels, or (height, width). scale: least and largest area, as shares of the image's. ratio: least and
-    largest width / height, drawn so that its logarithm is uniform. After ten draws that do not fit the image: the
-    middle, as large as the ratios allow. interpolation: "bilinear", "bicubic" (Pillow's, a = -0.5) or "nearest".
-    antialias: widen the filter when it shrinks.
+    size: side in pixels, or (height, width).
+    scale: smallest and largest area, as fractions of the image's.
+    ratio: smallest and largest width / height; its logarithm is drawn uniformly.
+    interpolation: "bilinear", "bicubic" (Pillow's, a = -0.5) or "nearest".
+    antialias: True to widen the filter when images shrink.
+
+    If ten drawn rectangles do not fit the image, the crop is the largest centred rectangle that the ratios
+    allow.
     """
 
     scale: validation.Interval = Parameter(validation.interval, (0.08, 1.0), 0, 1)
@@ -326,12 +336,12 @@ class RandomResizedCrop(_GivenSize, _Sampled, RandomRectangle):
 class Pad(_Padded):
     """Add pixels on all sides of each image, as torchvision.transforms.v2.Pad.
 
-    padding: pixels: on all sides, or (left and right, top and bottom), or (left, top, right, bottom).
-    fill: of padding_mode "constant": one number or one a channel, in the images' own scale; masks get the pipeline's
-        mask_fill.
-    padding_mode: "constant", or what continues the image: "edge" repeats the border, "reflect" mirrors at it (without
-        repeating it, so each side gets fewer pixels than the image has), "symmetric" mirrors and repeats it. Masks are
-        continued alike; boxes and points are not mirrored.
+    padding: pixels on all sides, or (left and right, top and bottom), or (left, top, right, bottom).
+    fill: for padding_mode "constant": a number, or a number for each channel, in the images' own scale; masks
+        get the pipeline's mask_fill.
+    padding_mode: "constant"; "edge" repeats the border pixels; "reflect" mirrors without repeating the border
+        (so the padding must be less than the image's side); "symmetric" mirrors and repeats it. It applies to
+        masks, too; boxes and points are not mirrored.
     """
 
     padding: validation.Margins = Parameter(validation.margins)
@@ -348,12 +358,15 @@ class Pad(_Padded):
 
 @dataclass(eq=False)
 class LetterBox(_GivenSize, _Sampled):
-    """Resize each image to fit into a size, its proportion kept, and pad the rest: Ultralytics' LetterBox with auto=False.
+    """Resize each image in proportion to fit into a size, and pad it, as Ultralytics' LetterBox(auto=False).
 
-    size: side in pixels, or (height, width), of the result. fill: of the padding, one number or one a channel, in the images' own
-    scale; masks get the pipeline's mask_fill. scaleup: enlarge images that are smaller. center: the image in the middle, the rest
-    rounded down to the left and the top; else in the top left corner. interpolation: "bilinear", "bicubic" (Pillow's, a = -0.5) or
-    "nearest". antialias: widen the filter when it shrinks, which Ultralytics does not.
+    size: side of the result in pixels, or (height, width).
+    fill: of the padding: a number, or a number for each channel, in the images' own scale; masks get the
+        pipeline's mask_fill.
+    scaleup: True to enlarge smaller images.
+    center: True to centre the image (left and top padding are rounded down); False for the top left corner.
+    interpolation: "bilinear", "bicubic" (Pillow's, a = -0.5) or "nearest".
+    antialias: True to widen the filter when images shrink, which Ultralytics does not.
     """
 
     fill: validation.Colour = Parameter(validation.colour, 114)
@@ -377,11 +390,12 @@ class LetterBox(_GivenSize, _Sampled):
 
 @dataclass(eq=False)
 class RandomRotation(_Sampled):
-    """Turn each image about its middle, as torchvision.transforms.v2.RandomRotation without expand.
+    """Rotate each image about its centre, as torchvision.transforms.v2.RandomRotation without expand.
 
-    degrees: (least, most), counter-clockwise; one number d stands for (-d, d).
-    interpolation: "nearest" or "bilinear". center: (x, y) in pixels from the top left corner; the middle if None.
-    fill: beyond the image's edges, one number or one a channel, in the images' own scale.
+    degrees: range (low, high), counter-clockwise; a number d means (-d, d).
+    interpolation: "nearest" or "bilinear".
+    center: (x, y) in pixels from the top left corner; None for the image's centre.
+    fill: beyond the image's edges: a number, or a number for each channel, in the images' own scale.
     """
 
     degrees: validation.Around = Parameter(validation.around, MISSING, 0)
@@ -401,7 +415,7 @@ class RandomRotation(_Sampled):
 
 
 def _shear(value: Any) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return the degrees along x and along y: (low, high) each."""
+    """Return the ranges of shear along x and along y, in degrees: (low, high) each."""
     if isinstance(value, Sequence) and len(value) == 4:
         found = validation.interval(value[:2]), validation.interval(value[2:])
     else:
@@ -413,12 +427,14 @@ def _shear(value: Any) -> tuple[tuple[float, float], tuple[float, float]]:
 
 @dataclass(eq=False)
 class RandomAffine(_Sampled):
-    """Turn, move, scale and shear each image about its middle, as torchvision.transforms.v2.RandomAffine.
+    """Rotate, translate, scale and shear each image about its centre, as torchvision's RandomAffine.
 
-    degrees: (least, most), clockwise; one number d stands for (-d, d); 0 for none.
-    translate: (across, down), the largest moves as shares of width and height; moves are whole pixels. None: none.
-    scale: (least, most). None: 1.
-    shear: degrees: one number s for (-s, s) along x; (least, most) along x; or four: along x, then along y. None: none.
+    degrees: range (low, high), clockwise; a number d means (-d, d); 0 for no rotation.
+    translate: (across, down), the largest shifts as fractions of width and height, drawn in whole pixels;
+        None for no translation.
+    scale: range (low, high) of the factor; None for 1.
+    shear: range in degrees: a number s means (-s, s) along x; (low, high) along x; or four numbers, two along
+        x, then two along y; None for no shear.
     interpolation: "nearest" or "bilinear". fill, center: as RandomRotation's.
     """
 
@@ -433,7 +449,10 @@ class RandomAffine(_Sampled):
     outside = "constant"
 
     def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
-        """Draw angle (degrees, clockwise), scale, shear_x, shear_y (degrees): float64 [N]; move_x, move_y: whole pixels."""
+        """Draw angle (degrees, clockwise), scale, shear_x, shear_y (degrees), move_x, move_y (whole pixels).
+
+        All are float64 [N].
+        """
         across, down = self.translate or (0.0, 0.0)
         shear_x, shear_y = self.shear or ((0.0, 0.0), (0.0, 0.0))
         move_x, move_y = across * shape[2], down * shape[1]

@@ -1,7 +1,8 @@
-"""Images mixed with others of their batch, and their labels with theirs.
+"""MixUp and CutMix: mix each image of a batch, and its label, with another image of the batch.
 
-Which other one is drawn too: a batch in the order of its samples' `partner` is a ring, and each image is mixed with the one
-before it. So none is mixed with itself, unless it is alone, and none has the same partner in every epoch.
+The draws decide the partners: sorted by the draw `partner`, the samples of a batch form a ring, and each
+image is mixed with its predecessor. No image is mixed with itself, unless the batch has a single image, and
+partners change between epochs.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from packer.augment import kinds, validation
 from packer.augment.validation import Parameter
 from packer.errors import UsageError
 
-_GPU_IMAGES = 64  # mixed at a time, so that a batch need not be held twice
+_GPU_IMAGES = 64  # mixed at a time, which avoids a second copy of the batch
 
 
 @dataclass(eq=False)
 class MixPart(kinds.WholeImagePart):
-    """Combines each image of a batch with another one of it. The last columns are the other image's share, and `partner`.
+    """A part that combines each image of a batch with another image of it.
 
-    alpha, num_classes: see MixUp. blends: whether it makes values between those of two images.
+    The last two columns are the weight of the other image and `partner`.
+
+    alpha, num_classes: see MixUp. blends: True if results interpolate between two images.
     """
 
     blends = False
@@ -35,25 +38,25 @@ class MixPart(kinds.WholeImagePart):
 
     @abstractmethod
     def mix_one(self, own: Tensor, other: Tensor, numbers: Sequence[float]) -> None:
-        """Mix an image on a CPU, and overwrite it: own and other [H, W, C]; numbers: its columns."""
+        """Mix an image with another in place, on a CPU. own, other: [H, W, C]. numbers: its columns."""
 
     @abstractmethod
     def mix_some(self, own: Tensor, other: Tensor, columns: Tensor) -> Tensor:
-        """Return mixed images without knowing their numbers: own, which may be overwritten, and other [n, H, W, C]."""
+        """Return mixed images, without synchronising. own, other: [n, H, W, C]; own may be overwritten."""
 
     def change(self, images: Tensor, columns: Tensor, known: kinds.Columns) -> Tensor:
         return self.mix(images, columns)
 
     def mix(self, images: Tensor, columns: Tensor) -> Tensor:
-        """Return the mixed images: [N, C, H, W], same dtype; images are overwritten."""
+        """Mix images in place and return them: [N, C, H, W]."""
         (self.mix_singly if images.device.type == "cpu" else self.mix_together)(images, columns)
         return images
 
-    # Both begin at the ring's end, so that an image is read as somebody's partner before it is changed itself. Both take
-    # [N, H, W, C], from which torch gathers images several times faster, if they are channels_last.
+    # Both methods start at the end of the ring, so that an image is read as a partner before it is changed.
+    # Both work on [N, H, W, C], from which torch gathers channels_last images several times faster.
 
     def mix_singly(self, images: Tensor, columns: Tensor) -> None:
-        """Mix images one by one, on a CPU, where their columns are known."""
+        """Mix images one by one; on a CPU, which can read the columns."""
         order, numbers = ring(columns).tolist(), columns.tolist()
         pixels = images.permute(0, 2, 3, 1).unbind(0)
         last = [pixels[at].clone() for at in order[-1:]]
@@ -62,7 +65,7 @@ class MixPart(kinds.WholeImagePart):
             self.mix_one(pixels[order[at]], other, numbers[order[at]])
 
     def mix_together(self, images: Tensor, columns: Tensor) -> None:
-        """Mix images many at a time, on a GPU, where nothing then waits for their columns."""
+        """Mix many images at a time; on a GPU, where reading the columns would synchronise."""
         order, pixels = ring(columns), images.permute(0, 2, 3, 1)
         last = pixels.index_select(0, order[-1:])
         for start in reversed(range(0, len(order), _GPU_IMAGES)):
@@ -73,17 +76,18 @@ class MixPart(kinds.WholeImagePart):
             pixels.index_copy_(0, some, mixed)
 
     def mix_masks(self, masks: Tensor, columns: Tensor) -> Tensor:
-        """Return mixed masks, uint8 [N, K, H, W], or soft maps, float32. Raises UsageError if masks cannot be mixed so."""
+        """Return mixed masks, uint8 [N, K, H, W], or soft maps, float32. Raises UsageError if unsupported."""
         return self.mix(masks.clone(), columns)
 
     def share(self, columns: Tensor) -> Tensor:
-        """Return the image's own share of each result: float32 [N]."""
+        """Return the weight of the image itself in each result: float32 [N]."""
         return 1 - columns[:, -2]
 
     def partners(self, columns: Tensor) -> Tensor:
-        """Return the number of the image that each is mixed with: int64 [N], on the columns' device.
+        """Return the index of each image's partner: int64 [N], on the columns' device.
 
-        columns: float32 [N, width]. A sample whose columns are all zeros is left as it is, and still somebody's partner.
+        columns: float32 [N, width]. A sample whose columns are all zeros is unchanged, but still serves as a
+            partner.
         """
         order = ring(columns)
         return torch.empty_like(order).scatter_(0, order, order.roll(1))
@@ -91,19 +95,22 @@ class MixPart(kinds.WholeImagePart):
 
 @dataclass(eq=False)
 class MixUp(MixPart):
-    """Blend each image with another one of the batch, as torchvision.transforms.v2.MixUp, each in its own proportion.
+    """Blend each image with another image of the batch, with a weight drawn for each image.
 
-    alpha: both parameters of the beta distribution of proportions. num_classes: of the labels; None: whoever asks for mixed
-    labels says it. Masks cannot be blended.
+    Otherwise as torchvision.transforms.v2.MixUp, which draws a weight for a batch. Masks cannot be blended.
 
-    H. Zhang, M. Cisse, Y. N. Dauphin, D. Lopez-Paz, "mixup: beyond empirical risk minimization" (arXiv:1710.09412).
+    alpha: both parameters of the beta distribution of the weight.
+    num_classes: number of classes of the labels; None if the caller of `apply_labels` passes it.
+
+    H. Zhang, M. Cisse, Y. N. Dauphin, D. Lopez-Paz, "mixup: beyond empirical risk minimization"
+    (arXiv:1710.09412).
     """
 
     width = 2
     blends = True
 
     def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
-        """Draw lam, the image's own share, and partner, which orders the batch: float64 [N] each."""
+        """Draw lam, the weight of the image itself, and partner, which sorts the batch: float64 [N] each."""
         return {"lam": draws.beta("lam", self.alpha), "partner": draws.uniform("partner")}
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
@@ -120,7 +127,7 @@ class MixUp(MixPart):
     def mix_masks(self, masks: Tensor, columns: Tensor) -> Tensor:
         if masks.dtype == torch.uint8:
             raise UsageError(
-                "MixUp: there are masks, and between two classes there is no third; images and labels are allowed. "
+                "MixUp: there are masks, whose classes cannot be blended; images and labels are allowed. "
                 "Use CutMix, or pass no masks."
             )
         return super().mix_masks(masks, columns)
@@ -128,19 +135,26 @@ class MixUp(MixPart):
 
 @dataclass(eq=False)
 class CutMix(MixPart):
-    """Put a rectangle of another image of the batch into each, as torchvision.transforms.v2.CutMix, each its own.
+    """Paste a rectangle of another image of the batch into each image, with a rectangle drawn for each image.
 
-    alpha: both parameters of the beta distribution of the image's own share, before the rectangle is cut at the edges.
-    num_classes: as MixUp's. Masks are mixed as the images.
+    Otherwise as torchvision.transforms.v2.CutMix, which draws a rectangle for a batch. Masks are mixed like
+    images.
 
-    S. Yun, D. Han, S. J. Oh, S. Chun, J. Choe, Y. Yoo, "CutMix: regularization strategy to train strong classifiers with
-    localizable features" (arXiv:1905.04899).
+    alpha: both parameters of the beta distribution of the unreplaced area, before the rectangle is clipped to
+        the image.
+    num_classes: as MixUp's.
+
+    S. Yun, D. Han, S. J. Oh, S. Chun, J. Choe, Y. Yoo, "CutMix: regularization strategy to train strong
+    classifiers with localizable features" (arXiv:1905.04899).
     """
 
     width = 6
 
     def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
-        """Draw left, top, right, bottom of the rectangle, the last two exclusive: int64 [N] each; partner: float64 [N]."""
+        """Draw left, top, right, bottom of the rectangle, int64 [N] each, and partner, float64 [N].
+
+        right and bottom are exclusive.
+        """
         _, height, width = shape
         half = 0.5 * np.sqrt(1 - draws.beta("lam", self.alpha))
         x, y = draws.integers("x", width), draws.integers("y", height)
@@ -170,12 +184,12 @@ class CutMix(MixPart):
 
 
 def ring(columns: Tensor) -> Tensor:
-    """Return the images' numbers in the order of their last column: int64 [N]. Each is mixed with the one before it."""
+    """Return the indices of images sorted by their last column: int64 [N]. Predecessors are partners."""
     return columns[:, -1].argsort(stable=True)
 
 
 def _blend(own: Tensor, other: Tensor, share: Any) -> Tensor:
-    """Overwrite images with their blend, and return them. share: the other's, a number or a tensor."""
+    """Blend images in place and return them. share: weight of `other`, a number or a tensor."""
     if own.dtype == torch.uint8:
         return own.copy_(own.float().lerp_(other.float(), share).add_(0.5))
     return own.lerp_(other, share)

@@ -1,8 +1,9 @@
-"""Operations one after the other: draw for every row first, then apply without chance.
+"""Pipeline: a sequence of operations that draws random numbers for rows, then applies them deterministically.
 
-Draws are made on the host, keyed by (seed, epoch, place in the pipeline, name of the operation) and counted by row, so a
-row gets the same flip and the same crop in whichever batch, on whichever rank and device it is processed. Before images
-are touched, the draws become one row of numbers a sample; pass_stages.py says how.
+The host draws, with keys of (seed, epoch, position in the pipeline, name of the operation) and the row as
+counter: a row gets the same flip and crop in every batch and on every rank and device. The stages
+    (pass_stages.py) convert the
+draws to a row of numbers for each sample before they process images.
 """
 
 from __future__ import annotations
@@ -26,21 +27,23 @@ from packer.augment.validation import Number, Parameter, Whole, check_tensor, ch
 from packer.errors import UsageError
 
 _DTYPES = (torch.uint8, torch.uint16, torch.float32, torch.float16, torch.bfloat16)
-_LIMITS = {torch.uint8: 255.0, torch.uint16: 65_535.0}  # of floating point 1
+_LIMITS = {torch.uint8: 255.0, torch.uint16: 65_535.0}  # largest pixel values; 1 for floating point
 
 
 @dataclass(eq=False, repr=False)
 class Pipeline(Followers):
     """Transforms applied in order.
 
-    transforms: any number, or the text of a list; an empty pipeline returns the images themselves.
-    shape: (C, H, W) of the images that go in; (C, None, None): they differ in size; None: `at` says it later.
-    seed: of all draws. dtype: of the images, torch.uint8, torch.uint16, or floating point from 0 to 1.
-    mask_fill: what masks get beyond an image's edges. soft_fill: what soft maps get there.
-    split: images that differ in size are made alike in their own dtype, and all else is left to `apply`, which may then run
-        on another device: less is copied there.
-    first: for images that differ in size, the stage that makes them alike as they are read; `apply` and those beside it take what it made.
-    Raises UsageError if a transform cannot take the images it would get.
+    transforms: a list of transforms, or its text; an empty pipeline returns the images themselves.
+    shape: (C, H, W) of the input images; (C, None, None) if they differ in size; None to set it later, by
+        `at`.
+    seed: of all draws. dtype: of the images: torch.uint8, torch.uint16, or floating point from 0 to 1.
+    mask_fill: value of masks beyond an image's edges. soft_fill: value of soft maps there.
+    split: True to only bring images that differ in size to one size, in their dtype, before `apply`. `apply`
+        may then run on another device, to which fewer bytes are copied.
+    first: the stage that brings images that differ in size to one size when they are read; `apply`,
+        `apply_masks` and `apply_soft` take its results.
+    Raises UsageError if a transform does not support the images that reach it.
     """
 
     transforms: Sequence[kinds.Transform] | str
@@ -70,8 +73,8 @@ class Pipeline(Followers):
         self._stages = staged(self._plan.parts, self._taken, self.split and self.ragged)
         if any(np.ndim(stage.result.size[0]) for stage in self._stages) or (self.ragged and not self._stages):
             raise UsageError(
-                "Pipeline: the images differ in size, and one pass has to make them alike: by one resize, and with one fill. "
-                f"{EQUAL_SIZES}. Put one of them first."
+                "Pipeline: the images differ in size, and the first pass has to bring them to one size, "
+                f"with one resize and one fill. {EQUAL_SIZES}. Put one of them first."
             )
         self._later = self._stages
         if self.ragged:
@@ -84,22 +87,22 @@ class Pipeline(Followers):
         return f"Pipeline({list(self.transforms)}, {about})"
 
     def at(self, shape: kinds.Shape | tuple[int, None, None] | None, **changes: Any) -> Pipeline:
-        """Return the same pipeline for images of this (C, H, W), and with other arguments if given."""
+        """Return the pipeline for images of another shape, and with changed arguments."""
         return replace(self, shape=shape, **changes)
 
     @property
     def ragged(self) -> bool:
-        """True for images that differ in size."""
+        """True if images differ in size."""
         return self.shape is not None and self.shape[1] is None
 
     @property
     def output_shape(self) -> kinds.Shape:
-        """(C, H, W) of the results."""
+        """Shape (C, H, W) of the results."""
         return self._result.shape
 
     @property
     def output_dtype(self) -> torch.dtype:
-        """The dtype of the results."""
+        """Dtype of the results."""
         return self._result.dtype
 
     @property
@@ -109,7 +112,7 @@ class Pipeline(Followers):
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """For each stage "pass", or the name of the transform that stands between passes, in order."""
+        """Names of the stages, in order: "pass", or the name of a transform between passes."""
         return tuple("pass" if isinstance(s, PassStage) else s.part.name for s in self._stages)
 
     def sample(
@@ -121,12 +124,13 @@ class Pipeline(Followers):
         sizes: Sizes | None = None,
         counters: NDArray[np.int64] | None = None,
     ) -> Drawn:
-        """Draw for these rows of an epoch, one dictionary a transform, in their order, those of RandomApply among them.
+        """Draw for rows of an epoch: a dictionary for each transform, in order, groups flattened.
 
-        rows: whole numbers [N], the images' row numbers. seed: another than the pipeline's. sizes: of images that differ in size,
-        whole numbers [N, 2], heights and widths. counters: int64 [N],
-        what keys the draws in place of the rows, where a row comes several times in an epoch.
-        Returns tensors on the CPU whose first dimension is N; each operation's `sample` names them. They may be changed.
+        rows: integers [N], the images' row numbers. seed: replaces the pipeline's.
+        sizes: integers [N, 2], heights and widths of images that differ in size.
+        counters: int64 [N], the keys of draws if not the rows, for orders that repeat rows in an epoch.
+        Returns name -> tensor [N, ...] on the CPU; the names are documented by each operation's `sample`. The
+            caller may change the values.
         """
         self._known()
         epoch = checked("Pipeline", "epoch", epoch, validation.whole, 0)
@@ -134,14 +138,15 @@ class Pipeline(Followers):
         found = rows.cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
         if found.ndim != 1 or not (np.issubdtype(found.dtype, np.integer) or not found.size):
             raise UsageError(
-                f"Pipeline: rows are {found.dtype} {list(found.shape)}; whole numbers [N] are allowed. Pass row numbers."
+                f"Pipeline: rows are {found.dtype} {list(found.shape)}; whole numbers [N] are allowed. "
+                "Pass row numbers."
             )
         return self._plan.sample(kinds.Draws(found.astype(np.int64), seed, epoch, counters=counters), sizes)
 
     def first_refused(self, sizes: Sizes) -> tuple[int, UsageError] | None:
-        """Return the number of the first image that is too small, and why; None if there is none.
+        """Return the index of the first image that is too small, and the error; None if all are large enough.
 
-        sizes: of images that differ in size, int64 [N, 2], heights and widths.
+        sizes: int64 [N, 2], heights and widths of images that differ in size.
         """
         self._known()
         return self._plan.first_refused(sizes)
@@ -149,10 +154,11 @@ class Pipeline(Followers):
     def prepare(
         self, params: Given, count: int | None = None, *, sizes: Sizes | None = None
     ) -> PreparedDraws:
-        """Turn draws into the numbers that the stages need; what several calls share is then worked out once.
+        """Convert draws to the columns of the stages, once for several calls of `apply` and `apply_masks`.
 
-        params: what `sample` returned. count: samples; needed where nothing is drawn. sizes: as `sample` got them.
-        Raises UsageError if params are not this pipeline's, or for another number of samples.
+        params: the result of `sample`. count: number of samples; required if no transform draws.
+        sizes: as passed to `sample`.
+        Raises UsageError if params are of another pipeline or another number of samples.
         """
         self._known()
         count = len(sizes) if count is None and sizes is not None else count
@@ -179,17 +185,17 @@ class Pipeline(Followers):
     def apply(
         self, images: Tensor, params: Given, *, rows: Tensor | None = None, out: Tensor | None = None
     ) -> Tensor:
-        """Apply what was drawn.
+        """Apply draws to images.
 
-        images: [N, C, H, W], any device, best with channels_last strides; not modified. Of images that differ in size what the first
-            stage made.
-        params: what `sample` or `prepare` returned for these images.
-        rows: int64 [N] on the images' device, the images to take (not checked there); they are then [M, C, H, W], a whole
-            field for example, and no batch is put together before it is augmented.
-        out: takes the result if given: the result's shape and dtype, channels_last, same device. A CPU fills memory it
-            has used before about twice as fast as new memory.
-        Returns: out, or a new tensor, channels_last (for an empty pipeline the images themselves).
-        Raises UsageError if images, params and out do not fit together.
+        images: [N, C, H, W], any device, best with channels_last strides; not modified. For images that
+            differ in size, the results of the first stage.
+        params: the result of `sample` or `prepare` for these images.
+        rows: int64 [N] on the images' device, indices of images (not checked there). images are then
+            [M, C, H, W], for example all rows of a field, and the batch need not be gathered first.
+        out: receives the result if given; must have its shape and dtype, channels_last, same device. A CPU
+            fills reused memory about twice as fast as new memory.
+        Returns: out, or a new tensor, channels_last; the images themselves for an empty pipeline.
+        Raises UsageError if images, params and out do not match.
         """
         self._check(images)
         if rows is not None:
@@ -202,26 +208,26 @@ class Pipeline(Followers):
         shape, dtype = (count, *self.output_shape), self.output_dtype
         if out is not None and (out.shape, out.dtype, out.device) != (shape, dtype, images.device):
             raise UsageError(
-                f"out: it is {out.dtype} {list(out.shape)} on {out.device}; {dtype} {list(shape)} on {images.device} is allowed. "
-                "Allocate that, or pass none."
+                f"out: it is {out.dtype} {list(out.shape)} on {out.device}; {dtype} {list(shape)} on "
+                f"{images.device} is allowed. Allocate that, or pass none."
             )
         alone = [*takewhile(lambda stage: stage.mixing is None, self._later)]  # each image by itself
         mixing = self._later[len(alone) :]
-        # A pass may write a pixel before it reads it for another one.
+        # A pass may write a pixel before it reads the same memory for another pixel.
         shared = out is not None and out.untyped_storage().data_ptr() == images.untyped_storage().data_ptr()
         target = None if mixing or shared else out
         made = run_stages(alone, images, prepared, rows, target)
         if self._stages and not self.ragged and made.data_ptr() == images.data_ptr():
-            # Operations may have had nothing to do, and mixing overwrites what it gets.
+            # No stage changed the images, and mixing overwrites its input.
             made = made.clone(memory_format=torch.channels_last)
         return run_stages(mixing, made, prepared, None, out)
 
     def __call__(self, images: Tensor, rows: NDArray[np.int64] | Tensor, epoch: int = 0) -> Tensor:
-        """Draw and apply: images [N, C, H, W] of these rows, whole numbers [N]."""
+        """Draw and apply. images: [N, C, H, W] of these rows, integers [N]."""
         return self.apply(images, self.sample(rows, epoch))
 
     def _check(self, images: Tensor) -> None:
-        """Raise UsageError for images that are not what the pipeline was made for; on a GPU values are looked at once."""
+        """Raise UsageError for images of another format. On a GPU, values are checked once."""
         self._known()
         who = type(self.transforms[0]).__name__ if self.transforms and not self.ragged else "Pipeline"
         validation.check_images(who, images, self._taken.shape, self._taken.dtype)
@@ -233,9 +239,9 @@ class Pipeline(Followers):
 
 
 def listed(transforms: Any) -> tuple[kinds.Transform, ...]:
-    """Return a list of transforms, or the text of one."""
+    """Return the transforms of a list or a text."""
     if isinstance(transforms, str):
-        from packer.augment.transform_text import parse  # it knows all operations by name
+        from packer.augment.transform_text import parse  # it imports all operations
 
         return tuple(parse(transforms))
     if isinstance(transforms, kinds.Transform):

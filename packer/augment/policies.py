@@ -1,4 +1,4 @@
-"""Policies: for each image one of fourteen operations, drawn anew each time."""
+"""Policies: TrivialAugmentWide and RandAugment, which draw among fourteen operations for each image."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ from packer.augment.validation import Parameter
 _MOVES = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
 _FACTORS = ("Brightness", "Color", "Contrast", "Sharpness")
 OPERATIONS = ("Identity", *_MOVES, *_FACTORS, "Posterize", "Solarize", "AutoContrast", "Equalize")
-"""Of both policies; `operation` numbers them."""
+"""The operations of both policies; the draw `operation` is an index of these."""
 
 _SIGNED = np.isin(OPERATIONS, _MOVES + _FACTORS)
 
 
 class _Policy(kinds.Transform):
-    """Operations drawn for each image, `num_ops` one after the other. magnitude: their strength, drawn too if None."""
+    """A policy that applies `num_ops` drawn operations to each image.
+
+    magnitude: their strength; None to draw it, too.
+    """
 
     num_ops: Any = 1
     magnitude: Any = None
@@ -41,12 +44,12 @@ class _Policy(kinds.Transform):
         return shape
 
     def parts(self) -> Sequence[kinds.TransformPart]:
-        """Return the parts of each operation, whichever it is: each part leaves the others' images as they are."""
+        """Return the parts of all operations; each changes only the images that drew its operations."""
         kinds = _PolicyFilter, _PolicyGeometry, _PolicyColor
         return [kind(self, slot) for slot in range(self.num_ops) for kind in kinds]
 
     def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
-        """Draw operation: int64 [N, num_ops], numbers of OPERATIONS; magnitude: float64 [N, num_ops], with its sign."""
+        """Draw operation, int64 [N, num_ops], indices of OPERATIONS, and magnitude, float64, with sign."""
         table, bins = self.magnitudes(shape), self.num_magnitude_bins
         operation = np.zeros((len(draws), self.num_ops), np.int64)
         magnitude = np.zeros((len(draws), self.num_ops))
@@ -58,10 +61,10 @@ class _Policy(kinds.Transform):
         return {"operation": operation, "magnitude": magnitude}
 
     def magnitudes(self, shape: kinds.Shape) -> Floats:
-        """Return the magnitudes of operations: float64 [14, bins], without signs; 0 for operations that have none."""
+        """Return the magnitudes of operations: float64 [14, bins], unsigned; 0 if it has no magnitude."""
         *most, factor, bits = self.most(shape)
         bins = self.num_magnitude_bins
-        # By torch, in float32, as the policies' authors had it: a last digit decides about a whole pixel.
+        # In torch and float32, like torchvision: after rounding, a last digit can change a shift by a pixel.
         ends = zip(_MOVES + _FACTORS, [*most, *[factor] * len(_FACTORS)], strict=True)
         rows = {name: torch.linspace(0.0, end, bins) for name, end in ends}
         rows["Posterize"] = (8 - torch.arange(bins) / ((bins - 1) / bits)).round()
@@ -72,17 +75,18 @@ class _Policy(kinds.Transform):
 
     @abstractmethod
     def most(self, shape: kinds.Shape) -> tuple[float, ...]:
-        """Return the largest magnitudes: of _MOVES, of _FACTORS, and of bits that are lost."""
+        """Return the largest magnitudes: of each of _MOVES, of _FACTORS, and of bits dropped by Posterize."""
 
 
 @dataclass(eq=False)
 class TrivialAugmentWide(_Policy):
-    """A policy of one operation of random strength for each image, as torchvision.transforms.v2.TrivialAugmentWide.
+    """Apply one random operation of random strength to each image, as torchvision's TrivialAugmentWide.
 
-    num_magnitude_bins: how many strengths there are. interpolation: "nearest" or "bilinear". fill: beyond the image's edges,
-    one number or one a channel, 0 to 255. uint8 images only.
+    num_magnitude_bins: number of strengths. interpolation: "nearest" or "bilinear".
+    fill: beyond the image's edges: a number, or a number for each channel, 0 to 255. uint8 images only.
 
-    S. G. Müller, F. Hutter, "TrivialAugment: tuning-free yet state-of-the-art data augmentation" (arXiv:2103.10158).
+    S. G. Müller, F. Hutter, "TrivialAugment: tuning-free yet state-of-the-art data augmentation"
+    (arXiv:2103.10158).
     """
 
     num_magnitude_bins: validation.Whole = Parameter(validation.whole, 31, 2)
@@ -95,13 +99,13 @@ class TrivialAugmentWide(_Policy):
 
 @dataclass(eq=False)
 class RandAugment(_Policy):
-    """Some operations of one strength, as torchvision.transforms.v2.RandAugment, drawn for each image.
+    """Apply random operations of a fixed strength to each image, as torchvision.transforms.v2.RandAugment.
 
-    num_ops: operations, one after the other. magnitude: the strength, from 0 to below num_magnitude_bins.
+    num_ops: number of successive operations. magnitude: the strength, from 0 to num_magnitude_bins - 1.
     interpolation, fill: as TrivialAugmentWide's. uint8 images only.
 
-    E. D. Cubuk, B. Zoph, J. Shlens, Q. V. Le, "RandAugment: practical automated data augmentation with a reduced search
-    space" (arXiv:1909.13719).
+    E. D. Cubuk, B. Zoph, J. Shlens, Q. V. Le, "RandAugment: practical automated data augmentation with a
+    reduced search space" (arXiv:1909.13719).
     """
 
     num_ops: validation.Whole = Parameter(validation.whole, 2, 0)
@@ -119,7 +123,7 @@ class RandAugment(_Policy):
 
 
 class _PolicyPart(kinds.TransformPart):
-    """A part of the policy's operation number `slot`."""
+    """A part of the policy's operation in position `slot`, from 0."""
 
     def __init__(self, policy: _Policy, slot: int) -> None:
         self.name, self._slot = type(policy).__name__, slot
@@ -130,12 +134,12 @@ class _PolicyPart(kinds.TransformPart):
         return drew
 
     def magnitudes(self, params: kinds.Params, name: str) -> Floats:
-        """Magnitudes for the samples that drew this operation, 0 for the others: float64 [N]."""
+        """Return magnitudes of the samples that drew this operation, 0 for the others: float64 [N]."""
         return np.where(self.drew(params, name), params["magnitude"][:, self._slot], 0.0)
 
 
 class _PolicyFilter(_PolicyPart, FilterPart):
-    """Sharpness, AutoContrast, Equalize, which need a pixel's neighbours or the whole image."""
+    """Sharpness, AutoContrast and Equalize, which read neighbouring pixels or the complete image."""
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         number = sum(n * self.drew(params, name) for n, name in enumerate(FILTERS, 1))
@@ -143,7 +147,7 @@ class _PolicyFilter(_PolicyPart, FilterPart):
 
 
 class _PolicyGeometry(_PolicyPart, kinds.GeometryPart):
-    """ShearX, ShearY, TranslateX, TranslateY, Rotate."""
+    """ShearX, ShearY, TranslateX, TranslateY and Rotate."""
 
     turns = True
     outside: Outside | None = "constant"
@@ -153,7 +157,7 @@ class _PolicyGeometry(_PolicyPart, kinds.GeometryPart):
         self.sampling, self.fill = SAMPLINGS[policy.interpolation], policy.fill
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
-        """Shear about the top left corner, turn about the middle, or move by whole pixels."""
+        """Shear about the top left corner, rotate about the centre, or translate by whole pixels."""
         shear_x, shear_y, across, down, angle = (self.magnitudes(params, name) for name in _MOVES)
         shears = {"shear_x": np.rad2deg(np.arctan(shear_x)), "shear_y": np.rad2deg(np.arctan(shear_y))}
         moves = {"angle": -angle, "move_x": np.trunc(across), "move_y": np.trunc(down)}
@@ -171,7 +175,7 @@ _COLORS: dict[str, Callable[[Floats], kinds.Columns]] = {
 
 
 class _PolicyColor(_PolicyPart, kinds.ColorPart):
-    """One of _COLORS."""
+    """The operations of _COLORS, which change each pixel independently."""
 
     needs_means = True
     bytes_only = True

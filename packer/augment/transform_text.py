@@ -1,6 +1,7 @@
-"""Transforms from a text, for command lines and configuration files: ``RandomCrop(32, padding=4), Normalize()``.
+"""Parser of transforms as text, for command lines and files: ``RandomCrop(32, padding=4), Normalize()``.
 
-The text is parsed as Python and never run: calls of transforms, with literals, dtypes and lists of calls as their arguments.
+The text is parsed as Python, but never executed: calls of transforms whose arguments are literals, dtypes and
+lists of calls.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from packer.augment import kinds
 from packer.errors import UsageError
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
-"""Words for torch's dtypes; torch.float16 and so on are read too."""
+"""Names of torch's dtypes; the parser accepts torch.float16 and the like, too."""
 
 
 def parse(text: str) -> list[kinds.Transform]:
-    """Return the transforms that a text names, in their order.
+    """Return the transforms of a text, in order.
 
     Parameters
     ----------
     text
-        Calls of packer.augment's transforms, separated by commas; line breaks, a comma at the end and brackets around all of
-        them are allowed. Arguments are Python literals, float16, bfloat16 and float32, and lists
+        Calls of packer.augment's transforms, separated by commas; line breaks, a trailing comma and brackets
+        around the list are allowed. Arguments are Python literals, float16, bfloat16 and float32, and lists
         of transforms for RandomApply and RandomChoice.
 
     Raises
     ------
     UsageError
-        For a text that is no such list; it quotes the part that cannot be used.
+        If the text is no such list; the error quotes the invalid part.
 
     Examples
     --------
@@ -45,23 +46,24 @@ def parse(text: str) -> list[kinds.Transform]:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # odd escapes in texts
-            # In brackets line breaks are allowed; the last line may be a comment.
+            warnings.simplefilter("ignore")  # invalid escapes in strings
+            # Parentheses allow line breaks; the line break before ")" allows a comment in the last line.
             tree = ast.parse(f"({text}\n)", mode="eval").body
         return [_transform(call) for call in _calls(tree)]
     except UsageError:
         raise
-    # Of ast too: nested too deeply to be told, numbers of too many digits.
+    # ast raises all of these, for example for deep nesting or numbers of too many digits.
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
         why = error.msg if isinstance(error, SyntaxError) else error
         raise UsageError(
-            f"augment: the text cannot be read ({why}). Write transforms with their arguments, separated by commas."
+            f"augment: the text cannot be read ({why}). Write transforms with their arguments, separated by"
+            " commas."
         ) from None
 
 
 @cache
 def known() -> dict[str, type[kinds.Transform]]:
-    """Return the transforms that a text may name, by name."""
+    """Return the transforms that a text may contain, by name."""
     from packer import augment
 
     found = {name: getattr(augment, name) for name in augment.__all__ if name not in ("Transform", "parse")}
@@ -69,7 +71,7 @@ def known() -> dict[str, type[kinds.Transform]]:
 
 
 def _calls(node: ast.expr) -> Iterator[ast.expr]:
-    """Yield what stands between commas, brackets undone."""
+    """Yield the elements of nested lists and tuples."""
     if isinstance(node, ast.List | ast.Tuple):
         for element in node.elts:
             yield from _calls(element)
@@ -80,7 +82,7 @@ def _calls(node: ast.expr) -> Iterator[ast.expr]:
 def _transform(node: ast.expr) -> kinds.Transform:
     name = ast.unparse(node.func if isinstance(node, ast.Call) else node)
     if name not in known():
-        # "Random", with which half of all names begin, makes no two of them alike.
+        # Half of all names begin with "Random", which says nothing about similarity.
         names = {each.lower().removeprefix("random"): each for each in known()}
         near = difflib.get_close_matches(name.lower().removeprefix("random"), names, 1, 0.7)
         others = f"The nearest is {names[near[0]]}" if near else f"There are {', '.join(known())}"

@@ -1,4 +1,4 @@
-"""Parameters of transforms, and checks of draws and images; each error names the transform."""
+"""Checks of parameters, draws and images; each error names the transform."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from packer.errors import UsageError
 from packer.sentence import Option
 
 ParamLayout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
-"""Name of a draw -> its shape but for the first dimension, and its dtype."""
+"""Name of a draw -> its shape without the first dimension, and its dtype."""
 
 _INF = math.inf
 
@@ -26,11 +26,11 @@ Kept = TypeVar("Kept")
 
 
 class Unfit(ValueError):
-    """A value that a parameter does not take. Its text ends the sentence: which values are allowed, and what to pass."""
+    """A refused value of a parameter. Its text completes the error: the allowed values and the remedy."""
 
 
 def checked(name: str, what: str, value: Any, check: Callable[..., Kept], *bounds: Any) -> Kept:
-    """Return a value as its check keeps it. Raise UsageError, naming the operation and the parameter, if it does not fit."""
+    """Return a value as converted by its check; raise UsageError with the operation and parameter."""
     try:
         return check(value, *bounds)
     except Unfit as unfit:
@@ -38,7 +38,7 @@ def checked(name: str, what: str, value: Any, check: Callable[..., Kept], *bound
 
 
 class Parameter(Generic[Given, Kept]):
-    """A parameter of a transform: a dataclass field whose value is checked when it is set, and kept as the check returns it.
+    """A dataclass field of a transform that checks each assigned value and stores the result of the check.
 
     check: called with the value and `bounds`; raises Unfit. None is not checked if it is the default.
     """
@@ -54,7 +54,7 @@ class Parameter(Generic[Given, Kept]):
             kept: Kept = transform.__dict__[self._name]
             return kept
         if self._default is MISSING:
-            raise AttributeError(self._name)  # so the dataclass takes it for a parameter without a default
+            raise AttributeError(self._name)  # tells the dataclass that the parameter has no default
         default: Kept = self._default
         return default
 
@@ -81,12 +81,12 @@ OptionalPair: TypeAlias = Parameter[Sequence[float] | None, tuple[float, float] 
 
 
 def listed(value: Any) -> list[Any]:
-    """Return the elements of a sequence, or a value alone."""
+    """Return the elements of a sequence, or a list of a single value."""
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
 
 
 def whole(value: Any, least: float = -_INF, most: float = _INF) -> int:
-    """Return a whole number within bounds."""
+    """Return an int within bounds."""
     found = as_whole(value)
     if found is None or not least <= found <= most:
         raise Unfit(f"whole numbers{_bounds(least, most)} are allowed. Pass one of them.")
@@ -94,14 +94,14 @@ def whole(value: Any, least: float = -_INF, most: float = _INF) -> int:
 
 
 def number(value: Any, least: float = -_INF, most: float = _INF) -> float:
-    """Return a finite number within bounds."""
+    """Return a finite float within bounds."""
     if not is_number(value) or not least <= value <= most:
         raise Unfit(f"numbers{_bounds(least, most)} are allowed. Pass one of them.")
     return float(value)
 
 
 def sides(value: Any) -> tuple[int, int]:
-    """(height, width): both from one whole number, or two of them."""
+    """Return (height, width) from one integer for both, or from two."""
     many = [as_whole(v, 1) for v in listed(value)]
     if len(many) not in (1, 2) or None in many:
         raise Unfit("a whole number from 1 up, or two (height, width), are allowed. Pass the side in pixels.")
@@ -109,7 +109,7 @@ def sides(value: Any) -> tuple[int, int]:
 
 
 def margins(value: Any) -> tuple[int, int, int, int]:
-    """(left, top, right, bottom): all from one whole number, from (left and right, top and bottom), or given."""
+    """Return (left, top, right, bottom) from one integer, (left and right, top and bottom), or all four."""
     many = [as_whole(v, 0) for v in listed(value)]
     if len(many) not in (1, 2, 4) or None in many:
         raise Unfit("one, two or four whole numbers from 0 up are allowed. Pass (left, top, right, bottom).")
@@ -118,7 +118,7 @@ def margins(value: Any) -> tuple[int, int, int, int]:
 
 
 def pair(value: Any, least: float = -_INF, most: float = _INF, rising: bool = False) -> tuple[float, float]:
-    """(across, down), or if rising (low, high) with low <= high, both within bounds."""
+    """Return (across, down), or (low, high), low <= high, if `rising`; both within bounds."""
     given = listed(value)
     fit = len(given) == 2 and all(is_number(v) and least <= v <= most for v in given)
     if not fit or (rising and given[0] > given[1]):
@@ -128,12 +128,12 @@ def pair(value: Any, least: float = -_INF, most: float = _INF, rising: bool = Fa
 
 
 def interval(value: Any, least: float = -_INF, most: float = _INF) -> tuple[float, float]:
-    """(low, high), low <= high, both within bounds."""
+    """Return (low, high), low <= high, both within bounds."""
     return pair(value, least, most, rising=True)
 
 
 def around(value: Any, middle: float, least: float = -_INF, most: float = _INF) -> tuple[float, float]:
-    """(low, high): given, or middle - value to middle + value, cut at `least`, as torchvision's ColorJitter has it."""
+    """Return (low, high): given, or middle -+ value, clipped at `least`, as in torchvision's ColorJitter."""
     if is_number(value) and 0 <= value <= most - middle:
         return max(middle - float(value), least), middle + float(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -143,7 +143,7 @@ def around(value: Any, middle: float, least: float = -_INF, most: float = _INF) 
 
 
 def one_of(value: Any, allowed: Iterable[str]) -> str:
-    """Return one of these words; torchvision's InterpolationMode and the like count by their value."""
+    """Return an allowed word; enumerations such as torchvision's InterpolationMode are read by value."""
     word = getattr(value, "value", value)
     if not isinstance(word, str) or word not in allowed:
         raise Unfit(f"{', '.join(map(repr, allowed))} are allowed. Pass one of them.")
@@ -151,14 +151,14 @@ def one_of(value: Any, allowed: Iterable[str]) -> str:
 
 
 def flag(value: Any) -> bool:
-    """True or False, and nothing that only counts as one."""
+    """Return a bool; refuse other types."""
     if not isinstance(value, bool):
         raise Unfit("True and False are allowed. Pass one of them.")
     return value
 
 
 def colour(value: Any) -> float | tuple[float, ...]:
-    """Return one number, or one a channel; None, torchvision's default for `fill`, is 0."""
+    """Return a number, or a tuple of numbers by channel; None, torchvision's default `fill`, is 0."""
     given = listed(0.0 if value is None else value)
     if not given or not all(map(is_number, given)):
         raise Unfit("a number, or one a channel, is allowed. Pass such.")
@@ -172,13 +172,13 @@ def _bounds(least: float, most: float) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Return True if it is a finite number, NumPy's too, but no truth value."""
+    """Return True for finite real numbers, including NumPy's, except bool."""
     real = isinstance(value, numbers.Real) and math.isfinite(value)
     return real and not isinstance(value, bool)
 
 
 def check_channels(name: str, shape: tuple[int, int, int]) -> None:
-    """Raise UsageError unless images of this (C, H, W) have 1, 3 or 4 channels, the fourth being alpha."""
+    """Raise UsageError unless shape, (C, H, W), has 1, 3 or 4 channels (the fourth is alpha)."""
     if shape[0] not in (1, 3, 4):
         raise UsageError(
             f"{name}: the images have {shape[0]} channels; 1, 3 and 4 are allowed. Convert with "
@@ -187,12 +187,12 @@ def check_channels(name: str, shape: tuple[int, int, int]) -> None:
 
 
 def described(value: Any, like: Any = Tensor) -> str:
-    """Return the dtype and shape of a tensor, or of what is like one, and the type of anything else."""
+    """Return dtype and shape of an instance of `like`, or the type of another value, for errors."""
     return f"{value.dtype} {list(value.shape)}" if isinstance(value, like) else f"a {type(value).__name__}"
 
 
 def check_drawn(name: str, drawn: Any, count: int) -> None:
-    """Raise UsageError unless these are draws for so many rows: a dictionary of NumPy arrays, an entry a row."""
+    """Raise UsageError unless `drawn` is a dictionary of NumPy arrays with an entry for each row."""
     if not isinstance(drawn, Mapping):
         raise UsageError(
             f"{name}: sample returned {type(drawn).__name__}; a dictionary of arrays is allowed. Return one."
@@ -202,13 +202,13 @@ def check_drawn(name: str, drawn: Any, count: int) -> None:
     for key, p in drawn.items():
         if not isinstance(p, np.ndarray) or p.ndim == 0 or len(p) != count or p.dtype.kind not in "biuf":
             raise UsageError(
-                f"{name}: sample drew {key}, {described(p, np.ndarray)}, for {count} rows; a NumPy array of numbers, an entry a "
-                "row, is allowed. Return such."
+                f"{name}: sample drew {key}, {described(p, np.ndarray)}, for {count} rows; a NumPy array of "
+                "numbers, an entry a row, is allowed. Return such."
             )
 
 
 def check_params(name: str, params: Mapping[str, Any], layout: ParamLayout, count: int) -> None:
-    """Raise UsageError unless params, perhaps changed by hand, are such as a transform draws, for so many samples."""
+    """Raise UsageError unless params, which the user may have changed, have the layout of the draws."""
     if set(params) != set(layout):
         given, wanted = (", ".join(names) or "none" for names in (params, layout))
         raise UsageError(
@@ -224,26 +224,26 @@ def check_params(name: str, params: Mapping[str, Any], layout: ParamLayout, coun
             or (p.dtype == torch.bool, p.is_floating_point()) != (dtype.kind == "b", dtype.kind == "f")
         ):
             raise UsageError(
-                f"{name}: {key} is {described(p)}; a plain tensor on the CPU, torch.{dtype} {[count, *shape]}, is "
-                "allowed. Keep its type, and sample the batch's rows."
+                f"{name}: {key} is {described(p)}; a plain tensor on the CPU, "
+                f"torch.{dtype} {[count, *shape]}, is allowed. Keep its type, and sample the batch's rows."
             )
 
 
 def check_tensor(what: str, value: Any, wanted: str, fits: Callable[[Tensor], bool]) -> None:
-    """Raise UsageError unless a value is a tensor that fits. what: begins the sentence."""
+    """Raise UsageError unless a value is a tensor for which `fits` is True. what: start of the sentence."""
     if not isinstance(value, Tensor) or not fits(value):
         raise UsageError(f"{what} {described(value)}; {wanted} is allowed. Pass such.")
 
 
 def check_images(who: str, images: Any, shape: tuple[int, int, int], dtype: torch.dtype) -> None:
-    """Raise UsageError for another type, layout or size. who: begins the sentence."""
+    """Raise UsageError for another type, layout or size. who: start of the sentence."""
     remedy = "Pass such a batch."
     if not isinstance(images, Tensor):
         remedy = "Pass torch.from_numpy(images) or the like."
     elif images.ndim == 4 and images.shape[1:] == shape:
         if images.dtype == dtype:
             return
-        remedy = f"Pass such, or make the pipeline with dtype={images.dtype}."
+        remedy = f"Pass such, or create the pipeline with dtype={images.dtype}."
     elif images.ndim == 4 and images.shape[1:] == (*shape[1:], shape[0]):
         remedy = "They look channels-last: pass images.permute(0, 3, 1, 2)."
     wanted = f"{dtype} [N, {', '.join(map(str, shape))}]"
@@ -251,12 +251,12 @@ def check_images(who: str, images: Any, shape: tuple[int, int, int], dtype: torc
 
 
 def check_range(who: str, images: Tensor) -> None:
-    """Raise UsageError unless floating-point images are from 0 to 1. Waits for the device."""
+    """Raise UsageError unless floating-point images are from 0 to 1. Synchronises."""
     if not images.numel():
         return
     low, high = (float(end) for end in images.aminmax())
     if not (low >= 0 and high <= 1):
         raise UsageError(
-            f"{who}: the images' values go from {low:g} to {high:g}; floating-point images from 0 to 1 are allowed. "
-            "Divide them by 255, or pass uint8; normalise last."
+            f"{who}: the images' values go from {low:g} to {high:g}; floating-point images from 0 to 1 are "
+            "allowed. Divide them by 255, or pass uint8; normalise last."
         )

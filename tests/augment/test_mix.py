@@ -179,7 +179,7 @@ def test_masks_cannot_be_blended() -> None:
     assert refusal(
         lambda: pipeline.apply_masks(torch.zeros(2, 20, 26, dtype=torch.uint8), pipeline.sample(np.arange(2)))
     ) == (
-        "MixUp: there are masks, and between two classes there is no third; images and labels are allowed. "
+        "MixUp: there are masks, whose classes cannot be blended; images and labels are allowed. "
         "Use CutMix, or pass no masks."
     )
 

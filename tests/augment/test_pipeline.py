@@ -453,12 +453,12 @@ def test_masks_are_not_blotted_out(implementation: str) -> None:
         (
             lambda: make_stack()(noise_images(4, *SHAPE).float(), np.arange(4)),
             "AlternatingHorizontalFlip: the images are torch.float32 [4, 3, 24, 20]; torch.uint8 [N, 3, 24, 20] is allowed. "
-            "Pass such, or make the pipeline with dtype=torch.float32.",
+            "Pass such, or create the pipeline with dtype=torch.float32.",
         ),
         (
             lambda: make_stack(dtype=torch.float32)(noise_images(4, *SHAPE), np.arange(4)),
             "AlternatingHorizontalFlip: the images are torch.uint8 [4, 3, 24, 20]; torch.float32 [N, 3, 24, 20] is allowed. "
-            "Pass such, or make the pipeline with dtype=torch.uint8.",
+            "Pass such, or create the pipeline with dtype=torch.uint8.",
         ),
         (
             lambda: make_stack(dtype=torch.float32)(torch.full((4, *SHAPE), 128.0), np.arange(4)),

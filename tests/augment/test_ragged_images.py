@@ -152,7 +152,7 @@ def test_pixels_that_turn_are_not_wider() -> None:
             [RandomResizedCrop(9), RandomRotation(30, interpolation="bilinear")],
             "lead outside the images' memory",
         ),
-        ([CenterCrop(9)], "the loops do not take such"),
+        ([CenterCrop(9)], "the C extension does not support them"),
     ):
         pipeline = Pipeline(transforms, (3, None, None))
         assert not pipeline.first.wider
@@ -239,7 +239,7 @@ ALIKE = (
     "make them alike"
 )
 FIRST = (
-    "Pipeline: the images differ in size, and one pass has to make them alike: by one resize, and with one fill. "
+    "Pipeline: the images differ in size, and the first pass has to bring them to one size, with one resize and one fill. "
     f"{ALIKE}. Put one of them first."
 )
 BEFORE = f"takes images of one size, and these differ in size; {ALIKE}. Put one of them before it."
