@@ -4,11 +4,11 @@
     draw_steps.py        RandomApply, RandomChoice; the flat list of a pipeline's transforms
     pass_stages.py       stages: parts of transforms combined to as few passes as possible; their columns
     annotations.py       masks, boxes, keypoints and labels, transformed like the images
-    kinds.py             Transform, the kinds of its parts, and Draws: random numbers keyed by seed, epoch and
-    row placement.py         positions of results in their sources: an affine matrix for each sample
+    kinds.py             Transform, the kinds of its parts, and Draws: random numbers by seed, epoch and row
+    placement.py         positions of results in their sources: an affine matrix for each sample
     geometric.py         flips, crops, resizes, padding, rotations and affine maps
-    color.py             jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize, RandomErasing,
-    Cutout filters.py           sharpness, autocontrast, equalize, blur, user-defined transforms
+    color.py             jitter, greyscale, solarize, posterize, invert, ToDtype, Normalize, erasing
+    filters.py           sharpness, autocontrast, equalize, blur, user-defined transforms
     mixing.py            MixUp, CutMix
     policies.py          TrivialAugmentWide, RandAugment
     validation.py        checks of parameters, draws and images

@@ -26,7 +26,8 @@ class ColorJitter(kinds.ColorPart):
 
     brightness, contrast, saturation: range (low, high) of the factor, from 0 up; a number v means
         (max(0, 1 - v), 1 + v). None: unchanged.
-    hue: range (low, high) in turns of the colour circle, -0.5 to 0.5; a number v means (-v, v). None: unchanged.
+    hue: range (low, high) in turns of the colour circle, -0.5 to 0.5; a number v means (-v, v).
+        None: unchanged.
 
     Values are clamped after each of the four operations, but not rounded between them. Contrast preserves the
     mean of a grid of at least 48 x 48 pixels of the result (all pixels of a small result). Compared with the
