@@ -279,7 +279,7 @@ def test_resume_of_a_whole_pack_leaves_it_and_another_is_refused(photos: Path, r
     other = run("convert", photos, "p.h5", "--size", 16, "--resume")
     assert (other.code, other.err) == (
         2,
-        "Error: p.h5: is a whole pack, but another than is asked for: options size was 32x32, now it is 16x16."
+        "Error: p.h5: is a complete pack, but of other options or inputs: options size was 32x32, now it is 16x16."
         " Pass --overwrite, or another name.\n",
     )
 
@@ -481,8 +481,8 @@ def test_a_signal_stops_cleanly_with_130(slow_photos: Path, tmp_path: Path, name
         assert err.strip() == "Interrupted; nothing was left behind."
     else:
         kept = (
-            rf"Interrupted\. What has been done is kept \({tmp_path}/p\.h5\.packing, .* MB\):"
-            r" run the same command again to go on\."
+            rf"Interrupted\. Finished work is kept \({tmp_path}/p\.h5\.packing, .* MB\):"
+            r" run the same command again to continue\."
         )
         assert re.fullmatch(kept, err.strip())
         assert sorted(os.listdir(tmp_path)) == ["p.h5.packing", "slow"]

@@ -1,12 +1,13 @@
-"""Runs a plan: blocks of rows in parallel, each made, summed, checked and written a few rows at a time.
+"""Writes the blocks of a pack on parallel workers, which decode, sum and write a few rows at a time.
 
-What comes out depends on the plan alone: a row's place and content do not depend on which worker made it, nor on when.
+The result depends on the plan alone: the place and content of a row do not depend on worker or time.
 
-A decoder that crashes ends its worker only: the image is found, named or skipped, and the others go on.
+A decoder that crashes ends only its worker: the run finds the image, names or skips it, and continues.
 
-Workers are forked processes where the system forks safely (Linux), else threads. The decoders release the GIL, but an image
-takes a dozen calls, and threads wait for each other around every one: 50,000 images of 32 px, images/s on 2 cores: 1 thread
-17,300, 2 threads 10,400, 2 processes 28,200. For photos of 400x533 both were alike on two cores.
+Workers are forked processes where the system forks safely (Linux), else threads. The decoders release the
+GIL, but decoding an image takes a dozen calls, and threads wait for the GIL around each of them. 50,000
+images of 32 px, images/s on 2 cores: 1 thread 17,300, 2 threads 10,400, 2 processes 28,200. Photos of
+400x533: threads and processes were equally fast on two cores.
 """
 
 from __future__ import annotations
@@ -44,9 +45,7 @@ from packer.sentence import Option
 from packer.starting import die_with, forks_safely, held_back
 
 _TICK_SECONDS = 0.1
-_AHEAD = (
-    4  # blocks handed out a worker, so that none waits for the next and waiting costs the same for any number
-)
+_AHEAD = 4  # blocks submitted per worker: no worker waits, and wait() costs the same for any number of blocks
 _CRASHES = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL))
 _TRIAL_SECONDS = 60.0
 
@@ -63,10 +62,10 @@ def make_blocks(
     skip: bool,
     progress: Callable[[int], None],
 ) -> Block:
-    """Fill every block of the writer that is not done yet.
+    """Write every block that the writer does not have yet.
 
-    samples: [rows], the maker's sample of each row; skip: leave a bad input's row empty and note why, else raise its
-    error; progress: called on this thread with the number of rows done so far.
+    samples: [rows], the maker's sample of each row; skip: leave the row of a bad input empty and record the
+    reason, instead of raising its error; progress: called on this thread with the number of rows done so far.
     Raises SourceError (a bad input), SpaceError, PackerError (writing failed, a worker died).
     """
     blocks = [block for block in range(writer.blocks) if block not in writer.done]
@@ -89,7 +88,7 @@ def make_blocks(
 def _run_blocks(
     run: WorkerState, blocks: list[int], outcome: Block, workers: int, progress: Callable[[], None]
 ) -> None:
-    """Make blocks on a pool of workers. Raises what a worker raised, BrokenProcessPool if one has died."""
+    """Make blocks on a pool of workers. Raises a worker's error, or BrokenProcessPool if a worker died."""
     writer = run.writer
     with one_thread_an_image(run.has_images), worker_pool(max(1, min(workers, len(blocks))), run) as pool:
         coming = iter(blocks)
@@ -104,7 +103,7 @@ def _run_blocks(
         except BaseException:
             run.stop()
             pool.shutdown(wait=True, cancel_futures=True)
-            for future, block in waiting.items():  # what is done is done, whatever stopped the others
+            for future, block in waiting.items():  # keep blocks that other workers finished
                 if not future.cancelled() and future.exception() is None:
                     with suppress(PackerError):
                         _take(block, future, outcome, run)
@@ -113,7 +112,7 @@ def _run_blocks(
 
 @contextmanager
 def one_thread_an_image(images: bool) -> Iterator[None]:
-    """Keep OpenCV to one thread where images are the parallel work: its own would fight ours."""
+    """Limit OpenCV to one thread if workers decode images: its threads would compete with the workers."""
     if not images:
         yield
         return
@@ -130,11 +129,11 @@ def one_thread_an_image(images: bool) -> Iterator[None]:
 
 
 def _take(block: int, future: Future[Block], outcome: Block, run: WorkerState) -> None:
-    """Journal a finished block, and add what it gave. Raises what the worker raised."""
-    made = future.result()
-    run.writer.record(block, made.to_note())
+    """Journal a finished block and merge its outcome. Raises the error of the worker."""
+    finished = future.result()
+    run.writer.record(block, finished.to_note())
     run.recorded.add(block)
-    outcome.merge(made)
+    outcome.merge(finished)
 
 
 def _submit(pool: Executor, blocks: Iterable[int], out: str) -> dict[Future[Block], int]:
@@ -144,16 +143,17 @@ def _submit(pool: Executor, blocks: Iterable[int], out: str) -> dict[Future[Bloc
 
 @contextmanager
 def starting_workers(out: str) -> Iterator[None]:
-    """Surround what hands out work: the first makes the workers fork. Raises PackerError if the system refuses them."""
+    """Surround calls of submit(), the first of which forks the workers. Raises PackerError if that fails."""
     with warnings.catch_warnings():
-        # Python 3.12 warns of threads in the parent, which may hold locks: the child touches nothing of theirs, only files,
-        # decoders and arithmetic.
+        # Python 3.12 warns that threads of the parent may hold locks. The child uses none of these: it only
+        # reads and writes files, decodes and computes.
         warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
         try:
-            # A signal while the pool starts processes would leave some that nobody tells to end, and Python waits for them at exit.
+            # A signal during the start of processes would leave some that never end; Python waits for them at
+            # exit.
             with held_back():
                 yield
-        except (BlockingIOError, RuntimeError) as error:  # RLIMIT_NPROC, of processes or of threads
+        except (BlockingIOError, RuntimeError) as error:  # RLIMIT_NPROC limits processes and threads
             if isinstance(error, (BrokenProcessPool, NotImplementedError)):
                 raise
             raise PackerError(
@@ -162,9 +162,9 @@ def starting_workers(out: str) -> Iterator[None]:
 
 
 def worker_pool(workers: int, run: WorkerState) -> Executor:
-    """Return workers that know the run. A forked process inherits it; nothing is pickled but block numbers and outcomes."""
+    """Return a pool of workers. Forked processes inherit the run; only numbers and outcomes are pickled."""
     if workers > 1 and forks_safely():
-        with suppress(OSError):  # no semaphores: /dev/shm is missing, or full
+        with suppress(OSError):  # no semaphores: /dev/shm is missing or full
             return ProcessPoolExecutor(
                 workers,
                 mp_context=multiprocessing.get_context("fork"),
@@ -176,7 +176,7 @@ def worker_pool(workers: int, run: WorkerState) -> Executor:
     )
 
 
-_worker = threading.local()  # .run: what this worker, a thread or a process, works for
+_worker = threading.local()  # .run: the WorkerState of this worker, a thread or a process
 
 
 def _adopt(run: WorkerState) -> None:
@@ -184,30 +184,30 @@ def _adopt(run: WorkerState) -> None:
 
 
 def _adopt_in_process(run: WorkerState) -> None:
-    """Leave signals to the parent, which stops the run, and never outlive it."""
+    """Ignore signals, which the parent handles; end when the parent ends."""
     for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # how the pool ends workers when one of them has died
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the pool sends it to the other workers when one has died
     die_with(run.parent)
     if run.maker.made:
         from packer.pixels.image_decoder import silence_process
 
         silence_process()
-        faulthandler.disable()  # the parent says which image crashed its decoder
+        faulthandler.disable()  # the parent names the image whose decoder crashed
     _adopt(run)
 
 
 def in_worker(method: str, *given: Any) -> Any:
-    """Call a method of what this worker works for."""
+    """Call a method of this worker's WorkerState."""
     return getattr(_worker.run, method)(*given)
 
 
 class _StoppedError(Exception):
-    """Another worker has failed; what it raised is what the user sees."""
+    """Raised in a worker after another worker failed; the user sees the error of the latter."""
 
 
 class WorkerState:
-    """State that the workers of one run share; the counters lie in memory that forked processes share, too."""
+    """State that the workers of a run share; its counters are in memory that forked processes share."""
 
     def __init__(self, maker: RowMaker, writer: PackWriter, samples: Samples, skip: bool) -> None:
         self.maker, self.writer, self.samples, self.skip = maker, writer, samples, skip
@@ -221,27 +221,30 @@ class WorkerState:
         self._making = np.frombuffer(mmap.mmap(-1, 8 * writer.blocks), "<i8")  # sample + 1, by block
         self._crashing: dict[int, str] = {}
         self.recorded: set[int] = set()
-        """Blocks that are done and journalled."""
+        """Blocks that are finished and journalled."""
         self._counters = np.frombuffer(mmap.mmap(-1, 4 * (writer.blocks + 1)), "<u4")
         self._rows_done, self._stopped = self._counters[:-1], self._counters[-1:]
 
     @property
     def has_images(self) -> bool:
-        """True if rows are made one by one, or encoded as JPEG files: OpenCV may do either."""
+        """True if OpenCV may run: rows are made one by one, or encoded as JPEG files."""
         return bool(self.maker.made or self._encoded)
 
     @property
     def done(self) -> int:
-        """Rows done so far, by all workers."""
+        """Rows that all workers have done so far."""
         return int(self._rows_done.sum())
 
     def stop(self) -> None:
-        """Have all workers leave off at their next row."""
+        """Stop all workers at their next row."""
         self._stopped[:] = 1
 
     def crashes(self) -> dict[int, str]:
-        """Find out which of the samples that workers were making when one died end a process, and how: sample -> reason."""
-        found = {}
+        """Return the samples whose decoder crashes: sample -> reason.
+
+        Decode each sample that was in work when a worker died again, in a separate process.
+        """
+        crashing = {}
         for sample in sorted({int(making) - 1 for making in self._making if making} - set(self._crashing)):
             trial = multiprocessing.get_context("fork").Process(target=self._try, args=(sample,), daemon=True)
             with warnings.catch_warnings():
@@ -253,11 +256,11 @@ class WorkerState:
                 trial.join()
             ended = -(trial.exitcode or 0)
             if ended in _CRASHES:
-                found[sample] = f"its decoder crashed ({signal.Signals(ended).name})."
-        return found
+                crashing[sample] = f"its decoder crashed ({signal.Signals(ended).name})."
+        return crashing
 
     def died(self, crashes: Mapping[int, str]) -> PackerError:
-        """Return the error of a worker that has died: the first image whose decoder crashes, if there is one."""
+        """Return the error of a dead worker; it names the first image whose decoder crashes, if any."""
         for sample, reason in crashes.items():
             return self.maker.refusal(sample, ImageError(reason))
         return PackerError(
@@ -266,7 +269,7 @@ class WorkerState:
         )
 
     def go_on(self, crashes: Mapping[int, str], blocks: list[int]) -> list[int]:
-        """Make ready for the blocks that are left, without these samples. Returns: the blocks."""
+        """Reset the counters to continue without these samples; return the blocks not recorded yet."""
         self._crashing |= crashes
         self._stopped[:] = 0
         self._making[:] = 0
@@ -275,17 +278,17 @@ class WorkerState:
         return left
 
     def _try(self, sample: int) -> None:
-        """Make one sample in a process of its own."""
+        """Decode one sample in a separate process."""
         _adopt_in_process(self)
         with suppress(Exception):
             next(self.maker.read(np.array([sample])))
 
     def no_rows(self) -> Block:
-        """Return what a block, or a pack, begins with."""
+        """Return an empty outcome, to which rows are merged."""
         return Block(sums=None if self._pixels is None else PixelSums((self._pixels.shape or ())[2]))
 
     def block(self, number: int) -> Block:
-        """Make and write one block, a few rows at a time: in a buffer small enough to stay in the cache until they are written."""
+        """Make and write one block, a few rows at a time in a buffer that stays in the CPU cache."""
         start = number * self.writer.block_rows
         samples = self.samples[start : start + self.writer.block_rows]
         result = self.no_rows()
@@ -301,7 +304,11 @@ class WorkerState:
         return result
 
     def read(self, samples: NDArray[np.int64], slot: int) -> Iterator[Block]:
-        """Make rows: a few at a time, summed. slot: for what is being made. Raises SourceError unless bad inputs are skipped."""
+        """Yield rows, a few at a time, with their sums.
+
+        slot: entry of the shared array that holds the sample in work. Raises SourceError for a bad input
+        unless bad inputs are skipped.
+        """
 
         def begin(sample: int) -> None:
             self._check_stopped()
@@ -318,7 +325,7 @@ class WorkerState:
             yield few
 
     def _stored(self, few: Block) -> Mapping[str, Rows]:
-        """Return rows as they are stored: images encoded where no file of them is there."""
+        """Return rows as they are stored: encode images that have no JPEG file yet."""
         if not self._encoded:
             return few.rows
         from packer.codecs import jpeg

@@ -1,4 +1,4 @@
-"""The frame of every conversion: what is there already, progress, interruptions, its report."""
+"""The frame of every conversion: existing output, progress, interruption, report."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ from packer.format.working_folder import (
 from packer.progress import Progress
 from packer.sentence import Call, Option, Sentence
 
-_KEPT = "What has been done is kept"
+_KEPT = "Finished work is kept"
 
 
 class Conversion:
-    """The frame of one conversion: its options checked, what is there already, progress, interruptions, the report.
+    """The frame of a conversion: checks options and existing output, shows progress, handles interruption.
 
-    out: of the pack, without a slash behind it; noun: what is counted; the others: as in convert_images. Raises UsageError.
+    out: path of the pack, without a trailing slash; noun: name of the counted items; other arguments: as in
+    convert_images. Raises UsageError.
     """
 
     def __init__(
@@ -65,31 +66,32 @@ class Conversion:
 
     @property
     def url(self) -> str:
-        """The pack's place in a store, if others take it there, else ""."""
+        """URL of the pack if other processes write its shards to an object store, else ""."""
         return self.engine.url if isinstance(self.engine, PartsEngine) else ""
 
     def check_shards(self, storing: RowStorage) -> None:
-        """Refuse what is not made of shards where others are to make some of these. Raises UsageError."""
+        """Raise UsageError if other processes are to write shards, but the options do not allow it."""
         others = isinstance(self.engine, PartsEngine)
         if (others and self.running.only) or ((others or self.running.only) and not storing.sharded):
             raise UsageError(
-                f"{self.url or self.out}: shards are made by others ({Option('engine')}), or some of them by this machine"
-                f" ({Option('only_shards')}). Pass {Option('shards', '1GB')}, and one of these, or none."
+                f"{self.url or self.out}: other processes write shards ({Option('engine')}), or this machine"
+                f" some of them ({Option('only_shards')}). Pass {Option('shards', '1GB')}, and only one of"
+                " these, or neither."
             )
 
     def check_output(self) -> None:
-        """Refuse an output that cannot be written, before any work. Raises UsageError, PackerError."""
+        """Check that the output can be written, before any work. Raises UsageError, PackerError."""
         try:
             check_output(self.out, overwrite=self.running.overwrite)
         except UsageError:
-            # Asked after the check, as another process may give the pack its name meanwhile.
+            # Test for existence only now: another process may have published the pack during the check.
             if not (self.running.resume and os.path.lexists(self.out)):
                 raise
 
     def found(
         self, provenance: Mapping[str, Any], rows: int | None, newest: InputFile | None
     ) -> Report | None:
-        """Return the pack that is asked for, if it may be gone on with and is there already; see `already`."""
+        """Return the report of the requested pack if it exists and resume is set; see `already`."""
         if not self.running.resume:
             return None
         return already(self.out, provenance, rows, newest, overwrite=self.running.overwrite)
@@ -102,9 +104,10 @@ class Conversion:
         *,
         then: Callable[[], None] = lambda: None,
     ) -> Report:
-        """Write a planned pack of about so many bytes, or leave it where it is there already; see `found`.
+        """Write a planned pack, or leave it as it is if it exists already; see `found`.
 
-        notes: of the plan; then: called once there is room for the pack. Raises PackerError.
+        nbytes: estimated size; notes: notes of the plan; then: called after the check for free space.
+        Raises PackerError.
         """
         provenance, total = task.provenance, len(task.order.samples)
         found = self.found(provenance, total + len(task.skipped), task.newest)
@@ -123,7 +126,7 @@ class Conversion:
             try:
                 written = (self.engine or write_pack)(task, self.out, self.running)
             except UsageError:
-                # Perhaps another process has given the same pack its name since `found` looked for it.
+                # Another process may have published the same pack since the first call of `found`.
                 found = None if alone else self.found(provenance, None, task.newest)
                 if found is None:
                     raise
@@ -131,14 +134,14 @@ class Conversion:
         return self.report(written, notes)
 
     def report(self, written: Report, notes: Sequence[str] = (), *, already: bool = False) -> Report:
-        """Return the report of what was written, or found. notes: of the plan."""
+        """Return the report of a written or existing pack. notes: notes of the plan."""
         if written.narrowed:
             notes = (*notes, _other_depth(written))
         if self.running.only is not None and not already:
             notes = (
                 *notes,
                 Sentence(
-                    f"These are some of the shards; when all {self.running.only[1]} parts are there, list them: "
+                    f"These are some of the shards; when all {self.running.only[1]} parts exist, index them: "
                     f"{Call('merge_shards', (self.out,))}"
                 ),
             )
@@ -155,18 +158,18 @@ class Conversion:
 
 
 def _other_depth(written: Report) -> str:
-    """Say of how many images the depth was changed."""
+    """Return a note on how many images changed their bit depth."""
     many = f"{written.narrowed:,} images have" if written.narrowed > 1 else "1 image has"
     if written.header.field("image").most > 255:
         return f"{many} 8 bits a channel; their values times 257 are stored, so that white stays white."
     return Sentence(
-        f"{many} more than 8 bits a channel, of which the high byte is stored; to store them as they are, "
+        f"{many} more than 8 bits a channel; the high byte is stored. To store all bits, "
         f"pass {Option('dtype', 'uint16')}."
     )
 
 
 def _parse_part(text: str) -> tuple[int, int]:
-    """Return (2, 8) from "2/8". Raises UsageError."""
+    """Parse "2/8" as (2, 8). Raises UsageError."""
     number, slash, of = str(text).partition("/")
     if slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of):
         return int(number), int(of)
@@ -174,9 +177,9 @@ def _parse_part(text: str) -> tuple[int, int]:
 
 
 def check_room(out: str, needed: int, name: str | None = None) -> None:
-    """Raise SpaceError when the disk has less room than needed, what an interrupted run has taken of it included.
+    """Raise SpaceError if free space plus the space of an interrupted run is less than needed.
 
-    name: of the pack in messages, where it is another than `out`.
+    name: name of the pack in messages, if it differs from `out`.
     """
     left = _nbytes(out.rstrip("/") + PARTIAL_SUFFIX)
     check_space(name or out, max(0, needed - left))
@@ -185,11 +188,11 @@ def check_room(out: str, needed: int, name: str | None = None) -> None:
 def already(
     out: str, provenance: Mapping[str, Any], rows: int | None, newest: InputFile | None, *, overwrite: bool
 ) -> Report | None:
-    """Return the pack under that name, if it is what is asked for; None if there is no such name, or it is to be replaced.
+    """Return the report of the pack at `out` if it is the requested pack; None if missing or to be replaced.
 
-    rows: of the pack, inputs that were skipped included; None where that is not known beforehand. newest: of the inputs.
-    Raises UsageError, naming the difference, if it is another pack, or the input that was changed after it was made; FormatError if it
-    is none; BusyError if another run replaces it.
+    rows: planned rows, skipped inputs included; None if unknown. newest: the newest input file.
+    Raises UsageError if it is another pack (naming the difference) or older than an input (naming it),
+    FormatError if it is not a pack, BusyError if another run is replacing it.
     """
     if not os.path.lexists(out):
         return None
@@ -205,22 +208,24 @@ def already(
         return None
     if edited and not differs:
         raise UsageError(
-            f"{out}: is a whole pack, but {edited} was changed after it was made, or has a time in the future (touch it then); a pack"
-            f" that is newer than its inputs is left as it is. Pass {Option('overwrite', True)} to make it anew, or if no content has"
-            f" changed: touch {shlex.quote(last)}"
+            f"{out}: is a complete pack, but {edited} was changed after it was written, or has a time in the"
+            " future (touch it then); only a pack that is newer than its inputs is left as it is. Pass"
+            f" {Option('overwrite', True)} to write it again, or if no content has changed: touch"
+            f" {shlex.quote(last)}"
         )
     if differs:
         raise UsageError(
-            f"{out}: is a whole pack, but another than is asked for: {differs}. Pass "
+            f"{out}: is a complete pack, but of other options or inputs: {differs}. Pass "
             f"{Option('overwrite', True)}, or another name."
         )
 
     def same(plan: Any) -> bool:
-        if not isinstance(plan, Mapping):  # the line that said of what the journal is was damaged
+        if not isinstance(plan, Mapping):  # the first line of the journal is damaged
             return False
         return not difference({name: _before_reading(plan).get(name) for name in provenance}, provenance)
 
-    # A run of the same was killed when it had given the pack its name; or it is at work, and replaces the pack.
+    # A run with this plan was killed after it had published the pack, or is running and will replace the
+    # pack.
     left = out.rstrip("/") + PARTIAL_SUFFIX
     if not clear_idle(out, same) and any(map(same, read_journal(os.path.join(left, "journal"))[:1])):
         with locked(left, out):
@@ -229,7 +234,7 @@ def already(
 
 
 def _before_reading(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a provenance as it is known before the input is read: without the digests of a table's files."""
+    """Return a provenance as known before the input is read: without the digests of a table's files."""
     source = provenance.get("source")
     if isinstance(source, Mapping):
         return {**provenance, "source": {k: v for k, v in source.items() if k != "digests"}}
@@ -240,7 +245,7 @@ def _before_reading(provenance: Mapping[str, Any]) -> dict[str, Any]:
 def staging_folder(
     run: Conversion, out: str, plan: Mapping[str, Any], *, overwrite: bool = False, resume: bool = False
 ) -> Iterator[WorkingFolder]:
-    """Give the folder in which rows are made before the pack gets them; what it holds is kept if the work is interrupted."""
+    """Yield the working folder for staged rows; keep its content if the work is interrupted."""
     with run.bar, interrupted(out):
         place = WorkingFolder(out, overwrite=overwrite, plan=plan, resume=resume, name=run.out)
         try:
@@ -253,19 +258,19 @@ def staging_folder(
 
 @contextmanager
 def interrupted(out: str) -> Iterator[None]:
-    """Add to whatever ends the work that some of it is kept, and how to go on; or that the pack has its name, and is whole."""
+    """Add to an error or interrupt that work is kept and how to continue, or that the pack is complete."""
     before = _identity(out)
     try:
         yield
     except (PackerError, KeyboardInterrupt) as error:
         if isinstance(error, KeyboardInterrupt) and _identity(out) not in (None, before):
-            error.args = (f"{out} is whole; only what was left beside it may have stayed.",)
+            error.args = (f"{out} is complete; only temporary files beside it may remain.",)
             raise
         left = out.rstrip("/") + PARTIAL_SUFFIX
         if isinstance(error, (UsageError, BusyError)) or clear_idle(out) or _KEPT in str(error):
             raise
         done = units.size(_nbytes(left))
-        sentence = f"{_KEPT} ({left}, {done}): run the same command again to go on."
+        sentence = f"{_KEPT} ({left}, {done}): run the same command again to continue."
         if isinstance(error, PackerError):
             error.extend(" ", sentence)
         else:
@@ -274,7 +279,7 @@ def interrupted(out: str) -> Iterator[None]:
 
 
 def _identity(out: str) -> tuple[int, int] | None:
-    """Return what tells a file or folder from another that had its name before; None if there is none."""
+    """Return device and inode of a file or folder; None if it does not exist."""
     with suppress(OSError):
         status = os.stat(out)
         return status.st_dev, status.st_ino
@@ -282,7 +287,7 @@ def _identity(out: str) -> tuple[int, int] | None:
 
 
 def _nbytes(folder: str) -> int:
-    """Return the bytes on the disk below a folder; files that vanish meanwhile, as others work there, are not counted."""
+    """Return the bytes on disk below a folder; skip files that another process removes meanwhile."""
     nbytes = 0
     for where, _, names in os.walk(folder):
         for name in names:

@@ -1,4 +1,4 @@
-"""A pack that is to be written, as it was planned; options of a run, and its report."""
+"""The plan of a pack to write; options of a run, and its report."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ KEY = Field("key", "|u1", None, {"encoding": "utf-8"})
 
 
 class NothingPackedError(SourceError):
-    """Every input was skipped. skipped: as in Header."""
+    """Raised if every input was skipped. skipped: as in Header."""
 
     skipped: Sequence[dict[str, str]] = ()
 
     @classmethod
     def of(cls, subject: str, skipped: Sequence[dict[str, str]]) -> NothingPackedError:
-        """Say so of a source."""
+        """Return the error for a source."""
         error = cls(
             f"{subject}: none of its {len(skipped)} images could be packed; the first: ", skipped[0]["reason"]
         )
@@ -41,24 +41,27 @@ def provenance(
 ) -> dict[str, Any]:
     """Return the provenance of a pack, as in Header.
 
-    options: those that are None are left out; versions: of what makes the rows, beside packer and the storage.
+    options: options that are None are left out; versions: versions of the libraries that determine the rows,
+    beside packer and the storage.
     """
-    made_by = {"packer": __version__}
+    libraries = {"packer": __version__}
     for more in (*versions, storing.versions()):
-        made_by |= more
-    said = {name: value for name, value in options.items() if value is not None}
-    return {"options": said, "source": dict(source), "versions": made_by}
+        libraries |= more
+    given = {name: value for name, value in options.items() if value is not None}
+    return {"options": given, "source": dict(source), "versions": libraries}
 
 
 @dataclass(frozen=True)
 class ConversionTask:
-    """A pack that is to be written.
+    """The plan of a pack.
 
-    subject: the source, for messages; maker: makes the rows; order: of its samples; storing: how fields are stored, and in how many
-    shards; provenance, classes, seed, table: as in Header; keyed: the pack stores the maker's key of each row.
-    inputs: what an interrupted run must match to be resumed, beside the provenance (times of files); None disables resuming.
-    skipped: inputs left out when the task was planned, as in Header. newest: the input that was changed last, None where inputs have
-    no times. header: that of a pack of the same rows, whose members the new one gets; None: they are found while rows are made.
+    subject: the source, for messages; maker: makes the rows; order: the sample of each row; storing: storage
+    of the fields, and number of shards; provenance, classes, seed, table: as in Header; keyed: the pack
+    stores the maker's key of each row. inputs: values, beside the provenance, that an interrupted run must
+    match to be resumed (times of files); None disables resuming. skipped: inputs left out in planning, as in
+    Header. newest: the input that was changed last; None if inputs have no times. header: header of a pack of
+    the same rows, whose splits, statistics and skipped inputs the new pack gets; None: they are determined
+    while rows are made.
     """
 
     subject: str
@@ -77,18 +80,18 @@ class ConversionTask:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """Fields of the pack, as they are stored."""
+        """Fields of the pack, as stored."""
         stored = self.storing.fields(self.maker.fields)
         return (*stored, KEY) if self.keyed else stored
 
     @property
     def plan(self) -> dict[str, Any] | None:
-        """Values that an interrupted run must match to be resumed, None: it is not resumed."""
+        """Values that an interrupted run must match to be resumed; None disables resuming."""
         return None if self.inputs is None else {**self.provenance, **self.inputs}
 
     @property
     def members(self) -> dict[str, Any]:
-        """Members of Header that are known before rows are made."""
+        """Members of Header that are known before the rows are."""
         known = ["classes", "seed", "provenance", "table"]
         if self.header is not None:
             known += ["splits", "statistics", "skipped"]
@@ -96,23 +99,23 @@ class ConversionTask:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the pack, about, before they are compressed."""
+        """Estimated bytes of the pack before compression."""
         return self.maker.pack_bytes(len(self.order.samples))
 
     @property
     def gathered(self) -> bool:
-        """True if blocks lie in files of their own until the end, and so for a moment twice on the disk."""
+        """True if blocks are written to separate files first, so that finishing needs twice the space."""
         return self.storing.gathered or any(f.own_size is not None for f in self.maker.fields)
 
     def rows_of(self, part: tuple[int, int]) -> int:
-        """Return how many rows are in the shards k, k + n, k + 2 n ... (from 1) of (k, n)."""
+        """Return the number of rows in shards k, k + n, k + 2 n ... (counted from 1). part: (k, n)."""
         count, rows = len(self.order.samples), self.storing.shard_rows
         assert rows is not None
         firsts = range((part[0] - 1) * rows, count, part[1] * rows)
         return sum(min(rows, count - first) for first in firsts)
 
     def shard(self, number: int, rows: int) -> ConversionTask:
-        """Return the part of the task that is one shard, of so many rows."""
+        """Return the task of one shard. rows: rows per shard."""
         first = number * rows
         stop = min(first + rows, len(self.order.samples))
         inputs = None if self.inputs is None else {**self.inputs, "shard": number}
@@ -123,13 +126,15 @@ class ConversionTask:
 class Report:
     """The result of a conversion.
 
-    rows: in the pack, or added to it; seconds: wall time, flushing included; bytes_read: of inputs, this time; bytes_written: of these
-    rows, as they are stored; skipped: ({"key": ..., "reason": ...}, ...) inputs left out, of a table the first 1,000 rows; workers: that
-    made rows; resumed: rows that an interrupted run had done, of a table those that it had read; cleared: how an interrupted run
-    differed whose work was cleared; already: the pack was there and whole, and was left; notes: sentences that a user should see, those
-    of the plan among them; skipped_rows: of a table how many were left out; reasons: why -> how many.
+    rows: rows of the pack, or rows added to it; seconds: wall time, flush included; bytes_read: bytes of
+    inputs read in this run; bytes_written: bytes of the rows as stored; skipped: ({"key": ..., "reason":
+    ...}, ...) inputs left out (tables: the first 1,000 rows); workers: parallel workers; resumed: rows that
+    an interrupted run had done (tables: rows that it had read); cleared: how a discarded interrupted run
+    differed; already: the pack was complete and was left as it is; notes: sentences for the user, those of
+    the plan included; skipped_rows: number of table rows left out; reasons: reason -> number of rows.
 
-    While the pack is being written, narrowed: images whose depth was changed; header: that of the rows.
+    While the pack is being written, narrowed: number of images whose bit depth changed; header: header of the
+    rows.
     """
 
     out: str = ""
@@ -158,7 +163,7 @@ class Report:
 
     @classmethod
     def of_parts(cls, header: Header, parts: Sequence[Report], resumed: int = 0, cleared: str = "") -> Report:
-        """Return the report of a pack of parts that were made now. resumed: rows of the others."""
+        """Combine the reports of parts written in this run. resumed: rows of the other parts."""
         return cls.of(
             header,
             bytes_read=sum(part.bytes_read for part in parts),
@@ -169,7 +174,7 @@ class Report:
 
     @property
     def rows_per_second(self) -> float:
-        """Rows packed a second, those not counted that had been done before."""
+        """Rows packed per second in this run, without resumed rows."""
         return max(0, self.rows - self.resumed) / self.seconds
 
     def to_dict(self) -> dict[str, Any]:
@@ -179,11 +184,12 @@ class Report:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of a run; the result does not depend on them.
+    """Options of a run; the content of the pack does not depend on them.
 
-    workers: in parallel; skip: bad inputs are left out, else the first one ends the run; overwrite: replace an existing pack;
-    resume: refuse what an interrupted run of another plan has left; progress: called with the rows done so far; only: (k, of n), of the
-    shards each n-th from the k-th on, without listing them.
+    workers: number of parallel workers; skip: leave bad inputs out instead of failing at the first;
+    overwrite: replace an existing pack; resume: refuse unfinished work of another plan instead of discarding
+    it; progress: called with the rows done so far; only: (k, n): write only every n-th shard from the k-th
+    on, and no index.
     """
 
     workers: int
@@ -195,9 +201,9 @@ class RunOptions:
 
     @property
     def anew(self) -> RunOptions:
-        """Options of writing a pack from rows that were staged: it is not resumed, since its rows are."""
+        """Options for writing a pack from staged rows: only the staging is resumed, not the writing."""
         return replace(self, resume=False, overwrite=True)
 
 
 Engine = Callable[[ConversionTask, str, RunOptions], Report]
-"""What writes a planned pack: it gets the task, the output's name and the options of the run."""
+"""Function that writes a planned pack, given the task, the output's name and the options of the run."""

@@ -1,6 +1,6 @@
-"""Rows that a pack has already, or another one that it is merged with: of the same key, and in all fields the same bytes.
+"""Duplicate rows: rows with the same key and the same bytes in all fields as a row that a pack already has.
 
-Keys are compared first, as hashes; only rows whose keys coincide are read.
+Keys are compared first, by hash; only rows with equal keys are read.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 DUPLICATES = ("error", "skip", "keep")
 _KEYS_AT_ONCE = 1 << 16
-_ROWS_AT_ONCE = 1024  # that are made to be compared
-_SCRATCH_BYTES = 128 << 20  # about, of these; they may lie twice on the disk for a moment
+_ROWS_AT_ONCE = 1024  # rows made for one comparison
+_SCRATCH_BYTES = 128 << 20  # about, of these rows; the disk may briefly hold them twice
 _BYTES_AT_ONCE = 16 << 20
 
 Hashes = NDArray[np.uint64]
@@ -41,9 +41,9 @@ Rows = NDArray[np.int64]
 def duplicate_samples(
     task: ConversionTask, pack: Pack, scratch: str, running: RunOptions, row_bytes: float
 ) -> Iterator[int]:
-    """Yield the samples of a task whose rows a pack has already.
+    """Yield the samples of a task whose rows a pack already has.
 
-    scratch: the name of a pack for rows that are made to be compared; row_bytes: of one of them, about.
+    scratch: path of a temporary pack for the rows to compare; row_bytes: estimated bytes of a row.
     """
     samples = np.asarray(task.order.samples[:])
     new = _hashes(task.maker.key(sample).encode("utf-8", "surrogateescape") for sample in samples.tolist())
@@ -55,24 +55,26 @@ def duplicate_samples(
             write_part(some, scratch, quietly, pack.path)
         except NothingPackedError:
             continue
-        made = open_pack(scratch)
-        own = set(row_digests(pack, rows))
+        new_rows = open_pack(scratch)
+        known = set(row_digests(pack, rows))
         numbers = {task.maker.key(sample): sample for sample in samples[chosen].tolist()}
-        for key, content in zip(made.keys(), row_digests(made, np.arange(made.rows)), strict=True):
-            if content in own:
+        for key, content in zip(
+            new_rows.keys(), row_digests(new_rows, np.arange(new_rows.rows)), strict=True
+        ):
+            if content in known:
                 yield numbers[key]
 
 
 def duplicate_rows(packs: Sequence[Pack]) -> Iterator[tuple[int, int]]:
-    """Yield (number of a pack, row in it) of the rows that a pack before it has already; the packs have keys."""
+    """Yield (number of a pack, row in it) of rows that an earlier pack already has; the packs have keys."""
     for chosen in _coinciding([key_hashes(pack) for pack in packs], _ROWS_AT_ONCE):
         seen: set[bytes] = set()
         for number, (pack, rows) in enumerate(zip(packs, chosen, strict=True)):
-            own = row_digests(pack, rows) if len(rows) else []
-            for row, content in zip(rows.tolist(), own, strict=True):
+            digests = row_digests(pack, rows) if len(rows) else []
+            for row, content in zip(rows.tolist(), digests, strict=True):
                 if content in seen:
                     yield number, row
-            seen.update(own)
+            seen.update(digests)
 
 
 def key_hashes(pack: Pack) -> Hashes:
@@ -90,9 +92,9 @@ def _hashes(keys: Iterable[bytes]) -> Hashes:
 
 
 def _coinciding(packs: Sequence[Hashes], step: int) -> Iterator[list[Rows]]:
-    """Yield the rows of each pack, rising, whose hash another one has, too: those of `step` hashes at a time.
+    """Yield, for `step` shared hashes at a time, the rows of each pack that have one of them, rising.
 
-    packs: the hash of each row of each pack.
+    packs: for each pack, the hash of each row; a hash is shared if several packs have it.
     """
     values, counts = np.unique(np.concatenate([np.unique(hashes) for hashes in packs]), return_counts=True)
     shared = values[counts > 1]
@@ -107,25 +109,25 @@ def _coinciding(packs: Sequence[Hashes], step: int) -> Iterator[list[Rows]]:
 
 
 def row_digests(pack: Pack, rows: Rows) -> list[bytes]:
-    """Return a digest of each of some rows, rising, over all fields; class numbers count as the classes that they mean."""
+    """Return a digest over all fields of each of some rows, rising; classes are hashed by name."""
     from packer.read.array_store import PackStore  # conversions that compare no rows need not load it
 
     reader = PackStore(pack, pack.fields)
     step = max(1, _BYTES_AT_ONCE * pack.rows // max(1, pack.nbytes))
-    found: list[bytes] = []
+    digests: list[bytes] = []
     for start in range(0, len(rows), step):
         some = rows[start : start + step]
         columns = [_values(reader, f, some) for f in pack.fields]
-        found += [
+        digests += [
             digest(part for value in row for part in (len(value).to_bytes(8, "little"), value))
             for row in zip(*columns, strict=True)
         ]
     reader.close()
-    return found
+    return digests
 
 
 def _values(reader: PackStore, f: Field, rows: Rows) -> list[bytes]:
-    """Return the bytes of one field of each row."""
+    """Return the bytes of a field, row by row."""
     runs = consecutive(rows)
     named = _class_names(reader.pack) if f.name in ("label", "box_label") else None
     if f.ragged:
@@ -138,7 +140,7 @@ def _values(reader: PackStore, f: Field, rows: Rows) -> list[bytes]:
 
 
 def _class_names(pack: Pack) -> Callable[[NDArray[np.int64]], bytes] | None:
-    """Return what turns numbers of classes into the bytes of their names; None for a pack without classes."""
+    """Return a function from class numbers to the bytes of their names; None for a pack without classes."""
     classes = pack.header.classes
     if classes is None:
         return None
@@ -149,16 +151,16 @@ def _class_names(pack: Pack) -> Callable[[NDArray[np.int64]], bytes] | None:
 
 
 def refuse(found: Iterator[str]) -> None:
-    """Raise UsageError if there is one; found: sentences that say where a row is already, without a stop."""
+    """Raise UsageError for the first duplicate. found: sentences about duplicates, without a full stop."""
     for sentence in islice(found, 1):
         raise UsageError(
-            f"{sentence}; each row is taken once. Pass {Option('duplicates', 'skip')} to leave such "
-            f"rows out, or {Option('duplicates', 'keep')} to have them twice."
+            f"{sentence}; each row is stored once. Pass {Option('duplicates', 'skip')} to leave such "
+            f"rows out, or {Option('duplicates', 'keep')} to store them twice."
         )
 
 
 def left_out(rows: int, where: str) -> list[str]:
-    """Return a note on rows that were left out, as they are in a pack already; none for 0. where: that pack, in words."""
+    """Return a note on duplicates left out; [] for 0 rows. where: the pack that has them, in words."""
     if not rows:
         return []
     many = "1 row was left out, as it is" if rows == 1 else f"{rows:,} rows were left out, as they are"
@@ -166,31 +168,32 @@ def left_out(rows: int, where: str) -> list[str]:
 
 
 def duplicate_parts(packs: Sequence[Pack]) -> Iterator[tuple[int, tuple[int, int], str]]:
-    """Yield what packs without keys have of packs before them: parts with the same content, or made of the same files of tables.
+    """Yield duplicates in packs without keys: parts of equal content, or made from the same table files.
 
-    Yields: the number of the pack, the rows [first, last + 1) of it, and a sentence without a stop.
-    Raises UsageError for a part of which only some files are known: which rows are theirs nothing tells.
+    Yields: the number of the pack, its rows [first, last + 1), and a sentence without a full stop.
+    Raises UsageError for a part that shares only some of its files with an earlier part: its rows do not tell
+    which file they came from.
     """
     seals: dict[bytes, str] = {}
-    files: dict[str, tuple[str, str]] = {}  # digest -> the name, and the part that was made of it
+    files: dict[str, tuple[str, str]] = {}  # digest -> name of the file, and the part that was made from it
     for number, pack in enumerate(packs):
         first = 0
         for part in pack.parts:
-            own = table_files(part.header)
-            known = [file for file in own if file.digest in files]
+            sources = table_files(part.header)
+            known = [file for file in sources if file.digest in files]
             rows, first = (first, first + part.rows), first + part.rows
             if part.seal and part.seal in seals:
                 yield number, rows, f"{part.path}: holds the same rows as {seals[part.seal]}"
             elif known:
                 name, path = files[known[0].digest]
-                made = "and so was" if name == known[0].name else f"which has the same bytes as {name} of"
-                if len(known) < len(own):
+                also = "and so was" if name == known[0].name else f"which has the same bytes as {name} of"
+                if len(known) < len(sources):
                     raise UsageError(
-                        f"{part.path}: was made of other files and of {known[0].name}, {made} {path}; "
-                        "nothing tells which of its rows are the same. Convert the other files by "
-                        f"themselves, or pass {Option('duplicates', 'keep')} to have these rows twice."
+                        f"{part.path}: was made from other files and from {known[0].name}, {also} {path};"
+                        " it does not record which of its rows are the same. Convert the other files"
+                        f" separately, or pass {Option('duplicates', 'keep')} to store these rows twice."
                     )
-                yield number, rows, f"{part.path}: was made of {known[0].name}, {made} {path}"
+                yield number, rows, f"{part.path}: was made from {known[0].name}, {also} {path}"
         for part in pack.parts:
             seals.setdefault(part.seal, part.path)
             for file in table_files(part.header):
@@ -198,14 +201,14 @@ def duplicate_parts(packs: Sequence[Pack]) -> Iterator[tuple[int, tuple[int, int
 
 
 class TableFile(NamedTuple):
-    """A file that rows of a table were read from: its name, without folders, and the digest of its content."""
+    """A source file of a table: its name, without folders, and the digest of its content."""
 
     name: str
     digest: str
 
 
 def table_files(header: Header) -> list[TableFile]:
-    """Return the files of tables of which all rows of a pack came, as far as it records them; [] where it has only a share of these."""
+    """Return the recorded table files of a pack; [] for a pack that has only part of their rows."""
     source = header.provenance.get("source", {})
     if "files" in source:
         return [TableFile(*file) for file in source["files"]]

@@ -24,7 +24,7 @@ from packer.samples.pack_dataset import pack_dataset
 from packer.tables.table_conversion import append_table, convert_table
 from tests.format.packs import files_of
 
-REMEDY = "; each row is taken once. Pass duplicates='skip' to leave such rows out, or duplicates='keep' to have them twice."
+REMEDY = "; each row is stored once. Pass duplicates='skip' to leave such rows out, or duplicates='keep' to store them twice."
 
 
 @pytest.fixture(autouse=True)
@@ -224,14 +224,14 @@ def test_packs_of_the_same_tables_are_not_merged(tmp_path: Path):
     convert_table([first, second], both, like=a, workers=1)
     with pytest.raises(UsageError) as error:
         merge_packs([a, b], tmp_path / "m.h5")
-    assert str(error.value) == f"{b}: was made of a.csv, and so was {a}{REMEDY}"
+    assert str(error.value) == f"{b}: was made from a.csv, and so was {a}{REMEDY}"
     merge_packs([a, b], tmp_path / "m.h5", duplicates="skip")
     assert open_pack(tmp_path / "m.h5").rows == 9
     with pytest.raises(UsageError) as error:
         merge_packs([a, both], tmp_path / "n.h5", duplicates="skip")
     assert str(error.value) == (
-        f"{both}: was made of other files and of a.csv, and so was {a}; nothing tells which of its rows are the same."
-        " Convert the other files by themselves, or pass duplicates='keep' to have these rows twice."
+        f"{both}: was made from other files and from a.csv, and so was {a}; nothing tells which of its rows are the same."
+        " Convert the other files by themselves, or pass duplicates='keep' to store these rows twice."
     )
     split_pack(both, "u=0.5,v=0.5", workers=1)
     merge_packs([tmp_path / "both.u.h5", tmp_path / "both.v.h5"], tmp_path / "n.h5")
@@ -249,5 +249,5 @@ def test_a_renamed_table_is_the_same(tmp_path: Path):
     with pytest.raises(UsageError) as error:
         merge_packs([tmp_path / "p", tmp_path / "r.h5"], tmp_path / "m.h5")
     assert str(error.value) == (
-        f"{tmp_path / 'r.h5'}: was made of renamed.csv, which has the same bytes as a.csv of {tmp_path / 'p' / '00000.h5'}{REMEDY}"
+        f"{tmp_path / 'r.h5'}: was made from renamed.csv, which has the same bytes as a.csv of {tmp_path / 'p' / '00000.h5'}{REMEDY}"
     )

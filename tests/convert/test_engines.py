@@ -298,7 +298,10 @@ def test_images_of_a_store(server: ObjectServer, photo_folder: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, r"shards are made by others \(engine=\), .* Pass shards='1GB', and one of these, or none\."),
+        (
+            {},
+            r"other processes write shards \(engine=\), .* Pass shards='1GB', and only one of these, or neither\.",
+        ),
         ({"shards": 5, "engine": "dask"}, r"engine 'dask': is neither local nor ray nor an executor"),
         (
             {"shards": 5, "engine": "local", "address": "auto"},

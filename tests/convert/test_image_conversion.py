@@ -225,7 +225,7 @@ def test_an_interrupt_keeps_what_is_done_and_says_so(photo_folder: Path, tmp_pat
     with pytest.raises(KeyboardInterrupt) as error:
         convert_images(photo_folder, tmp_path / "p", size=32, on_progress=interrupt)
     assert re.fullmatch(
-        rf"What has been done is kept \({tmp_path}/p\.packing, .* kB\): run the same command again to go on\.",
+        rf"Finished work is kept \({tmp_path}/p\.packing, .* kB\): run the same command again to continue\.",
         str(error.value),
     )
     assert sorted(os.listdir(tmp_path)) == ["p.packing", "photos"]
@@ -333,7 +333,7 @@ def test_what_was_done_before_a_worker_died_is_kept(
     convert_images(photo_folder, tmp_path / "whole.h5", size=32)
     with monkeypatch.context() as patched:
         patched.setattr(DecodeResize, "__call__", die_later)
-        with pytest.raises(PackerError, match=r"Pass fewer workers=\. What has been done is kept"):
+        with pytest.raises(PackerError, match=r"Pass fewer workers=\. Finished work is kept"):
             convert_images(photo_folder, tmp_path / "p.h5", size=32, workers=2)
     report = convert_images(photo_folder, tmp_path / "p.h5", size=32, resume=True)
     assert report.resumed >= 6

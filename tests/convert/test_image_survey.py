@@ -75,7 +75,7 @@ def test_bits_that_are_lost_are_counted(tmp_path: Path, store: str, shard_rows: 
     assert found == [
         "2 of the 5 images looked at have more than 8 bits a channel, and only the high byte is stored, so the largest value seen, "
         "4,095, becomes 15. To store them as they are, pass dtype='uint16'.",
-        "2 images have more than 8 bits a channel, of which the high byte is stored; to store them as they are, pass dtype='uint16'.",
+        "2 images have more than 8 bits a channel; the high byte is stored. To store all bits, pass dtype='uint16'.",
     ]
     assert store == "jpeg" or open_pack(tmp_path / "p").read("image").max() == 15
 

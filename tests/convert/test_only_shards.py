@@ -134,7 +134,7 @@ def test_a_bad_image_leaves_the_others_parts(photo_folder: Path, tmp_path: Path)
     good, times = bad.read_bytes(), os.stat(bad)
     bad.write_bytes(b"x" * len(good))
     os.utime(bad, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with pytest.raises(SourceError, match="What has been done is kept"):
+    with pytest.raises(SourceError, match="Finished work is kept"):
         convert(photo_folder, tmp_path / "out", "2/2", split=None, shuffle=False)
     bad.write_bytes(good)
     os.utime(bad, ns=(times.st_atime_ns, times.st_mtime_ns))

@@ -363,7 +363,7 @@ def test_parts_older_than_their_pack_are_said_to_be(photo_folder: Path, tmp_path
     (tmp_path / "p.b.h5").unlink()
     os.utime(tmp_path / "p.a.h5", (1, 1))
     with pytest.raises(
-        UsageError, match=r"p\.a\.h5: is a whole pack, but .*p\.h5 was changed after it was made"
+        UsageError, match=r"p\.a\.h5: is a complete pack, but .*p\.h5 was changed after it was made"
     ):
         split_pack(tmp_path / "p.h5", "a=0.5,b=0.5")
     (tmp_path / "p.a.h5").write_bytes(b"mine")
@@ -420,7 +420,7 @@ def test_splits_differ_by_seed_and_go_where_asked(photo_folder: Path, tmp_path: 
         keys.append(open_pack(tmp_path / "out" / "p.a.h5").keys())
     assert keys[0] != keys[1] == keys[2]
     with pytest.raises(
-        UsageError, match=r"p\.a\.h5: is a whole pack, but another .* part seed was 1, now it is 0"
+        UsageError, match=r"p\.a\.h5: is a complete pack, but another .* part seed was 1, now it is 0"
     ):
         split_pack(tmp_path / "p.h5", "a=0.5,b=0.5", out=tmp_path / "out")
     with pytest.raises(
@@ -703,7 +703,7 @@ def test_an_interrupted_repack_goes_on(photo_folder: Path, tmp_path: Path, conve
         if rows > 8:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt, match="What has been done is kept"):
+    with pytest.raises(KeyboardInterrupt, match="Finished work is kept"):
         repack(tmp_path / "a", tmp_path / "b", shards=7, workers=1, on_progress=stop)
     with pytest.raises(
         UsageError, match=r"b: resume=True cannot continue the work in .*b\.packing: options "
@@ -715,7 +715,7 @@ def test_an_interrupted_repack_goes_on(photo_folder: Path, tmp_path: Path, conve
     again = repack(tmp_path / "a", tmp_path / "b", shards=7, resume=True)
     assert (again.already, again.rows) == (True, report.rows)
     with pytest.raises(
-        UsageError, match="b: is a whole pack, but another than is asked for: options shard_rows was 7"
+        UsageError, match="b: is a complete pack, but of other options or inputs: options shard_rows was 7"
     ):
         repack(tmp_path / "a", tmp_path / "b", shards=8, resume=True)
 

@@ -43,8 +43,8 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 every_way = pytest.mark.parametrize(("out", "options"), WAYS.values(), ids=list(WAYS))
 KEPT = (
-    r" What has been done is kept \({out}\.packing, [0-9.]+ [kM]B\):"
-    r" run the same command again to go on\."
+    r" Finished work is kept \({out}\.packing, [0-9.]+ [kM]B\):"
+    r" run the same command again to continue\."
 )
 
 
@@ -238,7 +238,7 @@ def stop_after(blocks: int) -> Callable[[int], None]:
 
 def interrupt(photos: Path, out: Path, **options: Any) -> None:
     """Leave half a conversion behind."""
-    with pytest.raises(KeyboardInterrupt, match="What has been done is kept"):
+    with pytest.raises(KeyboardInterrupt, match="Finished work is kept"):
         convert(photos, out, on_progress=stop_after(1), **options)
     assert os.path.exists(f"{out}.packing/journal")
 
@@ -355,7 +355,7 @@ def test_a_whole_pack_of_something_else_is_refused(photos: Path, tmp_path: Path)
     with pytest.raises(UsageError) as error:
         convert(photos, out, resume=True, size=16)
     assert str(error.value) == (
-        f"{out}: is a whole pack, but another than is asked for: options size was 32x32, now it is 16x16."
+        f"{out}: is a complete pack, but of other options or inputs: options size was 32x32, now it is 16x16."
         " Pass overwrite=True, or another name."
     )
     assert out.read_bytes() == before
@@ -597,8 +597,8 @@ def test_a_journal_without_its_first_line_beside_a_whole_pack(photo_folder: Path
 
 
 NEWER = (
-    ": is a whole pack, but {name} was changed after it was made, or has a time in the future (touch it then); a pack that is newer"
-    " than its inputs is left as it is. Pass overwrite=True to make it anew, or if no content has changed: touch {last}"
+    ": is a complete pack, but {name} was changed after it was written, or has a time in the future (touch it then); only a pack that is newer"
+    " than its inputs is left as it is. Pass overwrite=True to write it again, or if no content has changed: touch {last}"
 )
 
 
@@ -665,8 +665,8 @@ def test_a_time_in_the_future_is_mended_at_the_input(photos: Path, tmp_path: Pat
         with pytest.raises(UsageError) as error:
             convert(photos, out, resume=True)
         assert str(error.value) == (
-            f"{out}: is a whole pack, but red/2.jpg was changed after it was made, or has a time in the future (touch it then); a pack"
-            " that is newer than its inputs is left as it is. Pass overwrite=True to make it anew, or if no content has changed:"
+            f"{out}: is a complete pack, but red/2.jpg was changed after it was made, or has a time in the future (touch it then); a pack"
+            " that is newer than its inputs is left as it is. Pass overwrite=True to write it again, or if no content has changed:"
             f" touch '{out}'"
         )
         out.touch()
@@ -707,7 +707,7 @@ def test_an_interruption_after_the_pack_got_its_name_says_that_it_is_whole(
     monkeypatch.setattr("packer.format.working_folder.fsync_path", stop)
     with pytest.raises(KeyboardInterrupt) as error:
         convert(photos, out, overwrite=overwrite)
-    assert str(error.value) == f"{out} is whole; only what was left beside it may have stayed."
+    assert str(error.value) == f"{out} is complete; only temporary files beside it may remain."
     assert verify_pack(out).ok
     assert open_pack(out).header.field("image").shape == (32, 32, 3)
 

@@ -370,7 +370,7 @@ def test_data_sets_in_layouts_of_their_own_are_images(images: Path, tmp_path: Pa
 def test_other_options_than_those_of_a_whole_pack_are_refused(images: Path, tmp_path: Path) -> None:
     convert_images(images, tmp_path / "p.h5", size=32)
     with pytest.raises(
-        UsageError, match=r"is a whole pack, but another than is asked for: options size was 32x32"
+        UsageError, match=r"is a complete pack, but of other options or inputs: options size was 32x32"
     ):
         open_filling(str(images), str(tmp_path / "p.h5"), {"size": 64})
 
@@ -380,7 +380,7 @@ def test_other_options_than_those_it_is_being_filled_with_are_refused(images: Pa
     with pytest.raises(  # the second if all rows have been made in the meantime
         UsageError,
         match=r"(is being filled from other images, or with other options: options size was 32, now it is 64"
-        r"|is a whole pack, but another than is asked for: options size was 32x32)",
+        r"|is a complete pack, but of other options or inputs: options size was 32x32)",
     ):
         open_filling(str(images), str(tmp_path / "p.h5"), {"size": 64})
     pack.units.close()
