@@ -1,6 +1,7 @@
-"""Who makes the shards of a pack: this machine, or the processes of an executor, or of a cluster of Ray's, a part k/N each.
+"""Engines: write the shards of a pack on this machine, or on processes of an executor or a Ray cluster.
 
-A pack for a store is made on a disk of this machine first, then written as whole objects, an index of shards last.
+Each process writes a part k/N of the shards. A pack for an object store is written to a disk of this machine
+first, then uploaded as complete objects, the index of shards last.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ Out = str | os.PathLike[str]
 
 ENGINES = ("local", "ray")
 _ROUNDS = (
-    2  # parts for each process: more, and inputs are listed more often; fewer, and the last one is waited for
+    2  # parts per process: with more, inputs are listed more often; with fewer, processes idle at the end
 )
 _TICK_SECONDS = 0.5
 _PATIENCE_SECONDS = 10.0
@@ -63,10 +64,11 @@ _CALLERS = ("engine", "only_shards", "on_plan", "on_progress", "progress", "resu
 
 @dataclass(frozen=True)
 class PartsEngine:
-    """An engine that has other processes convert the parts k/N of a pack of shards, and lists them itself.
+    """An engine whose processes convert the parts k/N of a pack of shards; this process writes the index.
 
-    pool: gives the executor; convert: the name of convert_images; source, options: as it was given them; url: of the pack in a
-    store, to which the processes take the shards; "": it is where the conversion has it.
+    pool: returns the executor; convert: qualified name of convert_images; source, options: its arguments;
+    url: URL of the pack in an object store, to which the processes upload shards; "" for the path of the
+    conversion.
     """
 
     pool: Callable[[], AbstractContextManager[Executor]]
@@ -83,7 +85,8 @@ class PartsEngine:
         resumed, reports = 0, list[Report]()
         with self.pool() as pool:
             parts = min(count, _ROUNDS * (getattr(pool, "_max_workers", None) or cores()))
-            # Processes that are forked meanwhile must not hold its lock; its journal says of which plan all parts have to be.
+            # Close the folder, since processes forked later must not inherit its lock. Its journal names the
+            # plan that all parts have to match.
             begin = partial(WorkingFolder, out, plan=task.plan, overwrite=running.overwrite or bool(self.url))
             place = begin(resume=running.resume, clear_parts=True)
             place.close(keep=True)
@@ -103,18 +106,18 @@ class PartsEngine:
 
             shares = [f"{k + 1}/{parts}" for k in todo]
             calls = {share: partial(pool.submit, make_part, share, *given) for share in shares}
-            for report, made in _results(calls, name, progress):
+            for report, records in _results(calls, name, progress):
                 reports.append(report)
-                if made:
-                    own = begin()
-                    for record in made:
-                        own.record(record)
-                    own.close(keep=True)
-            whole = begin()
+                if records:
+                    journal = begin()
+                    for record in records:
+                        journal.record(record)
+                    journal.close(keep=True)
+            folder = begin()
             try:
-                header = list_recorded(whole, name, name, self.url)
+                header = list_recorded(folder, name, name, self.url)
             finally:
-                whole.close(keep=True)
+                folder.close(keep=True)
         running.progress(total)
         return Report.of_parts(header, reports, resumed, cleared)
 
@@ -129,21 +132,21 @@ def make_part(
     versions: Mapping[str, str],
     plan: str,
 ) -> tuple[Any, list[Any]]:
-    """Convert a part of a pack in this process, perhaps of another machine; into a store, where `out` is the URL of one.
+    """Convert a part of a pack in this process, possibly on another machine; upload it if `out` is a URL.
 
-    convert: the name of convert_images; folder: the working directory of who asks; versions: of what the pack was planned with;
-    plan: a digest of it.
-    Returns: the report; of a part in a store, what its journal tells of the shards.
+    part: "k/N"; convert: qualified name of convert_images; folder: working directory of the caller; versions:
+    versions of the libraries that planned the pack; plan: digest of the plan.
+    Returns: the report, and for a part in an object store the journal's records of the shards, else [].
     """
     from packer.pixels.decode_resize import decoder_versions
 
     before, host = os.getcwd(), socket.gethostname()
     try:
-        own = {"packer": __version__, **decoder_versions()}
-        if differs := difference({k: versions.get(k) for k in own}, own, words=("is", ", here it is")):
+        here = {"packer": __version__, **decoder_versions()}
+        if differs := difference({k: versions.get(k) for k in here}, here, words=("is", ", here it is")):
             raise SourceError(
-                f"{host}: has other libraries than the machine that planned the pack, so its rows could differ: {differs}."
-                " Install the same on both."
+                f"{host}: has other libraries than the machine that planned the pack, so rows could differ:"
+                f" {differs}. Install the same versions on both."
             )
         with suppress(OSError):
             os.chdir(folder)
@@ -155,8 +158,8 @@ def make_part(
         options = {**options, "format": "h5", "overwrite": True}
         report = resolve_name(convert)(source, local, only_shards=part, workers=1, **options)
         (records,) = parts_of(local).values()
-        for file, made, *_ in records[1:]:
-            if isinstance(made, str):
+        for file, seal, *_ in records[1:]:
+            if isinstance(seal, str):
                 put_pack(join(out, file), os.path.join(local + PARTIAL_SUFFIX, "pack", file))
         remove(os.path.dirname(local))
         return report, records[1:]
@@ -168,14 +171,15 @@ def make_part(
 
 
 def published(convert: Callable[Concatenate[S, Out, P], R]) -> Callable[Concatenate[S, Out, P], R]:
-    """Decorate a conversion so that its output may be a URL, and its engine other processes.
+    """Decorate a conversion so that its output can be a URL, and its engine other processes.
 
-    The pack is made in this user's folder in that for temporary files (TMPDIR), under a name that the URL decides, so that ``resume``
-    finds it again, and removed once the store has it. Stores get HDF5 packs, each name one.
+    The pack is written to this user's folder for temporary files (in TMPDIR), under a name derived from the
+    URL, so that ``resume`` finds it again, and removed once it is uploaded. Stores get HDF5 packs; existing
+    names are refused.
     """
 
     @wraps(convert)
-    def made(source: S, out: Out, *args: P.args, **options: P.kwargs) -> R:
+    def convert_or_upload(source: S, out: Out, *args: P.args, **options: P.kwargs) -> R:
         url, given = str(out).rstrip("/") if is_url(out) else "", cast("dict[str, Any]", options)
         if (pool := pool_of(given.get("engine"))) is not None:
             name = f"{convert.__module__}:{convert.__qualname__}"
@@ -184,15 +188,15 @@ def published(convert: Callable[Concatenate[S, Out, P], R]) -> Callable[Concaten
             return convert(source, out, *args, **options)
         if given.get("format") == "npy" or given.get("only_shards") is not None:
             raise UsageError(
-                f"{url}: stores get whole HDF5 packs. Leave out {Option('format', 'npy')} and {Option('only_shards')}, or pass a"
-                " folder."
+                f"{url}: stores get complete HDF5 packs. Leave out {Option('format', 'npy')} and"
+                f" {Option('only_shards')}, or pass a folder."
             )
         from packer.remote import access  # local conversions need not load it
 
         for name in (url, join(url, INDEX_FILE)):
             with suppress(MissingObjectError):
                 access.stat(name)
-                raise UsageError(f"{name}: is there already. Pass another name, or remove it.")
+                raise UsageError(f"{name}: exists already. Pass another name, or remove it.")
         local = local_name(url)
         given |= {"format": "h5", "overwrite": not given.get("resume")}
         report = convert(source, local, *args, **options)
@@ -202,11 +206,14 @@ def published(convert: Callable[Concatenate[S, Out, P], R]) -> Callable[Concaten
         changed: R = replace(report, out=url)  # type: ignore[type-var]
         return changed
 
-    return cast("Callable[Concatenate[S, Out, P], R]", made)
+    return cast("Callable[Concatenate[S, Out, P], R]", convert_or_upload)
 
 
 def _write(pack: Pack, url: str) -> None:
-    """Write a pack's files, and see that the store has it. Raises RemoteError, FormatError, UsageError."""
+    """Upload the files of a pack and compare its seal in the store.
+
+    Raises RemoteError, FormatError, UsageError.
+    """
     from packer.format.remote_pack import open_object, open_shards, put_pack
     from packer.remote import access
 
@@ -220,13 +227,11 @@ def _write(pack: Pack, url: str) -> None:
     written = open_shards(url) if pack.shards else open_object(url)
     written.confirm()
     if written.seal != pack.seal:
-        raise FormatError(
-            f"{url}: is another pack than the one that was written there. Look for who writes it, too."
-        )
+        raise FormatError(f"{url}: holds another pack than was uploaded. Find the other writer of this URL.")
 
 
 def local_name(url: str, *more: str) -> str:
-    """Return where the pack for a URL is made: in this user's folder in that for temporary files. more: of which others differ."""
+    """Return the temporary local path of the pack for a URL. more: further texts that distinguish paths."""
     name = digest(text.encode("utf-8", "surrogateescape") for text in (url, *more)).hex()[:16]
     folder = os.path.join(own_folder(), name)
     os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -238,7 +243,7 @@ def _results(
 ) -> Iterator[R]:
     """Yield the results of tasks as they end. Raises PackerError.
 
-    calls: part -> what hands it out; name: of the pack, for messages; progress: called now and then.
+    calls: part -> function that submits it; name: the pack, for messages; progress: called every half second.
     """
     coming: dict[Future[R], str] = {}
     try:
@@ -246,9 +251,9 @@ def _results(
             coming[_result(call, name, part)] = part
         while coming:
             ended, _ = wait(coming, _TICK_SECONDS, FIRST_COMPLETED)
-            # What is done is done, whatever stopped the others: failures come last.
+            # Yield successful results before raising the first failure.
             ordered = [future for future in coming if future in ended]
-            for future in sorted(ordered, key=lambda one: one.cancelled() or bool(one.exception())):
+            for future in sorted(ordered, key=lambda done: done.cancelled() or bool(done.exception())):
                 yield _result(future.result, name, coming.pop(future))
             progress()
     finally:
@@ -257,27 +262,28 @@ def _results(
 
 
 def _result(call: Callable[[], R], name: str, part: str) -> R:
-    """Return what a call gives for a part of a pack. Raises PackerError, also if a process was lost."""
+    """Return the result of a call for a part of a pack. Raises PackerError, also if a process died."""
     try:
         return call()
-    except (Exception, CancelledError) as error:  # of executors that others wrote, too
-        cause = getattr(error, "cause", error)  # Ray's own errors carry it
+    except (Exception, CancelledError) as error:  # any executor's errors
+        cause = getattr(error, "cause", error)  # errors of Ray wrap the original
         if isinstance(cause, PackerError):
             raise cause from None
         lost = isinstance(error, BrokenExecutor)
-        said = (
+        reason = (
             "a worker process died" if lost else (str(error).strip() or type(error).__name__).splitlines()[0]
         )
         raise PackerError(
-            f"{name}: part {part} could not be made ({said}). If an image crashes its decoder, the same conversion"
+            f"{name}: part {part} failed ({reason}). If an image crashes its decoder, the same conversion"
             f" without {Option('engine')} names it."
         ) from error
 
 
 def pool_of(engine: Any) -> Callable[[], AbstractContextManager[Executor]] | None:
-    """Return what gives the executor that is meant; None for this machine, and for functions that write a pack themselves.
+    """Return a function that returns the executor; None for this machine, or if the engine is a function.
 
-    engine: "local" or None; "ray", or "ray:" and the address of a cluster; an executor of processes. Raises UsageError.
+    engine: "local" or None; "ray" or "ray:ADDRESS"; an executor of processes; an Engine function. Raises
+    UsageError.
     """
     if engine is None or engine == "local":
         return None
@@ -292,7 +298,8 @@ def pool_of(engine: Any) -> Callable[[], AbstractContextManager[Executor]] | Non
     if callable(engine):
         return None
     raise UsageError(
-        f"engine {engine!r}: is neither {' nor '.join(ENGINES)} nor an executor (concurrent.futures.Executor). Pass one of them."
+        f"engine {engine!r}: is neither {' nor '.join(ENGINES)} nor an executor"
+        " (concurrent.futures.Executor). Pass one of them."
     )
 
 
@@ -301,26 +308,26 @@ def pool_of(engine: Any) -> Callable[[], AbstractContextManager[Executor]] | Non
 
 @contextmanager
 def _ray(address: str | None) -> Iterator[Executor]:
-    """Connect to a cluster, or begin one on this machine. Raises MissingDependencyError, UsageError."""
+    """Connect to a Ray cluster, or start one on this machine. Raises MissingDependencyError, UsageError."""
     try:
         import ray
     except ImportError:
         raise MissingDependencyError("ray", Option("engine", "ray")) from None
     ours = not ray.is_initialized()
     if ours:
-        # "local", as Ray would else look for clusters that ran here before, and wait for them.
+        # "local" by default: Ray would else look for clusters that ran here before, and wait for them.
         address = address or os.environ.get("RAY_ADDRESS") or "local"
         host, colon, port = address.rpartition("://")[2].rpartition(":")
         try:
-            if colon and port.isdecimal():  # where nobody listens Ray would try for minutes
+            if colon and port.isdecimal():  # Ray would try for minutes to reach a closed port
                 socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_SECONDS).close()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 ray.init(address=address, configure_logging=False, log_to_driver=False)
         except (OSError, OverflowError, ValueError, RuntimeError) as error:
             raise UsageError(
-                f"engine ray:{address}: no Ray cluster answers there ({str(error).splitlines()[0]}). Start one (ray start --head), or"
-                " leave the address out."
+                f"engine ray:{address}: no Ray cluster answers there ({str(error).splitlines()[0]})."
+                " Start one (ray start --head), or leave the address out."
             ) from None
     executor = _RayExecutor(ray)
     try:
@@ -336,12 +343,12 @@ def _call(fn: Callable[..., R], *args: Any, **kwargs: Any) -> R:
 
 
 class _RayExecutor(Executor):
-    """Ray's tasks as an executor."""
+    """An executor that runs functions as Ray tasks."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
         self._tasks: dict[Future[Any], Any] = {}
-        # One for all tasks: Ray keeps each that it is given.
+        # Created once: Ray keeps every remote function it gets.
         self._call = ray.remote(num_cpus=1, max_retries=_RETRIES, scheduling_strategy="SPREAD")(_call)
 
     @property
@@ -349,7 +356,7 @@ class _RayExecutor(Executor):
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run a function on one core of the cluster, again if its process, or machine, is lost."""
+        """Run a function on one core of the cluster; retry it if its process or machine is lost."""
         task = self._call.remote(fn, *args, **kwargs)
         future: Future[Any] = task.future()
         self._tasks[future] = task
@@ -357,7 +364,7 @@ class _RayExecutor(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Cancel what still runs."""
+        """Cancel the tasks that still run."""
         for task in list(self._tasks.values()):
             with suppress(Exception):
                 self._ray.cancel(task, force=True)

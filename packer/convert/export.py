@@ -1,15 +1,15 @@
-"""export_images: the rows of a pack become a folder of image files again.
+"""export_images: write the rows of a pack as a folder of image files.
 
-    <folder>/cat/1.png              images under their keys; drawn splits in folders of their own (train/cat/1.png)
-    <folder>/labels.csv             labels, boxes and keypoints, where the pack has any
-    <folder>/classes.txt            the classes that the labels name, in their order
-    <folder>/image/cat/1.png        with fields of pixels beside the images, such as masks: each field in a folder of its name
+    <folder>/cat/1.png              images under their keys; random splits in a folder each (train/cat/1.png)
+    <folder>/labels.csv             labels, boxes and keypoints, if the pack has any
+    <folder>/classes.txt            class names, in the order of their numbers
+    <folder>/image/cat/1.png        if other fields hold pixels, such as masks: one folder per field
     <folder>/mask/cat/1.png
 
-A file is called as the row's key, its ending replaced: cat/1.jpg -> cat/1.png. Keys come from the pack, and a pack from anywhere:
-each is checked before it is used as a path. Keys that would give one name (cat/1.jpg and cat/1.bmp, or one key twice in a pack that
-was merged) get numbers: cat/1.png, cat/1~2.png.
-export_files.py writes them.
+The file name is the row's key with another suffix: cat/1.jpg -> cat/1.png. A pack may come from an untrusted
+source: each key is checked before it is used as a path. Keys that map to the same name (cat/1.jpg and
+cat/1.bmp, or equal keys in a merged pack) get numbers: cat/1.png, cat/1~2.png. export_files.py encodes and
+writes the files.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from packer.progress import Progress
 ENCODINGS = ("png", "jpeg")
 """Encodings of the image files."""
 _MOST_FOLDERS = 100
-"""Folders within each other that a key may name: Python makes and removes them by calls within each other."""
+"""Most nested folders in a key: Python creates and removes them recursively."""
 
 
 @dataclass(frozen=True)
 class ExportReport:
     """The result of an export.
 
-    files: written, labels.csv and classes.txt among them; nbytes: in them; seconds: wall time; notes: sentences about what
-    the folder does not hold, or holds under other names.
+    files: number of files written, labels.csv and classes.txt included; nbytes: their bytes; seconds: wall
+    time; notes: sentences about content that was not written, or written under other names.
     """
 
     files: int
@@ -72,17 +72,17 @@ def export_images(
 ) -> ExportReport:
     """Write the images of a pack as files, with masks, labels, boxes and keypoints beside them.
 
-    pack: a path. folder: a new one, or an empty one.
-    encoding: of the images, "png": exactly the pixels (of 2 bands, or of 5 and more, as TIFF files), or "jpeg": the stored files
-        where rows are JPEG files, else pixels encoded at ``quality``.
-    split: only its rows. workers: threads; default: the cores at hand.
-    progress: show a bar on stderr, or a line a minute where there is no terminal.
+    pack: path of the pack. folder: a new or empty folder.
+    encoding: "png": lossless (images of 2 bands, or of 5 and more, as TIFF files); "jpeg": rows that are JPEG
+    files
+        as stored, other rows encoded at ``quality``.
+    split: write only the rows of this split. workers: threads; default: the available cores.
+    progress: show a bar on stderr, or a line a minute if stderr is no terminal.
     on_progress: called now and then with the rows done so far.
 
-    Every block is compared with its checksum. Nothing is left under the name of the folder unless it is whole; the files are not
-    flushed to the disk.
-    Raises UsageError (the folder is not empty, no images, no such split), FormatError (damage; a key that is no path below a
-    folder), SpaceError, PackerError.
+    Every block is compared with its checksum. The folder gets its name only when it is complete; the files
+    are not flushed to the disk. Raises UsageError (the folder is not empty, no images, no such split),
+    FormatError (damage; a key that is not a path below a folder), SpaceError, PackerError.
     """
     began = time.perf_counter()
     target = os.fspath(folder).rstrip("/") or os.fspath(folder)
@@ -96,7 +96,7 @@ def export_images(
         empty = not os.listdir(real)
     if os.path.lexists(real) and not empty:
         raise UsageError(
-            f"{target}: exists, and is no empty folder; nothing is overwritten. Pass another name."
+            f"{target}: exists, and is not an empty folder; nothing is overwritten. Pass another name."
         )
     opened = open_pack(pack)
     rows = ExportRows(opened, encoding, quality, split)
@@ -121,43 +121,49 @@ def export_images(
     except FileExistsError as error:
         name = as_text(os.path.relpath(os.fsencode(error.filename), os.fsencode(place.pack)))
         raise PackerError(
-            f"{target}: {name} would be there twice, as a folder, or under a name that this disk takes for equal."
-            " Nothing was written; pass a folder on another disk."
+            f"{target}: {name} would be written twice, as a folder, or under a name that this disk treats as"
+            " equal. Nothing was written; pass a folder on another disk."
         ) from None
     except OSError as error:
         raise failure(target, error) from error
     finally:
         place.close(keep=False)
         rows.reader.close()
-    notes = _notes(rows, labels, foldered, stems, told=split is not None)
+    notes = _notes(rows, labels, foldered, stems, one_split=split is not None)
     return ExportReport(files, nbytes, time.perf_counter() - began, (*labels.notes, *notes))
 
 
 def _notes(
-    rows: ExportRows, labels: LabelFiles, keys: Sequence[str], stems: Sequence[str], *, told: bool
+    rows: ExportRows, labels: LabelFiles, keys: Sequence[str], stems: Sequence[str], *, one_split: bool
 ) -> Iterator[str]:
-    """Yield a sentence for all that the folder does not hold, or holds under other names. told: rows are those of one split."""
+    """Yield notes on content that was not written, or under other names.
+
+    one_split: only one split was exported.
+    """
     fields, splits = rows.pack.fields, rows.pack.header.splits
     used = {"image", "key", *labels.fields, *(f.name for f in rows.masks)}
     if left := [f.name for f in fields if f.name not in used and not f.measures]:
         yield f"Not written: {', '.join(left)}; images, labels, boxes, keypoints and fields of pixels are."
     if renamed := sum(stem != _stem(key) for key, stem in zip(keys, stems, strict=True)):
         yield (
-            f"Other names than their keys: {units.count(renamed, 'file')}, as others would have the same, or as these hold control"
-            " characters, ends of lines or backslashes."
+            f"Names that differ from the keys: {units.count(renamed, 'file')}, as the name was taken, or the"
+            " key holds control characters, line ends or backslashes."
         )
     in_folders = all("/" in key and split_called(key.partition("/")[0]) is not None for key in keys)
-    if splits and not told and not in_folders:
+    if splits and not one_split and not in_folders:
         yield (
-            f"The splits ({', '.join(sorted(splits))}) are not told by the folders: those called train, val or test are, where each"
-            " row is in one."
+            f"The splits ({', '.join(sorted(splits))}) are not written as folders: only splits called train,"
+            " val or test are, if each row is in a split."
         )
 
 
 def _write_rows(
     rows: ExportRows, stems: Sequence[str], work: str, workers: int, progress: Callable[[int], None]
 ) -> tuple[int, int]:
-    """Write the files of all rows into an empty folder; returns how many, and their bytes. Raises OSError, FormatError."""
+    """Write the files of all rows into an empty folder; return their number and bytes.
+
+    Raises OSError, FormatError.
+    """
     roots = {f.name: os.path.join(work, f.name) for f in (rows.image, *rows.masks)} if rows.masks else {}
     for root in roots.values() or [work]:
         for parent in sorted({stem.rpartition("/")[0] for stem in stems}):
@@ -195,25 +201,26 @@ def _write_rows(
 
 
 def _check_keys(pack: Pack, keys: Sequence[str], rows: ExportRows) -> None:
-    """Raise FormatError for the first key that is no plain path below a folder."""
+    """Raise FormatError for the first key that is not a plain path below a folder."""
     for key, row in zip(keys, rows.rows.tolist(), strict=True):
         if not is_plain(key):
             shown = key if len(key) <= 80 else key[:77] + "..."
             raise FormatError(
-                f"{pack.path}: the key of row {row} is {shown!r}; only plain paths below a folder are made into files."
-                " Nothing was written."
+                f"{pack.path}: the key of row {row} is {shown!r}; only plain paths below a folder are written"
+                " as files. Nothing was written."
             )
 
 
 def is_plain(key: str) -> bool:
-    """Return True for a relative path without empty parts, ".", "..", or NUL, and of fewer than 100 folders."""
+    """Return True for a relative path of fewer than 100 folders, without empty parts, ".", ".." and NUL."""
     return "\0" not in key and {"", ".", ".."}.isdisjoint(key.split("/")) and key.count("/") < _MOST_FOLDERS
 
 
 def _in_split_folders(pack: Pack, keys: list[str]) -> list[str]:
-    """Put the split's folder before each key, unless all keys begin with it already.
+    """Prefix each key with the folder of its split, unless all keys begin with it already.
 
-    Splits whose folders packer convert does not know, or that share or leave out rows, change nothing.
+    Keys stay unchanged if packer convert would not recognize the folders, or if splits share or leave out
+    rows.
     """
     splits = pack.header.splits
     owners = np.full(pack.rows, -1)
@@ -230,22 +237,22 @@ def _in_split_folders(pack: Pack, keys: list[str]) -> list[str]:
 
 
 def file_stems(keys: Sequence[str], ending: str) -> list[str]:
-    """Return file names without endings for checked keys: all different, and none a folder's name once it has its ending."""
+    """Return distinct file names without suffix for checked keys; with the suffix, none equals a folder."""
     folders = {key[:at] for key in keys for at, letter in enumerate(key) if letter == "/"}
     used: set[str] = set()
     numbers: Counter[str] = Counter()
     stems = []
     for key in keys:
-        own = stem = _stem(key)
+        base = stem = _stem(key)
         while stem in used or stem + ending in folders:
-            numbers[own] += 1
-            stem = f"{own}~{numbers[own] + 1}"
+            numbers[base] += 1
+            stem = f"{base}~{numbers[base] + 1}"
         used.add(stem)
         stems.append(stem)
     return stems
 
 
 def _stem(key: str) -> str:
-    """Return a key without the ending of an image, or of an array."""
+    """Return a key without the suffix of an image or array file."""
     name = key.rpartition("/")[2]
     return os.path.splitext(key)[0] if is_image(name) or is_array(name) else key

@@ -1,10 +1,13 @@
-"""The files that rows of a pack are exported to, in the forms that packer convert reads.
+"""Files that rows of a pack are exported to, in the formats that packer convert reads.
 
-Each image is a PNG or JPEG file, of 2 bands, or of 5 and more, a TIFF file; each of its masks a PNG or .npy file.
-labels.csv has one row an image, or one a box: ``file``, then the columns of the label, the boxes and the keypoints, whichever the pack
-has. Coordinates are pixels of the pack's rows, at whose size the images are written. classes.txt lists the classes, one a line.
-PNG files are written by OpenCV at its default, level 1 with filter "sub". A photo of 256 px, ms of one core and kB: 2.6 and 110;
-Pillow at level 1 5.7 and 98, at level 0 2.9 and 197, at its default 20 and 91; OpenCV without filters 2.2 and 171.
+An image becomes a PNG or JPEG file, or a TIFF file if it has 2 bands or more than 4; a mask a PNG or .npy
+file. labels.csv has a row per image, or per box: ``file``, then the columns of label, boxes and keypoints
+that the pack has. Coordinates are pixels of the rows; images are written at the same size. classes.txt lists
+the classes, one per line.
+
+OpenCV writes PNG files with its defaults, level 1 with filter "sub". A photo of 256 px, ms on one core and
+kB: 2.6 and 110; OpenCV without filters 2.2 and 171; Pillow at level 1 5.7 and 98, at level 0 2.9 and 197, at
+its default 20 and 91.
 """
 
 from __future__ import annotations
@@ -32,16 +35,16 @@ from packer.path_text import safe_name
 from packer.read.array_store import PackStore
 from packer.read.row_selection import select_rows
 
-_PIECE_PICTURES = 16  # whole ones, of which the sizes are not known beforehand
-_PIECE_BYTES, _PIECE_ROWS = 4 << 20, 256  # read at once by each worker
-_SAMPLES = 16  # rows encoded to see how large the files will be
+_PIECE_PICTURES = 16  # images of unknown, different sizes that a worker reads at once
+_PIECE_BYTES, _PIECE_ROWS = 4 << 20, 256  # most that a worker reads at once
+_SAMPLES = 16  # rows encoded to estimate the size of the files
 
 
 class ExportRows:
     """The rows of a pack, or of one split, as files. Thread-safe."""
 
     def __init__(self, pack: Pack, encoding: str, quality: int, split: str | None) -> None:
-        """Raises UsageError when there is nothing to export."""
+        """Raises UsageError if the pack has nothing to export."""
         self.pack, self._quality = pack, quality
         if pack.parts[0].header.table is not None:
             raise UsageError(
@@ -61,8 +64,8 @@ class ExportRows:
             or not (image.own_size is not None or files or _is_picture(image))
         ):
             raise UsageError(
-                f"{pack.path}: holds no images with names; uint8 or uint16 [H, W, C], or JPEG files, are exported,"
-                " each with its key. Pass a pack of images."
+                f"{pack.path}: holds no images with keys; uint8 or uint16 [H, W, C], or JPEG files, are"
+                " exported, each with its key. Pass a pack of images."
             )
         self.image = image.loaded
         own = self.image.own_size
@@ -74,12 +77,12 @@ class ExportRows:
         self._untouched = files and encoding == "jpeg"
         self._encode = _tiff if channels not in COLORS else png if encoding == "png" else self._jpeg
         self.ending = ".tif" if channels not in COLORS else ".png" if encoding == "png" else ".jpg"
-        """Ending of the images' files."""
+        """Suffix of the image files."""
         self.masks = [f for f in pack.fields if _is_mask(f)]
         self.reader = PackStore(pack, pack.fields, verify=True)
 
     def pieces(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (position, first row, rows) of runs that are read at once."""
+        """Yield (position, first row, number of rows) of runs that a worker reads at once."""
         row_bytes = max(1, self.image.row_bytes + sum(f.row_bytes for f in self.masks))
         step = max(1, min(_PIECE_ROWS, _PIECE_BYTES // row_bytes)) if self.image.shape else _PIECE_PICTURES
         position = 0
@@ -91,7 +94,10 @@ class ExportRows:
     def files(
         self, position: int, first: int, count: int
     ) -> Iterator[tuple[int, str, str, bytes | memoryview]]:
-        """Yield the files of rows [first, first + count): position, field, ending and content of each. Raises FormatError."""
+        """Yield position, field, suffix and content of each file of rows first..first+count-1.
+
+        Raises FormatError.
+        """
         images: Iterable[bytes | memoryview] = (
             self.reader.ragged("image", one_run(first, first + count))
             if self._untouched
@@ -105,13 +111,13 @@ class ExportRows:
                 yield position + i, f.name, ending, encode(values)
 
     def estimate(self) -> int:
-        """Return the estimated bytes of all files, from a sample."""
+        """Return the estimated bytes of all files, from a sample of rows."""
         chosen = np.unique(np.linspace(0, len(self.rows) - 1, _SAMPLES).astype(int))
         sizes = [sum(len(data) for *_, data in self.files(0, int(self.rows[i]), 1)) for i in chosen]
         return int(np.mean(sizes) * len(self.rows))
 
     def _pictures(self, f: Field, first: int, count: int) -> Iterator[NDArray[Any]]:
-        """Yield rows of a field of pixels; those of sizes of their own are decoded one by one."""
+        """Yield rows of a field of pixels; images of different sizes are decoded one at a time."""
         run = one_run(first, first + count)
         if f.own_size is None:
             yield from self.reader.array(f.name, run)
@@ -126,19 +132,19 @@ class ExportRows:
 
 
 def _is_picture(f: Field) -> bool:
-    """True if rows of a field are images that packer convert could have made."""
+    """Return True if rows of a field are images that packer convert could have written."""
     shape = f.shape or ()
     return f.pixels or (f.dtype == "|u1" and len(shape) == 3 and shape[2] in COLORS)
 
 
 def _is_mask(f: Field) -> bool:
-    """True if rows of a field are pixels that packer convert reads as pairs."""
+    """Return True if rows of a field are pixels that packer convert reads as pairs."""
     fixed = f.dtype in ("|u1", "<u2", "<f4") and len(f.shape or ()) in (2, 3)
     return (fixed or f.own_size is not None) and f.name not in RESERVED
 
 
 def fits_png(f: Field) -> bool:
-    """True if packer convert reads rows of a field back exactly from PNG files."""
+    """Return True if packer convert reads rows of a field back exactly from PNG files."""
     own = f.own_size
     dtype, channels = (
         (f.dtype, ((f.shape or ())[2:] or (1,))[0]) if own is None else (own.dtype, own.channels or 1)
@@ -186,11 +192,11 @@ _FORMULA = "=+-@"
 class LabelFiles:
     """The labels.csv and classes.txt of some rows of a pack.
 
-    fields: names of those that they hold; notes: a sentence for each thing that they do not hold.
+    fields: names of the fields in these files; notes: sentences about content that they cannot hold.
     """
 
     def __init__(self, rows: ExportRows) -> None:
-        """Raises FormatError for names of classes that no file can hold."""
+        """Raises FormatError for class names that a file cannot hold."""
         self._pack, self._reader, self._rows = rows.pack, rows.reader, rows.rows
         self.notes: list[str] = []
         fields = {f.name: f for f in self._pack.fields}
@@ -218,23 +224,25 @@ class LabelFiles:
         self._classes = self._safe_classes() if named else ()
 
     def files(self, names: Sequence[str]) -> dict[str, Callable[[str], int]]:
-        """Return the files that are needed, and what writes each of them under a path, and returns its bytes.
+        """Return for each necessary file a function that writes it to a path and returns its bytes.
 
-        names: of the images' files, in the order of the rows. It raises OSError; FormatError for a name that no file can hold.
+        names: file names of the images, in the order of the rows. The functions raise OSError, and
+        FormatError for a name that a file cannot hold.
         """
-        found: dict[str, Callable[[str], int]] = {}
+        writers: dict[str, Callable[[str], int]] = {}
         if self._columns:
-            found[LABELS_FILE] = partial(self._write, lines=self._lines(names))
+            writers[LABELS_FILE] = partial(self._write, lines=self._lines(names))
         if any(name != name.strip() for name in self._classes):
             self.notes.append(
-                f"{CLASSES_FILE} is not written, as some class names do not fit on lines; the order of the classes is lost."
+                f"{CLASSES_FILE} is not written, as some class names do not fit on lines; the order of the"
+                " classes is lost."
             )
         elif self._classes:
-            found[CLASSES_FILE] = partial(self._write, lines=None)
-        return found
+            writers[CLASSES_FILE] = partial(self._write, lines=None)
+        return writers
 
     def _write(self, path: str, lines: Iterator[list[str]] | None) -> int:
-        """Write a CSV of lines, or the classes, one a line; returns the bytes."""
+        """Write lines as CSV, or the classes, one per line; return the size of the file in bytes."""
         with open(path, "x", encoding="utf-8", errors="surrogateescape", newline="") as file:
             try:
                 if lines is None:
@@ -243,25 +251,30 @@ class LabelFiles:
                     csv.writer(file).writerows(lines)
             except UnicodeEncodeError as error:
                 raise FormatError(
-                    f"{self._pack.path}: {error.object[error.start : error.end]!r} stands in the name of a class or column;"
-                    " no file can hold it. Nothing was written."
+                    f"{self._pack.path}: the name of a class or column holds"
+                    f" {error.object[error.start : error.end]!r}, which a file cannot hold. Nothing was"
+                    " written."
                 ) from None
         return os.path.getsize(path)
 
     def _safe_classes(self) -> tuple[str, ...]:
-        """Return class names that neither a terminal obeys nor a spreadsheet computes. Raises FormatError if two become equal."""
+        """Return class names without control characters and formulas.
+
+        Raises FormatError if two become equal.
+        """
         classes = self._pack.header.classes or ()
-        found = tuple(f"'{name}" if _is_formula(name) else name for name in map(safe_name, classes))
-        if len(set(found)) < len(set(classes)):
+        names = tuple(f"'{name}" if _is_formula(name) else name for name in map(safe_name, classes))
+        if len(set(names)) < len(set(classes)):
             raise FormatError(
-                f"{self._pack.path}: two of its class names differ only in control characters, which no file of names can hold."
-                " Nothing was written."
+                f"{self._pack.path}: two of its class names differ only in control characters, which a file"
+                " of names cannot hold. Nothing was written."
             )
-        if changed := sum(map(str.__ne__, found, classes)):
+        if changed := sum(map(str.__ne__, names, classes)):
             self.notes.append(
-                f"In {changed:,} of the class names _ stands for control characters and ends of lines, and ' before = + - @."
+                f"In {changed:,} of the class names, _ replaces control characters and line ends, and '"
+                " precedes = + - @."
             )
-        return found
+        return names
 
     def _lines(self, names: Sequence[str]) -> Iterator[list[str]]:
         """Yield the lines of labels.csv."""
@@ -271,20 +284,21 @@ class LabelFiles:
             boxes = self._decoded(self._boxes, part)
             numbers = self._decoded(self._box_label, part)
             for i, name in enumerate(names[part]):
-                # Cells are stripped of blanks when they are read, and a spreadsheet computes what begins as a formula.
+                # packer convert strips blanks from cells, and a spreadsheet computes text that begins as a
+                # formula.
                 called = f"./{name}" if name[0].isspace() or _is_formula(name) else name
                 points = [] if self._points is None else _texts(self._points[start + i])
                 if boxes is None:
                     label = [] if self._label is None else self._label_cells(self._label[start + i])
                     yield [called, *label, *points]
                     continue
-                own: Any = [None] * len(boxes[i]) if numbers is None else numbers[i]
-                if len(own) != len(boxes[i]):
+                box_labels: Any = [None] * len(boxes[i]) if numbers is None else numbers[i]
+                if len(box_labels) != len(boxes[i]):
                     raise FormatError(
-                        f"{self._pack.path}: row {self._rows[start + i]} has {len(boxes[i])} boxes and {len(own)} labels"
-                        " of boxes; each box has one. Convert the images again."
+                        f"{self._pack.path}: row {self._rows[start + i]} has {len(boxes[i])} boxes and"
+                        f" {len(box_labels)} labels of boxes; each box has one. Convert the images again."
                     )
-                for box, number in zip(boxes[i], own, strict=True):
+                for box, number in zip(boxes[i], box_labels, strict=True):
                     yield [
                         called,
                         *([] if number is None else self._label_cells(number)),
@@ -306,7 +320,7 @@ class LabelFiles:
 
 
 def _label_columns(label: Field, taken: set[str]) -> list[str]:
-    """Return the names of columns of several labels: the pack's where a CSV can hold them, else numbers."""
+    """Return column names of several labels: the pack's if a CSV can hold them, else label1, label2 ..."""
     (count,) = label.shape or ()
     given = label.about.get("columns")
     names = [str(name) for name in given] if isinstance(given, list) else []
@@ -320,12 +334,12 @@ def _label_columns(label: Field, taken: set[str]) -> list[str]:
 
 
 def _is_formula(text: str) -> bool:
-    """Return True if a spreadsheet would compute a cell of that text, which is no number."""
+    """Return True for text other than numbers that a spreadsheet would compute as a formula."""
     return text[:1] in tuple(_FORMULA) and re.fullmatch(r"[+-]?[\d.eE+-]+", text) is None
 
 
 def _ragged(f: Field | None, dtype: str, row_shape: list[int]) -> Field | None:
-    """Return the field if its rows are arrays of that kind, else None."""
+    """Return the field if its rows are arrays of this dtype and row shape, else None."""
     fits = (
         f is not None and f.ragged and (f.about.get("dtype"), f.about.get("row_shape")) == (dtype, row_shape)
     )
@@ -333,7 +347,7 @@ def _ragged(f: Field | None, dtype: str, row_shape: list[int]) -> Field | None:
 
 
 def _texts(values: NDArray[Any]) -> list[str]:
-    """Return numbers as the shortest texts that read back as they are; nothing for NaN."""
+    """Return numbers as the shortest texts that parse to equal values; "" for NaN."""
     if values.dtype.kind == "f":
         return ["" if np.isnan(value) else str(value) for value in values]
     return [str(int(value)) for value in values]

@@ -1,4 +1,4 @@
-"""convert_images: a folder, list or archive of images becomes one pack."""
+"""convert_images: convert a folder, list or archive of images to a pack."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ from packer.pixels.image_decoder import without_pillow_warnings
 from packer.pixels.row_size import note_on_size
 from packer.sentence import Option, Sentence
 
-_TRIED = 16  # images that may be damaged before one tells how many bands there are
-_MANY_TIMES = 4  # what the files take, of pixels: more is worth a word
-_LARGE = 64 << 20  # bytes of a pack; smaller ones fit anywhere
+_TRIED = 16  # images tried until a readable one tells the number of bands
+_MANY_TIMES = 4  # size of the pack relative to its files above which a note advises JPEG rows
+_LARGE = 64 << 20  # bytes of a pack below which there is no such note
 
 
 @dataclass(frozen=True)
 class ConversionPlan:
-    """A conversion that is about to begin.
+    """The plan of a conversion, passed to ``on_plan``.
 
-    rows: images; shape: (H, W, C) of each, None if they have their own; sizes: what these have in common, in words; bytes: of the
-    pack, about; classes: how many, None without class names; splits: name -> rows; notes: sentences about the source that a user
-    should see.
+    rows: number of images; shape: (H, W, C) of each, None if sizes differ; sizes: the rule of the sizes, in
+    words; bytes: estimated size of the pack; classes: number of classes, None without class names; splits:
+    name -> rows; notes: sentences about the source for the user.
     """
 
     rows: int
@@ -95,71 +95,84 @@ def convert_images(
     engine: str | Executor | Engine | None = None,
     only_shards: str | None = None,
 ) -> Report:
-    """Pack images into one HDF5 file, one directory of .npy files, or a directory of such shards.
+    """Pack images into one HDF5 file, a directory of .npy files, or a directory of such shards.
 
     Parameters
     ----------
     source
-        A folder with one sub-folder a class, a folder of images, a text list of paths, or an archive of such a folder, as .tar or .zip
-        (a folder inside it is named by path: ``photos.tar/train``). Folders called train, val, valid, validation, dev, eval and
-        test (also Training, TEST ...) are splits, each of the forms above. Or WebDataset's tars, or Parquet files
-        of images in Hugging Face's layout (each: a folder, a sequence of paths, or ``"{000000..000009}.tar"``), or a folder laid out as
-        COCO is (``annotations/instances_*.json``).
+        A folder with one sub-folder per class, a folder of images, a text file that lists paths, or an
+        archive of such a folder, as .tar or .zip (``photos.tar/train`` names a folder in it). Folders called
+        train, val, valid, validation, dev, eval and test (also Training, TEST ...) are splits, each of a form
+        above. Or WebDataset tars, or Parquet files of images in Hugging Face's layout (each: a folder, a
+        sequence of paths, or ``"{000000..000009}.tar"``), or a folder in COCO's layout
+        (``annotations/instances_*.json``).
     out, format
-        A name that ends in .h5 or .hdf5 becomes one HDF5 file, another one a directory; format "h5" or "npy" overrides that.
+        A path that ends in .h5 or .hdf5 becomes one HDF5 file, another path a directory; format "h5" or "npy"
+        overrides that.
     size, fit
-        Side, "HxW" or (H, W) in pixels, default 256; a note tells what is usual for other sizes than powers of two. Also whole
-        pictures, each of a size of its own: "max=512", the longest side at most that, or "min=256", the shortest side: aspect kept,
-        the other side rounded down, never enlarged; "keep": as they are. With store="jpeg" JPEG files that need not shrink keep
-        their bytes.
-        fit, of one size, is "crop" (shortest side to the size, centre crop; the default), "pad" or "stretch".
+        Side, "HxW" or (H, W) in pixels, default 256; a size that is no power of two gives a note (usual are
+        crops of larger rows). Images of different sizes: "max=512" limits the longest side, "min=256" the
+        shortest side; they keep their aspect ratio, the other side is rounded down, and they are never
+        enlarged; "keep" stores the original size. With store="jpeg", JPEG files that need not shrink keep
+        their bytes. fit, for rows of one size: "crop" (resize the shortest side, then centre crop; the
+        default), "pad" or "stretch".
     channels
-        "rgb" (the default), "gray" or "rgba". Or the number of bands that every file has, which are then kept as they are, each by
-        itself: TIFF files of bands, ``.npy`` arrays [h, w, C] (in folders and lists; found then), or any image; "auto": as many as the
-        first image has.
+        "rgb" (the default), "gray" or "rgba". Or the number of bands of every file, which are stored
+        unchanged: TIFF files of bands, ``.npy`` arrays [h, w, C] (in folders and lists; accepted only then),
+        or any image; "auto": the number of the first image.
     dtype
-        "uint8" (the default): of 16-bit images the high byte is stored. "uint16": their values are stored as they are, those of 8-bit
-        images times 257 and those of TIFF files of 9 to 15 bits stretched, so that white is 65,535 in all; bands of another type than
-        dtype are refused. Raw rows; rgb, gray or a number of bands.
+        "uint8" (the default): the high byte of 16-bit images is stored. "uint16": values of 16-bit images are
+        stored unchanged, values of 8-bit images times 257, and TIFF files of 9 to 15 bits are scaled, so that
+        white is 65,535 in all of them; bands of another type than dtype are refused. Needs raw rows; rgb,
+        gray or a number of bands.
     store, quality
-        "raw" pixels, the default; "jpeg": each row a JPEG file of that quality (90), decoded while loading; or blocks of rows
-        compressed without loss by "gzip", "zstd" or another codec (HDF5 only): `packer convert --help` has all, at ``--compress``.
+        "raw" pixels, the default; "jpeg": each row is a JPEG file of that quality (90), decoded at loading;
+        or blocks of rows compressed losslessly by "gzip", "zstd" or another codec (HDF5 only; ``--compress``
+        in `packer convert --help` lists all).
     labels
-        A file of images and labels, such as a CSV (``Labels`` tells the forms), or
-        ``Labels("labels.csv", column="species", separator="|")``, which says more: columns of labels,
-        boxes and keypoints, and how they are read. Default: the folders are the classes.
+        A file of image names and labels, such as a CSV (``Labels`` describes the formats), or
+        ``Labels("labels.csv", column="species", separator="|")`` to choose columns of labels, boxes and
+        keypoints, and how they are read. Default: the folders are the classes.
     classes, like
-        The classes that labels number: names, a file with one a line, or "a,b,c"; others are errors (or skipped). like is a pack
-        whose classes these are to be, and whose size, fit, channels, dtype, store, quality and shards are taken where none are given
-        (its shards unless out is called as one HDF5 file is); its mean and std are recorded, and ``augment="Normalize()"`` of the
-        new pack means them.
+        The classes, in the order of their numbers: names, a file with one per line, or "a,b,c"; other classes
+        are errors (or skipped). like is a pack whose classes are used, and whose size, fit, channels, dtype,
+        store, quality and shards are the defaults (not its shards if out is a single HDF5 file); its mean and
+        std are recorded, and ``augment="Normalize()"`` uses them for the new pack.
     pairs
-        Field -> folder of masks and the like: to image cat/1.jpg belongs cat/1.png; placed as the image, nearest sampling.
-        ``Soft("mattes/")``: no classes but mattes, depth and the like, resampled linearly, here and by ``augment=``.
+        Field -> folder of masks: cat/1.png belongs to image cat/1.jpg and is placed like it, with nearest
+        sampling. ``Soft("mattes/")``: continuous values such as mattes or depth, resampled linearly, here and
+        by ``augment=``.
     split, shuffle, seed
-        Name -> share ("train=0.9,val=0.1"): drawn from the seed, equal shares of each class, stored one after the other.
-        ``Split(...)`` says more: numbers of rows, a column of labels, whole groups such as patients. shuffle
-        stores the rows (of each split) in a random order; without it a class folder's pack is sorted by class.
+        Name -> share ("train=0.9,val=0.1"): random splits drawn from the seed, with equal shares of each
+        class, stored one after the other. ``Split(...)`` offers more: numbers of rows, a column of labels,
+        groups such as patients. shuffle stores the rows (of each split) in a random order; without it the
+        pack of class folders is sorted by class.
     shards
-        Begin another file after so many rows (100_000), or about so many bytes ("2GB", "512MiB"); out is then a directory.
+        Start a new file after this many rows (100_000), or about this many bytes ("2GB", "512MiB"); out is a
+        directory.
     workers
-        Processes (threads where forking is not safe); default: one for each core. The result does not depend on it.
+        Processes (threads where forking is not safe); default: one per core. The result does not depend on
+        it.
     on_error, max_pixels
-        "stop" at the first input that cannot be packed, or "skip" such inputs and list them. Larger inputs are refused undecoded.
+        "stop" at the first input that cannot be packed, or "skip" such inputs and list them. Images of more
+        than max_pixels are refused before decoding.
     overwrite, resume
-        Replace an existing pack. Go on only with an interrupted conversion of the same inputs and options: another one is refused
-        instead of cleared, and a whole pack of the same is left as it is.
+        Replace an existing pack. Continue only an interrupted conversion of the same inputs and options:
+        unfinished work of another is refused instead of discarded, and a complete pack of the same is left as
+        it is.
     progress, on_plan, on_progress
-        Show a bar on stderr, or a line a minute where it is no terminal. on_plan is called once, before anything is written;
-        on_progress now and then, with the images done so far.
+        Show a bar on stderr, or a line a minute if stderr is no terminal. on_plan is called once, before
+        anything is written; on_progress now and then, with the images done so far.
     engine
-        Who makes the shards: "local", processes of this machine (default); "ray", a cluster: "ray:10.0.0.1:6379" (without an address
-        RAY_ADDRESS, or else this machine's cores); or a ``concurrent.futures.Executor`` of processes, wherever they
-        are. A task makes a part of the shards. All machines read the images and write the shards under the same names: on a
-        shared file system, or in stores. The bytes are those that "local" writes.
+        Processes that write the shards: "local", of this machine (default); "ray", of a Ray cluster:
+        "ray:10.0.0.1:6379" (without an address RAY_ADDRESS, else this machine's cores); or a
+        ``concurrent.futures.Executor`` of processes on any machine. Each task writes a part of the shards.
+        All machines read the images and write the shards under the same paths: on a shared file system, or in
+        an object store. The bytes are equal to those of "local".
     only_shards
-        "2/8": of the shards the 2nd, 10th, 18th and so on, for machines that know nothing of each other, as in a SLURM array; when all
-        eight have run, ``merge_shards(out)`` lists them, as would the same conversion without it.
+        "2/8": write only the 2nd, 10th, 18th ... shard, for machines without contact to each other, as in a
+        SLURM array; after all eight, ``merge_shards(out)`` writes the index, as would the same conversion
+        without only_shards.
 
     Returns
     -------
@@ -172,8 +185,9 @@ def convert_images(
 
     Notes
     -----
-    Equal inputs and options give byte-identical packs, interrupted or not. Nothing is left under `out` unless the pack is whole;
-    what an interrupted conversion has done is kept in ``<out>.packing`` and used by the next one of the same inputs and options.
+    Equal inputs and options give byte-identical packs, interrupted or not. `out` exists only once the pack is
+    complete; the work of an interrupted conversion is kept in ``<out>.packing`` and reused by the next
+    conversion of the same inputs and options.
 
     Examples
     --------
@@ -240,11 +254,11 @@ def plan_conversion(
     like: ReferencePack | None = None,
     skip: bool = False,
 ) -> tuple[ConversionTask, ConversionPlan]:
-    """Find out what there is to convert, and how.
+    """Open the inputs and plan their conversion.
 
-    stack: closes what is opened. out: where the pack will be. made: a pack whose classes and fields the new rows are to have, and
-    whose options these are. like: one whose classes and labels they are to have. skip: leave out what cannot be used of labels
-    and pairs. Raises UsageError, SourceError.
+    stack: closes the opened inputs. out: path of the pack. made: the pack that these options are from, whose
+    classes and fields the new rows must have. like: reference pack, whose classes and labels they must have.
+    skip: leave out unusable labels and pairs. Raises UsageError, SourceError.
     """
     asked, model = options, made if like is None else like.pack
     label = None if model is None else next((f for f in model.fields if f.name == "label"), None)
@@ -295,7 +309,7 @@ def plan_conversion(
 def _open(
     source: Source, options: ImageOptions, spool: str, classes: Sequence[str], findings: Findings
 ) -> ImageSource:
-    """Open the images. spool: folder for what has to be decompressed."""
+    """Open the images. spool: folder for decompressed archives."""
     columns = options.labels.columns("column")
     opening = SourceOptions(
         labelled=options.labels.file is not None,
@@ -313,7 +327,7 @@ def _open(
 def _partners(
     stack: ExitStack, opened: ImageSource, options: ImageOptions, spool: str, made: Pack | None
 ) -> list[Pair]:
-    """Open the folders of pairs. made: a pack whose fields they are to be."""
+    """Open the folders of pairs. made: a pack whose fields they must match."""
     fields = {} if made is None else {f.name: f for f in made.fields}
     return [
         stack.enter_context(
@@ -341,7 +355,7 @@ def _notes(
     like: ReferencePack | None,
     classes: Sequence[str] | None,
 ) -> Iterator[str]:
-    """Yield what a user should see before the work begins, a sentence each."""
+    """Yield notes for the user, shown before the conversion begins."""
     size, store = options.size, options.storing.store
     if like is not None:
         pixels = size.option, options.fit, options.channels, options.dtype
@@ -359,13 +373,14 @@ def _notes(
     pack_bytes, file_bytes = row_bytes * len(opened), float(opened.sizes.mean())
     if store != "jpeg" and allowed and pack_bytes > max(_LARGE, _MANY_TIMES * file_bytes * len(opened)):
         yield Sentence(
-            f"A row takes about {units.size(row_bytes)}, a file {units.size(file_bytes)}, together "
-            f"{units.size(pack_bytes)}; {Option('store', 'jpeg')} stores rows as JPEG files, in about a tenth of that."
+            f"A row takes about {units.size(row_bytes)}, a file {units.size(file_bytes)}, all rows "
+            f"{units.size(pack_bytes)}; {Option('store', 'jpeg')} stores rows as JPEG files, in about a tenth"
+            " of that."
         )
 
 
 def _bands_of_first(source: ImageSource, max_pixels: int) -> int:
-    """Return how many bands the first image has that can be read. Raises UsageError if none can, with the first one's reason."""
+    """Return the number of bands of the first readable image. Raises UsageError if none is readable."""
     source.ahead(np.arange(1))
     reason: Sentence | None = None
     for index in range(min(len(source), _TRIED)):
@@ -386,9 +401,10 @@ def _targets(
     classes: Sequence[str] | None,
     numbered: bool,
 ) -> ImageTargets:
-    """Return what is known of each image: from the CSV, or else from the folders.
+    """Return the labels of each image, from the CSV or else from the folders.
 
-    asked: the options as they were given; classes: that number the labels; numbered: without labels they are an error.
+    asked: the options as given; classes: classes of the labels, in order; numbered: raise UsageError if there
+    are classes but no labels.
     """
     labels, columns = options.labels, () if options.split is None else options.split.columns
     if labels.file is not None:
@@ -396,42 +412,43 @@ def _targets(
     else:
         for option in () if options.split is None else options.split.about_columns():
             raise UsageError(
-                f"{option}: is about columns of a CSV, and there is none. Pass {Option('labels', 'FILE')}."
+                f"{option}: is about columns of a CSV, but none is given. Pass {Option('labels', 'FILE')}."
             )
         for option in labels.about_csv():
             if option.name != "Labels.as_" and not (option.name == "Labels.column" and source.label_chosen):
                 raise UsageError(
-                    f"{option}: is about columns of a CSV, and there is none. Pass "
+                    f"{option}: is about columns of a CSV, but none is given. Pass "
                     f"{Option('labels', 'FILE')}."
                 )
         if source.targets.classes is not None and asked.labels.as_ == "float":
             raise UsageError(
-                f"{Option('Labels.as_', asked.labels.as_)}: is about labels that are numbers, and "
+                f"{Option('Labels.as_', asked.labels.as_)}: is about numeric labels, but "
                 f"{source.name} has classes. Leave it out."
             )
         targets = source.targets
     if labels.unlabeled and not any("unlabeled" in f.about for f in targets.fields):
         raise UsageError(
-            f"{source.name}: has no splits of class folders beside {', '.join(labels.unlabeled)}, whose images would have no label. "
-            f"Leave out {Option('Labels.unlabeled')}."
+            f"{source.name}: has no splits with class folders beside {', '.join(labels.unlabeled)}, the"
+            f" splits without labels. Leave out {Option('Labels.unlabeled')}."
         )
     targets.measured_in(labels.boxes_unit, source.name if labels.file is None else os.fspath(labels.file))
     if classes is None:
         return targets
     if numbered and not targets.labelled:
         raise UsageError(
-            f"{source.name}: has no labels, and classes number them. Pass {Option('labels')}, or no {Option('classes')}."
+            f"{source.name}: has no labels for the given classes. Pass {Option('labels')}, or no"
+            f" {Option('classes')}."
         )
     return targets.renumbered(classes, source.name)
 
 
 def _order(source: ImageSource, targets: ImageTargets, options: ImageOptions) -> SampleOrder:
-    """Return the rows: splits by folders, or drawn with equal shares of each class, or none."""
+    """Return the order of the rows: splits by folders, drawn splits, or no splits."""
     count = len(source)
     if options.split is not None and source.splits:
         raise UsageError(
             f"{source.name}: its folders are splits already ({', '.join(source.splits)}). Pass no "
-            f"{Option('split')}, or one of the folders."
+            f"{Option('split')}, or only one of the folders as source."
         )
     members = source.splits or {"": np.arange(count)}
     if options.split is not None:
@@ -458,7 +475,7 @@ def _dealt(
     names = names_of(
         source.name, split, (cell for cell, packed in zip(cells, kept.tolist(), strict=True) if packed)
     )
-    # Images that are refused are no rows in the end, wherever they are.
+    # The split of refused images does not matter: they do not become rows.
     owners = np.array([names.index(cell) if cell in names else 0 for cell in cells], np.int64)
     if split.group is not None:
         check_groups(source.name, split, names, owners[kept], groups[kept], called.__getitem__)

@@ -1,4 +1,4 @@
-"""The options of convert_images that decide what is packed: checked, and recorded in the pack."""
+"""Options of convert_images that decide the content of a pack: checked, and recorded in the pack."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Pairs = Mapping[str, PathLike | Soft]
 
 @dataclass(frozen=True)
 class ImageOptions:
-    """Options by which images become rows; equal options and inputs give equal packs.
+    """Options for making rows from images; equal options and inputs give equal packs.
 
-    channels: a name, a number of bands, or "auto"; normalize: mean and std of another pack,
-    which ``Normalize()`` of this one means.
+    channels: a name, a number of bands, or "auto"; normalize: mean and std of a reference pack, which
+    ``Normalize()`` uses for this pack.
     """
 
     size: RowSize
@@ -47,9 +47,9 @@ class ImageOptions:
     normalize: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Check what does not go together. Raises UsageError."""
+        """Check that the options can be combined. Raises UsageError."""
         if self.channels != "auto":
-            _ = self.spec  # says what is wrong
+            _ = self.spec  # checks its values
         store = self.storing.store
         if store == "jpeg" and (self.dtype != "uint8" or self.channels not in CHANNELS):
             deep = self.dtype != "uint8"
@@ -76,13 +76,17 @@ class ImageOptions:
         pairs: Pairs | None = None,
         **others: Any,
     ) -> ImageOptions:
-        """Return the options that convert_images was given. like: the pack of those not given. Raises UsageError."""
+        """Return options from the arguments of convert_images. Raises UsageError.
+
+        like: reference pack, for arguments that are None.
+        """
         pairs = {} if pairs is None else pairs
         if not isinstance(pairs, Mapping) or not all(
             isinstance(given, str | os.PathLike | Soft) for given in pairs.values()
         ):
             raise UsageError(
-                f"pairs={pairs!r}: is no mapping of fields to folders. Pass for example {{'mask': 'masks/'}}."
+                f"pairs={pairs!r}: is not a mapping of fields to folders. Pass for example"
+                f" {{'mask': 'masks/'}}."
             )
         if size is None:
             rows = RowSize("one", 256, 256) if like is None else RowSize.of_option(like.size)
@@ -90,7 +94,8 @@ class ImageOptions:
             rows = RowSize.parse(size)
             if rows.ragged and fit is not None:
                 raise UsageError(
-                    f"fit {fit}: is about rows of one size, and size {rows.option} keeps whole pictures. Leave it out."
+                    f"fit {fit}: is for rows of one size; with size {rows.option} images keep different"
+                    " sizes. Leave it out."
                 )
         if isinstance(channels, str) and channels.isascii() and channels.isdecimal():
             channels = int(channels)
@@ -109,7 +114,7 @@ class ImageOptions:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], labels: PathLike | None, pairs: Pairs) -> ImageOptions:
-        """Return the options that a pack records. labels, pairs: where these are now."""
+        """Return the options that a pack records. labels, pairs: current paths of these."""
         soft = record.get("soft", ())
         return cls(
             RowSize.of_option(record["size"]),
@@ -127,8 +132,8 @@ class ImageOptions:
         )
 
     def record(self) -> dict[str, Any]:
-        """Return what a pack records of them: all but the names of files, and what is not given."""
-        said = {
+        """Return the options that a pack records, without file names and values that are not given."""
+        values = {
             "size": self.size.option,
             "fit": self.fit,
             "channels": self.channels,
@@ -143,16 +148,16 @@ class ImageOptions:
             **self.labels.record(),
             **self.storing.options(),
         }
-        return {name: value for name, value in said.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
     @property
     def spec(self) -> PixelSpec:
-        """The options of the pixels."""
+        """Options of the pixels."""
         size = self.size.height, self.size.width
         return PixelSpec(size, self.fit, self.channels, self.max_pixels, self.dtype)
 
     def read_as(self, kind: str) -> ImageOptions:
-        """Return the same options with labels taken so, where nothing else is said."""
+        """Return options that read labels as this kind, unless the user has chosen one."""
         if self.labels.as_ != "auto":
             return self
         return replace(self, labels=replace(self.labels, as_=kind))

@@ -1,4 +1,4 @@
-"""Rows from image files: the picture, what a CSV says of it, and its partners, all placed alike; a look at a few before the work begins."""
+"""Rows from image files: the image, its labels, and masks placed like the image; a survey of some images."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ class ImageRows(RowMaker):
         self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs), *sizes)
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
-        """Return what the CSV, or the folders, say, wherever the picture lies."""
+        """Return the labels from the CSV or the folders that do not depend on the placement of the image."""
         return {name: np.ascontiguousarray(values[samples]) for name, values in self._targets.fixed.items()}
 
     def ahead(self, samples: NDArray[np.int64]) -> None:
-        """Begin to read images, where they come from a store."""
+        """Start to read the images if they are in an object store."""
         self._source.ahead(samples)
 
     def make(self, sample: int, at: int, block: Block) -> None:
-        """Decode the picture and its partners."""
+        """Decode the image and its masks or soft maps."""
         if sample in self._refused:
             raise ImageError(self._refused[sample])
         check_bytes(int(self._source.sizes[sample]), self._spec.max_pixels)
@@ -76,10 +76,10 @@ class ImageRows(RowMaker):
         if self._placed:
             geometry = ImagePlacement.of(fit, size, target)
             for pair in self._pairs:
-                own, values = pair.field.own_size, rows[pair.field.name]
-                out = values[at] if own is None else np.empty(own.shape(*target), own.dtype)
+                sized, values = pair.field.own_size, rows[pair.field.name]
+                out = values[at] if sized is None else np.empty(sized.shape(*target), sized.dtype)
                 read += pair.read(sample, geometry, out)
-                if own is not None:
+                if sized is not None:
                     values[at] = store_partner(pair.field, out)
             for name, value in self._targets.place(sample, geometry).items():
                 rows[name][at] = value
@@ -89,15 +89,15 @@ class ImageRows(RowMaker):
         block.narrowed += narrowed
 
     def name(self, sample: int) -> str:
-        """Return the file's path, or its path in the archive."""
+        """Return the path of the file, or its path in the archive."""
         return f"{self._source.name}/{self._source.keys[sample]}"
 
     def key(self, sample: int) -> str:
-        """Return its path below the source."""
+        """Return the path below the source."""
         return self._source.keys[sample]
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what tells whether the inputs are still the same, on any machine: names, sizes and labels, not contents."""
+        """Return counts and a digest of names, sizes and labels (not contents), equal on every machine."""
         return {
             "images": len(self._source.keys),
             "bytes": int(self._source.sizes.sum()),
@@ -114,21 +114,21 @@ class ImageRows(RowMaker):
         yield self._targets.fingerprint()
 
     def newest(self) -> list[InputFile]:
-        """Return the files that were changed last: of the images, and of each pair."""
+        """Return the newest file of the images and of each pair."""
         return [self._source.newest, *(pair.newest for pair in self._pairs)]
 
     def times(self) -> str:
-        """Return a digest of when each file was changed last, for the plan: packs hold no times."""
+        """Return a digest of the files' modification times, for the plan: packs hold no times."""
         held = (self._source.times, *(pair.times for pair in self._pairs))
         return digest(np.ascontiguousarray(times) for times in held).hex()
 
 
 _LOOKED_AT = 64
-_ENLARGED_SHARE = 0.1  # of fewer nothing is said
+_ENLARGED_SHARE = 0.1  # smallest share of enlarged images that gives a note
 
 
 def survey(source: ImageSource, spec: PixelSpec, size: RowSize) -> list[str]:
-    """Say what up to 64 images, evenly spread, give reason to say, a sentence each: the same ones whenever the source is the same."""
+    """Return notes on up to 64 images, evenly spread; the same ones for equal sources."""
     spread = np.linspace(0, len(source) - 1, min(len(source), _LOOKED_AT)).astype(np.int64)
     picked = list(dict.fromkeys(spread.tolist()))  # np.unique loads numpy.ma for it, which takes 0.03 s
     sizes: list[tuple[int, int]] = []
@@ -141,7 +141,7 @@ def survey(source: ImageSource, spec: PixelSpec, size: RowSize) -> list[str]:
         try:
             data = source.read(index)
         except ImageError:
-            continue  # what is wrong with it is said when it is packed
+            continue  # the conversion reports the error
         seen = read_image_header(data)
         if seen is None or seen.height * seen.width > spec.max_pixels or min(seen[:2]) < 1:
             continue
@@ -159,16 +159,17 @@ def survey(source: ImageSource, spec: PixelSpec, size: RowSize) -> list[str]:
         side = int(np.median([min(pair) for pair in sizes]))
         notes.append(
             Sentence(
-                f"{enlarged:,} of the {len(sizes):,} images looked at are smaller than {spec.size[0]}x{spec.size[1]} and enlarged;"
-                f" their shorter side is {side} at the median. A smaller {Option('size')} takes less."
+                f"{enlarged:,} of {len(sizes):,} images examined are smaller than"
+                f" {spec.size[0]}x{spec.size[1]} and are enlarged; the median of their shorter side is"
+                f" {side}. A smaller {Option('size')} takes less space."
             )
         )
     if narrowed:
         notes.append(_narrowed(narrowed, len(sizes), largest))
     if widened:
         notes.append(
-            f"{widened:,} of the {len(sizes):,} images looked at have 8 bits a channel; their values times 257 are stored, so that white"
-            " stays white."
+            f"{widened:,} of {len(sizes):,} images examined have 8 bits a channel; their values times 257 are"
+            " stored, so that white stays white."
         )
     return notes
 
@@ -176,6 +177,6 @@ def survey(source: ImageSource, spec: PixelSpec, size: RowSize) -> list[str]:
 def _narrowed(narrowed: int, looked_at: int, largest: int | None) -> str:
     shown = "" if largest is None else f", so the largest value seen, {largest:,}, becomes {largest >> 8}"
     return Sentence(
-        f"{narrowed:,} of the {looked_at:,} images looked at have more than 8 bits a channel, and only the "
-        f"high byte is stored{shown}. To store them as they are, pass {Option('dtype', 'uint16')}."
+        f"{narrowed:,} of {looked_at:,} images examined have more than 8 bits a channel; only the "
+        f"high byte is stored{shown}. To store all bits, pass {Option('dtype', 'uint16')}."
     )

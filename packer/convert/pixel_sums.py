@@ -1,4 +1,4 @@
-"""Exact sums over pixels, of which mean and standard deviation of a pack's images are made."""
+"""Exact sums over pixels, for the mean and standard deviation of a pack's images."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PIXELS_AT_ONCE = 1 << 14
 
 @dataclass
 class PixelSums:
-    """Sums over images of 8 or 16 bits, exact, so that the order in which they are added does not matter; for one worker.
+    """Exact sums over images of 8 or 16 bits, independent of the order of addition; not thread-safe.
 
-    Of images of one shape every pixel counts the same; of images of sizes of their own every image does: its means count as a pixel,
-    all of them in units of 1 / 2**32.
+    For images of one shape every pixel has equal weight. For images of different sizes every image has equal
+    weight: its mean values are added like one pixel, in units of 1 / 2**32.
     """
 
     channels: int
@@ -33,7 +33,7 @@ class PixelSums:
         self.squares = self.squares or [0] * self.channels
 
     def add(self, images: NDArray[Any], good: int) -> None:
-        """Add images, uint8 or uint16 [N, H, W, C], C-contiguous, of which `good` count and the others are all zero."""
+        """Add images, uint8 or uint16 [N, H, W, C], C-contiguous; all but `good` of them are zero and not counted."""
         sums, squares = channel_sums(images)
         self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)]
         self.squares = [a + b for a, b in zip(self.squares, squares, strict=True)]
@@ -56,9 +56,9 @@ class PixelSums:
         self.squares = [a + b for a, b in zip(self.squares, other.squares, strict=True)]
 
     def mean_std(self, most: int) -> dict[str, list[float]]:
-        """Return {"mean": [C], "std": [C]} on the scale where the most that a pixel can be, 255 or 65,535, is 1.0.
+        """Return {"mean": [C], "std": [C]}, divided by `most`, the largest pixel value (255 or 65,535).
 
-        The standard deviation is over the population.
+        The standard deviation is that of the population.
         """
         n = self.pixels
         mean = [s / n / most for s in self.sums]
@@ -71,8 +71,8 @@ class PixelSums:
 def channel_sums(pixels: NDArray[Any]) -> tuple[list[int], list[int]]:
     """Return the sums of each channel's values and of their squares.
 
-    pixels: uint8 or uint16 [..., C], C-contiguous. Of uint8 with 1, 3 or 4 channels in C (``native/resample.c``).
-    Returns: C sums and C sums of squares, exact.
+    pixels: uint8 or uint16 [..., C], C-contiguous. uint8 with 1, 3 or 4 channels runs in C
+    (``native/resample.c``). Returns: C sums and C sums of squares, exact.
     """
     if native.COMPILED and pixels.dtype == np.uint8 and pixels.shape[-1] in (1, 3, 4):
         return native.loops.channel_sums(pixels)
@@ -80,7 +80,7 @@ def channel_sums(pixels: NDArray[Any]) -> tuple[list[int], list[int]]:
 
 
 def channel_sums_numpy(pixels: NDArray[Any]) -> tuple[list[int], list[int]]:
-    """Do what ``channel_sums`` does, of uint8 or uint16 [..., C], without the compiled form; 32 bits hold each square."""
+    """Compute ``channel_sums`` of uint8 or uint16 [..., C] with NumPy; 32 bits hold each square."""
     pixels = pixels.reshape(-1, pixels.shape[-1])
     sums, squares = np.zeros((2, pixels.shape[1]), np.uint64)
     for first in range(0, len(pixels), _PIXELS_AT_ONCE):

@@ -257,7 +257,7 @@ def test_folders_that_are_splits_are_not_split_again(photo_folder: Path, tmp_pat
     with pytest.raises(UsageError) as error:
         convert_images(tmp_path / "s", tmp_path / "p", size=32, split="a=0.5,b=0.5")
     assert str(error.value) == (
-        f"{tmp_path}/s: its folders are splits already (train). Pass no split=, or one of the folders."
+        f"{tmp_path}/s: its folders are splits already (train). Pass no split=, or only one of the folders as source."
     )
 
 

@@ -207,7 +207,7 @@ def test_images_of_8_bits_are_widened_and_told_of(sources: Any, tmp_path: Path):
         "16.png": 1000,
     }
     assert report.notes[-2:] == (
-        "1 of the 2 images looked at have 8 bits a channel; their values times 257 are stored, so that white stays white.",
+        "1 of 2 images examined have 8 bits a channel; their values times 257 are stored, so that white stays white.",
         "1 image has 8 bits a channel; their values times 257 are stored, so that white stays white.",
     )
 

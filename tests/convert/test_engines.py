@@ -158,7 +158,7 @@ def test_the_driver_goes_on_with_what_is_there(photo_folder: Path, tmp_path: Pat
             raise OSError("the machine is gone")
 
     options: dict[str, Any] = {"size": 32, "shards": 2}
-    with pytest.raises(PackerError, match=r"out: part 3/\d could not be made \(the machine is gone\)"):
+    with pytest.raises(PackerError, match=r"out: part 3/\d failed \(the machine is gone\)"):
         convert_images(photo_folder, tmp_path / "out", engine=Elsewhere(lost), **options)
     engine = {"engine": Elsewhere()} if then == "elsewhere" else {}
     report = convert_images(photo_folder, tmp_path / "out", resume=True, **options, **engine)
@@ -365,6 +365,6 @@ def test_an_executor_that_takes_no_tasks(photo_folder: Path, tmp_path: Path, bro
         else:
             pool.shutdown()
         said = "a worker process died" if broken else "cannot schedule new futures after shutdown"
-        with pytest.raises(PackerError, match=rf"out: part 1/\d could not be made \({said}\)"):
+        with pytest.raises(PackerError, match=rf"out: part 1/\d failed \({said}\)"):
             convert_images(photo_folder, tmp_path / "out", size=32, shards=5, engine=pool)
     assert not list(tmp_path.glob("out*"))

@@ -76,11 +76,11 @@ def test_packs_that_take_much_more_than_the_files_say_so(
     def said(**options: Any) -> list[str]:
         out = tmp_path / f"{len(list(tmp_path.iterdir()))}"
         return [
-            str(note) for note in convert_images(photo_folder, out, **options).notes if "together" in note
+            str(note) for note in convert_images(photo_folder, out, **options).notes if "all rows" in note
         ]
 
     (note,) = said(size=128)
-    assert note.startswith("A row takes about 49.2 kB, a file 1.75 kB, together 1.18 MB; ")
+    assert note.startswith("A row takes about 49.2 kB, a file 1.75 kB, all rows 1.18 MB; ")
     assert note.endswith("store='jpeg' stores rows as JPEG files, in about a tenth of that.")
     for options in ({"size": 16}, {"size": 128, "store": "jpeg"}, {"size": 128, "channels": "rgba"}):
         assert said(**options) == []

@@ -378,7 +378,7 @@ def test_drawn_splits_of_other_names_are_said_to_be_lost(tmp_path: Path) -> None
     convert_images(source, tmp_path / "pack.h5", size=16, split="train=0.5,rest=0.5")
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
     assert report.notes == (
-        "The splits (rest, train) are not told by the folders: those called train, val or test are, where each row is in one.",
+        "The splits (rest, train) are not written as folders: only splits called train, val or test are, if each row is in a split.",
     )
     assert sorted(os.listdir(tmp_path / "out")) == ["a", "b", "classes.txt", "labels.csv"]
 
@@ -437,8 +437,8 @@ def test_keys_that_differ_only_in_their_endings_get_numbers(tmp_path: Path) -> N
     convert_images(source, tmp_path / "pack.h5", size=16, shuffle=False)
     report = export_images(tmp_path / "pack.h5", tmp_path / "out")
     assert report.notes == (
-        "Other names than their keys: 1 file, as others would have the same, or as these hold control characters, ends of"
-        " lines or backslashes.",
+        "Names that differ from the keys: 1 file, as the name was taken, or the key holds control characters, line ends"
+        " or backslashes.",
     )
     assert sorted(os.listdir(tmp_path / "out/cat")) == ["1.png", "1~2.png"]
     assert values(again(tmp_path / "out", size=16, shuffle=False)) == values(open_pack(tmp_path / "pack.h5"))
@@ -450,7 +450,7 @@ def test_a_merged_pack_with_equal_keys(tmp_path: Path) -> None:
     merge_packs([tmp_path / "pack.h5"] * 3, tmp_path / "merged.h5", duplicates="keep")
     report = export_images(tmp_path / "merged.h5", tmp_path / "out")
     assert sorted(os.listdir(tmp_path / "out/cat")) == ["1.png", "1~2.png", "1~3.png"]
-    assert report.notes[0].startswith("Other names than their keys: 4 files, as others would have the same")
+    assert report.notes[0].startswith("Names that differ from the keys: 4 files, as the name was taken")
 
 
 def test_fields_that_are_not_written_are_said(tmp_path: Path) -> None:
@@ -469,7 +469,7 @@ def test_fields_that_are_not_written_are_said(tmp_path: Path) -> None:
             np.array([1, 0]),
             ("b\n", "a"),
             (
-                "In 1 of the class names _ stands for control characters and ends of lines, and ' before = + - @.",
+                "In 1 of the class names, _ replaces control characters and line ends, and ' precedes = + - @.",
             ),
         ),
         (
@@ -568,7 +568,7 @@ def test_hostile_keys_are_refused(tmp_path: Path, key: bytes) -> None:
     with pytest.raises(FormatError) as caught:
         export_images(pack, tmp_path / "in/out")
     assert str(caught.value) == (
-        f"{pack}: the key of row 1 is {os.fsdecode(key)!r}; only plain paths below a folder are made into files."
+        f"{pack}: the key of row 1 is {os.fsdecode(key)!r}; only plain paths below a folder are written as files."
         " Nothing was written."
     )
     assert [path.name for path in tmp_path.rglob("*")] == ["in", "pack.h5"]
@@ -580,7 +580,7 @@ def test_keys_of_very_many_folders_are_refused(tmp_path: Path, folders: int) -> 
     with pytest.raises(FormatError) as caught:
         export_images(pack, tmp_path / "out")
     assert str(caught.value) == (
-        f"{pack}: the key of row 1 is {('a/' * folders + 'x.png')[:77] + '...'!r}; only plain paths below a folder are made into"
+        f"{pack}: the key of row 1 is {('a/' * folders + 'x.png')[:77] + '...'!r}; only plain paths below a folder are written as"
         " files. Nothing was written."
     )
     assert os.listdir(tmp_path) == ["pack.h5"]
@@ -618,7 +618,7 @@ def test_a_key_in_the_way_of_the_csv(tmp_path: Path) -> None:
     with pytest.raises(PackerError) as caught:
         export_images(pack, tmp_path / "out")
     assert str(caught.value) == (
-        f"{tmp_path}/out: labels.csv would be there twice, as a folder, or under a name that this disk takes for equal."
+        f"{tmp_path}/out: labels.csv would be written twice, as a folder, or under a name that this disk treats as equal."
         " Nothing was written; pass a folder on another disk."
     )
     assert os.listdir(tmp_path) == ["pack.h5"]
@@ -629,7 +629,7 @@ def test_a_class_name_that_no_file_can_hold(tmp_path: Path) -> None:
     with pytest.raises(FormatError) as caught:
         export_images(pack, tmp_path / "out")
     assert str(caught.value) == (
-        f"{pack}: '\\ud800' stands in the name of a class or column; no file can hold it. Nothing was written."
+        f"{pack}: the name of a class or column holds '\\ud800', which a file cannot hold. Nothing was written."
     )
     assert os.listdir(tmp_path) == ["pack.h5"]
 
@@ -649,7 +649,7 @@ def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path, pack: Path) -> No
         with pytest.raises(UsageError) as caught:
             export_images(pack, tmp_path / name)
         assert str(caught.value) == (
-            f"{tmp_path}/{name}: exists, and is no empty folder; nothing is overwritten. Pass another name."
+            f"{tmp_path}/{name}: exists, and is not an empty folder; nothing is overwritten. Pass another name."
         )
     assert os.listdir(tmp_path / "out") == ["mine"]
 
@@ -690,7 +690,7 @@ def test_wrong_arguments_are_sentences(tmp_path: Path, pack: Path) -> None:
     )
     pack = hand_made(tmp_path / "odd.h5", [b"1"], (Field("image", "<f4", (2, 2)), np.zeros((1, 2, 2), "f4")))
     refused(
-        f"{pack}: holds no images with names; uint8 or uint16 [H, W, C], or JPEG files, are exported,"
+        f"{pack}: holds no images with keys; uint8 or uint16 [H, W, C], or JPEG files, are exported,"
         " each with its key. Pass a pack of images."
     )
     assert not (tmp_path / "out").exists()
@@ -799,9 +799,9 @@ def test_names_that_a_terminal_or_a_spreadsheet_would_obey(tmp_path: Path) -> No
     assert sorted(os.listdir(tmp_path / "out")) == sorted(
         ["labels.csv", "classes.txt", *(row[0].removeprefix("./") for row in rows[1:])]
     )
-    assert any(note.startswith("Other names than their keys: 4 files") for note in report.notes)
+    assert any(note.startswith("Names that differ from the keys: 4 files") for note in report.notes)
     assert (
-        "In 3 of the class names _ stands for control characters and ends of lines, and ' before = + - @."
+        "In 3 of the class names, _ replaces control characters and line ends, and ' precedes = + - @."
         in report.notes
     )
     twice = hand_made(

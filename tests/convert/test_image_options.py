@@ -156,11 +156,11 @@ def test_appending_reads_labels_as_the_pack_was_made(photo_folder: Path, tmp_pat
         ({"labels": 3}, "labels=3: is no file. Pass its name, or Labels(...)."),
         (
             {"pairs": "masks"},
-            "pairs='masks': is no mapping of fields to folders. Pass for example {'mask': 'masks/'}.",
+            "pairs='masks': is not a mapping of fields to folders. Pass for example {'mask': 'masks/'}.",
         ),
         (
             {"pairs": {"mask": 3}},
-            "pairs={'mask': 3}: is no mapping of fields to folders. Pass for example {'mask': 'masks/'}.",
+            "pairs={'mask': 3}: is not a mapping of fields to folders. Pass for example {'mask': 'masks/'}.",
         ),
         (
             {"split": 3},

@@ -226,7 +226,7 @@ def test_whole_pictures_are_not_fitted(mixed: Path, tmp_path: Path, size: str):
     with pytest.raises(UsageError) as error:
         convert_images(mixed, tmp_path / "p", size=size, store="jpeg", fit="pad")
     assert str(error.value) == (
-        f"fit pad: is about rows of one size, and size {size} keeps whole pictures. Leave it out."
+        f"fit pad: is for rows of one size; with size {size} images keep different sizes. Leave it out."
     )
 
 

@@ -36,8 +36,8 @@ def folder_of(folder: Path, *sizes: tuple[int, int]) -> Path:
 def test_images_that_are_enlarged(tmp_path: Path):
     folder = folder_of(tmp_path / "a", *[(32, 32)] * 8)
     assert notes(folder, tmp_path / "p.h5") == [
-        "8 of the 8 images looked at are smaller than 256x256 and enlarged; their shorter side is 32 at the median. A smaller size="
-        " takes less."
+        "8 of 8 images examined are smaller than 256x256 and are enlarged; the median of their shorter side is 32. A smaller size="
+        " takes less space."
     ]
     assert notes(folder, tmp_path / "q.h5", size=32) == []
 
@@ -45,10 +45,10 @@ def test_images_that_are_enlarged(tmp_path: Path):
 @pytest.mark.parametrize(
     ("sizes", "text"),
     [
-        ([(28, 28)] * 10, "10 of the 10 images looked at are smaller than 64x64 and enlarged; their shorter side is 28 "),
+        ([(28, 28)] * 10, "10 of 10 images examined are smaller than 64x64 and are enlarged; the median of their shorter side is 28. "),
         (
             [(50, 90), (60, 61), (100, 120), (90, 90)],
-            "2 of the 4 images looked at are smaller than 64x64 and enlarged; their shorter side is 75 at the median.",
+            "2 of 4 images examined are smaller than 64x64 and are enlarged; the median of their shorter side is 75.",
         ),
         ([(70, 90)] * 20 + [(60, 80)], None),  # one of many
     ],
@@ -73,8 +73,8 @@ def test_bits_that_are_lost_are_counted(tmp_path: Path, store: str, shard_rows: 
         Image.fromarray(np.full((32, 32), 4095, np.uint16)).save(folder / f"{number}.png")
     found = notes(folder, tmp_path / "p", size=32, store=store, shards=shard_rows)
     assert found == [
-        "2 of the 5 images looked at have more than 8 bits a channel, and only the high byte is stored, so the largest value seen, "
-        "4,095, becomes 15. To store them as they are, pass dtype='uint16'.",
+        "2 of 5 images examined have more than 8 bits a channel; only the high byte is stored, so the largest value seen, "
+        "4,095, becomes 15. To store all bits, pass dtype='uint16'.",
         "2 images have more than 8 bits a channel; the high byte is stored. To store all bits, pass dtype='uint16'.",
     ]
     assert store == "jpeg" or open_pack(tmp_path / "p").read("image").max() == 15

@@ -319,7 +319,7 @@ def test_lists_that_are_refused(given: str | list[str], message: str):
 
 
 def test_classes_need_labels(photo_folder: Path, tmp_path: Path):
-    with pytest.raises(UsageError, match=r"red: has no labels, and classes number them\. Pass labels="):
+    with pytest.raises(UsageError, match=r"red: has no labels for the given classes\. Pass labels="):
         convert_images(photo_folder / "red", tmp_path / "p.h5", size=16, classes="a,b")
     convert_images(photo_folder, tmp_path / "train.h5", size=16)
     convert_images(

@@ -152,7 +152,7 @@ def test_text_is_loaded_where_it_is_named(tmp_path: Path) -> None:
         (["info"], "tokens   u1  i4 [n]"),
         (["verify"], ": intact; "),
         (["preview", "-o", "sheet.png"], ": has no images; a field 'image' of uint8 or uint16 [H, W, C]"),
-        (["export", "out"], ": holds no images with names; uint8 or uint16 [H, W, C]"),
+        (["export", "out"], ": holds no images with keys; uint8 or uint16 [H, W, C]"),
     ],
     ids=str,
 )
