@@ -1,4 +1,4 @@
-"""Rows from packs: of several as if they were one, resized, or stored another way, without going back to the source."""
+"""Rows from packs: merged, resized, or stored another way, without reading the source again."""
 
 from __future__ import annotations
 
@@ -24,42 +24,45 @@ from packer.read.array_store import PackStore
 from packer.read.encoded_images import EncodedImages
 from packer.sentence import Option
 
-_OWN = ("size", "dtype", "channels")  # what fields of pictures of sizes of their own say of them
-_PLACED = ("boxes", "box_label", "keypoints")  # fields that follow the picture
+_SIZED = ("size", "dtype", "channels")  # members of `about` of fields of images of different sizes
+_PLACED = ("boxes", "box_label", "keypoints")  # fields that move with the image
 
 
 def together(packs: Sequence[Pack]) -> tuple[Pack, list[NDArray[np.int64]]]:
-    """Return several packs as one, in memory.
+    """Join several packs to one pack in memory.
 
-    Returns: it, with the classes of all (different ones are sorted); and for each of its parts the number there of each of the part's
-    classes ([] where all have the same, or none).
-    Raises UsageError, naming the difference, when their fields differ, only some have classes, or labels of several classes each
-    are of different ones.
+    Returns: the pack, with the classes of all packs (sorted if they differ); and for each of its parts the
+    new number of each of the part's classes ([] if all packs have equal classes, or none). Raises UsageError,
+    naming the difference, if fields differ, if only some packs have classes, or if packs with multi-label
+    rows have different classes.
     """
     first = packs[0]
     for pack in packs[1:]:
         for a, b in zip(first.fields, pack.fields, strict=False):
-            # Columns that are classes are compared with the classes.
+            # Label columns that are classes are compared below, with the classes.
             check_fields(first, a, pack, b, columns=first.header.classes is None)
         if len(first.fields) != len(pack.fields):
             names = [", ".join(f.name for f in p.fields) for p in (first, pack)]
             raise UsageError(
-                f"{pack.path}: has the fields {names[1]}, {first.path} has {names[0]}; equal fields go together."
+                f"{pack.path}: has the fields {names[1]}, {first.path} has {names[0]}; the fields have to be"
+                " equal."
             )
         if (pack.header.classes is None) != (first.header.classes is None):
-            raise UsageError(f"{pack.path}, {first.path}: only one of them has class names; all or none may.")
+            raise UsageError(
+                f"{pack.path}, {first.path}: only one of them has class names; all packs need them, or none."
+            )
     parts = [part for pack in packs for part in pack.parts]
     classes, numbers = first.header.classes, []
     if classes is not None and any(part.header.classes != classes for part in parts):
         other = next(pack for pack in packs if pack.header.classes != classes)
         if any(f.name == "label" and f.shape != () for f in first.fields):
             raise UsageError(
-                f"{other.path}: its labels are columns of other classes than those of {first.path}; equal ones go together."
-                " Convert the images of both at once."
+                f"{other.path}: its label columns are other classes than those of {first.path}; they have to"
+                " be equal. Convert the images of both at once."
             )
         classes = tuple(sorted({name for part in parts for name in part.header.classes or ()}))
         numbers = [
-            # The last one is that of -1, the label of rows without one.
+            # The last entry maps -1, the label of unlabelled rows, to itself.
             np.array([*(classes.index(name) for name in part.header.classes or ()), -1])
             for part in parts
         ]
@@ -68,9 +71,10 @@ def together(packs: Sequence[Pack]) -> tuple[Pack, list[NDArray[np.int64]]]:
 
 
 class PackRows(RowMaker):
-    """Rows from those of a pack: what stays as it is comes as columns.
+    """Rows of a new pack from rows of a pack; unchanged fields are read as columns.
 
-    Rows of JPEG files are passed on as they are when they stay JPEG files of the same size, and so are whole pictures and their masks.
+    JPEG rows are copied unchanged if they stay JPEG files of the same size; so are images of different sizes
+    and their masks.
     """
 
     def __init__(
@@ -83,63 +87,68 @@ class PackRows(RowMaker):
         whole: WholePictures | None = None,
         verify: bool = False,
     ) -> None:
-        """numbers: for each part, the label of each of its classes, [] to leave labels as they are; spec: the new size, None: as it
-        is; jpeg: whether images are to be stored as JPEG files; whole: what makes other ones of pictures of sizes of their own, None to
-        pass them on; verify: compare blocks with their checksums.
+        """numbers: for each part, the new number of each of its classes; [] to keep labels; spec: the new size;
+        None to keep the size; jpeg: store images as JPEG files; whole: function that resizes or encodes
+        images of different sizes; None to copy them; verify: compare blocks with their checksums.
         """
         self.pack, self._numbers, self._spec, self._whole = pack, numbers, spec, whole
         self._reader = PackStore(pack, pack.fields, verify=verify)
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
         self._image = image = next((f for f in pack.fields if f.name == "image"), None)
-        self._anew = spec is not None or whole is not None  # heights and widths are others, or there are none
-        self._own = None if image is None else image.own_size
+        self._resized = spec is not None or whole is not None  # the size fields change, or are dropped
+        self._sized = None if image is None else image.own_size
         ragged = image is not None and image.ragged
-        self._passed = ragged and spec is None and (jpeg or self._own is not None)
-        made = None if image is None else self._made_image(image.loaded)
+        self._copied = ragged and spec is None and (jpeg or self._sized is not None)
+        new_image = None if image is None else self._new_image(image.loaded)
         self.fields: tuple[Field, ...] = tuple(
-            self._made(f, made) for f in pack.fields if f.name != "key" and not (self._anew and f.measures)
+            self._new_field(f, new_image)
+            for f in pack.fields
+            if f.name != "key" and not (self._resized and f.measures)
         )
         self.fields += whole.sizes if whole is not None else ()
-        # Of images of sizes of their own that are passed on, the new pack has mean and deviation if this one has.
-        self._counted = made is not None and made.ragged and "image" in pack.header.statistics
-        decoded = made is not None and not made.ragged and ragged
-        names = {"image"} if self._anew or self._counted or decoded else set()
-        names |= {f.name for f in self.fields if self._anew and (f.measures or self._moved(f))}
+        # Statistics of copied images of different sizes are computed if this pack has them.
+        self._counted = new_image is not None and new_image.ragged and "image" in pack.header.statistics
+        decoded = new_image is not None and not new_image.ragged and ragged
+        names = {"image"} if self._resized or self._counted or decoded else set()
+        names |= {f.name for f in self.fields if self._resized and (f.measures or self._moved(f))}
         self._bulk = [f for f in self.fields if f.name not in names]
         self.ragged_bytes = 0
-        if made is None or made.ragged:
-            own = [f for f in pack.fields if f.ragged and f.name != "key"]
-            if made is not None:
-                own = [f for f in own if f.own_size is not None or f.name == "image"]
-            nbytes = sum(e.nbytes for f in own for e in pack.header.extents[f.name]) // pack.rows
-            nbytes += 8 * len(own) if pack.header.table is not None else 0
+        if new_image is None or new_image.ragged:
+            fields = [f for f in pack.fields if f.ragged and f.name != "key"]
+            if new_image is not None:
+                fields = [f for f in fields if f.own_size is not None or f.name == "image"]
+            nbytes = sum(e.nbytes for f in fields for e in pack.header.extents[f.name]) // pack.rows
+            nbytes += 8 * len(fields) if pack.header.table is not None else 0
             self.ragged_bytes = nbytes if whole is None else self._usual_bytes(whole, nbytes)
 
-    def _made_image(self, loaded: Field) -> Field:
-        """Return the field of images as it is made. loaded: as it is loaded. Raises UsageError."""
+    def _new_image(self, loaded: Field) -> Field:
+        """Return the image field of the new rows.
+
+        loaded: the image field in loaded form. Raises UsageError.
+        """
         if loaded.compressed:
             loaded = replace(loaded, codec=None)
         if (spec := self._spec) is not None:
             _check_shrinks(self.pack, loaded, spec)
             self._pixels = DecodeResize(spec, rgba=loaded.about.get("color") == "rgba")
-            about = {**{k: v for k, v in loaded.about.items() if k not in _OWN}, "fit": spec.fit}
+            about = {**{k: v for k, v in loaded.about.items() if k not in _SIZED}, "fit": spec.fit}
             dtype = np.dtype(spec.dtype).newbyteorder("<").str
             loaded = replace(loaded, dtype=dtype, shape=spec.shape, about=about, codec=None)
-        elif loaded.ragged and not self._passed:
+        elif loaded.ragged and not self._copied:
             raise UsageError(
-                f"{self.pack.path}: its images have sizes of their own; they need one to be stored as "
+                f"{self.pack.path}: its images have different sizes; one size is needed to store them as "
                 f"pixels. Pass {Option('size')}."
             )
         return loaded if self._whole is None else self._whole.image
 
     @property
     def remade(self) -> bool:
-        """True if pictures of sizes of their own are made anew, as such."""
+        """True if images of different sizes are resized or encoded, and keep different sizes."""
         return self._whole is not None
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
-        """Return the fields that stay as they are."""
-        found: dict[str, Any] = {}
+        """Return the unchanged fields."""
+        columns: dict[str, Any] = {}
         runs = consecutive(samples)
         parts = self._parts(samples) if self._numbers else np.empty(0, np.intp)
         for f in self._bulk:
@@ -156,11 +165,11 @@ class PackRows(RowMaker):
                     self._numbers[part][np.frombuffer(labels, "<i8")].tobytes()
                     for labels, part in zip(values, parts.tolist(), strict=True)
                 ]
-            found[f.name] = values
-        return found
+            columns[f.name] = values
+        return columns
 
     def make(self, sample: int, at: int, block: Block) -> None:
-        """Read the row, and place it anew if its size changes."""
+        """Read the row; resize its image and move the other fields if the size changes."""
         run, rows = one_run(sample, sample + 1), block.rows
         row = {name: values[at, ...] for name, values in rows.items() if isinstance(values, np.ndarray)}
         ragged = {
@@ -175,7 +184,7 @@ class PackRows(RowMaker):
         geometry = ImagePlacement.of(self._spec.fit, size, self._spec.size) if self._spec else None
         pixels = None
         if self._whole is not None:
-            picture = self._made_whole(self._whole, ragged["image"], sample)
+            picture = self._new_picture(self._whole, ragged["image"], sample)
             ragged["image"], pixels = picture.data, self._whole.fill(picture, rows, at)
             pixels = picture.pixels if self._counted else pixels
             geometry = ImagePlacement.of("stretch", picture.source, picture.size)
@@ -183,11 +192,11 @@ class PackRows(RowMaker):
             if geometry is None or f.name == "image" or not self._moved(f):
                 continue
             stored, field = None, self.pack.header.field(f.name)
-            own = field.own_size
-            if own is not None:
+            sized = field.own_size
+            if sized is not None:
                 stored = self._picture(f.name, ragged.pop(f.name), sample)
                 out = row.get(f.name)
-                placed = np.empty(own.shape(*geometry.result), own.dtype) if out is None else out
+                placed = np.empty(sized.shape(*geometry.result), sized.dtype) if out is None else out
                 _place(f, geometry, stored, ragged, placed)
                 if out is None:
                     ragged[f.name] = store_partner(f, placed)
@@ -197,7 +206,7 @@ class PackRows(RowMaker):
             _place(f, geometry, stored, ragged, row.get(f.name))
         if self._counted and pixels is None:
             pixels = self._picture("image", ragged["image"], sample)
-        if not self._passed:
+        if not self._copied:
             ragged.pop("image", None)
         for name, data in ragged.items():
             files = rows[name]
@@ -209,45 +218,45 @@ class PackRows(RowMaker):
         block.bytes_read += sum(a.nbytes for a in row.values()) + sum(map(len, ragged.values()))
 
     def name(self, sample: int) -> str:
-        """Return the pack, and the row in it."""
+        """Return the path of the pack and the row number in it."""
         part = int(self._parts(np.array([sample]))[0])
         return f"{self.pack.parts[part].path}, row {sample - int(self._firsts[part])}"
 
     def key(self, sample: int) -> str:
-        """Return the row's own key, else its number."""
+        """Return the key of the row, or its number if the pack has no keys."""
         if all(f.name != "key" for f in self.pack.fields):
             return str(sample)
         run = one_run(sample, sample + 1)
         return self._reader.ragged("key", run)[0].decode("utf-8", "surrogateescape")
 
     def _picture(self, name: str, data: bytes, sample: int) -> NDArray[Any]:
-        """Decode a row of a field of pictures of sizes of their own."""
+        """Decode a row of a field of images of different sizes."""
         run = one_run(sample, sample + 1)
         known = self._reader.sizes(run) if any(f.measures for f in self.pack.fields) else None
         return EncodedImages(self.pack, self.pack.header.field(name), [data], [sample], known).decode(0)
 
-    def _made_whole(self, whole: WholePictures, data: bytes, sample: int) -> WholePicture:
-        """Return a whole picture anew: of its file where that may be passed on or shrinks, else of its pixels."""
-        if self._own is not None and self._own.codec == "jpeg" and whole.of_files:
+    def _new_picture(self, whole: WholePictures, data: bytes, sample: int) -> WholePicture:
+        """Return the new row of an image: of its JPEG file if that can be copied or shrunk, else of its pixels."""
+        if self._sized is not None and self._sized.codec == "jpeg" and whole.of_files:
             return whole(data)
         return whole.again(self._picture("image", data, sample))
 
     def _usual_bytes(self, whole: WholePictures, nbytes: int) -> int:
-        """Return about how many bytes a row will have that has so many now."""
-        raw = self._own is not None and self._own.codec is None
+        """Return the estimated bytes of a new row. nbytes: average bytes of a row now."""
+        raw = self._sized is not None and self._sized.codec is None
         return whole.usual_bytes(nbytes // (RAW_BYTES if raw else 1))
 
     def _fill(
         self, run: Runs, row: Mapping[str, NDArray[Any]], encoded: bytes | None, sample: int
     ) -> tuple[int, int]:
-        """Fill in the row's picture; returns its (height, width) in the pack."""
+        """Write the row's image to `row`; return its (height, width) in the pack; (0, 0) if unchanged."""
         if "image" not in row:
             return 0, 0
         out: NDArray[Any] = row["image"]
         if self._spec is None:
             self._reader.copy(run, {"image": out.reshape(1, -1).view(np.uint8)})
             return 0, 0
-        if encoded is not None and self._own is not None and self._own.codec is None:
+        if encoded is not None and self._sized is not None and self._sized.codec is None:
             pixels = self._picture("image", encoded, sample)
             self._pixels.again(pixels, out)
             return pixels.shape[0], pixels.shape[1]
@@ -259,29 +268,29 @@ class PackRows(RowMaker):
         return stored.shape[0], stored.shape[1]
 
     def _parts(self, samples: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Return the number of the part in which each row lies."""
+        """Return the number of the part that holds each row."""
         return np.searchsorted(self._firsts, samples, "right") - 1
 
     def _moved(self, f: Field) -> bool:
-        """Return True for a field that follows the picture when that is placed anew."""
-        return self._anew and ("sampling" in f.about or f.name in _PLACED)
+        """Return True for a field that moves with a resized image."""
+        return self._resized and ("sampling" in f.about or f.name in _PLACED)
 
-    def _made(self, f: Field, image: Field | None) -> Field:
-        """Return a field as it is made."""
+    def _new_field(self, f: Field, image: Field | None) -> Field:
+        """Return a field of the new rows. image: the image field of the new rows."""
         if f.name == "image" and image is not None:
             return image
-        if not self._anew or "sampling" not in f.about:
+        if not self._resized or "sampling" not in f.about:
             return replace(f, codec=None) if f.compressed else f
-        own, soft = f.own_size, f.about["sampling"] == "linear"
+        sized, soft = f.own_size, f.about["sampling"] == "linear"
         if self._spec is None:
-            assert own is not None
+            assert sized is not None
             assert self._whole is not None
-            about, codec = partner(own.dtype, own.channels or 1, soft=soft, raw=self._whole.raw)
+            about, codec = partner(sized.dtype, sized.channels or 1, soft=soft, raw=self._whole.raw)
             return Field(f.name, "|u1", None, about, codec)
-        if own is not None:
-            about, _ = partner(own.dtype, own.channels or 1, soft=soft, raw=True)
+        if sized is not None:
+            about, _ = partner(sized.dtype, sized.channels or 1, soft=soft, raw=True)
             about = {"layout": about["layout"], "fit": self._spec.fit, "sampling": about["sampling"]}
-            return Field(f.name, own.dtype, own.shape(*self._spec.size), about)
+            return Field(f.name, sized.dtype, sized.shape(*self._spec.size), about)
         return Field(
             f.name, f.dtype, (*self._spec.size, *(f.shape or ())[2:]), {**f.about, "fit": self._spec.fit}
         )
@@ -294,7 +303,7 @@ def _place(
     ragged: dict[str, bytes],
     out: NDArray[Any] | None,
 ) -> None:
-    """Move a field of one row with its picture: a mask, a soft map, keypoints, or boxes and their labels."""
+    """Move a field of a row with its image: a mask, a soft map, keypoints, or boxes and their labels."""
     if f.name == "keypoints" and stored is not None and out is not None:
         out[...] = geometry.keypoints(stored.astype(np.float64))
     elif f.name == "boxes":
@@ -312,20 +321,25 @@ def _place(
 
 
 def _check_shrinks(pack: Pack, image: Field, spec: PixelSpec) -> None:
-    """Refuse a size that would have to be invented. Raises UsageError."""
+    """Raise UsageError if the new size would enlarge images."""
     if image.shape is not None and (spec.size[0] > image.shape[0] or spec.size[1] > image.shape[1]):
         raise UsageError(
-            f"size {spec.size[0]}x{spec.size[1]}: {pack.path} has images of {image.shape[0]}x{image.shape[1]}; they can only shrink."
-            " Pass a smaller size, or convert the source again."
+            f"size {spec.size[0]}x{spec.size[1]}: {pack.path} has images of"
+            f" {image.shape[0]}x{image.shape[1]}; they can only shrink. Pass a smaller size, or convert the"
+            " source again."
         )
 
 
 def check_whole(pack: Pack, image: Field, rule: RowSize) -> None:
-    """Raise UsageError unless images of a pack can shrink to sizes of their own by a rule."""
+    """Raise UsageError unless images of a pack can shrink by a rule to different sizes."""
     if not rule.limits:
-        found = "is about files that are packed, not about packs"
+        problem = "applies to image files, not to packs"
     elif image.shape is not None:
-        found = f"is about images of sizes of their own; those of {pack.path} have {image.shape[0]}x{image.shape[1]}"
+        problem = (
+            f"is for images of different sizes; those of {pack.path} have {image.shape[0]}x{image.shape[1]}"
+        )
     else:
         return
-    raise UsageError(f"size {rule.option}: {found}. Pass a number or HxW, for example 256, or leave it out.")
+    raise UsageError(
+        f"size {rule.option}: {problem}. Pass a number or HxW, for example 256, or leave it out."
+    )

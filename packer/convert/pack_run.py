@@ -1,4 +1,4 @@
-"""A planned pack written: one part, its blocks made on parallel workers and sealed; or shards, made one after the other, listed last."""
+"""Writes a planned pack: a single part, its blocks made on parallel workers; or shards, then their index."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from packer.format.working_folder import WorkingFolder, difference, failure, par
 from packer.remote.urls import is_url, join
 from packer.sentence import Option
 
-_ALL = "all shards"  # of the record that says how many there are, of which format, and what was left out beside them
+_ALL = "all shards"  # record of the number of shards, their format, and the inputs skipped in planning
 
 
 def write_pack(task: ConversionTask, out: str, running: RunOptions, name: str | None = None) -> Report:
-    """Write a whole pack. What has been done is kept if that fails, and the error says so.
+    """Write a complete pack; keep finished work if that fails. Raises PackerError.
 
-    name: of the pack in messages, where `out` is one that users do not know. Raises PackerError.
+    name: name of the pack in messages, if users do not know `out`.
     """
     write = write_part if task.storing.shard_rows is None else write_shards
     return write(task, out, running, name or out)
@@ -43,9 +43,10 @@ def write_part(
     before: int = 0,
     begin: Callable[[PackWriter], Block] = lambda writer: Block(),
 ) -> Report:
-    """Write a pack of one part.
+    """Write a pack of a single part.
 
-    before: rows that other parts have; begin: may write blocks first, and note them as done; it returns what they add to the outcome.
+    before: rows of earlier parts, for the progress; begin: called first; it may write blocks and mark them as
+    done, and returns their outcome.
     """
 
     def progress(rows: int) -> None:
@@ -73,7 +74,7 @@ def part_writer(
     name: str | None = None,
     checked: Callable[[int], None] = lambda rows: None,
 ) -> PackWriter:
-    """Begin, or go on with, a pack of one part. name, checked: as PackWriter takes them. Raises what it raises."""
+    """Start or resume a pack of a single part. name, checked, errors: as in PackWriter."""
     rows = len(task.order.samples)
     return PackWriter(
         out,
@@ -90,9 +91,9 @@ def part_writer(
 
 
 def seal(task: ConversionTask, writer: PackWriter, outcome: Block, resumed: int) -> Report:
-    """Close the holes of skipped inputs in a pack whose blocks are all done, and give it its name.
+    """Close the holes of skipped inputs in a pack whose blocks are all done, and publish it.
 
-    resumed: rows that were done before. Raises NothingPackedError if every input was skipped.
+    resumed: rows done by an earlier run. Raises NothingPackedError if every input was skipped.
     """
     rows = len(task.order.samples)
     if len(outcome.reasons) == rows:
@@ -118,7 +119,7 @@ def seal(task: ConversionTask, writer: PackWriter, outcome: Block, resumed: int)
 
 
 def _most(task: ConversionTask) -> int:
-    """Return the most that a pixel of the images can be."""
+    """Return the largest value that a pixel of the images can have."""
     return next(f for f in task.fields if f.name == "image").most
 
 
@@ -130,18 +131,21 @@ def row_keys(task: ConversionTask, kept: int, moves: Mapping[int, int]) -> Itera
 
 
 def _skipped(task: ConversionTask, outcome: Block) -> tuple[dict[str, str], ...]:
-    found = (
+    skipped = (
         {"key": task.maker.key(int(task.order.samples[row])), "reason": why}
         for row, why in outcome.reasons.items()
     )
-    return tuple(sorted((*found, *task.skipped), key=lambda s: s["key"]))
+    return tuple(sorted((*skipped, *task.skipped), key=lambda s: s["key"]))
 
 
 # Shards
 
 
 def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str) -> Report:
-    """Write a pack of shards, or with ``running.only`` some of them. out, name: as write_pack has them. Raises PackerError."""
+    """Write a pack of shards, or with ``running.only`` some of them.
+
+    out, name: as in write_pack. Raises PackerError.
+    """
     only, total = running.only, len(task.order.samples)
     rows, part = task.storing.shard_rows or total, "" if only is None else f"part-{only[0]}-of-{only[1]}"
     place = WorkingFolder(out, overwrite=running.overwrite, plan=task.plan, resume=running.resume, part=part)
@@ -167,7 +171,9 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str)
             pack = recorded.found(place.pack, file, task.provenance)
             if pack is None or not verify_pack(path).ok:
                 continue
-            remove(path + PARTIAL_SUFFIX)  # of a run that was killed just after it had named the shard
+            remove(
+                path + PARTIAL_SUFFIX
+            )  # left by a run that was killed just after it had published the shard
             if file not in recorded.seals:
                 record([file, seal_of(pack.seal)])
             there.add(file)
@@ -188,7 +194,7 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str)
                 record([file, seal_of(read_seal(path))])
             before += len(shard.order.samples)
         if only is None:
-            header = list_recorded(place, name, task.subject, made=recorded)
+            header = list_recorded(place, name, task.subject, recorded=recorded)
         else:
             header = recorded.header_of(place.pack, files)
             place.close(keep=True)
@@ -202,9 +208,10 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str)
 
 
 class RecordedShards:
-    """The shards that journals tell of.
+    """The shards recorded in journals.
 
-    seals: file -> seal; empty: those that do not exist, as all their inputs were skipped, and these; all: the record of all shards.
+    seals: file -> seal; empty: file of a shard that does not exist -> its inputs, which were all skipped;
+    all: the record that describes all shards.
     """
 
     def __init__(self, records: Sequence[Any]) -> None:
@@ -216,32 +223,33 @@ class RecordedShards:
             self.add(record)
 
     def add(self, record: list[Any]) -> None:
-        """Take in an entry of a journal."""
+        """Add an entry of a journal."""
         if record[0] == _ALL:
             self.all = record
         elif len(record) > 1:
             (self.empty if isinstance(record[1], list) else self.seals)[record[0]] = record[1]
 
     def skipped_of(self, files: Collection[str]) -> list[dict[str, str]]:
-        """Return inputs of some shards that no shard lists, in the order of the shards."""
-        return [one for file in sorted(self.empty) if file in files for one in self.empty[file]]
+        """Return the skipped inputs of empty shards among `files`, in the order of the shards."""
+        return [skipped for file in sorted(self.empty) if file in files for skipped in self.empty[file]]
 
     def header_of(self, folder: str, files: Collection[str]) -> Header:
-        """Return the header of some shards together."""
+        """Return the merged header of some shards."""
         headers = [pack.header for file in files if (pack := self.found(folder, file))]
         left_out = self.skipped_of(files)
         return merge_headers(headers, left_out) if headers else replace(NO_ROWS, skipped=tuple(left_out))
 
     def there(self, folder: str) -> set[int]:
-        """Return the numbers of the shards that are done."""
+        """Return the numbers of finished shards."""
         _, count, format, _ = self.all or (_ALL, 0, "", [])
         files = enumerate(shard_name(number, format) for number in range(count))
         return {number for number, file in files if file in self.empty or self.found(folder, file)}
 
     def found(self, folder: str, file: str, provenance: Mapping[str, Any] | None = None) -> Pack | None:
-        """Return a shard that is there with the seal that was recorded; its rows are not looked at.
+        """Return a shard if it exists with the recorded seal, else None; its rows are not checked.
 
-        provenance: of the pack, by which a shard is known that was named and not recorded; None: such a one is not taken.
+        provenance: provenance of the pack, which identifies a shard that was published but not recorded;
+        None: do not accept unrecorded shards.
         """
         seal = self.seals.get(file)
         if file in self.empty or (seal is None and provenance is None):
@@ -250,7 +258,7 @@ class RecordedShards:
             pack = open_pack(join(folder, file) if is_url(folder) else os.path.join(folder, file))
         except (FormatError, MissingObjectError):
             return None
-        # What its header has in common with the last one's lies in the same memory: there may be very many.
+        # Share equal members of the header with the previous shard's, to save memory with very many shards.
         self._alike = {
             name: last if (last := self._alike.get(name)) == value else value
             for name, value in vars(pack.header).items()
@@ -262,18 +270,18 @@ class RecordedShards:
 
 
 def list_shards(out: str, *, overwrite: bool = False) -> Header:
-    """List the shards that several runs have made of one plan, and give the pack its name.
+    """Index the shards that several runs wrote with the same plan, and publish the pack.
 
-    Raises UsageError: there are none, some are missing, or they are of several plans; PackerError.
+    Raises UsageError if shards are missing or belong to several plans; PackerError.
     """
     parts = {name: records for name, records in parts_of(out).items() if len(records) > 1}
     if not parts:
         raise UsageError(
-            f"{out}: no part of it was made by itself. Run packer convert with "
+            f"{out}: has no separately written parts. Run packer convert with "
             f"{Option('only_shards', '1/4')}, 2/4 and so on first."
         )
     (first, plan), *others = ((name, records[0]) for name, records in parts.items())
-    for name, other in others:  # they began at once, and none saw the other's journal
+    for name, other in others:  # runs that started at the same time did not see each other's journals
         if differs := difference(plan, other):
             raise UsageError(
                 f"{out}: {name} is a part of another conversion than {first}: {differs}."
@@ -287,40 +295,40 @@ def list_shards(out: str, *, overwrite: bool = False) -> Header:
 
 
 def list_recorded(
-    place: WorkingFolder, name: str, subject: str, url: str = "", made: RecordedShards | None = None
+    place: WorkingFolder, name: str, subject: str, url: str = "", recorded: RecordedShards | None = None
 ) -> Header:
-    """List the shards that the journals of all parts tell of, and give the pack its name. Returns its header.
+    """Index the shards that the journals of all parts record, and publish the pack. Returns its header.
 
-    name: of the pack; subject: what it is made of, for messages; url: of the shards in a store; made: the shards, where more were
-    recorded since the journals were read.
+    name: name of the pack; subject: its source, for messages; url: URL of the shards in an object store;
+    recorded: the recorded shards, if more were recorded since the journals were read.
     """
-    made = made or RecordedShards(place.resumed)
-    _, count, format, left_out = made.all
+    recorded = recorded or RecordedShards(place.resumed)
+    _, count, format, left_out = recorded.all
     files = [shard_name(number, format) for number in range(count)]
-    found = {file: made.found(url or place.pack, file) for file in files if file not in made.empty}
-    missing = [files.index(file) for file, pack in found.items() if pack is None]
+    packs = {file: recorded.found(url or place.pack, file) for file in files if file not in recorded.empty}
+    missing = [files.index(file) for file, pack in packs.items() if pack is None]
     if missing and url:
         raise FormatError(
-            f"{join(url, files[missing[0]])}: is not the shard that was written there. Look for who writes it, too; the same command"
-            " makes it again."
+            f"{join(url, files[missing[0]])}: is not the shard that was uploaded. Find the other writer of"
+            " this URL; the same command writes the shard again."
         )
     if missing:
         raise UsageError(
-            f"{name}: {len(missing):,} of its {count:,} shards are missing, the first {files[missing[0]]}. Run the parts again that did"
-            f" not finish, or the same conversion without {Option('only_shards')}: it makes them, and lists all."
+            f"{name}: {len(missing):,} of its {count:,} shards are missing, the first is {files[missing[0]]}."
+            f" Run the unfinished parts again, or the same conversion without {Option('only_shards')}, which"
+            " writes missing shards and the index."
         )
     shards, skipped = (
-        [pack for pack in found.values() if pack is not None],
-        [*left_out, *made.skipped_of(files)],
+        [pack for pack in packs.values() if pack is not None],
+        [*left_out, *recorded.skipped_of(files)],
     )
     if not shards:
         place.begin_anew()
         raise NothingPackedError.of(subject, skipped)
     try:
         os.makedirs(place.pack, exist_ok=True)
-        for left in set(os.listdir(place.pack)) - {
-            shard.name for shard in shards
-        }:  # by runs that were killed
+        # Files that killed runs left.
+        for left in set(os.listdir(place.pack)) - {shard.name for shard in shards}:
             remove(os.path.join(place.pack, left))
         write_index(place.pack, shards, skipped)
         if url:

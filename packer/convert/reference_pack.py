@@ -1,4 +1,4 @@
-"""Packs that go together: a list of classes given beforehand, and options taken from another pack."""
+"""Classes and options that a conversion takes from a list of classes or from a reference pack (like=)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from packer.format.pack_opening import open_pack
 
 _ENDINGS = (".csv", ".lst", ".txt")
 Classes = str | os.PathLike[str] | Sequence[str]
-"""Names; a file with one a line; or one text in which they are parted by commas."""
+"""Names; a file with one name per line; or one text of names separated by commas."""
 
 
 def parse_classes(given: Classes) -> list[str]:
-    """Read a list of classes. Raises UsageError if it is empty, names a class twice, or its file cannot be read."""
+    """Read a list of classes.
+
+    Raises UsageError if it is empty, names a class twice, or its file cannot be read.
+    """
     subject = "classes"
     if isinstance(given, (str, os.PathLike)):
         name = os.fspath(given)
@@ -31,14 +34,15 @@ def parse_classes(given: Classes) -> list[str]:
             names = _read(name)
         elif isinstance(given, os.PathLike) or "/" in name or name.lower().endswith(_ENDINGS):
             raise UsageError(
-                f"{subject}: no such file; a file with one name a line, or names with commas between, are read. Check it."
+                f"{subject}: no such file; allowed are a file with one name per line, or names separated by"
+                " commas. Check the path."
             )
         else:
             names = [part.strip() for part in name.split(",")]
     else:
         names = list(given)
     if not names or not all(names):
-        raise UsageError(f"{subject}: holds no name, or an empty one; names of classes are needed. Add them.")
+        raise UsageError(f"{subject}: holds no name, or an empty name; class names are needed. Add them.")
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
     if twice is not None:
         raise UsageError(f"{subject}: holds {twice} twice; each class has one number. Remove one.")
@@ -51,12 +55,12 @@ def _read(path: str) -> list[str]:
             return [line.strip() for line in file if line.strip()]
     except OSError as error:
         raise UsageError(
-            f"classes {path}: cannot be read ({error.strerror}); one name a line is needed."
+            f"classes {path}: cannot be read ({error.strerror}); one name per line is needed."
         ) from None
 
 
 class ReferencePack(NamedTuple):
-    """A pack that a conversion is to match. size: [height, width] or a rule, as RowSize.option."""
+    """A pack that a conversion has to match. size: [height, width] or a rule, as RowSize.option."""
 
     pack: Pack
     size: list[int] | str
@@ -70,13 +74,15 @@ class ReferencePack(NamedTuple):
         pack = open_pack(path)
         image = next((f for f in pack.fields if f.name == "image"), None)
         if image is None:
-            raise UsageError(f"like {pack.path}: has no images; a pack of images is needed. Pass one.")
+            raise UsageError(
+                f"like {pack.path}: has no images; a pack of images is needed. Pass another pack."
+            )
         shape, about = image.loaded.shape, image.loaded.about
         size = str(about.get("size", "keep")) if shape is None else list(shape[:2])
         return cls(pack, size, str(about.get("fit", "crop")), *pixel_options(image))
 
     def normalize(self, channels: str | int, dtype: str) -> dict[str, list[float]] | None:
-        """Return the mean and std to record, or None: the pack has none, or images of other channels, or of another type."""
+        """Return the mean and std to record; None if there are none, or channels or dtype differ."""
         recorded = self.pack.header.normalization
         if not recorded or (channels, dtype) != (self.channels, self.dtype):
             return None
@@ -91,12 +97,15 @@ class ReferencePack(NamedTuple):
         storing: RowStorage,
         classes: Sequence[str] | None,
     ) -> str:
-        """Say what was taken, and what differs. The arguments: as they are used."""
+        """Return a note on options that are equal to the pack's, and on those that differ.
+
+        Arguments: as used.
+        """
         stored = RowStorage.like(self.pack, "", format=self.pack.format, layout=True).described
         side = str(size) if isinstance(size, (str, int)) else "x".join(map(str, size))
-        own = self.pack.header.classes
+        known = self.pack.header.classes
         shown = {
-            f"classes {len(classes or ()):,}": (classes and tuple(classes)) == own,
+            f"classes {len(classes or ()):,}": (classes and tuple(classes)) == known,
             f"size {side}": size == self.size,
             f"fit {fit}": fit == self.fit,
             f"channels {channels}": channels == self.channels,
@@ -104,40 +113,43 @@ class ReferencePack(NamedTuple):
             **dict(zip(storing.described, map(eq, storing.described, stored), strict=True)),
         }
         if storing.described[1] == stored[1] == "one file":
-            del shown["one file"]  # goes without saying
+            del shown["one file"]  # the usual case
         alike, others = ([words for words, same in shown.items() if same is kind] for kind in (True, False))
         taken = f"As in {self.pack.path}: {', '.join(alike) or 'nothing'}."
         if others:
-            taken += f" Other than there: {', '.join(others)}."
+            taken += f" Different: {', '.join(others)}."
         if not self.pack.header.normalization:
             return taken
         if self.normalize(channels, dtype) is not None:
-            return f"{taken} Normalize() as text means {self.pack.path}'s mean and std."
+            return f"{taken} Normalize() as text uses mean and std of {self.pack.path}."
         differ = "channels" if channels != self.channels else "types"
-        return f"{taken} Normalize() as text means the new pack's own mean and std, as the {differ} differ."
+        return f"{taken} Normalize() as text uses mean and std of the new pack, as the {differ} differ."
 
     def check(self, label: Field | None, source: str) -> None:
-        """Raise UsageError unless labels are of the same kind as the pack's. label: as it would be stored; None: there are none."""
-        own = next((f for f in self.pack.fields if f.name == "label"), None)
-        if label is None or own is None or (label.dtype, label.shape) == (own.dtype, own.shape):
+        """Raise UsageError unless dtype and shape of labels are those of the pack.
+
+        label: field of the new labels, as stored; None without labels.
+        """
+        known = next((f for f in self.pack.fields if f.name == "label"), None)
+        if label is None or known is None or (label.dtype, label.shape) == (known.dtype, known.shape):
             return
         raise UsageError(
-            f"{source}: its labels would be {_kind(label)}, those of {self.pack.path} are {_kind(own)}; equal ones go together. "
-            "Pass the label options that it was made with."
+            f"{source}: its labels would be {_kind(label)}, those of {self.pack.path} are {_kind(known)};"
+            " they have to be equal. Pass the label options of that pack."
         )
 
 
 def pixel_options(image: Field) -> tuple[str | int, str]:
-    """Return the options `channels` (of bands their number) and `dtype` by which images of a pack were made."""
-    image, own = image.loaded, image.own_size
+    """Return the options `channels` (a number for bands) and `dtype` of the images of a pack."""
+    image, sized = image.loaded, image.own_size
     color, shape = str(image.about.get("color", "rgb")), image.shape or ()
-    if own is not None:
-        count, dtype = own.channels or 1, own.dtype
+    if sized is not None:
+        count, dtype = sized.channels or 1, sized.dtype
     else:
         count, dtype = (shape[2] if len(shape) == 3 else 0), image.dtype
     named = not count or (COLORS.get(count) == color and (color != "rgba" or dtype == "|u1"))
-    if own is not None and own.codec is not None:
-        named = True  # grey files that were kept before there were others say no colour
+    if sized is not None and sized.codec is not None:
+        named = True  # JPEG rows have a colour name, never a number of bands
     return color if named else count, np.dtype(dtype).name
 
 

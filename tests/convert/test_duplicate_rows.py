@@ -230,8 +230,8 @@ def test_packs_of_the_same_tables_are_not_merged(tmp_path: Path):
     with pytest.raises(UsageError) as error:
         merge_packs([a, both], tmp_path / "n.h5", duplicates="skip")
     assert str(error.value) == (
-        f"{both}: was made from other files and from a.csv, and so was {a}; nothing tells which of its rows are the same."
-        " Convert the other files by themselves, or pass duplicates='keep' to store these rows twice."
+        f"{both}: was made from other files and from a.csv, and so was {a}; it does not record which of its rows are the same."
+        " Convert the other files separately, or pass duplicates='keep' to store these rows twice."
     )
     split_pack(both, "u=0.5,v=0.5", workers=1)
     merge_packs([tmp_path / "both.u.h5", tmp_path / "both.v.h5"], tmp_path / "n.h5")

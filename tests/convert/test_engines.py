@@ -280,7 +280,7 @@ def test_what_the_store_has_made_of_a_shard_is_looked_at(server: ObjectServer, p
             server.objects["bucket/train/00001.h5"] = server.objects["bucket/train/00000.h5"]
 
     options: dict[str, Any] = {"size": 32, "shards": 2}
-    with pytest.raises(FormatError, match=r"train/00001\.h5: is not the shard that was written there"):
+    with pytest.raises(FormatError, match=r"train/00001\.h5: is not the shard that was uploaded"):
         convert_images(photo_folder, "s3://bucket/train", engine=Elsewhere(mixed_up), **options)
     assert "bucket/train/index.json" not in server.objects
     assert convert_images(photo_folder, "s3://bucket/train", engine=Elsewhere(), **options).rows == 24
@@ -307,7 +307,7 @@ def test_images_of_a_store(server: ObjectServer, photo_folder: Path, tmp_path: P
             {"shards": 5, "engine": "local", "address": "auto"},
             r'^address=: is not an argument of convert_images; pass engine="ray:ADDRESS"\.$',
         ),
-        ({"shards": 5, "only_shards": "1/2"}, r"and one of these, or none"),
+        ({"shards": 5, "only_shards": "1/2"}, r"and only one of these, or neither"),
     ],
 )
 def test_what_other_processes_cannot_make(

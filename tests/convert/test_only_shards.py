@@ -30,7 +30,7 @@ def test_parts_in_any_order_make_the_same_pack(photo_folder: Path, tmp_path: Pat
     made = [convert(photo_folder, tmp_path / "out", f"{k}/3", on_progress=done.append) for k in (3, 1, 2)]
     assert [report.rows for report in made] == [5, 10, 9]
     assert max(done) == 10
-    assert "list them: merge_shards(" in made[0].notes[-1]
+    assert "index them: merge_shards(" in made[0].notes[-1]
     assert not (tmp_path / "out").exists()
     report = merge_shards(tmp_path / "out")
     assert content(tmp_path / "out") == content(tmp_path / "one")
@@ -44,7 +44,7 @@ def test_a_conversion_of_all_makes_what_is_missing(photo_folder: Path, tmp_path:
     convert(photo_folder, tmp_path / "one")
     convert(photo_folder, tmp_path / "out", "2/2")
     with pytest.raises(
-        UsageError, match=r"3 of its 5 shards are missing, the first 00000\.h5\. Run the parts again"
+        UsageError, match=r"3 of its 5 shards are missing, the first is 00000\.h5\. Run the unfinished"
     ):
         merge_shards(tmp_path / "out")
     assert convert(photo_folder, tmp_path / "out", "2/2").resumed == 10
@@ -62,7 +62,7 @@ def test_a_part_makes_again_what_is_lost(photo_folder: Path, tmp_path: Path, los
     else:
         shutil.copy(shard.with_name("00001.h5"), shard)
     with pytest.raises(
-        UsageError, match=r"1 of its 5 shards are missing, the first 00003\.h5\. Run the parts"
+        UsageError, match=r"1 of its 5 shards are missing, the first is 00003\.h5\. Run the unfinished"
     ):
         merge_shards(tmp_path / "out")
     assert convert(photo_folder, tmp_path / "out", "2/2").resumed == 5
@@ -176,7 +176,7 @@ def test_a_shard_that_was_named_and_not_recorded(photo_folder: Path, tmp_path: P
     journal = tmp_path / "out.packing/part-2-of-2"
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
     with pytest.raises(
-        UsageError, match=r"1 of its 5 shards are missing, the first 00003\.h5\. Run the parts"
+        UsageError, match=r"1 of its 5 shards are missing, the first is 00003\.h5\. Run the unfinished"
     ):
         merge_shards(tmp_path / "out")
     assert convert(photo_folder, tmp_path / "out", "2/2").resumed == 10

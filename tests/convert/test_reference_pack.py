@@ -50,7 +50,7 @@ def test_classes_are_numbered_as_in_the_other_pack(photo_folder: Path, test_fold
     path = tmp_path / "train.h5"
     assert (
         f"As in {path}: classes 3, size 16x32, fit pad, channels gray, dtype uint8, store raw. "
-        f"Normalize() as text means {path}'s mean and std." in plans[0].notes
+        f"Normalize() as text uses mean and std of {path}." in plans[0].notes
     )
     train.check_classes(test)
 
@@ -63,7 +63,7 @@ def test_the_note_says_what_is_other_than_in_the_other_pack(
     report = convert_images(test_folder, tmp_path / "test.h5", like=tmp_path / "train.h5", **given)
     assert report.notes[0].startswith(
         f"As in {tmp_path / 'train.h5'}: channels rgb, dtype uint8, store raw."
-        " Other than there: classes 2, size 8x8, fit stretch. Normalize() as text means"
+        " Different: classes 2, size 8x8, fit stretch. Normalize() as text uses mean and std of"
     )
 
 
@@ -73,7 +73,7 @@ def test_bands_that_are_found_are_normalised_as_the_other_packs(
     convert_images(photo_folder, tmp_path / "train.h5", size=16, channels=3)
     report = convert_images(test_folder, tmp_path / "test.h5", like=tmp_path / "train.h5", channels="auto")
     train, test = (open_pack(tmp_path / name).header for name in ("train.h5", "test.h5"))
-    assert "Normalize() as text means" in report.notes[0]
+    assert "Normalize() as text uses mean and std of" in report.notes[0]
     assert test.normalization == train.normalization != test.statistics["image"]
 
 
@@ -144,7 +144,7 @@ def test_the_store_of_a_table_is_taken(tmp_path: Path):
 
 
 def normalized(path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and std that Normalize() as text means for a pack, where a dataset takes it."""
+    """Mean and std that Normalize() as text uses for a pack, where a dataset takes it."""
     pytest.importorskip("torch")
     from packer.load.augmenting import pipeline_of
 
@@ -194,7 +194,7 @@ def test_images_of_other_channels_are_normalised_by_their_own_numbers(
     header = open_pack(tmp_path / "test.h5").header
     assert header.normalization == header.statistics["image"]
     assert any(
-        note.endswith("Normalize() as text means the new pack's own mean and std, as the channels differ.")
+        note.endswith("Normalize() as text uses mean and std of the new pack, as the channels differ.")
         for note in report.notes
     )
 
@@ -221,7 +221,7 @@ def test_the_recorded_numbers_are_kept_by_packs_made_of_the_pack(
         assert header.normalization == header.statistics["image"] != expected
     assert convert_images(test_folder, test, like=train, resume=True).already
     convert_images(test_folder, train, size=16, overwrite=True)
-    with pytest.raises(UsageError, match="another than is asked for: options normalize mean was"):
+    with pytest.raises(UsageError, match="of other options or inputs: options normalize mean was"):
         convert_images(test_folder, test, like=train, resume=True)
 
 
@@ -303,12 +303,12 @@ def test_a_listed_class_may_have_an_empty_folder(photo_folder: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("a,,b", "classes a,,b: holds no name, or an empty one; names of classes are needed. Add them."),
-        ([], "classes: holds no name, or an empty one; names of classes are needed. Add them."),
+        ("a,,b", "classes a,,b: holds no name, or an empty name; class names are needed. Add them."),
+        ([], "classes: holds no name, or an empty name; class names are needed. Add them."),
         (["a", "b", "a"], "classes: holds a twice; each class has one number. Remove one."),
         (
             "names.txt",
-            "classes names.txt: no such file; a file with one name a line, or names with commas between, are read. Check it.",
+            "classes names.txt: no such file; allowed are a file with one name per line, or names separated by commas. Check the path.",
         ),
     ],
 )
@@ -341,8 +341,8 @@ def test_labels_of_the_same_kind(photo_folder: Path, tmp_path: Path):
     with pytest.raises(UsageError) as error:
         convert_images(folder, tmp_path / "d.h5", like=tmp_path / "c.h5", labels=tmp_path / "a.csv")
     assert str(error.value) == (
-        f"{folder}: its labels would be f4, those of {tmp_path}/c.h5 are i8; equal ones go together. "
-        "Pass the label options that it was made with."
+        f"{folder}: its labels would be f4, those of {tmp_path}/c.h5 are i8; they have to be equal."
+        " Pass the label options of that pack."
     )
 
 
@@ -350,7 +350,7 @@ def test_resumed_repaired_and_added_to(photo_folder: Path, test_folder: Path, tm
     options = {"size": 16, "classes": ALL[:2], "on_error": "skip", "shards": 8}
     convert_images(photo_folder, tmp_path / "p", **options)
     assert convert_images(photo_folder, tmp_path / "p", resume=True, **options).already
-    with pytest.raises(UsageError, match="another than is asked for"):
+    with pytest.raises(UsageError, match="of other options or inputs"):
         convert_images(photo_folder, tmp_path / "p", resume=True, **{**options, "classes": ALL[1::-1]})
     report = append_images(tmp_path / "p", test_folder, on_error="skip")
     assert (report.rows, [s["key"] for s in report.skipped]) == (1, ["red/9.jpg"])

@@ -304,7 +304,7 @@ def test_multi_hot_labels_are_kept_as_they_are(photo_folder: Path, tmp_path: Pat
     with pytest.raises(UsageError) as error:
         merge_packs([tmp_path / "a", tmp_path / "c"], tmp_path / "m2")
     assert str(error.value) == (
-        f"{tmp_path}/c: its labels are columns of other classes than those of {tmp_path}/a; equal ones go together."
+        f"{tmp_path}/c: its label columns are other classes than those of {tmp_path}/a; they have to be equal."
         " Convert the images of both at once."
     )
 
@@ -320,7 +320,7 @@ def test_packs_that_do_not_go_together(photo_folder: Path, tmp_path: Path, conve
         " Run packer repack on one of them.",
         "flat": "{b}: its field 'key' is u1 any length, that of {a} is 'label', i8 scalar; the packs must have equal fields."
         " Run packer repack on one of them.",
-        "numbers": "{b}, {a}: only one of them has class names; all or none may.",
+        "numbers": "{b}, {a}: only one of them has class names; all packs need them, or none.",
     }
     for other, sentence in sentences.items():
         with pytest.raises(UsageError) as error:
@@ -363,7 +363,7 @@ def test_parts_older_than_their_pack_are_said_to_be(photo_folder: Path, tmp_path
     (tmp_path / "p.b.h5").unlink()
     os.utime(tmp_path / "p.a.h5", (1, 1))
     with pytest.raises(
-        UsageError, match=r"p\.a\.h5: is a complete pack, but .*p\.h5 was changed after it was made"
+        UsageError, match=r"p\.a\.h5: is a complete pack, but .*p\.h5 was changed after it was written"
     ):
         split_pack(tmp_path / "p.h5", "a=0.5,b=0.5")
     (tmp_path / "p.a.h5").write_bytes(b"mine")
@@ -420,7 +420,7 @@ def test_splits_differ_by_seed_and_go_where_asked(photo_folder: Path, tmp_path: 
         keys.append(open_pack(tmp_path / "out" / "p.a.h5").keys())
     assert keys[0] != keys[1] == keys[2]
     with pytest.raises(
-        UsageError, match=r"p\.a\.h5: is a complete pack, but another .* part seed was 1, now it is 0"
+        UsageError, match=r"p\.a\.h5: is a complete pack, but of other .* part seed was 1, now it is 0"
     ):
         split_pack(tmp_path / "p.h5", "a=0.5,b=0.5", out=tmp_path / "out")
     with pytest.raises(
@@ -940,8 +940,8 @@ def test_a_pack_is_shuffled_anew(photo_folder: Path, tmp_path: Path, convert: Co
 @pytest.mark.parametrize(
     ("made", "given", "found"),
     [
-        ({}, {"size": "max=16"}, "size max=16: is about images of sizes of their own; those of {p} have 32x32"),
-        ({"size": "keep", "store": "jpeg"}, {"size": "keep"}, "size keep: is about files that are packed, not about packs"),
+        ({}, {"size": "max=16"}, "size max=16: is for images of different sizes; those of {p} have 32x32"),
+        ({"size": "keep", "store": "jpeg"}, {"size": "keep"}, "size keep: applies to image files, not to packs"),
     ],
 )  # fmt: skip
 def test_what_cannot_become_smaller_whole_pictures(

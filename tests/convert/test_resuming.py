@@ -466,7 +466,7 @@ def test_bad_inputs_may_be_skipped_from_now_on(photos: Path, tmp_path: Path, way
     convert(photos, tmp_path / "whole" / name, **options)
     out = tmp_path / name
     with pytest.raises(
-        PackerError, match=r"empty \(0 bytes\).* Remove it, or pass on_error='skip'\. What has been"
+        PackerError, match=r"empty \(0 bytes\).* Remove it, or pass on_error='skip'\. Finished"
     ):
         convert(photos, out, on_error="stop", **options)
     assert convert(photos, out, resume=True, **options).resumed > 0
@@ -597,8 +597,8 @@ def test_a_journal_without_its_first_line_beside_a_whole_pack(photo_folder: Path
 
 
 NEWER = (
-    ": is a complete pack, but {name} was changed after it was written, or has a time in the future (touch it then); only a pack that is newer"
-    " than its inputs is left as it is. Pass overwrite=True to write it again, or if no content has changed: touch {last}"
+    ": is a complete pack, but {name} was changed after it was written, or has a time in the future (touch it then);"
+    " only a pack that is newer than its inputs is left as it is. Pass overwrite=True to write it again, or if no content has changed: touch {last}"
 )
 
 
