@@ -205,11 +205,11 @@ def test_splits_by_columns(table: Path):
     said = run("convert", table, "u.h5", "--split", "a=50,b=50", "--group-column", "shop").output
     assert "features when, price, sold; splits by shop" in said
     assert re.search(
-        r"note: Whole groups of shop are dealt out: a [12] \([12] rows?\)|: a [12] \([23] rows\)", said
+        r"note: Groups of shop in each split: a [12] \([12] rows?\)|: a [12] \([23] rows\)", said
     )
     with pytest.raises(UsageError) as error:
         run("convert", table, "v.h5", "--group-column", "shop")
     assert in_options(error.value.sentence) == (
-        "--group-column shop: whole groups are dealt out by shares, or a column names their splits. Pass --split train=0.9,val=0.1, "
+        "--group-column shop: groups need shares, or a column that names their splits. Pass --split train=0.9,val=0.1, "
         "or --split-column."
     )

@@ -87,9 +87,11 @@ class PackRows(RowMaker):
         whole: WholePictures | None = None,
         verify: bool = False,
     ) -> None:
-        """numbers: for each part, the new number of each of its classes; [] to keep labels; spec: the new size;
-        None to keep the size; jpeg: store images as JPEG files; whole: function that resizes or encodes
-        images of different sizes; None to copy them; verify: compare blocks with their checksums.
+        """numbers: for each part, the new number of each of its classes; [] to keep labels.
+
+        spec: the new size; None to keep the size; jpeg: store images as JPEG files; whole: function that
+        resizes or encodes images of different sizes; None to copy them; verify: compare blocks with their
+        checksums.
         """
         self.pack, self._numbers, self._spec, self._whole = pack, numbers, spec, whole
         self._reader = PackStore(pack, pack.fields, verify=verify)
@@ -236,7 +238,7 @@ class PackRows(RowMaker):
         return EncodedImages(self.pack, self.pack.header.field(name), [data], [sample], known).decode(0)
 
     def _new_picture(self, whole: WholePictures, data: bytes, sample: int) -> WholePicture:
-        """Return the new row of an image: of its JPEG file if that can be copied or shrunk, else of its pixels."""
+        """Return the new row of an image: its JPEG file, copied or shrunk, if possible, else from pixels."""
         if self._sized is not None and self._sized.codec == "jpeg" and whole.of_files:
             return whole(data)
         return whole.again(self._picture("image", data, sample))

@@ -33,7 +33,10 @@ class PixelSums:
         self.squares = self.squares or [0] * self.channels
 
     def add(self, images: NDArray[Any], good: int) -> None:
-        """Add images, uint8 or uint16 [N, H, W, C], C-contiguous; all but `good` of them are zero and not counted."""
+        """Add images, uint8 or uint16 [N, H, W, C], C-contiguous.
+
+        good: number of images that count; the others are all zero.
+        """
         sums, squares = channel_sums(images)
         self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)]
         self.squares = [a + b for a, b in zip(self.squares, squares, strict=True)]

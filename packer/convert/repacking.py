@@ -1,4 +1,4 @@
-"""From packs to packs: put together, split, stored another way, added to; each written like a conversion, and resumable as one."""
+"""Packs from packs: merge, split, repack, append; each runs, and can be resumed, like a conversion."""
 
 from __future__ import annotations
 
@@ -52,30 +52,28 @@ from packer.sentence import Option
 from packer.tables.table_packs import is_table, tables_together
 
 PathLike = str | os.PathLike[str]
-_MOST_STRATA = (
-    1000  # different whole numbers of a table's label that are dealt out evenly, where they are no classes
-)
+_MOST_STRATA = 1000  # most distinct integer labels of a table, without class names, that are split evenly
 
 
 def merge_shards(out: PathLike, *, overwrite: bool = False) -> Report:
-    """List the shards that several machines have made of one pack, and give it its name.
+    """Write the index of a pack whose shards several machines wrote, and publish the pack.
 
     Parameters
     ----------
     out
-        As it was passed to each ``convert_images(source, out, shards="1GB", only_shards="K/N")``.
+        As passed to each ``convert_images(source, out, shards="1GB", only_shards="K/N")``.
     overwrite
         Replace an existing pack.
 
     Returns
     -------
     Report
-        Rows, bytes and skipped inputs of the pack, which is the one that a single conversion makes, byte for byte.
+        Rows, bytes and skipped inputs of the pack, which is byte-identical to that of a single conversion.
 
     Raises
     ------
     UsageError
-        There are no shards, or some are missing: the parts that are to be run again are named.
+        No shards exist, or some are missing; the message names the first.
     PackerError
 
     Examples
@@ -102,26 +100,27 @@ def merge_packs(
     progress: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Report:
-    """Put packs with equal fields together into one new pack.
+    """Merge packs with equal fields into a new pack.
 
     Parameters
     ----------
     packs
-        Paths. Splits of one name are put together; classes are those of all, sorted, and labels are numbered anew. Packs of tables
-        must map their columns alike, as `like` makes them; the record of the mapping, with its statistics, is that of the first.
+        Paths. Splits of equal name are merged; the classes are those of all packs, sorted, and labels are
+        renumbered. Packs of tables must map their columns alike, as with `like`; the mapping of the first,
+        with its statistics, is recorded.
     duplicates
-        Of rows that a pack before has already, with the same key and the same bytes in all fields: "error" refuses them, "skip" leaves
-        them out, "keep" takes them. Rows without keys are compared by pack: packs, or shards, with the same content, and of tables
-        those that were made of a file with the same bytes.
+        Rows that an earlier pack already has, with the same key and the same bytes in all fields: "error"
+        refuses them, "skip" leaves them out, "keep" stores them. Rows without keys are compared by pack or
+        shard: equal content, or for tables a source file with equal bytes.
     shuffle, seed
-        Mix the rows (of each split), drawn from seed; else pack after pack.
+        Shuffle the rows (of each split) with this seed; without shuffle rows follow pack after pack.
     out, overwrite, workers, progress, on_progress
         As in convert_images.
 
     Raises
     ------
     UsageError
-        The packs do not go together.
+        The packs cannot be merged.
     FormatError, SpaceError, PackerError
 
     Examples
@@ -136,36 +135,36 @@ def merge_packs(
     check_local(out, *packs)
     opened = [open_pack(path) for path in packs]
     if len(opened) < 2:
-        raise UsageError("merge: takes two packs or more. Pass their names.")
+        raise UsageError("merge: needs two or more packs. Pass their paths.")
     rows, storing = _opened(opened, run.out)
     members = _members(rows.pack)
-    said: dict[str, Any] = {"merge": len(opened), "seed": seed if shuffle else None}
+    how: dict[str, Any] = {"merge": len(opened), "seed": seed if shuffle else None}
     left: list[int] = []
     if choice("duplicates", duplicates, DUPLICATES) != "keep":
         left = _known_rows(opened, duplicates)
     if left:
-        members = {name: own[~np.isin(own, left)] for name, own in members.items()}
-        said["duplicates"] = "skip"
+        members = {name: samples[~np.isin(samples, left)] for name, samples in members.items()}
+        how["duplicates"] = "skip"
     order = arrange(members, shuffle=shuffle, seed=seed)
-    report = _write(run, rows, _task(rows, storing, order, said, said["seed"]))
-    return replace(report, notes=(*report.notes, *left_out(len(left), "a pack before it")))
+    report = _write(run, rows, _task(rows, storing, order, how, how["seed"]))
+    return replace(report, notes=(*report.notes, *left_out(len(left), "an earlier pack")))
 
 
 def _known_rows(packs: Sequence[Pack], duplicates: str) -> list[int]:
-    """Return the rows of packs, numbered one pack after the other, that a pack before has already.
+    """Return the rows, numbered over all packs in order, that an earlier pack already has.
 
-    Raises UsageError for the first one unless duplicates are skipped.
+    Raises UsageError for the first duplicate unless duplicates are skipped.
     """
     firsts = np.cumsum([0, *(pack.rows for pack in packs)])
     if any(f.name == "key" for f in packs[0].fields):
-        found = duplicate_rows(packs)
+        repeated = duplicate_rows(packs)
         if duplicates == "error":
             refuse(
-                f"{packs[number].path}: its row {row:,} ({packs[number].keys(row, row + 1)[0]}) is in a pack before it, with the same"
-                " bytes"
-                for number, row in found
+                f"{packs[number].path}: its row {row:,} ({packs[number].keys(row, row + 1)[0]}) is in an"
+                " earlier pack, with the same bytes"
+                for number, row in repeated
             )
-        return [int(firsts[number]) + row for number, row in found]
+        return [int(firsts[number]) + row for number, row in repeated]
     known = duplicate_parts(packs)
     if duplicates == "error":
         refuse(sentence for _, _, sentence in known)
@@ -183,18 +182,19 @@ def split_pack(
     progress: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> dict[str, Report]:
-    """Deal the rows of a pack out to new packs, with equal shares of each class.
+    """Split the rows of a pack into new packs, with equal shares of each class.
 
-    A pack that has splits is dealt out split by split, and each new pack has the same splits.
+    A pack that has splits is divided split by split, and each new pack has the same splits.
 
     Parameters
     ----------
     shares
-        "train=0.9,val=0.1", or the same as a mapping; no names of splits that the pack has.
+        "train=0.9,val=0.1", or a mapping; names must differ from the pack's splits.
     out
-        A folder; default: that of the pack. The new packs are called like it, the split's name before the ending: photos.train.h5.
+        A folder; default: that of the pack. New packs are named like the pack, with the name before the
+        suffix: photos.train.h5.
     seed
-        Of the draw. Rows keep their order.
+        Seed of the draw. Rows keep their order.
     workers, overwrite, progress, on_progress
         As in convert_images.
 
@@ -222,15 +222,17 @@ def split_pack(
     splits = _members(rows.pack)
     if taken := sorted(set(split.parts) & set(splits)):
         raise UsageError(
-            f"split {taken[0]}: {os.fspath(path)} has a split of this name already; new packs get rows of every split"
-            f' ({", ".join(splits)}), so other names are allowed. Load it with split="{taken[0]}", or pass other names.'
+            f"split {taken[0]}: {os.fspath(path)} has a split of this name already; new packs get rows of"
+            " every split"
+            f' ({", ".join(splits)}) and need other names. Load it with split="{taken[0]}", or pass other'
+            " names."
         )
     members = split.members(rows.pack.rows, seed, strata=_strata(rows.pack, splits))
     for name in members:
         if name in ("", ".", "..") or "/" in name or os.sep in name or not name.isprintable():
             raise UsageError(
-                f"split {name!r}: is no part of a file's name; letters, digits and signs other than / are allowed."
-                " Pass for example train=0.9,val=0.1."
+                f"split {name!r}: cannot be part of a file name; letters, digits and signs other than / are"
+                " allowed. Pass for example train=0.9,val=0.1."
             )
     begin = partial(
         Conversion,
@@ -243,13 +245,13 @@ def split_pack(
     reports, parts = {}, {}
     for name, samples in members.items():
         to = os.path.join(folder, f"{stem}.{os.fsdecode(on_disk(name))}{ending}")
-        said = {"part": {"name": name, "shares": split.shares, "seed": seed}}
-        dealt = {split: own[np.isin(own, samples)] for split, own in splits.items()}
-        order, storing = arrange(dealt, shuffle=False, seed=seed), RowStorage.like(rows.pack, to)
-        task = _task(rows, storing, order, said, rows.pack.header.seed)
-        # Before an interruption some may have been finished: these are left.
-        if not overwrite and (found := _finished(to, task)) is not None:
-            reports[name] = begin(to).report(found, already=True)
+        how = {"part": {"name": name, "shares": split.shares, "seed": seed}}
+        members_by_split = {split: old[np.isin(old, samples)] for split, old in splits.items()}
+        order, storing = arrange(members_by_split, shuffle=False, seed=seed), RowStorage.like(rows.pack, to)
+        task = _task(rows, storing, order, how, rows.pack.header.seed)
+        # Keep packs that an interrupted run has finished.
+        if not overwrite and (finished := _finished(to, task)) is not None:
+            reports[name] = begin(to).report(finished, already=True)
         else:
             check_output(to, overwrite=overwrite)
             parts[name] = to, task
@@ -275,26 +277,28 @@ def append_images(
     Parameters
     ----------
     path
-        A pack of shards; it is as it was until the new ones are whole. The new images' classes must be among its classes.
+        A pack of shards; it stays unchanged until the new shards are complete. The new images' classes must
+        be among its classes.
     duplicates
-        Of images whose rows the pack has already, with the same key and the same bytes in all fields: "error" refuses them, "skip"
-        leaves them out, "keep" adds them once more. Other images may have the key of one in the pack.
+        Images whose rows the pack already has, with the same key and the same bytes in all fields: "error"
+        refuses them, "skip" leaves them out, "keep" adds them again. Different images may have equal keys.
     source, labels, pairs, workers, on_error, on_plan, progress, on_progress
         As in convert_images.
 
     Notes
     -----
-    What an interrupted append has done is kept in ``<path>.adding.packing`` and used by the next one of the same images.
+    The work of an interrupted append is kept in ``<path>.adding.packing`` and reused by the next append of
+    the same images.
 
     Returns
     -------
     Report
-        Its rows are the images added.
+        `rows` counts the added images.
 
     Raises
     ------
     UsageError
-        The pack is one file, has other classes, or no record of its options.
+        The pack is a single file, has other classes, or does not record its options.
     SourceError, SpaceError, PackerError
     """
     run = Conversion(
@@ -314,7 +318,8 @@ def append_images(
         or record.get("repack", {}).get("size") is not None
     ):
         raise UsageError(
-            f"{name}: does not say how it was converted. Convert the images by themselves, and packer merge the packs."
+            f"{name}: does not record its options. Convert the images to a new pack, then run packer merge on"
+            " both."
         )
     options = ImageOptions.of_record(record, labels, pairs or {})
     if options.split is not None:
@@ -352,30 +357,34 @@ def _known_samples(
     duplicates: str,
     plan: ConversionPlan,
 ) -> list[int]:
-    """Return the samples whose rows a pack has already. Raises UsageError for the first one unless duplicates are skipped."""
+    """Return the samples whose rows a pack already has.
+
+    Raises UsageError for the first unless duplicates are skipped.
+    """
     scratch = os.path.join(place.path, "attempts")
     os.makedirs(scratch, exist_ok=True)
     row_bytes = plan.bytes / plan.rows
-    found = duplicate_samples(task, pack, os.path.join(scratch, "compared"), run.running, row_bytes)
+    repeated = duplicate_samples(task, pack, os.path.join(scratch, "compared"), run.running, row_bytes)
     if duplicates == "error":
         refuse(
-            f"{task.maker.name(sample)}: is in {pack.path} already, with the same bytes" for sample in found
+            f"{task.maker.name(sample)}: is in {pack.path} already, with the same bytes"
+            for sample in repeated
         )
-    samples = list(found)
+    samples = list(repeated)
     remove(scratch)
     return samples
 
 
 def _without(task: ConversionTask, left: Sequence[int]) -> ConversionTask:
-    """Return a task without some of its samples, which its pack records."""
+    """Return a task without some of its samples; its provenance records that duplicates were skipped."""
     if not left:
         return task
     samples = task.order.samples[:]
     kept = ~np.isin(samples, left)
     before = np.cumsum([0, *kept])
     splits = {name: (int(before[a]), int(before[b])) for name, (a, b) in task.order.splits.items()}
-    made_of = {**task.provenance, "options": {**task.provenance["options"], "duplicates": "skip"}}
-    return replace(task, order=SampleOrder(samples[kept], splits), provenance=made_of)
+    recorded = {**task.provenance, "options": {**task.provenance["options"], "duplicates": "skip"}}
+    return replace(task, order=SampleOrder(samples[kept], splits), provenance=recorded)
 
 
 @refuses_foreign_words
@@ -397,20 +406,20 @@ def repack(
     progress: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Report:
-    """Write a pack anew: smaller images, another store, format or number of files.
+    """Write a pack again: smaller images, another store, format or number of files.
 
     Parameters
     ----------
     size
-        Images can only shrink; masks, boxes and keypoints follow. Images of sizes of their own also to "max=256" or "min=256".
+        Images can only shrink; masks, boxes and keypoints are resized too. Images of different sizes accept
+        "max=256" and "min=256" too.
     store, quality
-        Default: as the pack has them; "raw" also undoes compression. Rows of JPEG files are passed on untouched unless size, store
-        or quality change. Images of sizes of their own keep these when the store changes.
+        Default: as in the pack; "raw" also removes compression. JPEG rows are copied unchanged unless size,
+        store or quality change. Images of different sizes keep their sizes if only the store changes.
     shuffle, seed
-        Mix the rows (of each split), drawn from seed; else they keep their order.
+        Shuffle the rows (of each split) with this seed; without shuffle they keep their order.
     out, fit, format, shards, workers, overwrite, resume, progress, on_progress
-        As in convert_images. Of packs of tables size, quality and
-        store="jpeg" are refused.
+        As in convert_images. For packs of tables, size, quality and store="jpeg" are refused.
 
     Raises
     ------
@@ -434,7 +443,7 @@ def repack(
         on_progress=on_progress,
     )
     check_local(path, out)
-    opened = _open_whatever(path)
+    opened = _open_sealed_or_edited(path)
     table = is_table(opened)
     if table:
         about_images = {"size": size, "store": store if store == "jpeg" else None, "quality": quality}
@@ -462,14 +471,14 @@ def repack(
         )
     if storing.shard_bytes is not None:
         storing = storing.with_rows(rows.row_bytes if table else estimate(rows, storing, order))
-    said = {"repack": how, **storing.options()}
+    record = {"repack": how, **storing.options()}
     notes = [] if spec is None or rule is None or rule.ragged else note_on_size(*spec.size)
-    task = _task(rows, storing, order, said, seed if shuffle else opened.header.seed)
+    task = _task(rows, storing, order, record, seed if shuffle else opened.header.seed)
     return _write(run, rows, task, notes)
 
 
-def _open_whatever(path: PathLike) -> Pack:
-    """Open a pack, also one whose rows another program has moved."""
+def _open_sealed_or_edited(path: PathLike) -> Pack:
+    """Open a pack, also an unsealed pack whose rows another program has moved."""
     try:
         opened = open_pack(path)
         opened.confirm()
@@ -486,21 +495,23 @@ def _open_whatever(path: PathLike) -> Pack:
 def _new_size(
     pack: Pack, size: int | str | tuple[int, int] | None, fit: str, store: str | None
 ) -> tuple[RowSize | None, PixelSpec | None]:
-    """Return the rule by which images of a pack shrink, and the options of their pixels; None: they keep their size.
+    """Return the size rule of the new images and the options of their pixels; None if images keep their size.
 
-    Raises UsageError for a pack that has no images of 8 or 16 bits.
+    Raises UsageError for a pack without images of 8 or 16 bits.
     """
     if size is None and store != "jpeg":
         return None, None
     option = "store jpeg" if size is None else f"size {size}"
     image = next((f.loaded for f in pack.fields if f.name == "image"), None)
     if image is None or not (image.ragged or image.pixels):
-        found = (
+        present = (
             "no field 'image'"
             if image is None
             else f"images {np.dtype(image.dtype).name}{list(image.shape or ())}"
         )
-        raise UsageError(f"{option}: is about images of 8 or 16 bits; {pack.path} has {found}. Leave it out.")
+        raise UsageError(
+            f"{option}: is about images of 8 or 16 bits; {pack.path} has {present}. Leave it out."
+        )
     if size is None:
         return None, None
     rule = RowSize.parse(size)
@@ -512,21 +523,19 @@ def _new_size(
 
 
 def _task(
-    rows: PackRows, storing: RowStorage, order: SampleOrder, said: Mapping[str, Any], seed: int | None
+    rows: PackRows, storing: RowStorage, order: SampleOrder, given: Mapping[str, Any], seed: int | None
 ) -> ConversionTask:
-    """Return the task of writing a new pack. said: of its options, what was asked for; seed: of its order."""
+    """Return the task of writing a new pack. given: options given for it; seed: seed of its order."""
     pack, table = rows.pack, is_table(rows.pack)
     first, *others = (part.header.provenance.get("options", {}) for part in pack.parts)
-    # What still says something of the rows, not how they are stored.
+    # The new pack keeps the options that describe rows, not those of storage.
     stored = ["format", "store", "quality", "shard_rows", "shard_bytes"]
     if any(other.get(NORMALIZE) != first.get(NORMALIZE) for other in others):
-        stored.append(
-            NORMALIZE
-        )  # packs that are normalised differently: the new one has its own mean and std
+        stored.append(NORMALIZE)  # the packs are normalised differently: use mean and std of the new pack
     seals = digest(part.seal for part in pack.parts).hex()
     source: dict[str, Any] = {"rows": pack.rows, "digest of the packs": seals}
     files = dict.fromkeys(file for part in pack.parts for file in table_files(part.header))
-    if files and "part" not in said:  # of a part only a share of their rows
+    if files and "part" not in given:  # split_pack: a part has only a share of the files' rows
         source["files"] = [list(file) for file in files]
     kept = {name: value for name, value in first.items() if name not in stored}
     versions = () if table else (decoder_versions(), partner_versions(rows.fields))
@@ -536,7 +545,7 @@ def _task(
         rows,
         order,
         storing,
-        provenance({**kept, **said}, source, storing, *versions),
+        provenance({**kept, **given}, source, storing, *versions),
         {} if newest is None else {"newest file": str(newest)},
         pack.header.classes,
         seed,
@@ -547,7 +556,7 @@ def _task(
 
 
 def _newest(pack: Pack) -> InputFile | None:
-    """Return the file of a pack that was changed last; None for packs in stores, whose seals are compared."""
+    """Return the newest file of a pack; None for packs in object stores, whose seals are compared."""
     if any("://" in part.path for part in pack.parts):
         return None
     extents = ((part, e) for part in pack.parts for held in part.header.extents.values() for e in held)
@@ -564,7 +573,7 @@ def _opened(
     quality: int | None = None,
     **given: Any,
 ) -> tuple[PackRows, RowStorage]:
-    """Return the rows of several packs as one, and how they are stored under a name.
+    """Return the rows of several packs joined, and the storage of a new pack at `out`.
 
     spec, rule: the new size; quality, given: as for RowStorage.like.
     """
@@ -586,12 +595,15 @@ def _opened(
 def _whole(
     image: Field, rule: RowSize | None, storing: RowStorage, quality: int | None, pack: Pack
 ) -> WholePictures | None:
-    """Return what makes whole pictures anew, None if they stay as they are. Raises UsageError if they cannot be stored so."""
-    own = image.own_size
-    assert own is not None
+    """Return the function that resizes or encodes images of different sizes; None to copy them.
+
+    Raises UsageError if they cannot be stored this way.
+    """
+    sized = image.own_size
+    assert sized is not None
     raw = storing.store == "raw"
     anew = quality is not None and rule is None and not raw
-    if rule is None and raw is (own.codec is None) and not anew and not storing.compressed:
+    if rule is None and raw is (sized.codec is None) and not anew and not storing.compressed:
         return None
     rule = rule or RowSize.of_option(image.about.get("size", "keep"))
     channels, dtype = pixel_options(image) if "color" in image.about else ("gray", "uint8")
@@ -604,7 +616,7 @@ def _whole(
 
 
 def _write(run: Conversion, rows: PackRows, task: ConversionTask, notes: Sequence[str] = ()) -> Report:
-    """Write a new pack of another, unless it is there and may be left."""
+    """Write a new pack from rows of packs, unless it exists already and resume is set."""
     run.check_output()
     if rows.remade:
         row_bytes = 2 * estimate(rows, task.storing, task.order)
@@ -614,7 +626,10 @@ def _write(run: Conversion, rows: PackRows, task: ConversionTask, notes: Sequenc
 
 
 def _finished(out: str, task: ConversionTask) -> Report | None:
-    """Return the pack under that name, if it is that of the task. Raises UsageError if it is another, or older than its input."""
+    """Return the report of the pack at `out` if it is that of the task; None if it is missing or no pack.
+
+    Raises UsageError if it is another pack, or older than its input.
+    """
     try:
         rows = len(task.order.samples)
         return already(out, task.provenance, rows, task.newest, overwrite=False)
@@ -623,7 +638,10 @@ def _finished(out: str, task: ConversionTask) -> Report | None:
 
 
 def _members(pack: Pack) -> dict[str, NDArray[np.int64]]:
-    """Return the rows of each split, in the order in which they begin, or all. Raises UsageError for rows in no split."""
+    """Return the rows of each split, by first row; {"": all rows} without splits.
+
+    Raises UsageError for rows in no split.
+    """
     if not pack.header.splits:
         return {"": np.arange(pack.rows)}
     members = {
@@ -633,16 +651,17 @@ def _members(pack: Pack) -> dict[str, NDArray[np.int64]]:
     within = sum(map(len, members.values()))
     if within != pack.rows:
         raise UsageError(
-            f"{pack.path}: {pack.rows - within:,} of its {pack.rows:,} rows are in no split; all of them or none can be."
-            " Put packs together that all have splits, or none."
+            f"{pack.path}: {pack.rows - within:,} of its {pack.rows:,} rows are in no split; all rows need a"
+            " split, or none. Merge only packs that all have splits, or only packs without."
         )
     return members
 
 
 def _strata(pack: Pack, splits: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64] | None:
-    """Return a number of each row, equal for rows of one class in one split, of which new packs get equal shares; None: all are equal.
+    """Return the stratum of each row: class and split; None for a single stratum.
 
-    splits: the pack's, as `_members` gives them. Of a table with too many different labels the classes do not count.
+    New packs get equal shares of each stratum. splits: as returned by `_members`. Labels of a table with too
+    many distinct values do not count.
     """
     labels = None
     if any(f.name == "label" and f.dtype == "<i8" and f.shape == () for f in pack.fields):

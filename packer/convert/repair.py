@@ -1,7 +1,8 @@
-"""repair_pack: a damaged pack is made again beside, from its source and its own whole blocks, and takes its place.
+"""repair_pack: write a damaged pack again from its source and its intact blocks, then replace it.
 
-Equal inputs and options give equal bytes, so the seal of the new pack tells that it is what the damaged one was. Before that is known,
-the damaged one is only given back the length of its files. A damaged header, trailer or index is not repaired.
+Equal inputs and options give equal bytes, so equal seals prove that the new pack is what the damaged pack
+was. Before that only the length of the damaged pack's files is restored. A damaged header, trailer or index
+is not repaired.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ from packer.tables.reading.table_source import ReadOptions
 from packer.tables.table_conversion import convert_table
 
 SUFFIX = ".repairing"
-"""Of the name of a pack, for the one that is made again beside it."""
+"""Suffix of the pack's name for the new pack beside it."""
 _OTHERWISE = PACK_OPTIONS | {"append", "duplicates", "fields", "like"}
-"""Options of packs that one source does not make."""
+"""Options of packs that are not the conversion of a single source."""
 PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
 class Repair:
-    """Result of a repair. blocks: of rows that were damaged; 0 where there were none, or what describes them was."""
+    """Result of a repair. blocks: number of damaged blocks of rows; 0 if no rows were damaged."""
 
     blocks: int
 
@@ -62,18 +63,18 @@ def repair_pack(
     progress: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Repair:
-    """Bring a damaged pack back to the bytes it had.
+    """Restore a damaged pack to its original bytes.
 
-    It is made again beside (of a pack of shards, one damaged shard after the other), which takes as much space for a while: damaged
-    blocks from the source, the others from the pack itself; a table is converted again. Each new file replaces the old one if it
-    has the seal of that; a repair that is interrupted is simply run again.
+    The pack (or each damaged shard in turn) is written again beside the old one, which takes its size again
+    on the disk: damaged blocks from the source, intact blocks from the pack; a table is converted again. A
+    new file replaces the old one if their seals are equal. After an interruption run the repair again.
 
     Parameters
     ----------
     path : str or path
         A pack.
     source, labels, pairs
-        What it was converted from; the options are in the pack.
+        The inputs of the pack; the pack records the options.
     workers, progress
         As in convert_images.
     on_progress : callable
@@ -87,16 +88,16 @@ def repair_pack(
     Raises
     ------
     UsageError
-        Other inputs, or other versions of what makes the pixels.
+        Other inputs, or other versions of the libraries that determine the pixels.
     FormatError
-        The header, the trailer or the index is damaged, or more than the source can undo.
+        The header, the trailer or the index is damaged, or damage that the source cannot undo.
     PackerError
         The repair could not be completed.
     """
     name, source = os.fspath(path).rstrip("/"), os.fspath(source)
     bar = Progress(progress, "rows", on_progress)
     run = RunOptions(check_workers(workers), overwrite=True, progress=bar.move)
-    beside = os.path.realpath(name) + SUFFIX  # of a link to a pack what it leads to is made again
+    beside = os.path.realpath(name) + SUFFIX  # a link is followed: its target is written again
     try:
         pack = open_damaged(name)
         tabular = pack.parts[0].header.table is not None
@@ -110,68 +111,71 @@ def repair_pack(
         for number in blocks:
             check_converted(pack.parts[number])
         if not blocks and os.path.isdir(beside + PARTIAL_SUFFIX):
-            with suppress(PackerError):  # of a repair that was killed when it was done; others' are left
+            with suppress(PackerError):  # remains of a killed repair that had finished; a running one is left
                 WorkingFolder(beside, name=name).close(keep=False)
         if blocks:
             place = WorkingFolder(beside, name=name)
-            again, made = os.path.join(place.pack, "again"), list[str]()
+            again, new_parts = os.path.join(place.pack, "again"), list[str]()
             try:
                 os.mkdir(place.pack)
                 with bar:
                     if tabular:
-                        made = _of_table(pack, min(blocks), source, again, run)
+                        new_parts = _of_table(pack, min(blocks), source, again, run)
                     for number, damaged in blocks.items():
                         if not tabular:
                             bar.start(None)
                             with ExitStack() as stack:
                                 task = _task(stack, pack, number, source, labels, pairs or {})
                                 _write_again(pack.parts[number], task, again, damaged, run)
-                        new = made[min(number, len(made) - 1)] if tabular else again
+                        new = new_parts[min(number, len(new_parts) - 1)] if tabular else again
                         _replace(new, pack.parts[number], source)
             finally:
                 place.close(keep=False)
     except OSError as error:
         raise PackerError(
-            f"{error.filename or name}: cannot be repaired ({error.strerror}). Free some space, or change the permission."
+            f"{error.filename or name}: cannot be repaired ({error.strerror}). Free some space, or change the"
+            " permissions."
         ) from error
     return Repair(sum(map(len, blocks.values())))
 
 
 def check_converted(part: Pack) -> None:
-    """Raise UsageError unless the options of one conversion of one source tell what is in a part."""
+    """Raise UsageError unless a part is the result of a single conversion of a single source."""
     provenance = part.header.provenance
     options, source = provenance.get("options", {}), provenance.get("source")
     if source is None or _OTHERWISE & set(options) or (part.header.table and "reading" not in source):
         raise UsageError(
-            f"{part.path}: was made of other packs, of samples from Python, like another table, or appended to rows that it was"
-            " compared with; what one conversion makes of images or a table is made anew. Make the pack again from those."
+            f"{part.path}: was made from other packs, from samples in Python, like another table, or appended"
+            " with a comparison of rows; only the result of a single conversion of images or of a table can"
+            " be repaired. Write the pack again from its inputs."
         )
 
 
 def _lengthen(part: Pack) -> None:
-    """Give files that were cut short or are gone the length they had, so that whole blocks can be read; what is missing is zero."""
+    """Restore the length of truncated or missing files with zeros, so that intact blocks can be read."""
     for extent in (e for extents in part.header.extents.values() for e in extents if e.file):
         path = part.file(extent)
-        with open(path, "ab") as file:  # made if it is gone
+        with open(path, "ab") as file:  # created if it is missing
             if file.tell() < extent.end:
                 file.truncate(extent.end)
 
 
-def _replace(made: str, part: Pack, source: str) -> None:
-    """Replace a damaged part by the one that was made again, if that is what it was. Raises SourceError."""
+def _replace(new_part: str, part: Pack, source: str) -> None:
+    """Replace a damaged part by the new part if their seals are equal. Raises SourceError."""
     path = os.path.realpath(part.path)
-    if read_seal(made) != part.seal:
-        differs = difference(dict(part.header.provenance), dict(open_pack(made).header.provenance))
+    if read_seal(new_part) != part.seal:
+        differs = difference(dict(part.header.provenance), dict(open_pack(new_part).header.provenance))
         raise SourceError(
-            f"{source}: gives another file than {path} was{differs and f' ({differs})'}: its content has changed since, or this"
-            " HDF5 library lays files out otherwise. Bring back what the pack was made with, or convert it again."
+            f"{source}: gives other bytes than {path} had{differs and f' ({differs})'}: its content has"
+            " changed since, or this HDF5 library lays files out differently. Restore the inputs and"
+            " libraries of the pack, or convert it again."
         )
-    for name in os.listdir(made) if os.path.isdir(made) else [""]:
-        new, old = (os.path.join(folder, name) if name else folder for folder in (made, path))
+    for name in os.listdir(new_part) if os.path.isdir(new_part) else [""]:
+        new, old = (os.path.join(folder, name) if name else folder for folder in (new_part, path))
         if os.path.exists(old):
             shutil.copymode(old, new)
         os.replace(new, old)
-    remove(made)
+    remove(new_part)
     fsync_path(os.path.dirname(path))
 
 
@@ -183,7 +187,7 @@ def _task(
     labels: PathLike | None,
     pairs: Mapping[str, PathLike],
 ) -> ConversionTask:
-    """Return the task that made a part of the pack. Raises UsageError unless inputs and versions are those it was made of."""
+    """Return the task that wrote a part of the pack. Raises UsageError if inputs or versions differ."""
     part = pack.parts[number]
     provenance = part.header.provenance
     options = provenance.get("options", {})
@@ -192,24 +196,25 @@ def _task(
     )
     differs = difference(dict(provenance), task.provenance)
     if differs:
-        raise UsageError(f"{source}: is not what {part.path} was made of: {differs}. Pass the same inputs.")
+        raise UsageError(f"{source}: is not the input of {part.path}: {differs}. Pass the same inputs.")
     if not pack.shards:
         return task
     alike = sum(p.header.provenance == provenance for p in pack.parts[:number])
     total = len(task.order.samples)
     rows = int(options.get("shard_rows") or total)
-    # Shards all of whose inputs were skipped do not exist, which the names of the others tell.
+    # Shards whose inputs were all skipped do not exist; the shard's name tells how many are missing before
+    # it.
     name = os.path.basename(part.path).partition(".")[0]
     original = provenance == pack.parts[0].header.provenance and name.isdecimal()
     missing = int(name) - number if original else 0
-    # The same images may have been appended again: then their shards are there once more.
+    # Images that were appended again have their shards twice.
     return task.shard((alike + missing) % -(-total // rows), rows)
 
 
 def _write_again(
     part: Pack, task: ConversionTask, again: str, damaged: frozenset[int], run: RunOptions
 ) -> None:
-    """Write a part of a pack again: its whole blocks are done once they are copied, the task makes the damaged ones."""
+    """Write a part of a pack again: copy its intact blocks, and make the damaged ones from the task."""
     planned, samples = len(task.order.samples), task.order.samples[:]
     skipped = {s["key"] for s in part.header.skipped}
     holes = [
@@ -223,16 +228,16 @@ def _write_again(
     final = samples.copy()
     for row, origin in moves.items():
         final[row] = samples[origin]
-    final[kept:] = final[kept - 1]  # rows that were planned, and are cut off again
+    final[kept:] = final[kept - 1]  # planned rows that are cut off at the end
 
     def copy(writer: PackWriter) -> Block:
-        whole = [block for block in range(writer.blocks) if block not in damaged]
+        intact = [block for block in range(writer.blocks) if block not in damaged]
         with ThreadPoolExecutor(run.workers) as pool:
             reader = PackStore(part, task.fields)
-            copied = pool.map(lambda block: writer.write_block(block, _read(reader, writer, block)), whole)
+            copied = pool.map(lambda block: writer.write_block(block, _read(reader, writer, block)), intact)
             for number, _ in enumerate(copied, 1):
                 run.progress(min(writer.rows, number * writer.block_rows))
-        writer.done = dict.fromkeys(whole, Block().to_note())
+        writer.done = dict.fromkeys(intact, Block().to_note())
         return Block(reasons=dict.fromkeys(range(kept, planned), ""))
 
     anew = replace(task, order=SampleOrder(final, {}), inputs=None, header=part.header)
@@ -240,7 +245,7 @@ def _write_again(
 
 
 def _read(reader: PackStore, writer: PackWriter, block: int) -> dict[str, Rows]:
-    """Read a block of a pack as its writer is given it, but for the keys; rows behind the pack's end are empty."""
+    """Read a block of a pack as input of a PackWriter, without keys; rows after the pack's end are empty."""
     start = block * writer.block_rows
     count = min(writer.block_rows, writer.rows - start)
     runs = one_run(min(start, reader.pack.rows), min(start + count, reader.pack.rows))
@@ -256,18 +261,18 @@ def _read(reader: PackStore, writer: PackWriter, block: int) -> dict[str, Rows]:
 
 
 def _of_table(pack: Pack, damaged: int, source: str, again: str, run: RunOptions) -> list[str]:
-    """Convert a table again as a damaged part was. Returns the names of the new parts.
+    """Convert a table again with the options of a damaged part. Returns the paths of the new parts.
 
-    A block of a table cannot be made by itself: which rows stand in it, and what fills their missing cells, is known when all rows
-    have been read.
+    A single block of a table cannot be made: its rows, and the values for missing cells, are known only after
+    all rows have been read.
     """
-    made_of = pack.parts[damaged].header.provenance
-    options, read = made_of["options"], made_of["source"]["reading"]
-    found = open_table([source], ReadOptions(**{**read, "na": tuple(read["na"])})).fingerprint()
-    # Files of other content give other rows, which is told when there are some.
-    before = {name: value for name, value in made_of["source"].items() if name != "digests"}
-    if differs := difference(before, found):
-        raise UsageError(f"{source}: is not what {pack.path} was made of: {differs}. Pass the same inputs.")
+    provenance = pack.parts[damaged].header.provenance
+    options, read = provenance["options"], provenance["source"]["reading"]
+    actual = open_table([source], ReadOptions(**{**read, "na": tuple(read["na"])})).fingerprint()
+    # Files of other content give other rows; comparing the seals detects that.
+    expected = {name: value for name, value in provenance["source"].items() if name != "digests"}
+    if differs := difference(expected, actual):
+        raise UsageError(f"{source}: is not the input of {pack.path}: {differs}. Pass the same inputs.")
     choices = dict(options.get("choices", {}))
     rarer = choices.keys() & {"log1p", "indicators", "max_categories"}
     nbytes = options.get("shard_bytes")

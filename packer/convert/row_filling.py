@@ -1,4 +1,4 @@
-"""Rows of a pack made one by one, in any order: the source of units behind a pack that is read while it is filled."""
+"""Rows of a pack made one by one, in any order, for a pack that is read while it is written."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from packer.errors import PackerError
 from packer.format.checksums import BlockChecksum
 from packer.format.pack_writer import PackWriter
 
-_COLUMN_ROWS = 1 << 16  # of labels and the like, written at once
-_PLACES = 4096  # for what each worker is making
+_COLUMN_ROWS = 1 << 16  # rows of labels and other columns written at once
+_PLACES = 4096  # slots for the samples in work, by process
 
 
 def fillable(task: ConversionTask) -> bool:
-    """Return True if the task's rows can be made one by one in their places: raw, of one shape, in one file."""
+    """Return True if rows of the task can be written in any order: raw, of one shape, in a single file."""
     return (
         task.storing.shard_rows is None
         and not any(f.ragged or f.compressed for f in task.fields if f.name != "key")
@@ -40,16 +40,16 @@ def fillable(task: ConversionTask) -> bool:
 
 
 class RowFilling:
-    """Makes rows of a task's pack in any order, closes each block when its rows are there; a context manager.
+    """A context manager that makes rows of a pack in any order, and closes blocks once they are complete.
 
-    made: names of the fields whose rows are made; the others are written at once. checksums: uint64 [rows], of the rows that an
-    interrupted run has left, 0 for those that are to be made. outcome: of the blocks that are closed.
+    made: names of the fields whose rows are made; the others are written at the start. checksums: uint64
+    [rows], of rows written so far; 0 for rows to make. outcome: merged outcome of the closed blocks.
     """
 
     def __init__(
         self, task: ConversionTask, writer: PackWriter, workers: int, checksums: NDArray[np.uint64]
     ) -> None:
-        """checksums: that the interrupted run noted; those that differ are set to 0."""
+        """checksums: recorded by an interrupted run; set to 0 for rows that differ."""
         self.workers = workers
         self._task, self._writer, self._checksums = task, writer, checksums
         names = [f.name for f in task.maker.made]
@@ -66,7 +66,7 @@ class RowFilling:
     def __enter__(self) -> RowFilling:
         self._stack.enter_context(one_thread_an_image(True))
         self._pool = self._stack.enter_context(worker_pool(self.workers, self._run))
-        # All workers are forked now, while this process has one thread and no client.
+        # Fork all workers now, while this process has a single thread and no client.
         with starting_workers(self._writer.out):
             started = [self._pool.submit(os.getpid) for _ in range(self.workers)]
         for future in started:
@@ -77,16 +77,16 @@ class RowFilling:
     def __exit__(self, *exc: object) -> None:
         self._run.stop()
         self._stack.close()
-        with suppress(PackerError):  # told already
+        with suppress(PackerError):  # raised before
             self._collect()
 
     def start(self, units: NDArray[np.int64]) -> Future[Any]:
-        """Begin to make rows."""
+        """Start to make rows."""
         assert self._pool is not None
         return self._pool.submit(in_worker, "rows", units)
 
     def arrived(self, units: NDArray[np.int64], result: Any) -> None:
-        """Note the checksums of rows that have been made, and close the blocks that are whole by them."""
+        """Store the checksums of rows that were made, and close the blocks that they complete."""
         self._checksums[units] = result
         blocks, counts = np.unique(units // self._writer.block_rows, return_counts=True)
         self._left[blocks] -= counts
@@ -99,7 +99,7 @@ class RowFilling:
         return bool(self._closing)
 
     def broken(self, error: BaseException) -> PackerError:
-        """Return the error to be told when a worker has died: the image whose decoder crashed, if it was one."""
+        """Return the error to raise after a worker died; it names the image whose decoder crashed, if any."""
         if not isinstance(error, BrokenProcessPool):
             raise error
         return self._run.died(self._run.crashes())
@@ -112,14 +112,14 @@ class RowFilling:
                 self._writer.write_rows(name, start, rows)
 
     def _find_rows(self) -> None:
-        """Compare the rows of blocks that are not done with the checksums that an interrupted run noted."""
+        """Compare rows of unfinished blocks with the checksums that an interrupted run recorded."""
         writer, size = self._writer, self._writer.block_rows
         for block in range(writer.blocks):
             rows = np.arange(block * size, min((block + 1) * size, writer.rows))
             note = Block.from_note(writer.done[block]) if block in writer.done else None
             if (
                 note is not None and note.reasons
-            ):  # packer convert has left rows out, which is not what is asked for here
+            ):  # packer convert skipped inputs of this block; make it again
                 self._checksums[rows] = 0
             elif note is not None:
                 self.outcome.merge(note)
@@ -141,7 +141,7 @@ class RowFilling:
                 raise self.broken(error) from None
 
     def _collect(self) -> None:
-        """Journal the blocks that have been closed."""
+        """Journal closed blocks."""
         for future in [future for future in self._closing if future.done()]:
             block = self._closing.pop(future)
             if future.cancelled():
@@ -155,7 +155,7 @@ class RowFilling:
 
 
 class FillingState(WorkerState):
-    """State that the workers share."""
+    """State that the workers of a RowFilling share."""
 
     def __init__(self, task: ConversionTask, writer: PackWriter, names: Sequence[str]) -> None:
         super().__init__(task.maker, writer, task.order.samples, skip=False)
@@ -163,7 +163,7 @@ class FillingState(WorkerState):
         self._making = np.frombuffer(mmap.mmap(-1, 8 * _PLACES), "<i8")  # sample + 1, by process
 
     def rows(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Make rows and write each in its place. Returns: the checksum of each, over its fields, never 0."""
+        """Make rows and write each to its place. Returns: the checksum of each row's fields, never 0."""
         checksums: list[int] = []
         slot = os.getpid() % _PLACES
         self.maker.ahead(self.samples[rows])
@@ -177,11 +177,11 @@ class FillingState(WorkerState):
         return np.array(checksums, np.uint64)
 
     def checksum_of(self, row: int) -> int:
-        """Return the checksum of a row as it is in the file."""
+        """Return the checksum of a row in the file."""
         return _checksum([self.writer.read_rows(name, row, row + 1) for name in self._names])
 
     def close_block(self, block: int) -> Block:
-        """Note the checksums of a block whose rows are there; return its sums."""
+        """Record the checksums of a block whose rows are all written; return its outcome, with its sums."""
         rows = self.writer.close_block(block)
         result = self.no_rows()
         if result.sums is not None:

@@ -1,4 +1,4 @@
-"""What makes the rows of a pack, a few at a time: as whole columns, one after the other, or some fields so and some so."""
+"""RowMaker: base of sources of rows, read a few rows at a time; fields come as columns or row by row."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from packer.format.header import Field
 from packer.format.pack_writer import Rows
 from packer.sentence import Option
 
-_PIECE_BYTES = 256 << 10  # rows that are made at once: they stay in the cache until they are written
-_COLUMN_BYTES = 1 << 20  # rows that are read at once
+_PIECE_BYTES = 256 << 10  # rows made at once; they stay in the CPU cache until they are written
+_COLUMN_BYTES = 1 << 20  # rows read at once, if all fields are columns
 
 
 @dataclass
 class Block:
-    """Some rows, and what making them gave; without rows, the sum of that over a pack, or a part of it.
+    """Some rows and their outcome; without rows, the merged outcome of a pack or of a part of it.
 
-    count: of the rows; rows: field -> an array [count, *shape], C-contiguous, or the bytes of each row; files: of images of one size the
-    JPEG files of theirs, where these are there already.
-    sums: over the packed images, None where there are none, or they are files as they were given; reasons: row -> why its input could
-    not be packed; bytes_read: of the inputs; narrowed: of how many of them the depth was changed.
-    error: of the last row, which is empty, if its input could not be packed.
+    count: number of rows; rows: field -> an array [count, *shape], C-contiguous, or the bytes of each row;
+    files: JPEG files of images of one size, if they exist already. sums: sums over the packed images; None
+    without images, or if they are copied files; reasons: row -> reason why its input could not be packed;
+    bytes_read: bytes of inputs; narrowed: number of images whose bit depth changed. error: error of the last
+    row, which is empty, if its input could not be packed.
     """
 
     count: int = 0
@@ -42,13 +42,13 @@ class Block:
     error: SourceError | None = None
 
     def add_picture(self, pixels: NDArray[Any]) -> None:
-        """Count a picture of a size of its own, [h, w, C], for mean and standard deviation."""
+        """Add an image [h, w, C], one of different sizes, to the sums for mean and standard deviation."""
         if self.sums is None:
             self.sums = PixelSums(pixels.shape[2])
         self.sums.add_mean(pixels)
 
     def merge(self, other: Block, first: int = 0) -> None:
-        """Add what making other rows gave. first: the row of their row 0."""
+        """Add the outcome of other rows. first: number of their row 0 in this block."""
         if self.sums is None:
             self.sums = copy(other.sums)
         elif other.sums is not None:
@@ -58,78 +58,78 @@ class Block:
         self.narrowed += other.narrowed
 
     def to_note(self) -> list[Any]:
-        """Return what making the rows gave as plain JSON values, for the journal."""
+        """Return the outcome as plain JSON values, for the journal."""
         sums = None if self.sums is None else [self.sums.pixels, self.sums.sums, self.sums.squares]
         return [sums, list(self.reasons.items()), self.bytes_read, self.narrowed]
 
     @classmethod
     def from_note(cls, note: list[Any]) -> Block:
-        """Read what to_note gave."""
+        """Return the outcome from the result of to_note."""
         sums, reasons, bytes_read, narrowed = note
-        made = None if sums is None else PixelSums(len(sums[1]), *sums)
+        pixel_sums = None if sums is None else PixelSums(len(sums[1]), *sums)
         reasons = {int(row): str(reason) for row, reason in reasons}
-        return cls(sums=made, reasons=reasons, bytes_read=bytes_read, narrowed=narrowed)
+        return cls(sums=pixel_sums, reasons=reasons, bytes_read=bytes_read, narrowed=narrowed)
 
 
 class RowMaker:
-    """Base of makers of rows, of all fields but the key. A subclass has ``columns``, ``make``, or both.
+    """Base class of sources of rows, with all fields except the key.
 
-    One object serves any number of threads and forked processes, with equal results.
-    fields: as they are made; how an image is stored (raw, JPEG, compressed) is not its business. ragged_bytes: about how many a
-    row's ragged fields have together.
+    Subclasses define ``columns``, ``make``, or both. Thread-safe, and safe in forked processes, with equal
+    results. fields: fields before storage (raw, JPEG, compressed), which RowStorage decides. ragged_bytes:
+    estimated bytes of a row's ragged fields.
     """
 
     fields: Sequence[Field] = ()
     ragged_bytes: int = 0
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
-        """Return the fields that need no row made, the same ones whatever the samples: see Block.rows."""
+        """Return the fields that are read as columns, as in Block.rows; the same fields for any samples."""
         return {}
 
     def make(self, sample: int, at: int, block: Block) -> None:
-        """Make one row of the other fields: fill in ``block.rows[name][at]``, count what was read.
+        """Make a row of the other fields: write it to ``block.rows[name][at]``, and count the bytes read.
 
-        Raises ImageError with the reason, but not the input's name; nothing may be counted then.
+        Raises ImageError with the reason, without the input's name; it must not have counted anything then.
         """
         raise NotImplementedError
 
     def ahead(self, samples: NDArray[np.int64]) -> None:
-        """Begin to read the inputs of rows that will be made soon, in that order, where that helps."""
+        """Start to read the inputs of the next rows, in this order, if that helps."""
 
     def labels(self) -> NDArray[np.int64] | None:
-        """Return the label of each sample, of which splits get equal shares; None where there are none."""
+        """Return the label of each sample, to stratify splits; None without labels."""
         return None
 
     def name(self, sample: int) -> str:
-        """Return what the sample's input is called in messages."""
+        """Return the name of the sample's input, for messages."""
         return f"row {sample}"
 
     def key(self, sample: int) -> str:
-        """Return what the pack calls it: its relative path, or its number."""
+        """Return the sample's key in the pack: its relative path, or its number."""
         return str(sample)
 
     @cached_property
     def made(self) -> list[Field]:
-        """The fields whose rows are made one after the other."""
+        """Fields whose rows are made one after the other."""
         known = self.columns(np.empty(0, np.int64))
         return [f for f in self.fields if f.name not in known]
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row, about, before it is compressed."""
+        """Estimated bytes of a row before compression."""
         return sum(f.row_bytes for f in self.fields if not f.ragged) + self.ragged_bytes
 
     def pack_bytes(self, rows: int) -> int:
-        """Return the bytes of a pack of so many rows, about, before they are compressed."""
+        """Return the estimated bytes of a pack before compression."""
         return self.row_bytes * rows + (1 << 16)
 
     def read(
         self, samples: NDArray[np.int64], begin: Callable[[int], None] = lambda sample: None
     ) -> Iterator[Block]:
-        """Yield the rows of some samples in order, a few at a time; arrays are valid until the next.
+        """Yield the rows of some samples in order, a few at a time; arrays are valid until the next block.
 
-        Where rows are made one after the other, columns come whole with the first of them; a row that could not be made ends its
-        block. begin: called with each sample that is made; it raises ImageError for one that must not be.
+        If rows are made one after the other, the first block has all rows of the columns; a row that could
+        not be made ends its block. begin: called before each sample is made; it can raise ImageError.
         """
         made, count = self.made, len(samples)
         large = made or [f for f in self.fields if f.pixels]
@@ -176,7 +176,7 @@ class RowMaker:
             block.error = self.refusal(sample, error)
 
     def refusal(self, sample: int, error: ImageError) -> SourceError:
-        """Return the error that ends a run at an input that could not be packed."""
+        """Return the error of a run that stops at an input that could not be packed."""
         failed = SourceError(
             f"{self.name(sample)}: ", error.sentence, f" Remove it, or pass {Option('on_error', 'skip')}."
         )

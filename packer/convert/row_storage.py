@@ -1,4 +1,4 @@
-"""How rows are stored (raw, as JPEG files, in compressed blocks; in one part or in shards), and how large they then are."""
+"""Storage of rows: raw, JPEG or compressed blocks, a single file or shards; estimates of their size."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from packer.format.working_folder import format_of
 from packer.sentence import Option
 
 STORES = ("raw", "jpeg", *NAMES)
-_LEAST_ROW_BYTES = 256  # smaller rows, labels and the like, are left as they are beside larger ones
+_LEAST_ROW_BYTES = 256  # fields with smaller rows, such as labels, are not compressed beside larger ones
 
 
 @dataclass(frozen=True)
 class RowStorage:
-    """The choice.
+    """Options of storage.
 
-    store: "raw", "jpeg", or the codec of compressed blocks; quality: of JPEG rows, 1 to 100; shard_rows: rows a
-    shard; shard_bytes: bytes of a shard, until it is known how large a row is. Without both the pack has one part.
+    store: "raw", "jpeg", or the codec of compressed blocks; quality: of JPEG rows, 1 to 100; shard_rows: rows
+    per shard; shard_bytes: bytes per shard, until the size of a row is known. Without both the pack has a
+    single part.
     """
 
     format: str
@@ -47,7 +48,7 @@ class RowStorage:
         if not 1 <= self.quality <= 100:
             raise UsageError(f"quality {self.quality}: is not within 1 to 100. Pass for example 90.")
         if self.compressed:
-            self.versions()  # asks for the library it needs
+            self.versions()  # raises an error if the codec's library is missing
             if self.format == "npy":
                 raise UsageError(
                     f"{Option('store', self.store)}: .npy files are never compressed. Pass an output "
@@ -58,7 +59,7 @@ class RowStorage:
     def parse(
         cls, out: str, format: str | None, store: str, quality: int = 90, shards: int | str | None = None
     ) -> RowStorage:
-        """Return the storage that the options of convert_images ask for. Raises UsageError."""
+        """Return the storage for options of convert_images. Raises UsageError."""
         sharded = shards is not None
         rows, nbytes = parse_shards(shards)
         return cls(format or format_of(out, sharded=sharded), store, whole("quality", quality), rows, nbytes)
@@ -75,9 +76,10 @@ class RowStorage:
         shards: int | str | None = None,
         layout: bool = False,
     ) -> RowStorage:
-        """Return the storage that is asked for, else a pack's own; without a pack raw rows. Raises UsageError.
+        """Return the given storage, with missing options from a pack; without a pack rows are raw.
 
-        layout: the pack's shards are taken, too, where the output is not called as one HDF5 file is.
+        Raises UsageError. layout: also take the pack's shards, unless the output is named as a single HDF5
+        file.
         """
         record = {} if pack is None else pack.parts[0].header.provenance.get("options", {})
         if layout and pack is not None and pack.shards and shards is None and format_of(out) != "h5":
@@ -98,7 +100,7 @@ class RowStorage:
             quality = int(codec.get("quality") or record.get("quality") or 90)
         elif store != "jpeg":
             raise UsageError(
-                f"quality {quality}: is about JPEG rows, and those of {out} are raw. Pass "
+                f"quality {quality}: is about JPEG rows, but rows of {out} are raw. Pass "
                 f"{Option('store', 'jpeg')}, or leave it out."
             )
         return cls.parse(out, format, store, quality, shards)
@@ -117,7 +119,7 @@ class RowStorage:
 
     @property
     def compressed(self) -> bool:
-        """True if blocks of rows are compressed without loss."""
+        """True if blocks of rows are compressed losslessly."""
         return self.store in NAMES
 
     @property
@@ -127,49 +129,49 @@ class RowStorage:
 
     @property
     def described(self) -> tuple[str, str]:
-        """The store and the shards in words: ("store jpeg of quality 90", "shards of 1,000 rows"), "one file" without shards."""
+        """Store and shards in words: ("store jpeg of quality 90", "shards of 1,000 rows" or "one file")."""
         shards = "one file" if self.shard_rows is None else f"shards of {units.count(self.shard_rows, 'row')}"
         return f"store {self.store}{f' of quality {self.quality}' * (self.store == 'jpeg')}", shards
 
     @property
     def gathered(self) -> bool:
-        """True if blocks lie in files of their own until the end, and so for a moment twice on the disk."""
+        """True if blocks are written to separate files first, so that finishing needs twice the space."""
         return self.store != "raw"
 
     def with_rows(self, row_bytes: float) -> RowStorage:
-        """Return the same storage with shards of a number of rows. row_bytes: of a row as it is stored."""
+        """Return the storage with shard_rows computed from shard_bytes. row_bytes: bytes of a stored row."""
         if self.shard_bytes is None:
             return self
         return replace(self, shard_rows=max(1, int(self.shard_bytes / row_bytes)), shard_bytes=None)
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of what makes the stored bytes."""
+        """Return the versions of the libraries that encode rows."""
         if self.store == "jpeg":
             return jpeg.versions()
         return block_codec(self.store, (), np.dtype("u1")).versions() if self.compressed else {}
 
     def fields(self, made: Sequence[Field]) -> tuple[Field, ...]:
-        """Return the fields as they are stored. Raises UsageError for images that JPEG cannot hold."""
+        """Return the stored form of fields. Raises UsageError for images that JPEG cannot hold."""
         largest = max((f.row_bytes for f in made if not f.ragged), default=0)
         return tuple(self._field(f, min(_LEAST_ROW_BYTES, largest)) for f in made)
 
     def block_rows(self, maker: RowMaker, rows: int) -> int:
-        """Return the rows of a block."""
+        """Return the number of rows per block."""
         coded = self.compressed or maker.row_bytes < 2 * maker.ragged_bytes
         return block_rows(rows, maker.row_bytes, CODED_BLOCK_BYTES if coded else BLOCK_BYTES)
 
     def options(self) -> dict[str, Any]:
-        """Return what a pack records of it: only what is not the rule, and what it depends on."""
-        said: dict[str, Any] = {"format": self.format, "store": self.store}
+        """Return the options that a pack records: format, store, and others that apply."""
+        options: dict[str, Any] = {"format": self.format, "store": self.store}
         if self.store == "jpeg":
-            said["quality"] = self.quality
+            options["quality"] = self.quality
         for name in ("shard_rows", "shard_bytes"):
             if (count := getattr(self, name)) is not None:
-                said[name] = count
-        return said
+                options[name] = count
+        return options
 
     def _field(self, f: Field, least: int) -> Field:
-        """Return a field as it is stored. least: bytes that a row has at least to be compressed."""
+        """Return the stored form of a field. least: bytes of the smallest rows that are compressed."""
         if f.ragged:
             return f
         if self.store == "jpeg" and f.name == "image":
@@ -197,9 +199,9 @@ class RowStorage:
 
 
 def parse_shards(shards: int | str | None) -> tuple[int | None, int | None]:
-    """Return the rows, or the bytes, of a shard: 100_000, or "2GB".
+    """Return (rows, None) or (None, bytes) per shard, from 100_000 or "2GB".
 
-    Raises UsageError for anything else, text without a unit included.
+    Raises UsageError for other values, including text without a unit.
 
     >>> parse_shards(100_000), parse_shards("2GB"), parse_shards(None)
     ((100000, None), (None, 2000000000), (None, None))
@@ -218,11 +220,10 @@ _SAMPLES = 16
 
 
 def estimate(maker: RowMaker, storing: RowStorage, order: SampleOrder) -> float:
-    """Return about how many bytes a row takes as it is stored.
+    """Return the estimated bytes of a stored row.
 
-    Exact for raw rows of one size; else from up to 16 samples, evenly spread: the same ones whenever inputs and
-    options are the same.
-    Raises UsageError if the rows cannot be stored so.
+    Exact for raw rows of one size; else measured on up to 16 samples, evenly spread, the same ones for equal
+    inputs and options. Raises UsageError if the rows cannot be stored this way.
     """
     storing.fields(maker.fields)
     rows = len(order.samples)
@@ -235,8 +236,10 @@ def estimate(maker: RowMaker, storing: RowStorage, order: SampleOrder) -> float:
             f.own_size is not None and (f.name != "image" or f.codec is None or "size" in f.about)
             for f in maker.fields
         ):
-            made = [sum(map(len, row)) for row in _rows(maker, picked, [f for f in maker.fields if f.ragged])]
-            ragged = sum(made) / len(made) if made else maker.ragged_bytes
+            sizes = [
+                sum(map(len, row)) for row in _rows(maker, picked, [f for f in maker.fields if f.ragged])
+            ]
+            ragged = sum(sizes) / len(sizes) if sizes else maker.ragged_bytes
             return other + ragged + 8 * sum(f.ragged for f in maker.fields)
         return other + maker.ragged_bytes + 8
     other += maker.ragged_bytes
@@ -250,7 +253,7 @@ def estimate(maker: RowMaker, storing: RowStorage, order: SampleOrder) -> float:
 
 
 def _rows(maker: RowMaker, samples: NDArray[np.int64], fields: Sequence[Field]) -> Iterator[list[Any]]:
-    """Yield some fields of each row, without those that cannot be made."""
+    """Yield some fields of each row, without rows that cannot be made."""
     for at in range(len(samples)):
         (block,) = maker.read(samples[at : at + 1])
         if not block.reasons:

@@ -1,4 +1,4 @@
-"""Which sample stands in which row: splits one after the other, each shuffled or in the source's order; closing holes."""
+"""The sample of each row: splits one after the other, each shuffled or in source order; closes holes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Samples = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SampleOrder:
-    """The sample of each row, [rows]; splits: name -> [first row, last row + 1), {} for none."""
+    """The sample of each row, [rows]; splits: name -> [first row, last row + 1), {} without splits."""
 
     samples: Samples
     splits: dict[str, tuple[int, int]]
 
     def part(self, start: int, stop: int) -> SampleOrder:
-        """Return the order of the rows start..stop-1, with what each split has of them."""
+        """Return the order of rows start..stop-1, with the splits cut to them."""
         return SampleOrder(self.samples[start:stop], self._within(start, stop))
 
     def _within(self, start: int, stop: int) -> dict[str, tuple[int, int]]:
@@ -33,10 +33,10 @@ class SampleOrder:
 
 
 def arrange(members: Mapping[str, NDArray[np.int64]], *, shuffle: bool, seed: int) -> SampleOrder:
-    """Put the splits one after the other.
+    """Return the order of rows with splits one after the other.
 
-    members: split -> its samples, int64, rising; {"": all} where there are no splits. shuffle: permute each split's rows,
-    drawn from the seed and its name.
+    members: split -> its samples, int64, rising; {"": all} without splits. shuffle: permute the rows of each
+    split, drawn from the seed and the split's name.
     """
     parts, splits, first = [], {}, 0
     for name, samples in members.items():
@@ -54,11 +54,12 @@ def arrange(members: Mapping[str, NDArray[np.int64]], *, shuffle: bool, seed: in
 def fill(
     holes: Sequence[int], splits: Mapping[str, tuple[int, int]], rows: int
 ) -> tuple[dict[int, int], dict[str, tuple[int, int]], int]:
-    """Close the holes that skipped inputs left, with the last good rows of the split they are in.
+    """Plan moves of rows that close the holes of skipped inputs with the last good rows of their split.
 
-    holes: rows without content, rising; splits: name -> [first, last + 1), {} for one; rows: planned.
-    Returns: {row: the row it comes from}, to be done in this order; the splits afterwards; rows afterwards. Each split moves up
-    to where the one before it ends; no more rows move than there are holes, for each split behind them.
+    holes: rows without content, rising; splits: name -> [first, last + 1), {} without splits; rows: planned
+    rows. Returns: {row: row to move there}, to be done in this order; the new splits; the new number of rows.
+    Each split starts where the previous one ends; per split, at most as many rows move as there are holes up
+    to its end.
     """
     empty = set(holes)
     moves: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""seal_pack: a pack whose arrays were edited in place is checked, hashed, measured anew, and sealed again where it lies."""
+"""seal_pack: check, hash, measure and seal a pack whose arrays were edited in place."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from packer.progress import Progress
 from packer.read.array_store import PackStore
 from packer.remote.urls import is_url
 
-_STEP_BYTES = 4 << 20  # of rows, and so many pictures of sizes of their own, are decoded at once by a thread
-_PICTURES = 64
+_STEP_BYTES = 4 << 20  # rows of one size that a thread decodes at once
+_PICTURES = 64  # images of different sizes that a thread decodes at once
 _ROWS_AT_ONCE = 1 << 16
 
 
@@ -39,41 +39,42 @@ def seal_pack(
 ) -> Pack:
     """Seal a pack whose arrays were edited in place, with h5py or in .npy files.
 
-    Every block is hashed again, mean and std of changed images are computed again, labels and offsets are compared with what the
-    header says. What a file of HDF5 or a .npy file was opened for is not known: who seals a pack vouches for what is in it.
+    The function hashes every block, computes mean and std of changed images again, and compares labels and
+    offsets with the header. It cannot know what was edited: whoever seals a pack vouches for its content.
 
     Parameters
     ----------
     path : str or path
-        A pack: a file, a directory of .npy files, or a directory of shards. A sealed file is left as it is.
+        A pack: a file, a directory of .npy files, or a directory of shards. A sealed file stays unchanged.
     progress : bool
-        Show a bar on stderr, or a line a minute where there is no terminal.
+        Show a bar on stderr, or a line a minute if stderr is no terminal.
     on_progress : callable
         Called with the bytes of rows hashed so far.
 
     Returns
     -------
     Pack
-        The sealed pack, as open_pack gives it.
+        The sealed pack, as returned by open_pack.
 
     Raises
     ------
     FormatError
-        An array is missing, or has another shape or dtype; there are others; rows were moved; values are not those of a pack.
+        Arrays are missing, added, or of another shape or dtype; rows were moved; values are not allowed in a
+        pack.
     BusyError
         Another program has the file open.
 
     Notes
     -----
-    The mapping of a table's columns, with its statistics, is that of the rows that it was made of, and stays. A process that is
-    killed leaves a pack that is sealed, or one that is not and can be sealed.
+    The mapping of a table's columns, with its statistics, stays unchanged. A killed process leaves a pack
+    that is sealed, or that can be sealed again.
     """
     name = os.fspath(path).rstrip("/")
     folder = os.path.dirname(name)
     if is_url(name):
         raise UsageError(f"{name}: is in a store. Download it, seal that file, and upload it again.")
     if os.path.exists(os.path.join(folder, INDEX_FILE)):
-        raise UsageError(f"{name}: is a shard of a pack. Seal that: packer seal {folder or '.'}.")
+        raise UsageError(f"{name}: is a shard of a pack. Seal the pack: packer seal {folder or '.'}.")
     try:
         with Progress(progress, "B", on_progress) as bar:
             if os.path.exists(os.path.join(name, INDEX_FILE)):
@@ -84,13 +85,17 @@ def seal_pack(
         raise
     except OSError as error:
         raise PackerError(
-            f"{error.filename or name}: cannot be sealed ({error.strerror}). Free some space, or change the permission."
+            f"{error.filename or name}: cannot be sealed ({error.strerror}). Free some space, or change the"
+            " permissions."
         ) from error
     return open_pack(name)
 
 
 def _seal_shards(name: str, bar: Progress) -> None:
-    """Seal the shards that need it. Each is listed before its trailer is written: one that is sealed, and not listed, is another's."""
+    """Seal the shards that need it. A shard is added to the index before its trailer is written.
+
+    So a sealed shard that the index does not list belongs to another pack.
+    """
     with locked(name, name):
         index, done = read_index(name), 0
         shards = list(index.shards)
@@ -107,15 +112,15 @@ def _seal_shards(name: str, bar: Progress) -> None:
 
 
 def _alike(header: Header, other: Header) -> bool:
-    """Return True for headers of a shard before and after its rows were edited."""
-    bare = (replace(one, statistics={}, extents={}) for one in (header, other))
+    """Return True if headers differ only in members that edited rows change."""
+    bare = (replace(member, statistics={}, extents={}) for member in (header, other))
     return next(bare) == next(bare)
 
 
 def _seal_part(name: str, bar: Progress, before: int, publish: Publish = lambda pack: None) -> int:
-    """Seal a file, or a directory of .npy files, if it needs it; return the bytes of its rows.
+    """Seal a file, or a directory of .npy files, if necessary; return the bytes of its rows.
 
-    before: bytes of other parts; publish: see EditedFile.
+    before: bytes of earlier parts, for the progress; publish: see EditedFile.
     """
     try:
         sealed = open_part(name)
@@ -130,11 +135,11 @@ def _seal_part(name: str, bar: Progress, before: int, publish: Publish = lambda 
     pack, stored = edited.pack, edited.table()
     check_values(pack)
     bar.start(pack.nbytes)
-    found = hash_blocks(pack, threads=cores(), progress=lambda done: bar.move(before + done), checks={})
-    for (block, column), why in found.unread.items():
+    hashed = hash_blocks(pack, threads=cores(), progress=lambda done: bar.move(before + done), checks={})
+    for (block, column), why in hashed.unread.items():
         array = pack.header.columns[column]
         raise FormatError(f"{name}: block {block} of {array!r} cannot be read ({why}). Check the disk.")
-    wrong = (found.table != stored).any(axis=0)
+    wrong = (hashed.table != stored).any(axis=0)
     changed = {array for array, differs in zip(pack.header.columns, wrong.tolist(), strict=True) if differs}
     header = pack.header
     for f in pack.fields:
@@ -144,13 +149,13 @@ def _seal_part(name: str, bar: Progress, before: int, publish: Publish = lambda 
             if measured:
                 header = replace(header, statistics={**header.statistics, f.name: sums.mean_std(f.most)})
     if sealed is None or changed:
-        edited.seal(header, found.table, publish)
+        edited.seal(header, hashed.table, publish)
     return pack.nbytes
 
 
 def check_values(pack: Pack) -> None:
-    """Raise FormatError for offsets, labels, categories and sizes of raw pictures that the header does not allow."""
-    found: list[str] = []
+    """Raise FormatError for offsets, labels, categories or raw image sizes that the header does not allow."""
+    problems: list[str] = []
     for name, check in value_checks(pack.header).items():
         f = pack.header.field(name.removesuffix(OFFSETS))
         reader, entries = PackStore(pack, [f]), pack.rows + f.ragged
@@ -158,18 +163,21 @@ def check_values(pack: Pack) -> None:
             stop = min(start + _ROWS_AT_ONCE, entries)
             rows = pack.read(name, start, stop) if f.ragged else reader.array(f.name, one_run(start, stop))
             check.look(start, np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
-        found += (f"{name!r} {what} ({span_text((first, stop))})" for first, stop, what in check.wrong())
-    found += (text for _, _, text in (() if found else wrong_pictures(pack)))
+        problems += (f"{name!r} {what} ({span_text((first, stop))})" for first, stop, what in check.wrong())
+    problems += (text for _, _, text in (() if problems else wrong_pictures(pack)))
     if "box_label" in pack.header.columns and pack.header.classes:
         codes = pack.read("box_label").view("<i8")
         if len(codes) and not 0 <= codes.min() <= codes.max() < len(pack.header.classes):
-            found.append(f"'box_label' are not all within 0 to {len(pack.header.classes) - 1}")
-    if found:
-        raise FormatError(f"{pack.path}: {found[0]}. Correct that, then seal it: packer seal {pack.path}.")
+            problems.append(f"'box_label' are not all within 0 to {len(pack.header.classes) - 1}")
+    if problems:
+        raise FormatError(f"{pack.path}: {problems[0]}. Correct that, then seal it: packer seal {pack.path}.")
 
 
 def _sums(pack: Pack, f: Field) -> PixelSums:
-    """Read and decode all rows of a field; return the sums of its pixels, or numbers. Raises FormatError."""
+    """Read and decode all rows of a field; return the sums of its pixels. Raises FormatError.
+
+    For fields without pixels, only decode the rows; the sums are empty.
+    """
     loaded, reader = f.loaded, PackStore(pack, [f])
     step = _PICTURES if loaded.ragged else max(1, _STEP_BYTES // loaded.row_bytes)
 

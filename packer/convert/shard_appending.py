@@ -1,4 +1,4 @@
-"""Rows added to a pack of shards, as further shards: made in a working folder beside the pack, moved into it, then listed."""
+"""Appends shards to a pack: writes them in a folder beside it, moves them into the pack, and indexes them."""
 
 from __future__ import annotations
 
@@ -27,58 +27,57 @@ from packer.format.working_folder import WorkingFolder, failure, locked, unliste
 from packer.sentence import Call, Option
 
 ADDING = ".adding"
-"""Of the name of a pack, for the working folder beside it in which rows to be added are made."""
+"""Suffix of the pack's name for the working folder beside it, in which new shards are written."""
 
 
 def adding(path: str) -> str:
-    """Return the name for what is to be added to a pack: beside the folder itself, where the name is a link to it."""
+    """Return the path for rows to add to a pack: beside the pack's folder, after resolving links."""
     return os.path.realpath(path) + ADDING
 
 
 def check_growable(pack: Pack, append: str, sources: Sequence[str]) -> None:
-    """Raise UsageError, with the calls that help, unless a pack is one of shards.
+    """Raise UsageError, with calls that help, unless a pack has shards.
 
-    append: the function that is to add the sources to it.
+    append: name of the function that adds the sources.
     """
     if not pack.shards:
         stem = pack.path.rpartition(".")[0] if pack.format == "h5" else pack.path + "-shards"
         grown = stem or pack.path + "-shards"
         add = Call(append, (grown, *sources))
         raise UsageError(
-            f"{pack.path}: is one file; only packs of shards grow. Make one of it, then add to that: "
-            f"{Call('repack', (pack.path, grown), Option('shards', '2GB'), add)}"
+            f"{pack.path}: is a single file; only packs of shards can grow. Repack it into shards, then"
+            f" append: {Call('repack', (pack.path, grown), Option('shards', '2GB'), add)}"
         )
 
 
 def check_alike(task: ConversionTask, pack: Pack) -> None:
-    """Raise UsageError unless the task's rows can be added to a pack: equal fields, classes and splits."""
+    """Raise UsageError unless fields, classes and splits of the task equal those of a pack."""
     if task.fields != pack.fields:
-        raise UsageError(
-            f"{pack.path}: has other fields than the new rows would have. Give the options it was made with."
-        )
-    for what, own, new in (
+        raise UsageError(f"{pack.path}: has other fields than the new rows. Pass the options of the pack.")
+    for what, old, new in (
         ("classes", pack.header.classes, task.classes),
         ("splits", sorted(pack.header.splits), sorted(task.order.splits)),
     ):
-        if own != new:
+        if old != new:
             raise UsageError(
-                f"{pack.path}: has {_named(own)} {what}, the new rows would have {_named(new)}; equal ones go together."
-                " Arrange the new images as those it was made of."
+                f"{pack.path}: has {_named(old)} {what}, the new rows would have {_named(new)}; they have to"
+                " be equal. Arrange the new images like those of the pack."
             )
 
 
 def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, running: RunOptions) -> Report:
-    """Add the task's rows to a pack of shards. Interrupted, the same call goes on.
+    """Add the task's rows to a pack of shards. The same call resumes an interrupted one.
 
-    place: the working folder ``adding(pack.path)``, of a plan that names the pack as it is now.
-    Raises UsageError if the rows are not alike, FormatError if the pack is no longer the one that was opened; PackerError.
+    place: the working folder ``adding(pack.path)``, whose plan holds the current seal of the pack.
+    Raises UsageError if fields, classes or splits differ, FormatError if the pack changed since it was
+    opened; PackerError.
     """
     check_alike(task, pack)
-    place.recorded = True  # there may be shards to go on with
+    place.recorded = True  # keep the folder: it may hold finished shards
     try:
-        made = open_pack(place.pack)
-        made.confirm()
-        written = Report.of(made.header, resumed=made.rows)
+        added = open_pack(place.pack)
+        added.confirm()
+        written = Report.of(added.header, resumed=added.rows)
     except FormatError:
         remove(place.pack)
         anew = replace(running, overwrite=False, resume=False)
@@ -95,9 +94,9 @@ def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, runnin
 
 
 def take_back(path: str) -> None:
-    """Undo what an append did that was killed after it had moved shards into a pack, and before it had listed them.
+    """Move shards back that a killed append had moved into a pack, but not listed in its index.
 
-    Raises PackerError if another one is at work.
+    Raises PackerError if another append is running.
     """
     if not os.path.lexists(os.path.join(path, NEXT_INDEX_FILE)):
         return
@@ -116,26 +115,30 @@ def take_back(path: str) -> None:
 
 
 def _list(folder: str, pack: Pack) -> None:
-    """Move the shards of a whole pack into another, and list them there. Raises OSError, PackerError."""
+    """Move the shards of a complete pack into another, and add them to its index.
+
+    Raises OSError, PackerError.
+    """
     index, added = read_index(pack.path), read_index(folder)
     names = _free_names(pack, index, added)
     renamed = [
         replace(shard, path=os.path.join(pack.path, name))
         for shard, name in zip(added.shards, names, strict=True)
     ]
-    # From here on the folder itself says which files in it are ours, and not listed yet.
+    # From here on the next index in the folder names the files that are moved but not yet listed.
     prepare_index(pack.path, [*pack.shards, *renamed], [*index.skipped, *added.skipped])
     for shard, to in zip(added.shards, renamed, strict=True):
         if os.path.lexists(to.path):
             raise PackerError(
-                f"{to.path}: has appeared meanwhile; nothing is overwritten unasked. Move it away, and run the same command again."
+                f"{to.path}: has appeared meanwhile; it is not overwritten. Move it away, and run the same"
+                " command again."
             )
         os.rename(shard.path, to.path)
     name_index(pack.path)
 
 
 def _free_names(pack: Pack, index: Index, added: Index) -> list[str]:
-    """Return names for shards that are added: numbers that follow each other as theirs do, of nothing that is in the folder."""
+    """Return new names for added shards: shifted numbers whose files do not exist in the folder."""
     numbers = [int(os.path.splitext(shard.name)[0]) for shard in added.shards]
     taken = {shard.name for shard in index.shards} | set(os.listdir(pack.path))
     for first in count(len(index.shards)):

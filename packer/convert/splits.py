@@ -1,4 +1,4 @@
-"""Splits: which of the samples each has, by share, number or place, by a column, and whole groups at a time."""
+"""Splits: the samples of each split, by share, number, position, column or group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from packer.sentence import Option
 
 Ints = NDArray[np.int64]
 _AT_ONCE = 1 << 20  # positions drawn at once
-_MOST_SPLITS = 100  # that a column names
+_MOST_SPLITS = 100  # most splits that a column can name
 _EXAMPLE = "train=0.9,val=0.1"
 
 
@@ -27,12 +27,13 @@ class Split:
     Parameters
     ----------
     shares
-        Name -> share, as "train=0.9,val=0.1" or a mapping, drawn from the seed. Beside shares: numbers of rows, or percentages where
-        they make 100; "rest"; "first:N" and "last:N", rows by their place in the source.
+        Name -> share, as "train=0.9,val=0.1" or a mapping, drawn from the seed. Also numbers of rows;
+        percentages, if they sum to 100; "rest"; "first:N" and "last:N", rows by their position in the source.
     column
-        Instead of shares, a column of the labels' CSV, or of the table, that names the split of each row.
+        Instead of shares, a column of the labels' CSV or of the table that names the split of each row.
     group
-        A column of these. Rows that have the same value, such as the images of a patient or the frames of a video, are in one split.
+        A column of the CSV or table. Rows with equal values (images of a patient, frames of a video) are in
+        one split.
 
     Examples
     --------
@@ -46,18 +47,21 @@ class Split:
     group: str | None = None
 
     def __post_init__(self) -> None:
-        """Check them. Raises UsageError."""
+        """Check the values. Raises UsageError."""
         if self.shares is None and self.column is None:
             raise UsageError(
-                f"{Option('Split.group', self.group)}: whole groups are dealt out by shares, or a column names their splits. Pass "
-                f"{Option('split', _EXAMPLE)}, or {Option('Split.column')}."
+                f"{Option('Split.group', self.group)}: groups need shares, or a column that names their"
+                f" splits. Pass {Option('split', _EXAMPLE)}, or {Option('Split.column')}."
             )
         if self.shares is not None and self.column is not None:
             raise UsageError(
-                f"{Option('Split.column', self.column)}: names the splits of rows, and {Option('split')} deals them out. Pass one."
+                f"{Option('Split.column', self.column)}: names the splits of rows, but {Option('split')}"
+                " draws them. Pass only one."
             )
         if self.column is not None and self.column == self.group:
-            raise UsageError(f"column {self.column}: chosen twice; each column is one thing. Pass it once.")
+            raise UsageError(
+                f"column {self.column}: is both column and group; they have to differ. Pass it once."
+            )
         if self.shares is None:
             return
         object.__setattr__(self, "shares", parse_parts(self.shares))
@@ -65,25 +69,25 @@ class Split:
             isinstance(part, int) or ":" in str(part) for part in self.parts.values()
         ):
             raise UsageError(
-                f"{Option('Split.group', self.group)}: whole groups are dealt out, so splits are no numbers of rows and no places."
-                f" Pass shares, as {_EXAMPLE}."
+                f"{Option('Split.group', self.group)}: groups are divided by shares, not by numbers of rows"
+                f" or positions. Pass shares, as {_EXAMPLE}."
             )
 
     @classmethod
     def of(cls, given: str | Mapping[str, Any] | Split | None) -> Split | None:
-        """Return the value of an option that may be given as shares alone. Raises UsageError."""
+        """Return the Split of an option that can be given as shares. Raises UsageError."""
         return given if given is None or isinstance(given, Split) else cls(given)
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Split | None:
-        """Return the splits of which a pack has this record."""
+        """Return the Split that a pack records."""
         given = record.get("split"), record.get("split_column"), record.get("split_group")
         return None if given[:2] == (None, None) else cls(*given)
 
     def record(self) -> dict[str, Any]:
-        """Return what a pack records, without what is not given."""
-        said = {"split": self.shares, "split_column": self.column, "split_group": self.group}
-        return {name: value for name, value in said.items() if value is not None}
+        """Return the values that a pack records, without those that are None."""
+        values = {"split": self.shares, "split_column": self.column, "split_group": self.group}
+        return {name: value for name, value in values.items() if value is not None}
 
     @property
     def parts(self) -> Mapping[str, float | int | str]:
@@ -92,30 +96,30 @@ class Split:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are read for it."""
+        """Columns that the split needs."""
         return tuple(name for name in (self.column, self.group) if name is not None)
 
     def about_columns(self) -> Iterator[Option]:
-        """Yield what is given of the members that name columns."""
+        """Yield the given options that name columns."""
         for name in ("column", "group"):
             if (value := getattr(self, name)) is not None:
                 yield Option(f"Split.{name}", value)
 
     def check_growable(self, path: str) -> None:
-        """Raise UsageError if more rows cannot be dealt out as a pack's were."""
+        """Raise UsageError if new rows cannot be divided like those of a pack."""
         reason = ""
         if any(isinstance(part, int) or ":" in str(part) for part in self.parts.values()):
-            reason = "are no shares of its rows, so new rows belong to none"
+            reason = "are not shares of its rows, so new rows have no split"
         elif self.group is not None and self.shares is not None:
-            reason = f"have whole groups of {self.group!r}, of which new rows may divide one"
+            reason = f"have groups of {self.group!r}, which new rows may divide"
         if reason:
             raise UsageError(
-                f"{path}: has splits ({', '.join(self.parts)}) that {reason}; packs without splits, or with splits by"
-                " shares, are added to. Convert all rows into a new pack."
+                f"{path}: has splits ({', '.join(self.parts)}) that {reason}; only packs without splits, or"
+                " with splits by shares, can grow. Convert all rows into a new pack."
             )
 
     def portions(self, rows: int) -> tuple[int, int, dict[str, float]]:
-        """Return how many rows are taken from the beginning and from the end, and name -> share of those between.
+        """Return the number of first and last rows that splits take, and name -> share of the rows between.
 
         Raises UsageError if there are too few rows, or some would be in no split.
         """
@@ -129,25 +133,27 @@ class Split:
         if among < 0:
             where = " from the ends" if left < 0 else ""
             raise UsageError(
-                f"split {self}: takes {rows - among:,} rows{where}; there are {rows:,}. Pass fewer, or shares, as {_EXAMPLE}."
+                f"split {self}: needs {rows - among:,} rows{where}; there are {rows:,}. Pass fewer, or"
+                f" shares, as {_EXAMPLE}."
             )
         shares = [part for part in self.parts.values() if isinstance(part, float)]
         if among and not shares and "rest" not in self.parts.values():
             raise UsageError(
-                f"split {self}: leaves {among:,} of {rows:,} rows in no split. Add one with rest, as in train=rest."
+                f"split {self}: leaves {among:,} of {rows:,} rows in no split. Add one with rest, as in"
+                " train=rest."
             )
-        scale, found = among / left if numbers else 1.0, {}
+        scale, portions = among / left if numbers else 1.0, {}
         for name, part in self.parts.items():
             if isinstance(part, int):
-                found[name] = part / left
+                portions[name] = part / left
             elif isinstance(part, float):
-                found[name] = part * scale
+                portions[name] = part * scale
             elif part == "rest":
-                found[name] = (1 - sum(shares)) * scale
-        return first, last, found
+                portions[name] = (1 - sum(shares)) * scale
+        return first, last, portions
 
     def __str__(self) -> str:
-        """Return the shares as they are typed, or the column."""
+        """Return the shares in command line form, or the column."""
         if self.shares is None:
             return f"column {self.column}"
         return ",".join(
@@ -156,9 +162,10 @@ class Split:
         )
 
     def members(self, count: int, seed: int, *, strata: Ints | None = None) -> dict[str, Ints]:
-        """Return name -> samples, int64, rising, by name; together each sample once.
+        """Return name -> samples, int64, rising, sorted by name; every sample is in exactly one split.
 
-        strata: the class of each sample, of which each split gets its share. Raises UsageError when a split would be empty.
+        strata: class of each sample; each split gets its share of every class. Raises UsageError if a split
+        would be empty.
         """
         first, last, shares = self.portions(count)
         strata = None if strata is None else strata[first : count - last]
@@ -171,12 +178,13 @@ class Split:
 
 
 def parse_parts(text: str | Mapping[str, Any]) -> dict[str, float | int | str]:
-    """Parse how rows are dealt to splits: "train=0.9,val=0.1", "train=80,val=20", "train=rest,test=last:500000" or a mapping.
+    """Parse splits: "train=0.9,val=0.1", "train=80,val=20", "train=rest,test=last:500000" or a mapping.
 
-    Numbers above 1 are percentages if they are all there is and make 100, else numbers of rows. A share is of the rows that no number
-    takes; "rest", for one split, is what the shares leave of 1.
-    Returns: name -> share, number of rows, "rest", "first:N" or "last:N", as plain JSON values, sorted by name: a pack's record of
-    its options does not keep their order, and says all that its rows depend on. Raises UsageError.
+    Numbers above 1 are percentages if there are only numbers and they sum to 100, else numbers of rows. A
+    share applies to the rows that no number takes; "rest", for one split, is 1 minus the other shares.
+    Returns: name -> share, number of rows, "rest", "first:N" or "last:N", as plain JSON values, sorted by
+    name, since the rows must depend only on the pack's record of its options, which does not keep an order.
+    Raises UsageError.
     """
     pairs: list[Any] = []
     if isinstance(text, str):
@@ -190,17 +198,17 @@ def parse_parts(text: str | Mapping[str, Any]) -> dict[str, float | int | str]:
         if len(plain) == len(parts) and abs(math.fsum(plain.values()) - 100) <= 1e-6:
             parts = {name: round(part / 100, 12) for name, part in plain.items()}
         else:
-            whole = all(part.is_integer() for part in plain.values())
+            integers = all(part.is_integer() for part in plain.values())
             named = named and all(part.is_integer() for part in plain.values() if part > 1)
-            parts |= {name: int(part) for name, part in plain.items() if whole or part > 1}
+            parts |= {name: int(part) for name, part in plain.items() if integers or part > 1}
     shares = [part for part in parts.values() if isinstance(part, float)]
     ends = [str(part).partition(":")[0] for part in parts.values() if isinstance(part, str)]
     full = sum(shares) < 1 - 1e-9 if "rest" in ends else not shares or abs(sum(shares) - 1) <= 1e-6
     if not named or len(set(ends)) < len(ends) or not full:
         raise UsageError(
-            f"split {text}: is not a list of names, each with a positive share, a number of rows, rest, first:N or last:N; the shares"
-            f" make {sum(shares):g}, and 1 is needed (of percentages 100), or less with a rest. Pass for example {_EXAMPLE} or"
-            " train=rest,test=last:500000."
+            f"split {text}: is not a list of names, each with a positive share, a number of rows, rest,"
+            f" first:N or last:N; the shares sum to {sum(shares):g}, but must sum to 1 (percentages to 100),"
+            f" or less with a rest. Pass for example {_EXAMPLE} or train=rest,test=last:500000."
         )
     return {name: part for name, part in sorted(parts.items()) if part is not None}
 
@@ -218,7 +226,10 @@ def _part(value: Any) -> float | str | None:
 
 
 def parse_spans(split: Mapping[str, Any]) -> dict[str, range]:
-    """Return splits that are given as the samples of each, sorted by name. Raises UsageError unless they have each sample once."""
+    """Check splits given as ranges of samples, and sort them by name.
+
+    Raises UsageError unless they partition samples.
+    """
     ranges = [span for span in split.values() if isinstance(span, range) and span.step == 1]
     spans = sorted((span for span in ranges if span), key=lambda span: span.start)
     ends = [0, *(span.stop for span in spans)]
@@ -229,18 +240,22 @@ def parse_spans(split: Mapping[str, Any]) -> dict[str, range]:
             for name, part in split.items()
         }
         raise UsageError(
-            f"split {given}: are not ranges that have each sample once. Pass for example {{'train': range(900), 'val': range(900, 1000)}},"
-            " of samples that stand in the order of their splits."
+            f"split {given}: is not a set of ranges that hold each sample once. Pass for example"
+            " {'train': range(900), 'val': range(900, 1000)}, of samples in the order of their splits."
         )
     return {str(name).strip(): split[name] for name in sorted(split)}
 
 
 def members_of(spans: Mapping[str, range], count: int) -> dict[str, Ints]:
-    """Return name -> samples of splits that are given as the samples of each. Raises UsageError."""
+    """Return name -> samples of splits given as ranges.
+
+    Raises UsageError unless they hold `count` samples.
+    """
     total = sum(map(len, spans.values()))
     if total != count:
         raise UsageError(
-            f"split: has {total:,} samples in all, and there are {count:,}. Pass ranges that have each once."
+            f"split: has {total:,} samples in all, but there are {count:,}. Pass ranges that hold each sample"
+            " once."
         )
     return {name: np.arange(span.start, span.stop) for name, span in spans.items()}
 
@@ -248,13 +263,15 @@ def members_of(spans: Mapping[str, range], count: int) -> dict[str, Ints]:
 def names_of(subject: str, split: Split, cells: Iterable[str]) -> tuple[str, ...]:
     """Return the splits that a column names, sorted.
 
-    cells: its values; subject: what they are of. Raises SourceError if they are too many.
+    cells: values of the column; subject: the source, for messages. Raises SourceError for more than 100
+    splits.
     """
     names = tuple(sorted(set(cells)))
     if len(names) > _MOST_SPLITS:
         raise SourceError(
-            f"{subject}: column {split.column} has {len(names):,} different values, as {', '.join(names[:3])}; at most {_MOST_SPLITS} are"
-            f" names of splits. Pass another column, or for groups {Option('split', _EXAMPLE)} and {Option('Split.group', split.column)}."
+            f"{subject}: column {split.column} has {len(names):,} different values, as"
+            f" {', '.join(names[:3])}; at most {_MOST_SPLITS} splits are allowed. Pass another column, or for"
+            f" groups {Option('split', _EXAMPLE)} and {Option('Split.group', split.column)}."
         )
     return names
 
@@ -269,28 +286,36 @@ def check_groups(
 ) -> None:
     """Raise SourceError if rows of one group are in two splits.
 
-    owners: the split of each row, a number of names; groups: the group of each row, which `called` names.
+    names: names of the splits; owners: split number of each row; groups: group number of each row; called:
+    returns the name of a group.
     """
     cells = np.unique(groups * len(names) + owners)
     group, owner = np.divmod(cells, len(names))
     for at in np.flatnonzero(group[1:] == group[:-1])[:1].tolist():
         raise SourceError(
-            f"{subject}: {split.group} {called(int(group[at]))} is in the splits {names[owner[at]]} and {names[owner[at + 1]]} of"
-            f" column {split.column}; a group is in one. Correct the column, or leave out {Option('Split.group')}."
+            f"{subject}: {split.group} {called(int(group[at]))} is in the splits {names[owner[at]]} and"
+            f" {names[owner[at + 1]]} of column {split.column}; a group has to be in one split. Correct the"
+            f" column, or leave out {Option('Split.group')}."
         )
 
 
 def note_on_groups(split: Split, names: Iterable[str], owners: Ints, rows: NDArray[Any]) -> str:
-    """Say how many groups and rows each split has. names: of the splits; owners: the split of each group; rows: of each row."""
+    """Return a note on the number of groups and rows in each split.
+
+    names: names of the splits; owners: split number of each group; rows: split number of each row.
+    """
     shown = ", ".join(
         f"{name} {np.count_nonzero(owners == k):,} ({units.count(int(np.count_nonzero(rows == k)), 'row')})"
         for k, name in enumerate(names)
     )
-    return f"Whole groups of {split.group} are dealt out: {shown}."
+    return f"Groups of {split.group} in each split: {shown}."
 
 
 def counts_of(shares: Mapping[str, float], rows: int) -> dict[str, int]:
-    """Return the rows of each split; those that rounding leaves go, one each, to the splits most short-changed. Raises UsageError."""
+    """Return the number of rows of each split. Raises UsageError if a split would be empty.
+
+    Rows left by rounding go, one each, to the splits with the largest deficits.
+    """
     share = np.array(list(shares.values()))
     counts = np.floor(share * rows + 1e-9).astype(np.int64)
     most = np.argsort(counts - share * rows, kind="stable")[: rows - int(counts.sum())]
@@ -300,29 +325,32 @@ def counts_of(shares: Mapping[str, float], rows: int) -> dict[str, int]:
 
 
 def check_filled(shares: Mapping[str, float], counts: Iterable[int], rows: int, noun: str) -> None:
-    """Raise UsageError if a split has nothing. rows: of all; noun: what they are."""
+    """Raise UsageError if a split is empty. rows: total number; noun: name of the counted items."""
     for name, count in zip(shares, counts, strict=True):
         if not count:
             raise UsageError(
-                f"split {name}={shares[name]:g}: none of {rows:,} {noun} falls to it. Pass a larger share."
+                f"split {name}={shares[name]:g}: gets none of {rows:,} {noun}. Pass a larger share."
             )
 
 
 class StrataDraw:
-    """A draw of splits that each hold their share of every stratum, handed out in the order of the samples.
+    """A random draw of splits, stratified, for samples that come in order.
 
-    A stratum's odd samples go, one each, to the splits that have been short-changed most so far, so that each stratum comes out to
-    within one sample, and the whole nearly so.
+    A stratum's samples left by rounding go, one each, to the splits with the largest deficits so far. So the
+    split of each stratum is exact to within one sample, and that of all samples nearly so.
     """
 
     def __init__(self, sizes: Sequence[int], shares: Mapping[str, float], seed: int) -> None:
-        """sizes: samples of each stratum; shares: name -> share, together 1. Raises UsageError if a split would be empty."""
+        """sizes: samples of each stratum; shares: name -> share, sum 1.
+
+        Raises UsageError if a split would be empty.
+        """
         share = np.array(list(shares.values()))
         self._starts = np.cumsum([0, *sizes])
         self._owners = np.empty(int(self._starts[-1]), np.min_scalar_type(len(share)))
         self._next = self._starts[:-1].copy()
         owed, total = np.zeros(len(share)), np.zeros(len(share), np.int64)
-        # In an order of the seed's: it alone decides where the samples of very small strata go.
+        # In random order, which alone decides the split of samples in very small strata.
         numbers = randomness.permute(np.arange(len(sizes)), len(sizes), randomness.key(seed, "split"))
         for number in numbers.tolist():
             size = sizes[number]
@@ -336,27 +364,28 @@ class StrataDraw:
         check_filled(shares, total.tolist(), len(self._owners), "samples")
 
     def _draw(self, number: int, size: int, stops: Ints, key: int) -> None:
-        own = self._owners[self._starts[number] : self._starts[number + 1]]
+        owners = self._owners[self._starts[number] : self._starts[number + 1]]
         for start in range(0, size, _AT_ONCE):
             positions = np.arange(start, min(start + _AT_ONCE, size))
-            own[randomness.permute(positions, size, key)] = np.searchsorted(stops, positions, "right")
+            owners[randomness.permute(positions, size, key)] = np.searchsorted(stops, positions, "right")
 
     def next(self, strata: Ints) -> NDArray[Any]:
-        """Return the number of the split of each of the samples that come next. strata: of each."""
+        """Return the split numbers of the next samples. strata: stratum of each of them."""
         order = np.argsort(strata, kind="stable")
         sizes = np.bincount(strata, minlength=len(self._next))
         places = np.arange(len(strata)) + np.repeat(self._next - (np.cumsum(sizes) - sizes), sizes)
-        found = np.empty(len(strata), self._owners.dtype)
-        found[order] = self._owners[places]
+        owners = np.empty(len(strata), self._owners.dtype)
+        owners[order] = self._owners[places]
         self._next += sizes
-        return found
+        return owners
 
 
 def stratified(strata: Ints | None, count: int, shares: Mapping[str, float], seed: int) -> dict[str, Ints]:
     """Draw splits so that each holds its share of every stratum.
 
-    strata: int [count], the class of each sample, or None: all alike. shares: name -> share, together 1.
-    Returns: name -> samples, int64, rising; together each sample once. Raises UsageError when a split would be empty.
+    strata: int [count], class of each sample; None for a single stratum. shares: name -> share, sum 1.
+    Returns: name -> samples, int64, rising; every sample is in exactly one split. Raises UsageError if a
+    split would be empty.
     """
     codes = np.zeros(count, np.int64) if strata is None else np.unique(strata, return_inverse=True)[1]
     owners = StrataDraw(np.bincount(codes, minlength=1).tolist(), shares, seed).next(codes)
@@ -364,18 +393,19 @@ def stratified(strata: Ints | None, count: int, shares: Mapping[str, float], see
 
 
 def group_owners(group: Ints, stratum: Ints, shares: Mapping[str, float], seed: int) -> Ints:
-    """Deal whole groups to splits so that each has about its share of every stratum: return the number of the split of each group.
+    """Return the split number of each group, so that each split has about its share of every stratum.
 
-    group, stratum: numbers from 0, of each sample. The groups come in an order of the seed's; each goes to the split by which the sum
-    of (rows - share)^2 / share, over the strata and over all rows, grows least. Raises UsageError when a split would be empty.
+    group, stratum: numbers of each sample, from 0. Groups are visited in random order; each goes to the split
+    where the sum of (rows - wanted)^2 / wanted, over the strata and over all rows, grows least. Raises
+    UsageError if a split would be empty.
     """
     width = int(stratum.max()) + 1
     cells, counts = np.unique(group * width + stratum, return_counts=True)
-    own, kind = np.divmod(cells, width)
-    # The last column is of all strata together.
+    groups, kind = np.divmod(cells, width)
+    # The last column counts all strata together.
     wanted = np.outer(list(shares.values()), [*np.bincount(stratum, minlength=width), len(stratum)])
     rows = np.zeros(wanted.shape)
-    starts = np.searchsorted(own, np.arange(int(own[-1]) + 2))
+    starts = np.searchsorted(groups, np.arange(int(groups[-1]) + 2))
     owners = np.empty(len(starts) - 1, np.int64)
     for number in randomness.permute(
         np.arange(len(owners)), len(owners), randomness.key(seed, "split")

@@ -1,13 +1,14 @@
-"""Rows whose number is not known beforehand: appended in the order in which they come, then read in the order of their pack.
+"""Staging of rows of unknown number: append them as they come, then read them in the pack's order.
 
-They lie in two files of the working folder: records of one size, and the bytes of values that have no fixed size, of which a record
-holds the place. Where the folder keeps a journal each piece is noted there when it is down: an interrupted run goes on behind the last
-one whose bytes are as they were written.
+Two files in the working folder hold them: records of fixed size, and the bytes of values of variable size,
+whose place and length the record holds. If the folder keeps a journal, each appended piece is recorded there:
+an interrupted run continues after the last piece whose bytes match their checksums.
 
-The order of the pack is an array of row numbers (ShuffledFile). While all records fit into memory, or are wanted as they lie, they are
-copied one by one from a mapping of the file: 45 ns each for 116 bytes (3 million, one core of a Xeon). When they do not, that would be
-a trip to the disk for each. Then they are first dealt to buckets: the file is read once from its beginning to its end, and each record
-goes to the bucket of the rows in the new order that it belongs to, in a second file. A bucket fits, and is read as a whole.
+The order of the pack is an array of row numbers (ShuffledFile). If all records fit into memory, or are read
+in file order, they are copied one by one from a mapping of the file: 45 ns each for 116 bytes (3 million, one
+core of a Xeon). Otherwise each copy would be a disk access, so the records are first distributed to buckets:
+the file is read once, sequentially, and each record goes to the bucket of its position in the new order, in a
+second file. A bucket fits into memory and is read at once.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ from packer.format.working_folder import WorkingFolder, writing
 
 Numbers = NDArray[np.int64]
 SHUFFLE_BYTES = 256 << 20
-"""Bytes of records that are held at once while they are put in order."""
-_MAPPED_SHARE = 4  # of the available memory, for records that lie in the page cache meanwhile: the pack takes as much again
+"""Most bytes of records in memory while they are shuffled."""
+_MAPPED_SHARE = 4  # 1 / 4 of the available memory for records in the page cache; the pack needs as much again
 
 
 class StagedRows:
-    """Rows as they come: `append` writes them, `in_order` reads them. For one thread.
+    """Staged rows: `append` writes them, `in_order` reads them. Not thread-safe.
 
-    dtype: of the records; a member with the members `at` and `length` is the place of a value among the bytes; path, blob: the two
-    files; rows, blob_bytes: so far.
+    dtype: dtype of the records; a member with the members `at` and `length` locates a value in the blob;
+    path, blob: the two files; rows, blob_bytes: size so far.
     """
 
     def __init__(self, place: WorkingFolder, dtype: np.dtype[Any], name: str) -> None:
-        """name: of the output in messages. Raises PackerError."""
+        """name: name of the output in messages. Raises PackerError."""
         self._place, self.dtype, self._name = place, dtype, name
         self._placed = [member for member in dtype.names or () if dtype[member].names]
         folder = os.path.join(place.path, "staging")
@@ -61,9 +62,10 @@ class StagedRows:
         return self.rows * self.dtype.itemsize + self.blob_bytes
 
     def take_over(self, accepts: Callable[[Mapping[str, Any]], bool]) -> tuple[list[dict[str, Any]], bool]:
-        """Go on behind the pieces that an interrupted run has journalled, as far as their bytes are there and `accepts` says so.
+        """Take over the journalled pieces of an interrupted run, up to the first damaged or unaccepted piece.
 
-        Returns: what was noted of them; and whether no further piece is to come.
+        accepts: returns True for the note of a usable piece. Returns: the notes of the pieces, and True if
+        they are all.
         """
         pieces: list[dict[str, Any]] = []
         done = False
@@ -72,7 +74,7 @@ class StagedRows:
                 done = True
             elif isinstance(record, dict) and "piece" in record:
                 done = False
-                del pieces[record["piece"] :]  # written anew since
+                del pieces[record["piece"] :]  # overwritten by this piece
                 pieces.append(record)
         for number, piece in enumerate(pieces):
             if not self._same(piece) or not accepts(piece):
@@ -83,9 +85,9 @@ class StagedRows:
     def append(
         self, records: NDArray[Any], blob: bytes | bytearray, note: Mapping[str, Any] | None = None
     ) -> None:
-        """Append a piece. records: [n], whose places are counted from the beginning of `blob`; they are changed.
+        """Append a piece. records: [n], with places relative to the start of `blob`; modified.
 
-        note: journalled with it; None: no run goes on with these rows. Raises SpaceError, PackerError.
+        note: values to journal with the piece; None disables resuming. Raises SpaceError, PackerError.
         """
         for member in self._placed:
             records[member]["at"] += self.blob_bytes
@@ -100,7 +102,7 @@ class StagedRows:
         self._count(len(records), len(blob))
 
     def finish(self) -> None:
-        """Record that all pieces are there."""
+        """Record that all pieces are written."""
         self._place.record("staged")
 
     def close(self) -> None:
@@ -109,14 +111,17 @@ class StagedRows:
             os.close(self._fds.pop())
 
     def scratch(self, name: str) -> str:
-        """Return the path of a further file, which is not there: processes of a run that was killed may still read theirs."""
+        """Return the path of another file; remove an old one, which workers of a killed run may still read."""
         path = f"{self.path}.{name}"
         remove(path)
         return path
 
     @contextmanager
     def in_order(self, samples: Numbers, *, shuffled: bool, workers: int) -> Iterator[ShuffledFile]:
-        """Give the records, to be read in the order of a pack: `samples`, each row once. Raises SourceError, SpaceError, PackerError."""
+        """Yield the records, to be read in the order `samples`, each row once.
+
+        Raises SourceError, SpaceError, PackerError.
+        """
         with ShuffledFile(
             self.path,
             self.dtype.itemsize,
@@ -132,7 +137,7 @@ class StagedRows:
             yield records
 
     def mapped_blob(self) -> memoryview:
-        """Return the bytes that places point into. Raises SourceError."""
+        """Return a mapping of the blob. Raises SourceError."""
         if os.path.getsize(self.blob) < self.blob_bytes:
             raise _cut_short(self.blob)
         if not self.blob_bytes:
@@ -146,7 +151,7 @@ class StagedRows:
         self._pieces += 1
 
     def _same(self, piece: Mapping[str, Any]) -> bool:
-        """Tell whether a journalled piece's bytes are those that were written."""
+        """Return True if the bytes of a journalled piece match their checksums."""
         size = self.dtype.itemsize
         data = pread_all(self._fds[0], piece["rows"] * size, self.rows * size)
         blob = pread_all(self._fds[1], piece["blob"], self.blob_bytes)
@@ -154,17 +159,19 @@ class StagedRows:
         return len(data) == piece["rows"] * size and bool(sums == piece["sums"])
 
 
-_DEAL_COST = 48  # bytes held a record beside it and its copy, while it is dealt
-_LEAST_SHARES = 8  # a bucket is this part of the memory, or less: a few workers, each at one of its own, fit
-_MOST_BUCKETS = 1 << 15  # which a stable sort of 16 bits does without comparing
-_KEPT = 2  # buckets a process keeps: workers that are threads are not all in the same one where one ends
+_DEAL_COST = 48  # bytes of memory per record, beside it and its copy, while records are distributed
+_LEAST_SHARES = (
+    8  # a bucket takes at most 1 / 8 of the memory, so that several workers fit with a bucket each
+)
+_MOST_BUCKETS = 1 << 15  # NumPy's stable sort of 16-bit numbers is a radix sort
+_KEPT = 2  # buckets cached per process: worker threads are in different buckets around the end of one
 
 
 class ShuffledFile(AbstractContextManager["ShuffledFile"]):
-    """A file of records, read in the order of a SampleOrder; a context manager that removes its own file.
+    """A file of records, read in the order of a SampleOrder; a context manager that removes its second file.
 
-    prepare() comes first, and once. take() then serves any number of threads and of processes forked afterwards.
-    OSError is raised as it comes (the disk may be full).
+    Call prepare() first, once. After it, take() is thread-safe, and works in processes forked later.
+    OSError passes through (the disk may be full).
     """
 
     def __init__(
@@ -179,11 +186,12 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
         mapped: int = 0,
         workers: int = 1,
     ) -> None:
-        """path: of the records, of itemsize bytes each; samples: the record of each row, each record once.
+        """path: file of records of itemsize bytes each; samples: the record of each row, each record once.
 
-        rising: the records are wanted about as they lie; memory: bytes to hold at most, about, in all workers together; mapped: bytes
-        of a file that may be read in any order where they lie, if that is more: in pages that the kernel can let go of; work: path of
-        the second file, if one is needed; workers: threads that deal, and processes or threads that will read.
+        rising: records are read about in file order; memory: most bytes in memory, about, over all workers;
+        mapped: size up to which a file is mapped and read in any order (if larger than memory), in pages that
+        the kernel can evict; work: path of the second file, if one is needed; workers: threads that
+        distribute, and threads or processes that will read.
         """
         self.itemsize, self.rows, self._samples, self._rising = itemsize, len(samples), samples, rising
         self._path, self._work, self._workers = path, work, workers
@@ -204,12 +212,12 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
         remove(self._work)
 
     def prepare(self) -> None:
-        """Deal the records to buckets, unless they fit into the memory as they are."""
+        """Distribute the records to buckets, unless they can be read directly."""
         if self.direct:
             mapping = mmap.mmap(self._fd, self.rows * self.itemsize, prot=mmap.PROT_READ)
             if not self._rising:
                 mapping.madvise(mmap.MADV_WILLNEED)
-            self._whole: NDArray[Any] = np.frombuffer(mapping, f"V{self.itemsize}")
+            self._mapped: NDArray[Any] = np.frombuffer(mapping, f"V{self.itemsize}")
             return
         self._owners = np.empty(self.rows, np.uint16)
         for number, start in enumerate(range(0, self.rows, self._bucket_rows)):
@@ -226,10 +234,13 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
         self._fd, self._path = fd, self._work
 
     def take(self, samples: Numbers) -> NDArray[np.uint8]:
-        """Return these records, uint8 [n, itemsize]. Neighbours in the order are fast; others cost a bucket each."""
+        """Return records, uint8 [n, itemsize].
+
+        Records that are neighbours in the order are fast; others read a bucket each.
+        """
         out = np.empty(len(samples), f"V{self.itemsize}")
         if self.direct:
-            np.take(self._whole, samples, out=out, mode="clip")
+            np.take(self._mapped, samples, out=out, mode="clip")
         else:
             owners = self._owners[samples]
             for number in np.unique(owners).tolist():
@@ -239,7 +250,7 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
         return out.view(np.uint8).reshape(len(out), self.itemsize)
 
     def _bucket(self, number: int) -> tuple[Numbers, NDArray[Any]]:
-        """Return which records a bucket holds, rising, and them."""
+        """Return the record numbers of a bucket, rising, and its records."""
         with self._lock:
             if number not in self._kept:
                 while len(self._kept) >= _KEPT:
@@ -250,7 +261,7 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
             return self._kept[number]
 
     def _deal(self, fd: int) -> None:
-        """Put each record behind those of its bucket that stand before it in the first file."""
+        """Write each record to its bucket; within a bucket records keep the order of the first file."""
         filled = np.arange(0, self.rows, self._bucket_rows)
 
         def grouped(start: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -274,7 +285,7 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
                     filled += counts
 
     def _read(self, first: int, count: int) -> NDArray[Any]:
-        """Return records of the file, by their places in it. Raises SourceError if it ends before."""
+        """Return records first..first+count-1 of the file. Raises SourceError if the file is shorter."""
         out = np.empty(count, f"V{self.itemsize}")
         if pread_into(self._fd, out.view(np.uint8), first * self.itemsize) < out.nbytes:
             raise _cut_short(self._path)
@@ -282,4 +293,4 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
 
 
 def _cut_short(path: str) -> SourceError:
-    return SourceError(f"{path}: has been cut short while it was read. Run the same command again.")
+    return SourceError(f"{path}: was truncated while it was read. Run the same command again.")

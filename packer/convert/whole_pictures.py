@@ -1,4 +1,4 @@
-"""Rows that are whole pictures, each of a size of its own, as JPEG files or raw; how large each of them is; their masks."""
+"""Whole pictures: rows that are uncropped images of different sizes, JPEG or raw; their sizes and masks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ SIZES = tuple(Field(name, "<i4", (), {"of": "image"}) for name in ("height", "wi
 """Fields of the height and width of each image."""
 
 RAW_BYTES = 10
-"""Bytes of pixels for each of a file, about."""
+"""Estimated bytes of pixels per byte of an image file."""
 
 
 class WholePicture(NamedTuple):
-    """A row. data: a JPEG file, or the pixels' bytes; pixels: [h, w, C], upright; source: (height, width) before it shrank, upright.
+    """A row of a whole picture.
 
-    narrowed: the input had more than 8 bits a channel, or 8 for a row of 16. The pixels may lie in memory that the thread's next
-    picture takes.
+    data: a JPEG file, or the bytes of the pixels; pixels: [h, w, C], upright, possibly in a buffer that the
+    thread's next image overwrites; source: (height, width) before shrinking, upright; narrowed: the input had
+    more than 8 bits a channel, or 8 bits for a row of 16.
     """
 
     data: bytes
@@ -42,7 +43,7 @@ class WholePicture(NamedTuple):
 
 
 class WholePictures:
-    """A function from image files to such rows; one object serves any number of threads, with equal results."""
+    """A function from image files to rows of whole pictures; thread-safe, with equal results."""
 
     def __init__(
         self,
@@ -54,13 +55,14 @@ class WholePictures:
         sized: bool = False,
         anew: bool = False,
     ) -> None:
-        """size: of sizes of their own; spec: the channels and the most pixels; quality: of rows that are not the file itself.
+        """size: the size rule; spec: channels, and the most pixels of an input; quality: of encoded rows.
 
-        raw: rows are pixels, not JPEG files; sized: heights and widths are needed in any case; anew: files
-            that could be passed on are encoded with that quality.
+        raw: rows are pixels, not JPEG files; sized: always store heights and widths; anew: encode files with
+        this
+            quality even if they could be copied.
         """
         self.of_files = not anew
-        """True if rows are made of files, where there are such, not of their pixels."""
+        """True if rows are made from JPEG files, if there are any, not from their pixels."""
         self.size, self.raw, self._spec, self._quality = size, raw, spec, quality
         self._pixels = DecodeResize(replace(spec, fit="stretch"))
         about: dict[str, Any] = {"layout": "HWC", "color": spec.color}
@@ -70,14 +72,14 @@ class WholePictures:
         self.image = Field("image", "|u1", None, about, None if raw else {"name": "jpeg", "shape": None})
         """The field of these rows."""
         self.sizes = SIZES if size.limits or raw or sized else ()
-        """Fields that say how large each row is."""
+        """Fields of the height and width of each row, if stored."""
 
     def __call__(self, data: Encoded) -> WholePicture:
-        """Return a JPEG file as it is, if it need not shrink and the loader can decode it; anything else as one of the row's size.
+        """Return the row of an image file: the JPEG file unchanged if possible, else encoded, or raw pixels.
 
-        What follows the end of a file is left out.
-        Where a rule makes the sizes, upright JPEG rows get restart markers, so that the loader can decode a part of them.
-        Raw rows are the pixels of any file. Raises: ImageError with the reason, but not the file's name.
+        A JPEG file stays unchanged if it need not shrink and the loader can decode it; bytes after its end
+        are removed. If a rule limits the size, upright JPEG rows get restart markers, so that the loader can
+        decode a part of them. Raises: ImageError with the reason, without the file's name.
         """
         if not self.raw and isinstance(data, bytes):
             try:
@@ -90,12 +92,12 @@ class WholePictures:
                         file = jpeg_parts.with_markers(file) or file
                     return WholePicture(file, pixels, (height, width), narrowed=False)
             except ValueError:
-                pass  # no JPEG, or one for Pillow; what is damaged is found there, too
+                pass  # not a JPEG file, or one that only Pillow decodes; damage raises an error below
         pixels, source = self._pixels.whole(data, self.size)
         return WholePicture(self._stored(pixels), pixels, source, self._pixels.narrowed)
 
     def again(self, pixels: NDArray[Any]) -> WholePicture:
-        """Return a row of pixels, [h, w, C], upright; not modified. Raises: ImageError as a call does."""
+        """Return the row of pixels [h, w, C], upright; not modified. Raises: ImageError as for a file."""
         height, width = source = pixels.shape[0], pixels.shape[1]
         if (size := self.size.of(height, width)) != source:
             smaller = np.empty((*size, pixels.shape[2]), pixels.dtype)
@@ -104,14 +106,17 @@ class WholePictures:
         return WholePicture(self._stored(np.ascontiguousarray(pixels)), pixels, source, narrowed=False)
 
     def fill(self, picture: WholePicture, rows: Mapping[str, Any], at: int) -> NDArray[Any] | None:
-        """Fill in a row, and how large it is. Returns: the pixels that count for mean and standard deviation, or None."""
+        """Write a row and its size.
+
+        Returns: the pixels that count for mean and standard deviation, or None.
+        """
         rows["image"][at] = picture.data
         if self.sizes:
             rows["height"][at], rows["width"][at] = picture.size
         return picture.pixels if self.size.limits or self.raw else None
 
     def usual_bytes(self, given: int) -> int:
-        """Return about how many bytes a row has. given: of the files as they are, on average."""
+        """Return the estimated bytes of a row. given: average bytes of the files."""
         if not self.raw:
             return self.size.usual_bytes(given)
         most = self.size.height * self.size.width * self._spec.shape[2] * np.dtype(self._spec.dtype).itemsize
@@ -127,27 +132,27 @@ class WholePictures:
 
 
 def check_stored(size: RowSize, store: str, channels: str | int) -> None:
-    """Raise UsageError unless rows of sizes of their own can be stored so."""
+    """Raise UsageError unless whole pictures can be stored this way."""
     allowed = ("rgb", "gray") if size.limits else ("rgb",)
     if store == "jpeg" and channels not in allowed:
         raise UsageError(
-            f"size {size.option}: JPEG rows of it are {' or '.join(allowed)}, not {channels}. Pass "
+            f"size {size.option}: JPEG rows of this size are {' or '.join(allowed)}, not {channels}. Pass "
             f"{Option('store', 'raw')}, or {Option('channels', 'rgb')}."
         )
     if store not in ("raw", "jpeg"):
         raise UsageError(
-            f"{Option('store', store)}: is about rows of one size, and size {size.option} keeps whole "
-            f"pictures. Pass {Option('store', 'jpeg')}, or {Option('store', 'raw')}."
+            f"{Option('store', store)}: is for rows of one size; with size {size.option} images keep"
+            f" different sizes. Pass {Option('store', 'jpeg')}, or {Option('store', 'raw')}."
         )
 
 
 def partner_versions(fields: Sequence[Field]) -> dict[str, str]:
-    """Return the versions of what makes the bytes of PNG rows, if there are any."""
+    """Return the versions of the libraries that encode PNG rows; {} without PNG rows."""
     return png.versions() if any((f.codec or {}).get("name") == "png" for f in fields) else {}
 
 
 def store_partner(field: Field, values: NDArray[Any]) -> bytes:
-    """Return a row of a mask or soft map of a whole picture, as its field says. values: [h, w] or [h, w, C]."""
-    own = field.own_size
-    assert own is not None
-    return values.astype(own.dtype, copy=False).tobytes() if own.codec is None else png.encode(values)
+    """Return the bytes of a mask or soft map of a whole picture, raw or PNG. values: [h, w] or [h, w, C]."""
+    sized = field.own_size
+    assert sized is not None
+    return values.astype(sized.dtype, copy=False).tobytes() if sized.codec is None else png.encode(values)

@@ -141,12 +141,12 @@ def test_packs_that_have_rows_in_common(photo_folder: Path, more: Path, tmp_path
     key = open_pack(packs[1]).keys(row, row + 1)[0]
     assert (number, str(error.value)) == (
         1,
-        f"{packs[1]}: its row {row} ({key}) is in a pack before it, with the same bytes{REMEDY}",
+        f"{packs[1]}: its row {row} ({key}) is in an earlier pack, with the same bytes{REMEDY}",
     )
     assert not (tmp_path / "m.h5").exists()
     report = merge_packs(packs, tmp_path / "m.h5", duplicates="skip", workers=1)
     assert report.notes == (
-        "23 rows were left out, as they are in a pack before it already, with the same bytes.",
+        "23 rows were left out, as they are in an earlier pack already, with the same bytes.",
     )
     assert keys_of(tmp_path / "m.h5") == keys_of(packs[0]) + Counter(["red/1.jpg", "red/new.png"])
     merge_packs([*packs, packs[0]], tmp_path / "k.h5", duplicates="keep", workers=1)

@@ -164,8 +164,8 @@ def test_rows_in_no_split_are_not_lost(photo_folder: Path, others: Path, tmp_pat
             merge_packs([tmp_path / name for name in names], tmp_path / "m")
         joined = " + ".join(str(tmp_path / name) for name in names)
         assert str(error.value) == (
-            f"{joined}: 6 of its 30 rows are in no split; all of them or none can be."
-            " Put packs together that all have splits, or none."
+            f"{joined}: 6 of its 30 rows are in no split; all rows need a split, or none."
+            " Merge only packs that all have splits, or only packs without."
         )
 
 
@@ -328,7 +328,7 @@ def test_packs_that_do_not_go_together(photo_folder: Path, tmp_path: Path, conve
         assert str(error.value) == sentence.format(a=tmp_path / "a", b=tmp_path / other)
     with pytest.raises(UsageError) as error:
         merge_packs([tmp_path / "a"], tmp_path / "m")
-    assert str(error.value) == "merge: takes two packs or more. Pass their names."
+    assert str(error.value) == "merge: needs two or more packs. Pass their paths."
     assert not (tmp_path / "m").exists()
 
 
@@ -402,10 +402,10 @@ def test_names_of_splits_stay_names_of_files(photo_folder: Path, tmp_path: Path,
     with pytest.raises(UsageError) as error:
         split_pack(tmp_path / "deep" / "p.h5", {name: 0.5, "val": 0.5})
     assert str(error.value) in (
-        f"split {name!r}: is no part of a file's name; letters, digits and signs other than / are allowed."
+        f"split {name!r}: cannot be part of a file name; letters, digits and signs other than / are allowed."
         " Pass for example train=0.9,val=0.1.",
         f"split { ({name: 0.5, 'val': 0.5}) }: is not a list of names, each with a positive share, a number of rows, rest, first:N or "
-        "last:N; the shares make 1, and 1 is needed (of percentages 100), or less with a rest. Pass for example train=0.9,val=0.1 or "
+        "last:N; the shares sum to 1, but must sum to 1 (percentages to 100), or less with a rest. Pass for example train=0.9,val=0.1 or "
         "train=rest,test=last:500000.",
     )
     assert sorted(tmp_path.rglob("*")) == before
@@ -423,9 +423,7 @@ def test_splits_differ_by_seed_and_go_where_asked(photo_folder: Path, tmp_path: 
         UsageError, match=r"p\.a\.h5: is a complete pack, but of other .* part seed was 1, now it is 0"
     ):
         split_pack(tmp_path / "p.h5", "a=0.5,b=0.5", out=tmp_path / "out")
-    with pytest.raises(
-        UsageError, match=r"^split b=0\.01: none of 24 samples falls to it\. Pass a larger share\.$"
-    ):
+    with pytest.raises(UsageError, match=r"^split b=0\.01: gets none of 24 samples\. Pass a larger share\.$"):
         split_pack(tmp_path / "p.h5", "a=0.99,b=0.01")
 
 
@@ -598,7 +596,7 @@ def test_qualities_that_are_refused(photo_folder: Path, tmp_path: Path, convert:
             repack(tmp_path / "j.h5", tmp_path / "out.h5", quality=quality)
     with pytest.raises(
         UsageError,
-        match=r"^quality 50: is about JPEG rows, and those of .*out.h5 are raw. Pass store='jpeg', or",
+        match=r"^quality 50: is about JPEG rows, but rows of .*out.h5 are raw. Pass store='jpeg', or",
     ):
         repack(tmp_path / "raw.h5", tmp_path / "out.h5", quality=50)
     assert not (tmp_path / "out.h5").exists()
@@ -859,7 +857,7 @@ def test_what_cannot_be_appended(photo_folder: Path, others: Path, tmp_path: Pat
     repack(tmp_path / "p", tmp_path / "repacked", size=16, shards=6)
     for name in ("train", "val"):
         shutil.copytree(photo_folder, tmp_path / "splits" / name)
-    own = "Arrange the new images as those it was made of."
+    own = "Arrange the new images like those of the pack."
     cases = [
         (
             "p",
@@ -870,28 +868,28 @@ def test_what_cannot_be_appended(photo_folder: Path, others: Path, tmp_path: Pat
         (
             "one.h5",
             photo_folder,
-            "{p}: is one file; only packs of shards grow. Make one of it, then add to that:"
+            "{p}: is a single file; only packs of shards can grow. Repack it into shards, then append:"
             f" repack('{{p}}', '{tmp_path / 'one'}', shards='2GB'); append_images('{tmp_path / 'one'}', '{photo_folder}')",
         ),
         (
             "flat",
             photo_folder,
-            "{p}: has other fields than the new rows would have. Give the options it was made with.",
+            "{p}: has other fields than the new rows. Pass the options of the pack.",
         ),
         (
             "numbers",
             photo_folder,
-            "{p}: has no classes, the new rows would have blue, green, red; equal ones go together. " + own,
+            "{p}: has no classes, the new rows would have blue, green, red; they have to be equal. " + own,
         ),
         (
             "p",
             tmp_path / "splits",
-            "{p}: has no splits, the new rows would have train, val; equal ones go together. " + own,
+            "{p}: has no splits, the new rows would have train, val; they have to be equal. " + own,
         ),
         (
             "repacked",
             photo_folder,
-            "{p}: does not say how it was converted. Convert the images by themselves, and packer merge the packs.",
+            "{p}: does not record its options. Convert the images to a new pack, then run packer merge on both.",
         ),
     ]
     for name, source, sentence in cases:

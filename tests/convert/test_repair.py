@@ -306,7 +306,7 @@ def test_another_hdf5_that_lays_files_out_otherwise_is_said(
         pack = convert(photos, tmp_path / "p.h5")
     flip(*place_of(pack, "image"))
     damaged = files_of(tmp_path / "p.h5")
-    with pytest.raises(SourceError, match="or this HDF5 library lays files out otherwise"):
+    with pytest.raises(SourceError, match="or this HDF5 library lays files out differently"):
         repair_pack(tmp_path / "p.h5", photos)
     assert files_of(tmp_path / "p.h5") == damaged
 
@@ -345,7 +345,7 @@ def test_what_the_system_refuses_is_a_sentence(photos: Path, tmp_path: Path, mon
     with pytest.raises(PackerError) as error:
         repair_pack(pack.path, photos)
     assert str(error.value) == (
-        f"{image}: cannot be repaired (Permission denied). Free some space, or change the permission."
+        f"{image}: cannot be repaired (Permission denied). Free some space, or change the permissions."
     )
 
 
@@ -378,7 +378,7 @@ def test_labels_boxes_and_masks_are_made_again(photos: Path, tmp_path: Path):
                 check(tmp_path / "p.h5", photos / "red", lambda: flip(file, offset), **given)  # noqa: B023
         flip(*place_of(pack, "key"))
         with pytest.raises(
-            UsageError, match=r"red: is not what .*p\.h5 was made of: .*\. Pass the same inputs\."
+            UsageError, match=r"red: is not the input of .*p\.h5: .*\. Pass the same inputs\."
         ):
             repair_pack(tmp_path / "p.h5", photos / "red", labels=given["labels"])
 
@@ -392,7 +392,7 @@ def test_another_source_is_refused(photos: Path, tmp_path: Path):
     with pytest.raises(UsageError) as error:
         repair_pack(tmp_path / "p.h5", tmp_path / "other")
     assert re.fullmatch(
-        rf"{tmp_path}/other: is not what {tmp_path}/p\.h5 was made of: source bytes was \d+, now it is \d+\."
+        rf"{tmp_path}/other: is not the input of {tmp_path}/p\.h5: source bytes was \d+, now it is \d+\."
         r" Pass the same inputs\.",
         str(error.value),
     )
@@ -429,8 +429,8 @@ def test_a_source_that_changed_since_is_noticed_where_it_matters(photos: Path, t
     with pytest.raises(SourceError) as error:
         repair_pack(tmp_path / name, photos)
     assert re.fullmatch(
-        rf"{photos}: gives another file than {tmp_path / name} was: its content has changed since, or this HDF5 library lays files"
-        r" out otherwise\. Bring back what the pack was made with, or convert it again\.",
+        rf"{photos}: gives other bytes than {tmp_path / name} had: its content has changed since, or this HDF5 library lays files"
+        r" out differently\. Restore the inputs and libraries of the pack, or convert it again\.",
         str(error.value),
     )
     assert files_of(tmp_path / name) == damaged
@@ -456,7 +456,7 @@ def test_packs_made_of_packs_are_refused(photos: Path, tmp_path: Path):
         flip(*place_of(open_pack(tmp_path / name), "image"))
         with pytest.raises(UsageError) as error:
             repair_pack(tmp_path / name, photos)
-        assert str(error.value).startswith(f"{tmp_path / name}: was made of other packs, of samples")
+        assert str(error.value).startswith(f"{tmp_path / name}: was made from other packs, from samples")
 
 
 def test_shards_that_were_appended_are_repaired_from_what_they_were_made_of(photos: Path, tmp_path: Path):
@@ -469,7 +469,7 @@ def test_shards_that_were_appended_are_repaired_from_what_they_were_made_of(phot
     check(tmp_path / "p", tmp_path / "more", lambda: flip(*place_of(last, "image", 4)))
     check(tmp_path / "p", photos, lambda: flip(*place_of(first, "image", 4)))
     flip(*place_of(last, "image", 4))
-    with pytest.raises(UsageError, match=r"photos: is not what .*00003\.h5 was made of: source bytes was "):
+    with pytest.raises(UsageError, match=r"photos: is not the input of .*00003\.h5: source bytes was "):
         repair_pack(tmp_path / "p", photos)
 
 

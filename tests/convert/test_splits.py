@@ -57,10 +57,10 @@ def test_what_is_no_list_of_parts(text: Any):
     with pytest.raises(UsageError) as error:
         parse_parts(text)
     assert str(error.value).startswith(
-        f"split {text}: is not a list of names, each with a positive share, a number of rows, rest, first:N or last:N; the shares make "
+        f"split {text}: is not a list of names, each with a positive share, a number of rows, rest, first:N or last:N; the shares sum to "
     )
     assert str(error.value).endswith(
-        ", and 1 is needed (of percentages 100), or less with a rest. Pass for example train=0.9,val=0.1 or train=rest,test=last:500000."
+        ", but must sum to 1 (percentages to 100), or less with a rest. Pass for example train=0.9,val=0.1 or train=rest,test=last:500000."
     )
 
 
@@ -135,7 +135,7 @@ def test_floats_do_not_cost_a_sample():
 def test_an_empty_split_is_refused():
     with pytest.raises(UsageError) as error:
         stratified(np.arange(20) % 2, 20, {"train": 0.99, "val": 0.01}, 0)
-    assert str(error.value) == "split val=0.01: none of 20 samples falls to it. Pass a larger share."
+    assert str(error.value) == "split val=0.01: gets none of 20 samples. Pass a larger share."
 
 
 @given(draws(), st.integers(1, 50))
@@ -190,20 +190,18 @@ def test_groups_have_about_the_shares_of_each_class():
         assert abs(own.mean() - 0.2) < 0.01
         assert all(abs(own[stratum == k].mean() - 0.2) < 0.02 for k in range(3))
     assert 0.1 < (val[0] & val[1]).mean() / 0.2 < 0.4  # drawn from the seed
-    with pytest.raises(
-        UsageError, match=r"split b=0\.01: none of 2 groups falls to it\. Pass a larger share\."
-    ):
+    with pytest.raises(UsageError, match=r"split b=0\.01: gets none of 2 groups\. Pass a larger share\."):
         group_owners(np.arange(100) % 2, np.zeros(100, np.int64), {"a": 0.99, "b": 0.01}, 0)
 
 
 @pytest.mark.parametrize(
     ("given_", "message"),
     [
-        ({"group": "p"}, "split=Split(group='p'): whole groups are dealt out by shares, or a column names their splits."),
-        ({"shares": "a=1", "column": "s"}, "split=Split(column='s'): names the splits of rows, and split= deals them out."),
+        ({"group": "p"}, "split=Split(group='p'): groups need shares, or a column that names their splits."),
+        ({"shares": "a=1", "column": "s"}, "split=Split(column='s'): names the splits of rows, but split= draws them."),
         ({"column": "s", "group": "s"}, "column s: chosen twice; each column is one thing."),
-        ({"shares": "a=90,b=20", "group": "p"}, "split=Split(group='p'): whole groups are dealt out, so splits are no numbers"),
-        ({"shares": "a=rest,b=last:3", "group": "p"}, "split=Split(group='p'): whole groups are dealt out, so splits are no"),
+        ({"shares": "a=90,b=20", "group": "p"}, "split=Split(group='p'): groups are divided by shares, not by numbers"),
+        ({"shares": "a=rest,b=last:3", "group": "p"}, "split=Split(group='p'): groups are divided by shares, not"),
     ],
 )  # fmt: skip
 def test_what_does_not_go_together(given_: dict[str, Any], message: str):
@@ -232,9 +230,9 @@ def test_columns_that_name_no_splits():
         (Split("a=0.5,b=0.5"), ""),
         (Split(column="s"), ""),
         (Split(column="s", group="p"), ""),
-        (Split("a=500,b=rest"), "are no shares"),
-        (Split("a=first:3,b=rest"), "are no shares"),
-        (Split("a=0.5,b=0.5", group="p"), "have whole groups of 'p'"),
+        (Split("a=500,b=rest"), "are not shares"),
+        (Split("a=first:3,b=rest"), "are not shares"),
+        (Split("a=0.5,b=0.5", group="p"), "have groups of 'p'"),
     ],
 )
 def test_packs_that_more_rows_are_added_to(split: Split, why: str):
@@ -258,7 +256,8 @@ def test_splits_may_be_given_as_the_samples_of_each():
     with pytest.raises(UsageError) as error:
         members_of(spans, 10)
     assert (
-        str(error.value) == "split: has 9 samples in all, and there are 10. Pass ranges that have each once."
+        str(error.value)
+        == "split: has 9 samples in all, but there are 10. Pass ranges that hold each sample once."
     )
 
 
@@ -281,6 +280,6 @@ def test_ranges_have_each_sample_once(given_: Any):
         parse_spans(given_)
     shown = {name: "list" if isinstance(part, list) else part for name, part in given_.items()}
     assert str(error.value) == (
-        f"split {shown}: are not ranges that have each sample once. Pass for example {{'train': range(900), 'val': range(900, 1000)}},"
-        " of samples that stand in the order of their splits."
+        f"split {shown}: is not a set of ranges that hold each sample once. Pass for example {{'train': range(900), 'val': range(900, 1000)}},"
+        " of samples in the order of their splits."
     )

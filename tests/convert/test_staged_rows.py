@@ -136,7 +136,7 @@ def test_threads_and_forked_processes_read_at_once(tmp_path: Path, memory: int):
 def test_a_file_that_is_cut_short_is_an_error(tmp_path: Path, memory: int):
     path, work = str(tmp_path / "s"), str(tmp_path / "w")
     write(tmp_path / "s", 499, 16)
-    message = f"{path}: has been cut short while it was read. Run the same command again."
+    message = f"{path}: was truncated while it was read. Run the same command again."
     with pytest.raises(SourceError) as error:
         shuffled_file(path, 16, order(500), memory=memory, work=work)
     assert str(error.value) == message

@@ -229,12 +229,12 @@ def test_bytes_that_are_not_those_of_a_size_are_reported(tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": "keep", "store": "jpeg", "channels": "gray"}, "size keep: JPEG rows of it are rgb, not gray. Pass "
+        ({"size": "keep", "store": "jpeg", "channels": "gray"}, "size keep: JPEG rows of this size are rgb, not gray. Pass "
          "store='raw', or channels='rgb'."),
-        ({"size": "max=32", "store": "jpeg", "channels": "rgba"}, "size max=32: JPEG rows of it are rgb or gray, "
+        ({"size": "max=32", "store": "jpeg", "channels": "rgba"}, "size max=32: JPEG rows of this size are rgb or gray, "
          "not rgba. Pass store='raw', or channels='rgb'."),
-        ({"size": "max=32", "store": "gzip"}, "store='gzip': is about rows of one size, and size max=32 keeps whole "
-         "pictures. Pass store='jpeg', or store='raw'."),
+        ({"size": "max=32", "store": "gzip"}, "store='gzip': is for rows of one size; with size max=32 images keep different "
+         "sizes. Pass store='jpeg', or store='raw'."),
     ],
 )  # fmt: skip
 def test_what_whole_pictures_do_not_go_with(

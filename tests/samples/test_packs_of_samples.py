@@ -87,7 +87,7 @@ def test_splits_that_are_given_as_ranges(given: str, options: dict[str, Any], tm
     assert sorted(found[:15]) == list(range(25, ROWS))
     if given == "arrays":
         assert pack_dataset(source, tmp_path / "out", split=split, resume=True, **options).already
-        with pytest.raises(UsageError, match=r"^split: has 40 samples in all, and there are 30\. Pass "):
+        with pytest.raises(UsageError, match=r"^split: has 40 samples in all, but there are 30\. Pass "):
             pack_dataset(ROW_NUMBERS[:30], tmp_path / "other", split=split)
 
 
@@ -175,7 +175,7 @@ def test_a_damaged_pack_is_packed_again(path: Path) -> None:
     assert result.exit_code == 1
     assert result.output.endswith("Pack the samples again.\n")
     result = CliRunner().invoke(cli, ["verify", str(path), "--repair", "images"])
-    assert "was made of other packs, of samples from Python" in str(result.exception)
+    assert "was made from other packs, from samples in Python" in str(result.exception)
 
 
 @pytest.mark.parametrize("given", ["arrays", "dataset", "generator", "create"])

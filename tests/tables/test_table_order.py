@@ -37,8 +37,8 @@ def test_orders_of_tables_that_cannot_be(split: str, message: str):
 @pytest.mark.parametrize(
     ("split", "message"),
     [
-        ("a=0.999,b=0.001", "b=0.001: none of 100 rows falls to it"),
-        ("a=rest,b=last:100", "a=1: none of 0 rows falls to it"),
+        ("a=0.999,b=0.001", "b=0.001: gets none of 100 rows"),
+        ("a=rest,b=last:100", "a=1: gets none of 0 rows"),
     ],
 )
 def test_splits_of_tables_that_would_be_empty(split: str, message: str):

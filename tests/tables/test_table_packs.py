@@ -388,7 +388,7 @@ def test_splits_are_drawn_for_added_rows(tables: Path):
     pack = opened(tables / "s")
     assert pack.header.splits == {"train": ((0, 450), (600, 750)), "val": ((450, 600), (750, 800))}
     convert_table(tables / "a.csv", tables / "t", shards=600, split="train=first:500,val=rest", **OPTIONS)
-    with pytest.raises(UsageError, match=r"t: has splits \(train, val\) that are no shares of its rows"):
+    with pytest.raises(UsageError, match=r"t: has splits \(train, val\) that are not shares of its rows"):
         append_table(tables / "t", tables / "b.csv")
 
 
@@ -462,7 +462,7 @@ def test_columns_that_are_missing_and_packs_that_cannot_grow_are_refused(shards:
         append_table(tables / "one.h5", tables / "b.csv")
     one, grown, more = tables / "one.h5", tables / "one", tables / "b.csv"
     assert str(error.value) == (
-        f"{one}: is one file; only packs of shards grow. Make one of it, then add to that:"
+        f"{one}: is a single file; only packs of shards can grow. Repack it into shards, then append:"
         f" repack('{one}', '{grown}', shards='2GB'); append_table('{grown}', '{more}')"
     )
     repack(one, grown, shards="2GB")
@@ -532,7 +532,7 @@ def test_a_table_that_changed_and_packs_that_were_not_converted_are_refused(tabl
         damage(path, 1)
     damaged = (tables / "p.h5").read_bytes()
     with pytest.raises(
-        UsageError, match=r"b\.csv: is not what .*p\.h5 was made of: names was a\.csv, now it is b\.csv"
+        UsageError, match=r"b\.csv: is not the input of .*p\.h5: names was a\.csv, now it is b\.csv"
     ):
         repair_pack(tables / "p.h5", tables / "b.csv")
     changed = (tables / "a.csv").read_text().replace("middle", "medium", 1)
@@ -540,14 +540,14 @@ def test_a_table_that_changed_and_packs_that_were_not_converted_are_refused(tabl
     (tables / "a.csv").write_text(changed)
     with pytest.raises(
         SourceError,
-        match=r"a\.csv: gives another file than .*p\.h5 was \(source digests .* its content has changed since",
+        match=r"a\.csv: gives other bytes than .*p\.h5 had \(source digests .* its content has changed since",
     ):
         repair_pack(tables / "p.h5", tables / "a.csv")
     assert (tables / "p.h5").read_bytes() == damaged
     (tables / "a.csv").write_text(source)
     for path, part in [("q.h5", "q.h5"), ("r.h5", "r.h5"), ("s", "00002.h5")]:
         with pytest.raises(
-            UsageError, match=rf"{part}: was made of other packs, .* like another table, or appended"
+            UsageError, match=rf"{part}: was made from other packs, .* like another table, or appended"
         ):
             repair_pack(tables / path, tables / "a.csv")
     with pytest.raises(UsageError, match=r"labels and pairs are about images"):
