@@ -242,7 +242,7 @@ def test_shards_go_straight_to_a_store(server: ObjectServer, photo_folder: Path,
         if number == 3:
             raise OSError("lost")
 
-    with pytest.raises(PackerError, match=r"s3://bucket/train: part 3/\d could not be made"):
+    with pytest.raises(PackerError, match=r"s3://bucket/train: part 3/\d failed"):
         convert_images(photo_folder, "s3://bucket/train/", engine=Elsewhere(lost), **options)
     assert 1 <= len(server.objects) < 12
     elsewhere = Elsewhere()
@@ -255,7 +255,7 @@ def test_shards_go_straight_to_a_store(server: ObjectServer, photo_folder: Path,
     }
     assert server.written[-1] == "bucket/train/index.json"
     assert (report.out, report.rows) == ("s3://bucket/train", 24)
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="exists already"):
         convert_images(photo_folder, "s3://bucket/train/", engine=Elsewhere(), overwrite=True, **options)
 
 

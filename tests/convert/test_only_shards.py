@@ -153,7 +153,7 @@ def test_what_has_no_parts(photo_folder: Path, tmp_path: Path) -> None:
         convert_images(photo_folder, tmp_path / "out", size=32, only_shards="1/2")
     with pytest.raises(UsageError, match="out: no shards wait to be listed"):
         merge_shards(tmp_path / "out")
-    with pytest.raises(UsageError, match="stores get whole HDF5 packs"):
+    with pytest.raises(UsageError, match="stores get complete HDF5 packs"):
         convert(photo_folder, "s3://bucket/out", "1/2")  # type: ignore[arg-type]
 
 

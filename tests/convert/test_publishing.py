@@ -53,7 +53,7 @@ def test_what_is_there_is_kept(server: ObjectServer, photo_folder: Path, options
     convert_images(photo_folder, "s3://bucket/train", size=32, **options)
     before = dict(server.objects)
     for overwrite in (False, True):
-        with pytest.raises(UsageError, match=r"is there already\. Pass another name, or remove it\."):
+        with pytest.raises(UsageError, match=r"exists already\. Pass another name, or remove it\."):
             convert_images(photo_folder, "s3://bucket/train", size=16, overwrite=overwrite, **options)
         assert server.objects == before
 
@@ -73,7 +73,7 @@ def test_a_pack_that_could_not_be_written_is_gone_on_with(
 
 
 def test_stores_get_hdf5(server: ObjectServer, photo_folder: Path) -> None:
-    with pytest.raises(UsageError, match="stores get whole HDF5 packs"):
+    with pytest.raises(UsageError, match="stores get complete HDF5 packs"):
         convert_images(photo_folder, "s3://bucket/train", size=32, format="npy")
 
 

@@ -280,6 +280,6 @@ def test_ranges_have_each_sample_once(given_: Any):
         parse_spans(given_)
     shown = {name: "list" if isinstance(part, list) else part for name, part in given_.items()}
     assert str(error.value) == (
-        f"split {shown}: is not a set of ranges that hold each sample once. Pass for example {{'train': range(900), 'val': range(900, 1000)}},"
-        " of samples in the order of their splits."
+        f"split {shown}: is not a set of ranges that hold each sample once. Pass for example"
+        " {'train': range(900), 'val': range(900, 1000)}, of samples in the order of their splits."
     )
