@@ -667,8 +667,8 @@ def test_a_time_in_the_future_is_mended_at_the_input(photos: Path, tmp_path: Pat
             convert(photos, out, resume=True)
         assert str(error.value) == (
             f"{out}: is a complete pack, but red/2.jpg was changed after it was written, or has a time in the future (touch it then);"
-            " only a pack that is newer than its inputs is left as it is. Pass overwrite=True to write it again, or if no content has changed:"
-            f" touch '{out}'"
+            " only a pack that is newer than its inputs is left as it is. Pass overwrite=True to write it again, or if no content"
+            f" has changed: touch '{out}'"
         )
         out.touch()
     photo.touch()
