@@ -203,7 +203,7 @@ def in_worker(method: str, *given: Any) -> Any:
 
 
 class _StoppedError(Exception):
-    """Raised in a worker after another worker failed; the user sees the error of the latter."""
+    """Raised in a worker to end it, after another worker failed with the error that the user sees."""
 
 
 class WorkerState:
@@ -260,7 +260,7 @@ class WorkerState:
         return crashing
 
     def died(self, crashes: Mapping[int, str]) -> PackerError:
-        """Return the error of a dead worker; it names the first image whose decoder crashes, if any."""
+        """Return the error for a worker that died; it names the first image whose decoder crashes, if any."""
         for sample, reason in crashes.items():
             return self.maker.refusal(sample, ImageError(reason))
         return PackerError(

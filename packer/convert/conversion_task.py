@@ -57,11 +57,12 @@ class ConversionTask:
 
     subject: the source, for messages; maker: makes the rows; order: the sample of each row; storing: storage
     of the fields, and number of shards; provenance, classes, seed, table: as in Header; keyed: the pack
-    stores the maker's key of each row. inputs: values, beside the provenance, that an interrupted run must
-    match to be resumed (times of files); None disables resuming. skipped: inputs left out in planning, as in
-    Header. newest: the input that was changed last; None if inputs have no times. header: header of a pack of
-    the same rows, whose splits, statistics and skipped inputs the new pack gets; None: they are determined
-    while rows are made.
+    stores the maker's key of each row.
+    inputs: values, beside the provenance, that an interrupted run must match to be resumed (times of files);
+    None disables resuming.
+    skipped: inputs left out in planning, as in Header. newest: the input that was changed last; None if
+    inputs have no times. header: header of a pack of the same rows, whose splits, statistics and skipped
+    inputs the new pack gets; None: they are determined while rows are made.
     """
 
     subject: str

@@ -73,9 +73,8 @@ def export_images(
     """Write the images of a pack as files, with masks, labels, boxes and keypoints beside them.
 
     pack: path of the pack. folder: a new or empty folder.
-    encoding: "png": lossless (images of 2 bands, or of 5 and more, as TIFF files); "jpeg": rows that are JPEG
-    files
-        as stored, other rows encoded at ``quality``.
+    encoding: "png": lossless (images of 2 bands, or of 5 and more, as TIFF files); "jpeg": JPEG rows as they
+        are stored, other rows encoded at ``quality``.
     split: write only the rows of this split. workers: threads; default: the available cores.
     progress: show a bar on stderr, or a line a minute if stderr is no terminal.
     on_progress: called now and then with the rows done so far.

@@ -114,7 +114,7 @@ class ImageRows(RowMaker):
         yield self._targets.fingerprint()
 
     def newest(self) -> list[InputFile]:
-        """Return the newest file of the images and of each pair."""
+        """Return the newest file of the images, and of each pair's folder."""
         return [self._source.newest, *(pair.newest for pair in self._pairs)]
 
     def times(self) -> str:

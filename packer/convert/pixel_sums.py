@@ -75,7 +75,8 @@ def channel_sums(pixels: NDArray[Any]) -> tuple[list[int], list[int]]:
     """Return the sums of each channel's values and of their squares.
 
     pixels: uint8 or uint16 [..., C], C-contiguous. uint8 with 1, 3 or 4 channels runs in C
-    (``native/resample.c``). Returns: C sums and C sums of squares, exact.
+    (``native/resample.c``).
+    Returns: C sums and C sums of squares, exact.
     """
     if native.COMPILED and pixels.dtype == np.uint8 and pixels.shape[-1] in (1, 3, 4):
         return native.loops.channel_sums(pixels)

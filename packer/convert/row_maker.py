@@ -26,10 +26,11 @@ class Block:
     """Some rows and their outcome; without rows, the merged outcome of a pack or of a part of it.
 
     count: number of rows; rows: field -> an array [count, *shape], C-contiguous, or the bytes of each row;
-    files: JPEG files of images of one size, if they exist already. sums: sums over the packed images; None
-    without images, or if they are copied files; reasons: row -> reason why its input could not be packed;
-    bytes_read: bytes of inputs; narrowed: number of images whose bit depth changed. error: error of the last
-    row, which is empty, if its input could not be packed.
+    files: JPEG files of images of one size, if they exist already.
+    sums: sums over the packed images; None without images, or if they are copied files; reasons: row ->
+    reason why its input could not be packed; bytes_read: bytes of inputs; narrowed: number of images whose
+    bit depth changed.
+    error: error of the last row, which is empty, if its input could not be packed.
     """
 
     count: int = 0
@@ -75,8 +76,9 @@ class RowMaker:
     """Base class of sources of rows, with all fields except the key.
 
     Subclasses define ``columns``, ``make``, or both. Thread-safe, and safe in forked processes, with equal
-    results. fields: fields before storage (raw, JPEG, compressed), which RowStorage decides. ragged_bytes:
-    estimated bytes of a row's ragged fields.
+    results.
+    fields: fields before storage (raw, JPEG, compressed), which RowStorage decides. ragged_bytes: estimated
+    bytes of a row's ragged fields.
     """
 
     fields: Sequence[Field] = ()

@@ -78,8 +78,8 @@ class RowStorage:
     ) -> RowStorage:
         """Return the given storage, with missing options from a pack; without a pack rows are raw.
 
-        Raises UsageError. layout: also take the pack's shards, unless the output is named as a single HDF5
-        file.
+        Raises UsageError.
+        layout: also take the pack's shards, unless the output is named as a single HDF5 file.
         """
         record = {} if pack is None else pack.parts[0].header.provenance.get("options", {})
         if layout and pack is not None and pack.shards and shards is None and format_of(out) != "h5":

@@ -57,9 +57,10 @@ def fill(
     """Plan moves of rows that close the holes of skipped inputs with the last good rows of their split.
 
     holes: rows without content, rising; splits: name -> [first, last + 1), {} without splits; rows: planned
-    rows. Returns: {row: row to move there}, to be done in this order; the new splits; the new number of rows.
-    Each split starts where the previous one ends; per split, at most as many rows move as there are holes up
-    to its end.
+    rows.
+    Returns: {row: row to move there}, to be done in this order; the new splits; the new number of rows. Each
+    split starts where the previous one ends; per split, at most as many rows move as there are holes up to
+    its end.
     """
     empty = set(holes)
     moves: dict[int, int] = {}

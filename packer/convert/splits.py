@@ -350,7 +350,7 @@ class StrataDraw:
         self._owners = np.empty(int(self._starts[-1]), np.min_scalar_type(len(share)))
         self._next = self._starts[:-1].copy()
         owed, total = np.zeros(len(share)), np.zeros(len(share), np.int64)
-        # In random order, which alone decides the split of samples in very small strata.
+        # Visit strata in random order: the order decides the splits of very small strata.
         numbers = randomness.permute(np.arange(len(sizes)), len(sizes), randomness.key(seed, "split"))
         for number in numbers.tolist():
             size = sizes[number]

@@ -111,7 +111,7 @@ class StagedRows:
             os.close(self._fds.pop())
 
     def scratch(self, name: str) -> str:
-        """Return the path of another file; remove an old one, which workers of a killed run may still read."""
+        """Return the path of another file; remove an old one, which a killed run may still read."""
         path = f"{self.path}.{name}"
         remove(path)
         return path

@@ -58,8 +58,7 @@ class WholePictures:
         """size: the size rule; spec: channels, and the most pixels of an input; quality: of encoded rows.
 
         raw: rows are pixels, not JPEG files; sized: always store heights and widths; anew: encode files with
-        this
-            quality even if they could be copied.
+        this quality even if they could be copied.
         """
         self.of_files = not anew
         """True if rows are made from JPEG files, if there are any, not from their pixels."""
@@ -79,7 +78,8 @@ class WholePictures:
 
         A JPEG file stays unchanged if it need not shrink and the loader can decode it; bytes after its end
         are removed. If a rule limits the size, upright JPEG rows get restart markers, so that the loader can
-        decode a part of them. Raises: ImageError with the reason, without the file's name.
+        decode a part of them.
+        Raises: ImageError with the reason, without the file's name.
         """
         if not self.raw and isinstance(data, bytes):
             try:
