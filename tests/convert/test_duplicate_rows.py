@@ -121,7 +121,7 @@ def test_a_shard_that_lacks_known_images_is_not_repaired(photo_folder: Path, mor
     offset = open_pack(shard).header.extents["image"][0].offset
     data[offset] ^= 1
     shard.write_bytes(data)
-    with pytest.raises(UsageError, match="or appended to rows that it was compared with"):
+    with pytest.raises(UsageError, match="or appended with a comparison of rows"):
         repair_pack(out, more)
 
 

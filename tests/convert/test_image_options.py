@@ -165,7 +165,7 @@ def test_appending_reads_labels_as_the_pack_was_made(photo_folder: Path, tmp_pat
         (
             {"split": 3},
             "split 3: is not a list of names, each with a positive share, a number of rows, rest, first:N or last:N; the shares sum to 0, "
-            "and 1 is needed (of percentages 100), or less with a rest. Pass for example train=0.9,val=0.1 or "
+            "but must sum to 1 (percentages to 100), or less with a rest. Pass for example train=0.9,val=0.1 or "
             "train=rest,test=last:500000.",
         ),
     ],

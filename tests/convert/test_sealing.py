@@ -280,7 +280,7 @@ def test_another_shard_is_no_edited_one(tmp_path: Path, photos: Path):
     out = tmp_path / "p"
     convert_images(photos, out, size=16, shards=10)
     edit(out / "00001.h5", darken)
-    with pytest.raises(UsageError, match=rf"is a shard of a pack. Seal that: packer seal {out}\."):
+    with pytest.raises(UsageError, match=rf"is a shard of a pack. Seal the pack: packer seal {out}\."):
         seal_pack(out / "00001.h5")
     shutil.copy(out / "00000.h5", out / "00001.h5")
     with pytest.raises(FormatError, match=r"is not the shard that index\.json lists"):

@@ -69,7 +69,7 @@ def test_what_is_no_list_of_parts(text: Any):
     [("a=0.5,b=0.4", 0.9), ("train=0.9,val=0.2", 1.1), ("a=1.0,b=0.5,c=last:3", 1.5), ("a=1,b=rest", 1)],
 )
 def test_shares_of_parts_that_do_not_make_one(text: str, total: float):
-    with pytest.raises(UsageError, match=rf"the shares make {total}, and 1 is needed \(of"):
+    with pytest.raises(UsageError, match=rf"the shares sum to {total}, but must sum to 1 \(percentages"):
         parse_parts(text)
 
 
@@ -199,7 +199,7 @@ def test_groups_have_about_the_shares_of_each_class():
     [
         ({"group": "p"}, "split=Split(group='p'): groups need shares, or a column that names their splits."),
         ({"shares": "a=1", "column": "s"}, "split=Split(column='s'): names the splits of rows, but split= draws them."),
-        ({"column": "s", "group": "s"}, "column s: chosen twice; each column is one thing."),
+        ({"column": "s", "group": "s"}, "column s: is both column and group;"),
         ({"shares": "a=90,b=20", "group": "p"}, "split=Split(group='p'): groups are divided by shares, not by numbers"),
         ({"shares": "a=rest,b=last:3", "group": "p"}, "split=Split(group='p'): groups are divided by shares, not"),
     ],
@@ -215,7 +215,7 @@ def test_columns_that_name_no_splits():
     assert names_of("t", split, ["val", "train", "val"]) == ("train", "val")
     with pytest.raises(
         SourceError,
-        match="t: column id has 101 different values, as 0, 1, 10; at most 100 are names of splits",
+        match="t: column id has 101 different values, as 0, 1, 10; at most 100 splits are allowed",
     ):
         names_of("t", split, map(str, range(101)))
     called = "abc".__getitem__

@@ -21,9 +21,9 @@ from packer.tables.table_splits import Owners
     [
         (
             "a=first:60,b=last:50",
-            "takes 110 rows from the ends; there are 100. Pass fewer, or shares, as train=0.9,val=0.1.",
+            "needs 110 rows from the ends; there are 100. Pass fewer, or shares, as train=0.9,val=0.1.",
         ),
-        ("a=80,b=30", "takes 110 rows; there are 100. Pass fewer, or shares, as train=0.9,val=0.1."),
+        ("a=80,b=30", "needs 110 rows; there are 100. Pass fewer, or shares, as train=0.9,val=0.1."),
         ("a=60,b=30", "leaves 10 of 100 rows in no split. Add one with rest, as in train=rest."),
         ("a=first:60", "leaves 40 of 100 rows in no split. Add one with rest, as in train=rest."),
     ],
