@@ -220,7 +220,9 @@ def test_columns_that_name_no_splits():
         names_of("t", split, map(str, range(101)))
     called = "abc".__getitem__
     check_groups("t", split, ["x", "y"], np.array([0, 1, 1]), np.array([0, 1, 1]), called)
-    with pytest.raises(SourceError, match="t: p b is in the splits x and y of column id; a group is in one"):
+    with pytest.raises(
+        SourceError, match="t: p b is in the splits x and y of column id; a group has to be in one split"
+    ):
         check_groups("t", split, ["x", "y"], np.array([0, 1, 0]), np.array([0, 1, 1]), called)
 
 
