@@ -1,14 +1,16 @@
-"""How many images a second a core augments, beside OpenCV image by image and a plain copy.
+"""Images a second that a core augments: packer, OpenCV image by image, kornia, and a plain copy.
 
     python benchmarks/augment.py                       (about two minutes, one thread; a GPU: gpu_augment.py)
     python benchmarks/augment.py --threads 2 --json FILE
     python benchmarks/augment.py --smoke               (tiny sizes, checks that everything runs)
 
-Subjects take turns within each round. Draws are part of what is timed, for all of them. A stack ends in float32 images
-[N, C, h, w] in memory that was used before, as a loader's is. "copy" moves as many bytes as packer's pass reads and writes.
+Subjects take turns within each round. Times include the random draws of all of them. A stack ends in float32
+images [N, C, h, w] in reused memory, like a loader's. "copy" moves as many bytes as packer's pass reads and
+writes.
 
-OpenCV's lane is what a careful Dataset does: crop by slicing, cv2.flip, cv2.resize (INTER_AREA where it shrinks),
-cv2.warpAffine, tables (cv2.LUT) for brightness, contrast and normalisation, cv2.cvtColor for hue and saturation.
+OpenCV's lane is a careful Dataset: crop by slicing, cv2.flip, cv2.resize (INTER_AREA for shrinking),
+cv2.warpAffine, lookup tables (cv2.LUT) for brightness, contrast and normalisation, cv2.cvtColor for hue and
+saturation.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ Image = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Case:
-    """A batch of square images and the stack that they go through; sides in pixels."""
+    """A batch of square images and their stack of transforms; sides in pixels."""
 
     name: str
     count: int
@@ -71,7 +73,7 @@ SMOKE = tuple(Case(case.name, 4, 16, 12 if case.side > case.size else 16) for ca
 
 
 def transforms(case: Case) -> list[Transform]:
-    """The stack of a case, as a user of packer writes it."""
+    """Return the stack of a case as a user of packer writes it."""
     words = case.name.split(", ")
     padding = case.size // 8 if "pad" in words else None
     known: dict[str, Transform] = {
@@ -87,7 +89,7 @@ def transforms(case: Case) -> list[Transform]:
 
 
 class OpenCV:
-    """The same stack, image by image."""
+    """The same stack, image by image, with OpenCV."""
 
     def __init__(self, case: Case) -> None:
         self._words, self._size = case.name.split(", "), case.size
@@ -157,7 +159,7 @@ class OpenCV:
             if which == 3:
                 hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV_FULL)
                 turn = np.uint8(int(draw.uniform(-JITTER[3], JITTER[3]) * 256) & 255)
-                hsv[..., 0] += turn  # uint8 goes round as the hue does
+                hsv[..., 0] += turn  # uint8 overflow wraps like the hue
                 image = cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB_FULL)
                 continue
             factor = draw.uniform(1 - JITTER[which], 1 + JITTER[which])
@@ -173,7 +175,7 @@ class OpenCV:
 
 
 def measure(case: Case, rounds: int, least: float) -> tuple[MeasuredLane, ...]:
-    """Time every subject in turn, `rounds` times, for at least so many seconds each."""
+    """Time every subject in turn, `rounds` times, each for at least `seconds`."""
     generator = np.random.default_rng(0)
     small = generator.integers(
         0, 256, (case.count, max(2, case.side // 8), max(2, case.side // 8), 3), np.uint8
@@ -187,7 +189,7 @@ def measure(case: Case, rounds: int, least: float) -> tuple[MeasuredLane, ...]:
         (case.count, *pipeline.output_shape), dtype=torch.float32, memory_format=torch.channels_last
     )
     opencv, theirs = OpenCV(case), np.empty((case.count, case.size, case.size, 3), np.float32)
-    moved = case.count * (case.size**2 * 3 * (4 + 1)) // 2  # a copy reads as much as it writes
+    moved = case.count * (case.size**2 * 3 * (4 + 1)) // 2  # a copy reads as many bytes as it writes
     source, target = np.ones(moved, np.uint8), np.ones(moved, np.uint8)
     works: dict[str, Callable[[], object]] = {
         "packer": lambda: pipeline.apply(batch, pipeline.sample(rows, next(epoch)), out=out),
@@ -203,7 +205,7 @@ def measure(case: Case, rounds: int, least: float) -> tuple[MeasuredLane, ...]:
 
 
 def rate(work: Callable[[], object], count: int, least: float) -> float:
-    """Images a second, for at least so many seconds."""
+    """Return images a second, measured for at least `seconds`."""
     began, runs = time.perf_counter(), 0
     while not runs or time.perf_counter() - began < least:
         work()
@@ -212,7 +214,7 @@ def rate(work: Callable[[], object], count: int, least: float) -> float:
 
 
 def check(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> None:
-    """Both stacks make images alike: the same range, and means and deviations that are near."""
+    """Check that both stacks give similar images: equal ranges, close means and deviations."""
     assert ours.shape == theirs.shape
     assert np.isfinite(ours).all()
     if ours.size > 1 << 20:
@@ -221,10 +223,10 @@ def check(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print a table, and write JSON if asked to."""
+    """Measure, print a table, and write JSON if requested."""
     parser = argparse.ArgumentParser(description="Time augmentation on the CPU beside OpenCV and a copy.")
     parser.add_argument(
-        "--threads", type=int, default=1, help="that packer, torch and OpenCV may use (default: 1)"
+        "--threads", type=int, default=1, help="threads for packer, torch and OpenCV (default: 1)"
     )
     parser.add_argument("--json", type=Path, help="write the results to this file")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, one round")

@@ -1,10 +1,11 @@
-"""Situations in which one stage is known to limit, and what `packer bench` names there.
+"""Checks that `packer bench` names the stage that limits, in situations where that stage is known.
 
     python benchmarks/bottlenecks.py photos/ --work bench/
 
-Each situation is a training script over the photos, or over a pack of them, that is made slow in one place; `packer bench --script`
-runs it. The slow disk needs root and a control group that slows the disk of --work; where these are missing it is left out, with a
-word. The store is a server on this machine. Exits with 1 if another stage was named than the slow one.
+Each situation is a training script over photos, or over a pack of them, with an artificially slow stage;
+`packer bench --script` runs it. The slow disk needs root and a control group that limits the disk of --work;
+without them it is skipped with a message. The store is a server on this machine. Exits with 1 if any
+situation is misdiagnosed.
 """
 
 from __future__ import annotations
@@ -81,13 +82,13 @@ SITUATIONS = {
     "large PNG": ("decoding", None, None, None),
     "one core": ("cores", None, None, None),
 }
-"""Name -> what is to be named; the loader, what comes before it, and the step of the script, None without a script."""
+"""Name -> expected stage; the script's loader, setup and step, None without a script."""
 
 
 def slow_disk(folder: str) -> list[str]:
-    """Make a control group that reads the folder's disk slowly; return the words before a command that is to be in it.
+    """Create a control group that limits reads from the folder's disk. Returns a command prefix to run in it.
 
-    Raises OSError where this cannot be.
+    Raises OSError where that is not possible.
     """
     device = os.stat(folder).st_dev
     major, minor = os.major(device), os.minor(device)
@@ -103,7 +104,7 @@ def slow_disk(folder: str) -> list[str]:
 
 @contextmanager
 def store(pack: str) -> Iterator[dict[str, str]]:
-    """Serve a pack as an object of S3 from a process of its own; return the environment that finds it."""
+    """Serve a pack as an S3 object from another process. Returns the environment to reach it."""
     with subprocess.Popen(
         [sys.executable, __file__, "--serve", pack], stdout=subprocess.PIPE, text=True
     ) as server:
@@ -121,7 +122,7 @@ def store(pack: str) -> Iterator[dict[str, str]]:
 def bench(
     images: str, pack: str, *more: str, before: list[str], environment: dict[str, str]
 ) -> dict[str, Any]:
-    """Run packer bench; return its record."""
+    """Run packer bench. Returns its record."""
     command = [sys.executable, "-m", "packer", "bench", images, pack, "--json", "-", "--quiet", *more]
     options = ["--rounds", "1", "--seconds", "0.5", "--batch-size", "16", "--workers", "0,2"]
     done = subprocess.run(
@@ -136,7 +137,7 @@ def bench(
 
 
 def run(name: str, images: str, packs: dict[str, str], work: str) -> tuple[str, str]:
-    """Set up a situation; return what was named, and the report's paragraph."""
+    """Set up a situation. Returns the named stage and the report's paragraph."""
     _, loader, first, step = SITUATIONS[name]
     pack = packs["jpeg" if name.startswith("JPEG") else "raw"]
     before: list[str] = []
@@ -170,7 +171,7 @@ def run(name: str, images: str, packs: dict[str, str], work: str) -> tuple[str, 
 
 
 def prepare(source: str, images: int, work: str) -> tuple[str, dict[str, str]]:
-    """Make the photos, large ones, and their packs in the work folder; return the photos, and the packs by name."""
+    """Write photos, large ones and packs to the work folder. Returns the photos, and the packs by name."""
     photos.gather(source, images, work, cores())
     folder = f"{work}/{PHOTOS}"
     large = Path(work, "large", "all")
@@ -188,14 +189,14 @@ def prepare(source: str, images: int, work: str) -> tuple[str, dict[str, str]]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run all situations, and print what was named."""
+    """Run all situations, and print the named stages."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("source", nargs="?", help="folder of JPEGs")
-    parser.add_argument("--work", metavar="DIR", default="demo/bottlenecks", help="where packs are made")
+    parser.add_argument("--work", metavar="DIR", default="demo/bottlenecks", help="folder for the packs")
     parser.add_argument("--images", type=int, default=2400)
-    parser.add_argument("--json", metavar="FILE", help="write everything here, too")
+    parser.add_argument("--json", metavar="FILE", help="also write all results to this file")
     parser.add_argument("--serve", metavar="PACK", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.serve:

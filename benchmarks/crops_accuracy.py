@@ -1,13 +1,16 @@
-"""What a small network learns from whole pictures, and from packs whose pictures were cropped when they were made.
+"""Accuracy of a small network trained on whole pictures, and on packs of centre crops.
 
-    packer convert photos/train whole.h5 --size max=512 --store jpeg;  packer convert photos/train square.h5 --size 128
-    (and both of photos/test, with --like whole.h5 and --like square.h5)
-    python benchmarks/crops_accuracy.py whole.h5 whole_test.h5 square.h5 square_test.h5 --epochs 16 --json accuracy.json
+    packer convert photos/train whole.h5 --size max=512 --store jpeg
+    packer convert photos/train square.h5 --size 128
+    (and both for photos/test, with --like whole.h5 and --like square.h5)
+    python benchmarks/crops_accuracy.py whole.h5 whole_test.h5 square.h5 square_test.h5 --epochs 16 \
+        --json accuracy.json
 
-The network and its schedule are those of examples/train_images.py, 112 px. "whole, RandomResizedCrop" sees another part and aspect of
-each picture in every epoch; "square, RandomCrop" what the centre crop left, moved by up to 16 px; "square, RandomResizedCrop" is between.
-All flip. Each is judged on the middle of its test pictures, the shorter side brought to 128 px, cut to 112. A seed stands for the
-weights, the order and the draws, and is the same for all ways.
+The network and its schedule are those of examples/train_images.py, at 112 px. "whole, RandomResizedCrop" sees
+another part and aspect of each picture in every epoch; "square, RandomCrop" sees the centre crop, shifted by
+up to 16 px; "square, RandomResizedCrop" is between. All flip. Each is evaluated on the centres of its test
+pictures: shorter side resized to 128 px, cropped to 112. A seed sets weights, order and draws, equally for
+all.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ SIDE, SHORTER = 112, 128
 
 
 def learned(way: str, packs: tuple[str, str], epochs: int, seed: int) -> float:
-    """Train from the first pack and return the share of the second's rows that are labelled right."""
+    """Train on the first pack. Returns the accuracy on the second."""
     torch.manual_seed(seed)
     header = open_pack(packs[0]).header
     numbers = header.statistics["image"]
@@ -68,7 +71,7 @@ def main() -> None:
         parser.add_argument(name)
     parser.add_argument("--epochs", type=int, default=16)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--json", help="where results go")
+    parser.add_argument("--json", help="file for results")
     options = parser.parse_args()
     whole, square = (options.whole, options.whole_test), (options.square, options.square_test)
     ways = {

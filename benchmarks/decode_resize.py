@@ -1,4 +1,4 @@
-"""How fast images become pixels, beside the bare decoder.
+"""Images a second from encoded bytes to resized pixels: packer, the bare decoder and OpenCV.
 
 python benchmarks/decode_resize.py photos/                  a folder, list or archive of images
 """
@@ -32,7 +32,7 @@ Way = Callable[[bytes, ScratchBuffers, Pixels], None]
 
 
 def decode(data: bytes, scratch: ScratchBuffers) -> Pixels:
-    """Decode a whole JPEG into reused memory, as the limit and the peers do."""
+    """Decode a complete JPEG into reused memory, as the limit and the peers do."""
     height, width, _, _ = simplejpeg.decode_jpeg_header(data)
     pixels = scratch.array("decoded", (int(height), int(width), 3))
     simplejpeg.decode_jpeg(data, "RGB", buffer=pixels)
@@ -40,12 +40,12 @@ def decode(data: bytes, scratch: ScratchBuffers) -> Pixels:
 
 
 def bare(data: bytes, scratch: ScratchBuffers, out: Pixels) -> None:
-    """The limit: decoding, and nothing else."""
+    """Decode only: the limit."""
     decode(data, scratch)
 
 
 def crop_and_resize(interpolation: int) -> Way:
-    """A peer: decode, crop, OpenCV's own resize."""
+    """Decode, crop and resize with OpenCV: a peer."""
 
     def run(data: bytes, scratch: ScratchBuffers, out: Pixels) -> None:
         pixels = decode(data, scratch)
@@ -56,7 +56,7 @@ def crop_and_resize(interpolation: int) -> Way:
 
 
 def ours(size: int, sums: bool) -> Way:
-    """The subject: DecodeResize, all in. sums: and the statistics of what it made."""
+    """Run DecodeResize completely: the subject. sums: also compute the statistics of its output."""
     maker = DecodeResize(PixelSpec((size, size)))
 
     def run(data: bytes, scratch: ScratchBuffers, out: Pixels) -> None:
@@ -70,7 +70,7 @@ def ours(size: int, sums: bool) -> Way:
 def seconds(
     way: Way, files: list[bytes], pool: ThreadPoolExecutor, memory: list[tuple[ScratchBuffers, Pixels]]
 ) -> float:
-    """Wall time of one pass over the files, shared out among as many threads as there are pieces of memory."""
+    """Return wall time of a pass over the files, split among a thread for each buffer."""
 
     def part(first: int) -> None:
         cv2.ipp.setUseIPP(False)
@@ -83,7 +83,7 @@ def seconds(
 
 
 def load(source: str, count: int) -> list[bytes]:
-    """Read up to ``count`` JPEGs, evenly spread over the source."""
+    """Read up to `count` JPEGs, evenly spread over the source."""
     with open_source(source) as opened:
         chosen = np.linspace(0, len(opened.keys) - 1, min(count, len(opened.keys))).astype(int)
         files = [opened.read(int(index)) for index in chosen]
@@ -91,7 +91,7 @@ def load(source: str, count: int) -> list[bytes]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure and print. Returns: the exit code."""
+    """Measure and print. Returns the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -136,8 +136,8 @@ def main(argv: list[str] | None = None) -> int:
 def measure(
     ways: dict[str, Way], files: list[bytes], size: int, rounds: int, threads: int
 ) -> dict[str, tuple[float, float]]:
-    """Time each way in turn. Returns: images/s and share of the bare decode, medians over all turns."""
-    # Short turns, so that what else the machine does falls on all ways alike.
+    """Time each way in turn. Returns images/s and the share of bare decoding, medians over all turns."""
+    # Short turns spread other work of the machine evenly over all ways.
     turns = [files[first :: -(-len(files) // TURN)] for first in range(-(-len(files) // TURN))]
     memory = [(ScratchBuffers(), np.empty((size, size, 3), np.uint8)) for _ in range(threads)]
     times: dict[str, list[float]] = {name: [] for name in ways}

@@ -1,11 +1,11 @@
-"""Training while packing, beside converting alone, a DataLoader over the images, and the finished pack.
+"""Training while packing, compared with conversion alone, a DataLoader over the images, the finished pack.
 
-python benchmarks/filling.py photos/ --size 256 --rounds 5          a folder, list or archive of images
+    python benchmarks/filling.py photos/ --size 256 --rounds 5          a folder, list or archive of images
 
-Each lane runs in a process of its own, as a training script would, one after the other in every round. The step is the same: a linear
-layer on a few pixels of the images, which waits for its result. The first batch, and the first epoch, count from the end of the imports:
-opening the source and starting processes are in them. Bytecode is written, as it is where packer is installed: a process that compiles
-packer first starts 0.1 s later.
+Each lane runs in a separate process, like a training script, in turn within every round. The step is the
+same: a linear layer on a few pixels of the images, with a wait for its result. The first batch and the first
+epoch count from the end of the imports, so they include opening the source and starting processes. Bytecode
+is written, as in an installation: a process that first compiles packer starts 0.1 s later.
 """
 
 from __future__ import annotations
@@ -33,16 +33,14 @@ from packer.inputs.opened_source import SourceOptions
 from packer.pixels.decode_resize import PixelSpec
 
 EPOCHS = 6
-STEP = 32  # pixels between those that the step looks at
+STEP = 32  # distance of the pixels that the step reads
 
 
 def train(epochs: Iterable[Iterable[Any]], began: float) -> dict[str, float]:
-    """Run the epochs; return seconds to the first batch, and images a second of each."""
+    """Run the epochs. Returns seconds to the first batch, and images a second of each epoch."""
     found: dict[str, float] = {}
     weights = torch.zeros(10, 3 * 64)
-    torch.set_num_threads(
-        1
-    )  # OpenMP's others would wait for the next step in a loop, on a core of the decoders
+    torch.set_num_threads(1)  # OpenMP's other threads would busy-wait on a core of the decoders
     for number, batches in enumerate(epochs):
         started, rows = time.perf_counter() if number else began, 0
         for images, labels in batches:
@@ -78,7 +76,7 @@ def lane(name: str, images: str, pack: str, size: int, batch_size: int) -> dict[
 
 
 def convert(images: str, pack: str, size: int) -> dict[str, float]:
-    """Convert by the command, start of Python and flush included."""
+    """Convert with the command line; includes the start of Python and the flush."""
     began = time.perf_counter()
     command = [
         sys.executable,
@@ -97,7 +95,7 @@ def convert(images: str, pack: str, size: int) -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure, print the medians, and see that the filled pack is the converted one."""
+    """Measure, print the medians, and check that the filled pack equals the converted pack."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -123,13 +121,14 @@ def main(argv: list[str] | None = None) -> int:
             for name, pack in (("filling", filled), ("DataLoader", ""), ("pack", made)):
                 command = [sys.executable, __file__, options.images, "--lane", name, pack]
                 command += ["--size", str(options.size), "--batch-size", str(options.batch_size)]
-                said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-                found[name].append(json.loads(said))
+                output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+                found[name].append(json.loads(output))
             if Path(made).read_bytes() != Path(filled).read_bytes():
                 raise SystemExit(f"{filled}: differs from {made}.")
     rows = found["pack"][0]["rows"]
     print(
-        f"{rows:,.0f} images at {options.size} px, batches of {options.batch_size}, medians of {options.rounds} rounds; load {load():.1f}"
+        f"{rows:,.0f} images at {options.size} px, batches of {options.batch_size},"
+        f" medians of {options.rounds} rounds; load {load():.1f}"
     )
     print(f"convert alone: {rows / median(run['seconds'] for run in found['convert']):,.0f} images/s, all in")
     for name in ("filling", "DataLoader", "pack"):

@@ -1,15 +1,17 @@
-"""How long a batch's augmentation keeps a GPU, beside what its memory takes to carry the same bytes, and beside peers.
+"""Time of a batch's augmentation on a GPU, compared with the memory traffic it needs, and with peers.
 
-    python benchmarks/gpu_augment.py                   (a few minutes; most of it the plain operations and torch.compile)
-    python benchmarks/gpu_augment.py --smoke           (tiny sizes; on the CPU where there is no GPU)
+    python benchmarks/gpu_augment.py                   (minutes; most of it plain operations and
+    torch.compile)
+    python benchmarks/gpu_augment.py --smoke           (tiny sizes; on the CPU without a GPU)
 
-Two stacks, each one pass: crop, flip and normalise; and resized crop, turn, four color changes, erase and normalise.
-A time is the median over `--repeats` batches, each between two CUDA events, while the queue was never empty, after a warm-up;
-images and results take turns in more memory than the cache has. "host": what enqueuing one takes on the CPU meanwhile.
-GB/s counts the uint8 pixels that a stack needs (each once), the result and the columns; "of copy" is that over what a
-device-to-device copy of 512 MB reads and writes a second, measured before each case.
-Peers, where they can be imported: kornia (float images, own draws for each image), torchvision v2 (one draw for a batch).
-Their draws are included, and packer's are not: its columns are made and uploaded beforehand, as the loader does on its thread.
+Two stacks, each a single pass: crop, flip and normalise; and resized crop, rotation, four colour changes,
+erase and normalise. A time is the median over `--repeats` batches after a warm-up, each between two CUDA
+events, with a queue that never empties; images and results rotate through more memory than the cache holds.
+"host": CPU time to enqueue a batch meanwhile. GB/s counts the uint8 pixels that a stack needs (each once),
+the result and the columns; "of copy" divides it by the bytes that a 512 MB device-to-device copy reads and
+writes a second, measured before each case. Peers, where importable: kornia (float images, separate draws for
+each image), torchvision v2 (a draw for the batch). Times include their draws, but not packer's: its columns
+are drawn and uploaded beforehand, as the loader does on its thread.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ CACHE = 200 << 20
 
 @dataclass(frozen=True)
 class Case:
-    """Square images and results, in pixels."""
+    """Square images and results, sides in pixels."""
 
     batch: int
     side: int
@@ -70,7 +72,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 
 
 def stacked(case: Case, stack: str, dtype: torch.dtype) -> tuple[Pass, Tensor]:
-    """Return the one pass that a stack becomes, and its columns, float32 [batch, P]."""
+    """Return a stack as one pass, and its columns, float32 [batch, P]."""
     if stack == STACKS[0]:
         first: list[Transform] = [RandomCrop(case.size, case.padding or None), RandomHorizontalFlip()]
     else:
@@ -84,7 +86,7 @@ def stacked(case: Case, stack: str, dtype: torch.dtype) -> tuple[Pass, Tensor]:
 
 
 def source_bytes(columns: Tensor, case: Case) -> float:
-    """Bytes of the images that results show: their areas, without what lies beyond the edges."""
+    """Return the bytes of the images that the results show: their areas within the edges."""
     a, b, c, d, e, f = columns[:, :6].T
     needed = (a * e - b * d).abs() * case.size**2
     for along, across, start in ((a, b, c), (d, e, f)):
@@ -102,13 +104,13 @@ def synchronise(device: torch.device) -> None:
 
 
 def fill_queue(device: torch.device) -> None:
-    """Keep the device busy for some tens of milliseconds, so that what follows waits for it and not for the host."""
+    """Keep the device busy for tens of milliseconds, so that the next calls are queued behind it."""
     if device.type == "cuda":
         torch.cuda._sleep(50_000_000)
 
 
 def times_of(call: Callable[[int], object], device: torch.device, repeats: int) -> list[float]:
-    """Microseconds on the device of each of so many calls; call gets a number that grows by one."""
+    """Return microseconds on the device of each call. call: called with an increasing number."""
     if device.type != "cuda":
         times = []
         for k in range(repeats):
@@ -119,7 +121,7 @@ def times_of(call: Callable[[int], object], device: torch.device, repeats: int) 
     events = [
         (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(repeats)
     ]
-    for start in range(0, repeats, 50):  # so few that none is done before all are enqueued
+    for start in range(0, repeats, 50):  # few enough to be enqueued before the first is done
         fill_queue(device)
         for k, (before, after) in enumerate(events[start : start + 50], start):
             before.record()
@@ -130,7 +132,7 @@ def times_of(call: Callable[[int], object], device: torch.device, repeats: int) 
 
 
 def host_microseconds(call: Callable[[int], object], device: torch.device, calls: int) -> float:
-    """What one call keeps the host for, while the device is busy with other things: the median of five times so many calls."""
+    """Return the host's time for a call while the device is busy: the median of five series."""
     times = []
     for _ in range(5):
         fill_queue(device)
@@ -143,7 +145,7 @@ def host_microseconds(call: Callable[[int], object], device: torch.device, calls
 
 
 def copy_rate(device: torch.device, nbytes: int) -> float:
-    """Bytes a second that a copy on the device reads and writes."""
+    """Return the bytes a second that a copy on the device reads and writes."""
     source = torch.empty(nbytes, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     target.copy_(source)
@@ -159,7 +161,7 @@ def imported(name: str) -> Any:
 
 
 def peers(case: Case, stack: str, dtype: torch.dtype) -> dict[str, Callable[[Tensor], Tensor]]:
-    """What else does about the same, as far as it is installed."""
+    """Return the installed peers that do about the same work."""
     made: dict[str, Callable[[Tensor], Tensor]] = {}
     size, plain = (case.size, case.size), stack == STACKS[0]
     if v2 := imported("torchvision.transforms.v2"):
@@ -183,7 +185,7 @@ def peers(case: Case, stack: str, dtype: torch.dtype) -> dict[str, Callable[[Ten
 
 @dataclass(frozen=True)
 class Work:
-    """One stack on one case: as many batches of images and results as are needed to outgrow the cache."""
+    """A stack for a case, with enough batches of images and results to exceed the cache."""
 
     what: Pass
     columns: Tensor
@@ -192,19 +194,19 @@ class Work:
     nbytes: float
 
     def call(self, run: Callable[..., None], **options: object) -> Callable[[int], object]:
-        """A function of a number that makes one of the batches."""
+        """Return a function of a number that computes one of the batches."""
         turns = len(self.images)
         return lambda k: run(
             self.what, self.images[k % turns], self.columns, None, self.outs[k % turns], **options
         )
 
     def call_peer(self, peer: Callable[[Tensor], Tensor]) -> Callable[[int], object]:
-        """The same for what takes images and draws for itself."""
+        """Return the same for a peer, which takes images and draws for itself."""
         return lambda k: peer(self.images[k % len(self.images)])
 
 
 def make_work(case: Case, stack: str, dtype: str, device: torch.device, rotate: int) -> Work:
-    """Draw images and what is done to them, and check that the kernel and plain operations agree on them."""
+    """Draw images and parameters, and check that the kernel agrees with plain operations."""
     kept = getattr(torch, dtype)
     what, columns = stacked(case, stack, kept)
     shape = (case.batch, case.side, case.side, 3)
@@ -227,7 +229,7 @@ def make_work(case: Case, stack: str, dtype: str, device: torch.device, rotate: 
 
 
 def compiled_plain() -> Callable[..., None]:
-    """What torch.compile makes of the plain operations."""
+    """Return the plain operations after torch.compile."""
     run: Callable[..., None] = torch.compile(torch_pass.run, dynamic=False)
     return run
 
@@ -235,7 +237,7 @@ def compiled_plain() -> Callable[..., None]:
 def measure(
     cases: tuple[Case, ...], dtypes: tuple[str, ...], device: torch.device, repeats: int, small: bool
 ) -> list[dict[str, Any]]:
-    """Every subject on every case; times in microseconds a batch, spread: the 90th percentile over the 10th."""
+    """Measure all subjects and cases: microseconds a batch, spread: 90th percentile / 10th."""
     results = []
     for case, stack, dtype in itertools.product(cases, STACKS, dtypes):
         limit = copy_rate(device, 1 << 20 if small else 512 << 20)
@@ -253,7 +255,7 @@ def measure(
                     call(k)
                 synchronise(device)
                 times = sorted(times_of(call, device, few))
-            except Exception as error:  # a peer, or torch.compile, that cannot is no reason to lose the rest
+            except Exception as error:  # keep the other results if a peer or torch.compile fails
                 if ours:
                     raise
                 print(
@@ -290,7 +292,7 @@ def conditions(device: torch.device) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print, and write what was asked for."""
+    """Measure, print, and write the requested files."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
@@ -309,7 +311,8 @@ def main() -> None:
     print(", ".join(f"{name} {value}" for name, value in where.items()))
     results = measure(cases, tuple(options.dtypes), device, repeats, options.smoke)
     print(
-        f"{'stack, batch, result, subject':86} {'us':>9} {'spread':>7} {'GB/s':>7} {'of copy':>8} {'host us':>8}"
+        f"{'stack, batch, result, subject':86} {'us':>9} {'spread':>7} {'GB/s':>7} {'of copy':>8}"
+        f" {'host us':>8}"
     )
     for r in results:
         title = "; ".join(r[key] for key in ("stack", "case", "dtype", "subject"))

@@ -1,15 +1,16 @@
-"""How fast batches reach a GPU, beside what its bus carries, and whether a training step notices.
+"""Rate at which batches reach a GPU, compared with its bus, and its effect on a training step.
 
     python benchmarks/gpu_loading.py PACK                   (a pack of 256 px images; about three minutes)
-    python benchmarks/gpu_loading.py --rows 12000           (a pack of noise of that many rows, made in a temporary folder)
-    python benchmarks/gpu_loading.py --smoke                (tiny sizes; on the CPU where there is no GPU)
+    python benchmarks/gpu_loading.py --rows 12000           (a temporary pack of noise with that many rows)
+    python benchmarks/gpu_loading.py --smoke                (tiny sizes; on the CPU without a GPU)
 
-Rates are images handed out a second, over whole epochs, the device synchronised at the end of each. The limit of a lane is a bare
-asynchronous copy of the same bytes from one pinned buffer; for rows resident on the GPU, an `index_select` of the same bytes there.
-All lanes run in turn, round after round, each with its limit right before it; ratios are medians of paired rounds.
-Whole pictures are a pack of noise of sizes of their own, raw, each cut by `RandomResizedCrop` on the device; their limit copies as
-many bytes as the pictures have, and for resident rows gathers as many as the crops have.
-The last part trains a ResNet-50 (bf16, channels_last) on batches of the loader and on batches that are there already (`replay`).
+Rates are images a second over complete epochs, with the device synchronised after each. The limit of a lane
+is a bare asynchronous copy of the same bytes from one pinned buffer; for rows resident on the GPU, an
+`index_select` of the same bytes there. All lanes run in turn, round after round, each right after its limit;
+ratios are medians of paired rounds. Whole pictures are a pack of raw noise of various sizes, each cut by
+`RandomResizedCrop` on the device. Their limit copies the bytes of the pictures, and for resident rows gathers
+the bytes of the crops. The last part trains a ResNet-50 (bf16, channels_last) on batches of the loader and on
+cached batches (`replay`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def make_pack(path: str, rows: int, side: int) -> None:
-    """A pack of noise."""
+    """Write a pack of noise."""
     fields = (Field("image", "|u1", (side, side, 3), {"layout": "HWC"}), Field("label", "<i8", ()))
     size = min(rows, 64)
     noise = np.random.default_rng(0).integers(0, 256, (size, side, side, 3), dtype=np.uint8)
@@ -57,7 +58,7 @@ def make_pack(path: str, rows: int, side: int) -> None:
 
 
 def make_whole_pack(path: str, rows: int, side: int) -> int:
-    """A pack of noise in pictures of sizes of their own, from ``side`` to twice that. Returns the bytes of one, on average."""
+    """Write a pack of noise, sides from ``side`` to twice that. Returns the mean bytes of a picture."""
     fields = (
         Field("image", "|u1", None, {"layout": "HWC", "color": "rgb"}),
         Field("label", "<i8", ()),
@@ -81,7 +82,7 @@ def synchronise(device: torch.device) -> None:
 
 
 def bare_copy(nbytes: int, device: torch.device, repeats: int) -> float:
-    """Bytes a second from one pinned buffer to the device."""
+    """Return bytes a second from one pinned buffer to the device."""
     pinned = device.type == "cuda"
     source = torch.empty(nbytes, dtype=torch.uint8, pin_memory=pinned)
     target = torch.empty(nbytes, dtype=torch.uint8, device=device)
@@ -95,7 +96,7 @@ def bare_copy(nbytes: int, device: torch.device, repeats: int) -> float:
 
 
 def bare_gather(rows: int, shape: tuple[int, ...], batch: int, device: torch.device, repeats: int) -> float:
-    """Bytes a second of random rows gathered on the device."""
+    """Return bytes a second of random rows gathered on the device."""
     source = torch.empty((rows, *shape), dtype=torch.uint8, device=device)
     numbers = [torch.randint(rows, (batch,), device=device) for _ in range(4)]
     source.index_select(0, numbers[0])
@@ -108,7 +109,7 @@ def bare_gather(rows: int, shape: tuple[int, ...], batch: int, device: torch.dev
 
 
 class Epochs:
-    """Epochs of a dataset, at the end of each of which the device has done its work."""
+    """Epochs of a dataset, each followed by a synchronisation of the device."""
 
     def __init__(self, dataset: PackedBatchDataset, device: torch.device) -> None:
         self.dataset, self._device = dataset, device
@@ -119,7 +120,7 @@ class Epochs:
 
 
 def measure(path: str, batch: int, device: torch.device, rounds: int, seconds: float) -> list[MeasuredLane]:
-    """Measure every lane beside its limit; images a second."""
+    """Measure every lane and its limit. Returns images a second."""
     pack = open_pack(path)
     shape = pack.header.field("image").loaded.shape or ()
     row_bytes = int(np.prod(shape))
@@ -149,7 +150,7 @@ def measure(path: str, batch: int, device: torch.device, rounds: int, seconds: f
 def measure_whole(
     path: str, row_bytes: int, batch: int, size: int, device: torch.device, rounds: int, seconds: float
 ) -> list[MeasuredLane]:
-    """Measure pictures of sizes of their own, cut to ``size``, beside their limits; images a second."""
+    """Measure pictures of various sizes, cut to ``size``, and their limits. Returns images a second."""
     pack = open_pack(path)
     crop = (size, size, 3)
     cut_bytes = int(np.prod(crop))
@@ -178,7 +179,7 @@ def lane_of(
     device: torch.device,
     limit: Callable[[], float],
 ) -> Lane:
-    """Return a lane of a dataset whose slots are made, and whose rows are where they are to be kept."""
+    """Return a lane whose dataset has allocated its slots and placed its rows."""
     for _ in range(2):
         deque(dataset, maxlen=0)
     until = time.perf_counter() + 120
@@ -188,7 +189,9 @@ def lane_of(
 
 
 class Bottleneck(nn.Module):
-    """Residual block of He et al., "Deep residual learning for image recognition", 2016; stride in the 3x3 convolution."""
+    """A residual block of He et al., "Deep residual learning for image recognition", 2016; stride in the 3x3
+    convolution.
+    """
 
     def __init__(self, inside: int, width: int, stride: int) -> None:
         super().__init__()
@@ -207,12 +210,12 @@ class Bottleneck(nn.Module):
             self.short = nn.Sequential(nn.Conv2d(inside, out, 1, stride, bias=False), nn.BatchNorm2d(out))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, inside, H, W] -> [N, 4 * width, H / stride, W / stride]."""
+        """Map [N, inside, H, W] to [N, 4 * width, H / stride, W / stride]."""
         return torch.relu(self.body(x) + self.short(x))
 
 
 def resnet50(blocks: tuple[int, ...] = (3, 4, 6, 3)) -> nn.Sequential:
-    """ResNet-50 with 1,000 classes."""
+    """Return ResNet-50 with 1,000 classes."""
     layers: list[nn.Module] = [
         nn.Conv2d(3, 64, 7, 2, 3, bias=False),
         nn.BatchNorm2d(64),
@@ -230,7 +233,7 @@ def resnet50(blocks: tuple[int, ...] = (3, 4, 6, 3)) -> nn.Sequential:
 def training(
     path: str, batch: int, device: torch.device, rounds: int, steps: int, blocks: tuple[int, ...]
 ) -> dict[str, float]:
-    """Return milliseconds a training step: with the loader, and on batches that are there already; and their ratio."""
+    """Return milliseconds a training step with the loader, with cached batches, and the ratio."""
     model = resnet50(blocks).to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     loss_of = nn.CrossEntropyLoss()
@@ -270,7 +273,7 @@ def training(
 
 
 def main() -> None:
-    """Measure, print, and write what was asked for."""
+    """Measure, print, and write the requested files."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("pack", nargs="?")
     parser.add_argument("--rows", type=int, default=6000)
@@ -303,7 +306,8 @@ def main() -> None:
         rows, row_bytes = pack.rows, pack.header.field("image").loaded.row_bytes
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     print(
-        f"{name}, torch {torch.__version__}, packer {packer.__version__}; {units.count(rows, 'row')}, batches of {options.batch_size}"
+        f"{name}, torch {torch.__version__}, packer {packer.__version__}; {units.count(rows, 'row')},"
+        f" batches of {options.batch_size}"
     )
     print(f"{'placement, order, result':54} {'images/s':>10} {'GB/s':>7} {'of limit':>9} {'spread':>7}")
     for lanes, nbytes in ((results, row_bytes), (cut, whole_bytes)):
@@ -311,7 +315,8 @@ def main() -> None:
             rate = f"{r.rate:10,.0f} {r.rate * nbytes / 1e9:7.1f} {r.of_limit:9.2f}"
             print(f"{r.name:54} {rate} {max(r.rates) / min(r.rates):7.2f}")
     print(
-        f"ResNet-50 step: {steps['loader']:.1f} ms with the loader, {steps['replay']:.1f} ms on batches that are there:"
+        f"ResNet-50 step: {steps['loader']:.1f} ms with the loader,"
+        f" {steps['replay']:.1f} ms on cached batches:"
         f" {steps['ratio']:.3f} of it"
     )
     if options.json:

@@ -1,12 +1,14 @@
-"""Is HDF5 slow for training? Three public complaints, rebuilt from their descriptions with generated data, beside packer.
+"""Is HDF5 slow for training? Three public complaints, rebuilt with generated data, and packer.
 
-    python benchmarks/hdf5_complaints.py windows --work bench/          galilai-group/stable-worldmodel#214 (pip install pylance)
-    python benchmarks/hdf5_complaints.py tiny-images --work bench/      Lumi-supercomputer/LUMI-AI-Guide#101 (lmdb torchvision)
-    python benchmarks/hdf5_complaints.py tensors --work bench/          huggingface/datasets#7753 (datasets)
+    pip install pylance lmdb torchvision datasets
+    python benchmarks/hdf5_complaints.py windows --work bench/          galilai-group/stable-worldmodel#214
+    python benchmarks/hdf5_complaints.py tiny-images --work bench/      Lumi-supercomputer/LUMI-AI-Guide#101
+    python benchmarks/hdf5_complaints.py tensors --work bench/          huggingface/datasets#7753
 
-h5py is used as they used it, and what they moved to as they use it; packer as its documentation says. Each lane has a process of its own.
-First a whole epoch is compared with the data, row by row. Where a lane has a choice of worker processes, the fastest number is kept. Then
-epochs of as many samples are measured round by round, each from iter() on, in memory; the consumer takes the batches.
+h5py is used as in the complaint, its replacement as recommended there, packer as in its documentation. Each
+lane runs in a separate process. First a complete epoch is compared with the data, row by row. Where a lane
+has a choice of worker processes, the fastest count is kept. Then epochs of equal length are measured round by
+round, each from iter() on, in memory; the consumer only takes the batches.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ COMPLAINTS = {
 
 
 def table(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """Markdown, a line a lane."""
+    """Return a Markdown table, a line a lane."""
     lines = ["| | samples/s | spread | CPU ms a sample | workers | MB |", "|---|---|---|---|---|---|"]
     for name, lane in found.items():
         rates = [run["samples"] / run["seconds"] for run in lane["runs"]]
@@ -49,7 +51,7 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def measure(name: str, work: Path, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, str]]:
-    """Write the stores, start and check the lanes, measure them. Returns: what was found, and why others are left out."""
+    """Write the stores; start, check and measure the lanes. Returns results, and why lanes are missing."""
     complaint = COMPLAINTS[name]
     complaint.write(work, options.rows or complaint.rows)
     found: dict[str, Any] = {}
@@ -75,18 +77,16 @@ def measure(name: str, work: Path, options: argparse.Namespace) -> tuple[dict[st
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print. Returns: the exit code."""
+    """Measure and print. Returns the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("complaint", choices=COMPLAINTS)
-    parser.add_argument("--work", required=True, metavar="DIR", help="where the generated data are kept")
-    parser.add_argument(
-        "--rows", type=int, help="of the generated data; default: as many as the docstrings say"
-    )
-    parser.add_argument("--samples", type=int, help="of an epoch that is measured")
+    parser.add_argument("--work", required=True, metavar="DIR", help="folder of the generated data")
+    parser.add_argument("--rows", type=int, help="rows of the generated data; default: as in the docstrings")
+    parser.add_argument("--samples", type=int, help="samples of a measured epoch")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", metavar="FILE", help="write everything that was measured here, too")
+    parser.add_argument("--json", metavar="FILE", help="also write all measurements to this file")
     options = parser.parse_args(argv)
     complaint = COMPLAINTS[options.complaint]
     work = Path(options.work, f"{options.complaint}-{options.rows or complaint.rows}").resolve()

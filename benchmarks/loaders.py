@@ -1,31 +1,42 @@
-"""Loading photographs: packer beside other loaders, all of them beside copies and gathers in memory, with every row compared.
+"""Loading photographs: packer, other loaders, and copies and gathers in memory, with every row compared.
 
-    python benchmarks/loaders.py photos/ --work bench/                                   what is installed here
+    python benchmarks/loaders.py photos/ --work bench/                                   installed lanes only
     python benchmarks/loaders.py photos/ --work bench/ --python peers/bin/python --python ffcv/bin/python
     python benchmarks/loaders.py photos/ --work bench/ --images 24000 --only "packer h5","ffcv raw"
 
-Peers are no dependencies of packer. They live in environments of their own, whose interpreters are named with --python; a lane
-runs in the first one that has what it imports. torch comes first, or another build of it is pulled in:
+Peers are not dependencies of packer. They live in separate environments, whose interpreters are named with
+--python; a lane runs in the first interpreter that has its modules. Install torch first, or another build of
+it
+is pulled in:
 
     python -m venv peers; peers/bin/pip install -r requirements.txt; echo torch==2.13.0 > pin
-    peers/bin/pip install -c pin tensordict webdataset datasets grain litdata pylance spdl; peers/bin/pip install -c pin mosaicml-streaming
+    peers/bin/pip install -c pin tensordict webdataset datasets grain litdata pylance spdl
+    peers/bin/pip install -c pin mosaicml-streaming
     python -m venv ffcv; ffcv/bin/pip install torch==2.13.0; ffcv/bin/pip install -c pin ffcv pillow
-    (ffcv is compiled: apt install pkg-config libopencv-dev libturbojpeg0-dev; SPDL decodes with FFmpeg's libraries: apt install ffmpeg)
+    (ffcv is compiled: apt install pkg-config libopencv-dev libturbojpeg0-dev; SPDL needs: apt install ffmpeg)
 
-The rows. JPEGs of any size are packed by `packer convert`; each photograph's label is its own number. Every store holds the same
-pixels and labels, written once and kept in --work. Beyond the folder's number of photographs, turned ones are added. Stores
-of JPEGs hold them at quality 90; only the lane `folder` decodes the photographs themselves and brings them to size.
+Rows: `packer convert` packs JPEGs of any size; each photograph's label is its number. Every store holds the
+same
+pixels and labels, written once and kept in --work. Rotated photographs are added beyond the folder's number.
+Stores of JPEGs have quality 90; only the lane `folder` decodes and resizes the photographs themselves.
 
-A lane. Each has a process of its own, which waits while another one is measured. First it loads an epoch, while its memory is
-watched; then one that is compared with the pack, row by row: all rows, once, each with its label, bit for bit (JPEGs: by PSNR).
-Where a lane has a choice of workers, the fastest number is kept. Then follow the rounds: whole epochs until --seconds have
-passed, from iter() to the last batch; the consumer only takes the batches, or reads each byte once (--touch). Not all stores
-fit in memory at once, so lanes are measured in groups, and the limits and packer's slices and rows again in each group: ratios
-are of the same group and round. The order of the lanes is turned from round to round. Just before each of them its store is
-read if the page cache does not hold it any more, and the copy limit is measured, which `x copy` refers to.
+Lanes: each has a separate process, which idles while another lane is measured. It first loads an epoch while
+its
+memory is sampled; then an epoch that is compared with the pack: all rows, once, each with its label, bit for
+bit
+(JPEGs: by PSNR). Where a lane has a choice of workers, the fastest count is kept. The rounds follow: complete
+epochs until --seconds have passed, from iter() to the last batch; the consumer only takes the batches, or
+reads each byte once (--touch). The stores do not fit in memory together, so lanes are measured in groups,
+each
+with the limits and packer's slices and rows: ratios are of the same group and round. The order of the lanes
+rotates from round to round. Just before each lane, its store is read if the page cache has lost it, and the
+copy limit is measured, which `x copy` refers to.
 
-Columns. x slices: median of the ratios to packer's slices in the same round; CPU s/M: processor seconds of the lane and its workers
-for a million images; own MB: most memory of both, mapped files not; first ms: from iter() to the first batch.
+Columns: x slices: median ratio to packer's slices in the same round; CPU s/M: processor seconds of the lane
+and
+its workers for a million images; own MB: peak memory of both, without mapped files; first ms: from iter() to
+the
+first batch.
 """
 
 from __future__ import annotations
@@ -53,23 +64,23 @@ from packer.errors import PackerError
 from packer.machine import cores, memory
 
 STARTED = time.perf_counter()
-LIMIT_SECONDS = 0.2  # of the copy limit before each lane
-WATCHED_SECONDS = 0.5  # of the first epochs, while memory is sampled
-FITS = 0.75  # of the memory may be filled with stores
+LIMIT_SECONDS = 0.2  # seconds of the copy limit before each lane
+WATCHED_SECONDS = 0.5  # seconds of the first epochs, while memory is sampled
+FITS = 0.75  # share of the memory that stores may fill
 
 
 def say(text: str) -> None:
-    """Progress, with the seconds since the start."""
+    """Print progress, with the seconds since the start."""
     print(f"{time.perf_counter() - STARTED:5.0f} s  {text}", file=sys.stderr, flush=True)
 
 
 def in_every_group(threads: int) -> tuple[str, ...]:
-    """Return the lanes that every group is measured beside."""
+    """Return the lanes that are measured in every group."""
     return COPY.format(threads), GATHER, SLICES, ROWS
 
 
 def choose(every: Mapping[str, Lane], only: str | None, always: Sequence[str]) -> dict[str, Lane]:
-    """The lanes that have one of the words in their names, or all, and those that are needed. Raises: ValueError."""
+    """Return lanes whose names contain one of the words, or all, and required lanes. Raises ValueError."""
     words = [word.strip() for word in only.split(",")] if only else [""]
     for word in words:
         if not any(word in name for name in every):
@@ -82,7 +93,7 @@ def choose(every: Mapping[str, Lane], only: str | None, always: Sequence[str]) -
 def prepare(
     chosen: Mapping[str, Lane], given: Sequence[Interpreter], setting: Setting
 ) -> tuple[dict[str, Interpreter], dict[str, str]]:
-    """Write the stores that are not there. Returns: the lanes' interpreters, and why others are left out."""
+    """Write missing stores. Returns the lanes' interpreters, and why lanes are missing."""
     pythons: dict[str, Interpreter] = {}
     without: dict[str, str] = {}
     for name, lane in chosen.items():
@@ -110,7 +121,7 @@ def prepare(
 def begin(
     lane: Lane, python: Interpreter, setting: Setting, workers_tried: Sequence[int]
 ) -> tuple[Running, report.Found]:
-    """Start a lane with the number of workers that is fastest, and check what it delivers. Raises: LaneError."""
+    """Start a lane with its fastest number of workers, and check its rows. Raises LaneError."""
     tried = [workers for workers in lane.workers if workers in workers_tried] or [0]
 
     def start(workers: int) -> tuple[Running, report.Found, float]:
@@ -150,9 +161,9 @@ def rounds(
     beside: Sequence[str],
     options: argparse.Namespace,
 ) -> None:
-    """Measure what is running, round by round; what is found is appended to each lane's runs.
+    """Measure the running lanes round by round; append the results to each lane's runs.
 
-    files: of each lane's store; beside: the lanes that are in every group, the copy limit first.
+    files: of each lane's store; beside: the lanes in every group, the copy limit first.
     """
     names = list(running)
     for number in range(options.rounds):
@@ -175,7 +186,7 @@ def measure(
     setting: Setting,
     options: argparse.Namespace,
 ) -> tuple[dict[str, report.Found], dict[str, str]]:
-    """Start, check and measure all lanes, group by group. Returns: what was found, and why lanes failed."""
+    """Start, check and measure all lanes, group by group. Returns the results, and why lanes failed."""
     beside = in_every_group(setting.threads)
     running: dict[str, Running] = {}
     found: dict[str, report.Found] = {}
@@ -210,7 +221,7 @@ def measure(
 
 
 def run(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argparse.Namespace) -> int:
-    """Measure and print. Returns: the exit code."""
+    """Measure and print. Returns the exit code."""
     given = interpreters(options.python, chosen.values())
     pythons, without = prepare(chosen, given, setting)
     files = {name: files_of(os.path.join(setting.work, chosen[name].store)) for name in pythons}
@@ -219,7 +230,8 @@ def run(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argpar
         size = sum(map(os.path.getsize, needed))
         if size > FITS * memory():
             raise ValueError(
-                f"the stores of the group {group} hold {size / 1e9:.1f} GB, more than {FITS:.0%} of the memory."
+                f"the stores of the group {group} hold {size / 1e9:.1f} GB,"
+                f" more than {FITS:.0%} of the memory."
                 " Pass --only, or fewer --images."
             )
     before = load()
@@ -235,7 +247,8 @@ def run(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argpar
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     consumer = "reads every byte once" if options.touch else "takes the batches"
     print(
-        f"{rows:,} images of {options.size} px, batches of {setting.batch}, {setting.threads} threads, {options.rounds} rounds,"
+        f"{rows:,} images of {options.size} px, batches of {setting.batch}, {setting.threads} threads,"
+        f" {options.rounds} rounds,"
         f" interleaved; warm; the consumer {consumer}\n"
     )
     left_out = [f"{name}: {why}" for name, why in without.items()]
@@ -250,23 +263,25 @@ def run(chosen: Mapping[str, Lane], setting: Setting, rows: int, options: argpar
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure and print. Returns: the exit code, 1 if a lane failed."""
+    """Measure and print. Returns the exit code, 1 if a lane failed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("source", help="folder of JPEGs")
-    parser.add_argument("--work", required=True, metavar="DIR", help="where the stores are kept")
-    parser.add_argument("--python", action="append", default=[], metavar="PATH", help="a further interpreter")
+    parser.add_argument("--work", required=True, metavar="DIR", help="folder of the stores")
+    parser.add_argument(
+        "--python", action="append", default=[], metavar="PATH", help="another interpreter, for peers"
+    )
     parser.add_argument("--images", type=int, default=6000)
     parser.add_argument("--size", type=int, default=256, help="side in pixels, a power of two")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--threads", type=int, default=min(2, cores()))
-    parser.add_argument("--workers", default="0,1,2", metavar="N,...", help="numbers of workers tried")
+    parser.add_argument("--workers", default="0,1,2", metavar="N,...", help="worker counts to try")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each lane in each round, at least")
+    parser.add_argument("--seconds", type=float, default=0.5, help="least seconds of each lane in each round")
     parser.add_argument("--only", metavar="WORD,...", help="lanes that have one of the words in their names")
     parser.add_argument("--touch", action="store_true", help="the consumer reads every byte once")
-    parser.add_argument("--json", metavar="FILE", help="write everything that was measured here, too")
+    parser.add_argument("--json", metavar="FILE", help="also write all measurements to this file")
     options = parser.parse_args(argv)
     every = lanes(options.threads)
     work = Path(options.work, f"{options.images}-{options.size}px")

@@ -1,24 +1,25 @@
-"""How good a shuffle each order of a pack is: how far an epoch's batches are from those of a uniform shuffle.
+"""Shuffle quality of each order of a pack: distance of its batches from those of a uniform shuffle.
 
     python benchmarks/order_quality.py train.h5                    every order, batches of 256 rows
     python benchmarks/order_quality.py train.h5 --batch-size 1024
 
-    label mix    how much the class counts of batches vary: 1 as in a uniform shuffle, k if a batch of b rows tells as much
-                 of the classes as b / k rows drawn at random
-    neighbours   the share of a batch's rows whose next row in the file is in the batch too
-    repeats      of the pairs of rows that meet in a batch, the share that meets again in the next epoch
-    score        the share of a batch's pairs that are new (repeats, 0 if all repeat, 1 if as few as in a uniform shuffle),
+    label mix    variation of the batches' class counts: 1 as in a uniform shuffle, k if a batch of b rows is
+    as
+                 informative about the classes as b / k rows drawn at random
+    neighbours   share of a batch's rows whose next row in the file is in the batch too
+    repeats      share of the pairs of rows in a batch that are together in a batch of the next epoch too
+    score        share of a batch's pairs that are new (0 if all repeat, 1 if as few as in a uniform shuffle),
                  times the share of a batch that counts (1 / label mix, at most 1): 1 is a uniform shuffle
 
-Label mix is Pearson's chi-square of a batch's class counts against the epoch's, over its mean for draws without replacement,
-(classes - 1) (n - b) / (n - 1), which is exact. Over batches that is the design effect of samples in clusters (Kish, "Survey
-Sampling", 1965): their size over that of a random sample as good. Neighbours do no harm by themselves; where rows next to each
-other are alike and there are no labels to show it, they are the figure to look at. The score says how far from uniform an
-order is, not what that costs: many a training run cannot tell 0.3 from 1.
+Label mix is Pearson's chi-square of a batch's class counts against the epoch's, over its mean for draws
+without replacement, (classes - 1) (n - b) / (n - 1), which is exact. Over batches this is the design effect
+of cluster samples (Kish, "Survey Sampling", 1965): their size over that of an equally good random sample.
+Neighbours do no harm by themselves; look at them where adjacent rows are alike and there are no labels. The
+score measures the distance from uniform, not its cost: many training runs cannot tell 0.3 from 1.
 
-The figures are estimated from batches drawn at random, a million rows of them. To see which pairs meet again takes whole epochs,
-so above 65,536 rows (or 16 batches) repeats are those of that many rows in the same order with the same lengths: beyond some
-windows or slices they no longer depend on n.
+The figures are estimated from random batches with a million rows. Repeats need complete epochs, so above
+65,536 rows (or 16 batches) they are computed for that many rows in the same order with the same lengths:
+beyond some windows or slices they no longer depend on n.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ from packer.orders.runs import Runs, one_run
 from packer.read.array_store import PackStore
 from packer.read.row_selection import select, select_fields
 
-_ROWS = 1 << 20  # rows in the batches that are looked at
-_EPOCHS = 4, 256  # at least, at most, that they come from
-_WHOLE_ROWS = 1 << 16  # rows in an epoch that is placed as a whole
-_WHOLE_BATCHES = 16  # or, if these are more rows, so many batches
-_PLACED = 1 << 22  # rows placed in whole epochs, all together
-_MET = 1 << 14  # rows of an epoch whose batches are looked for in the next
+_ROWS = 1 << 20  # rows in the sampled batches
+_EPOCHS = 4, 256  # least and most epochs that they come from
+_WHOLE_ROWS = 1 << 16  # rows in a completely placed epoch
+_WHOLE_BATCHES = 16  # or this many batches, if they have more rows
+_PLACED = 1 << 22  # rows in all completely placed epochs together
+_MET = 1 << 14  # rows of an epoch that are searched in the next
 
 
 class Quality(NamedTuple):
-    """Figures of an order; see the module's text. label_mix: None without labels, or where all batches must be alike."""
+    """Figures of an order, see the module's text. label_mix: None without labels, or if always balanced."""
 
     label_mix: float | None
     neighbours: float
@@ -61,11 +62,14 @@ def measure(
 ) -> Quality:
     """Return the figures of an order, from the batches of a few epochs.
 
-    order: one that gives each row once an epoch, bound. n: rows, at least 1. batch_size: rows of a batch on all ranks together.
-    labels: int [n], the class of each row, any numbers.
-    Takes a fraction of a second ("blocks" of few rows a second), with labels 20 ms more a million; memory as for a million rows,
-    whatever n is. The same arguments give the same figures, another seed another estimate: repeats to within 0.02, label mix to
-    within 2 % (10 classes, 1 million rows).
+    order: bound; yields each row once an epoch. n: rows, at least 1.
+    batch_size: rows of a batch on all ranks together.
+    labels: int [n], the class of each row, any integers.
+    Takes a fraction of a second ("blocks" of few rows a second), with labels 20 ms more a million; memory as
+    for a
+    million rows, for any n. Deterministic; another seed gives another estimate: repeats to within 0.02, label
+    mix
+    to within 2 % (10 classes, 1 million rows).
     """
     b = min(batch_size, n)
     per_epoch = max(1, min(n // b, _ROWS // b // _EPOCHS[0]))
@@ -86,7 +90,7 @@ def measure(
         n if isinstance(order, Buckets) else min(n, max(_WHOLE_ROWS, _WHOLE_BATCHES * b))
     )  # whose rows are known
     met = _repeats(order, some, b, seed)
-    # Of fewer rows more pairs meet again by chance; what is beyond chance stays as it is.
+    # With fewer rows more pairs repeat by chance; only the excess over chance is kept.
     chance = uniform(some, b).repeats
     excess = max(0.0, (met - chance) / (1 - chance)) if chance < 1 else 0.0
     repeats = met if some == n else ideal.repeats + excess * (1 - ideal.repeats)
@@ -95,7 +99,7 @@ def measure(
 
 
 def uniform(n: int, batch_size: int, *, labels: NDArray[np.int64] | None = None) -> Quality:
-    """Return the figures of a uniform shuffle, exactly; the arguments are those of `measure`."""
+    """Return the exact figures of a uniform shuffle; the arguments are those of `measure`."""
     b = min(batch_size, n)
     whole, rest = divmod(n, b)
     repeats = (whole * b * (b - 1) + rest * (rest - 1)) / (n * (n - 1)) if n > 1 else 0.0
@@ -104,7 +108,7 @@ def uniform(n: int, batch_size: int, *, labels: NDArray[np.int64] | None = None)
 
 
 class _ClassCounts:
-    """Labels as numbers 0..count-1, and how often each occurs."""
+    """Labels as numbers from 0, with the count of each."""
 
     def __init__(self, labels: NDArray[np.int64]) -> None:
         low, high = int(labels.min()), int(labels.max())
@@ -116,13 +120,13 @@ class _ClassCounts:
         self.count = int((self._totals > 0).sum())
 
     def spread(self, rows: NDArray[np.int64]) -> float:
-        """Return the mean chi-square of the class counts of batches, int64 [k, b], against those of all rows."""
+        """Return the mean chi-square of the class counts of batches, int64 [k, b], against all rows."""
         codes = np.sort(self._codes[rows], axis=1)
         first = np.ones(codes.shape, bool)
         first[:, 1:] = codes[:, 1:] != codes[:, :-1]
         heads = np.flatnonzero(first)
         counts = np.diff(heads, append=codes.size)
-        # The sum over classes of (x - b p)**2 / (b p) is that of x**2 / (b p), less b; only classes that occur need be seen.
+        # sum((x - b p)**2 / (b p)) = sum(x**2 / (b p)) - b, so only classes that occur are summed.
         squares = float((counts**2 / self._totals[codes.reshape(-1)[heads]]).sum())
         k, b = codes.shape
         mean: float = squares * len(self._codes) / (b * k) - b
@@ -130,7 +134,7 @@ class _ClassCounts:
 
 
 def _some_batches(order: RowOrder, n: int, b: int, count: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Return the rows of full batches of an epoch, drawn at random: int64 [count, b]."""
+    """Return the rows of random full batches of an epoch: int64 [count, b]."""
     numbers = randomness.permute(np.arange(count), n // b, randomness.key(seed, "quality", epoch))
     numbers.sort()
     positions = Runs(numbers * b, np.full(count, b))
@@ -138,7 +142,7 @@ def _some_batches(order: RowOrder, n: int, b: int, count: int, seed: int, epoch:
 
 
 def _repeats(order: RowOrder, n: int, b: int, seed: int) -> float:
-    """Return the share of the pairs of rows of a full batch that meets again in the next epoch."""
+    """Return the share of pairs of a full batch that are together again in the next epoch."""
     if b < 2:
         return 0.0
     epochs = min(max(_PLACED // n, _EPOCHS[0]), _EPOCHS[1])

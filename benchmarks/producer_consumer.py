@@ -1,16 +1,19 @@
-"""Time that a training loop waits for batches which a slow Python generator makes: packer beside queues, DataLoader and Ray.
+"""Waiting time of a training loop for a slow Python generator: packer, queues, DataLoader and Ray.
 
-python benchmarks/producer_consumer.py --rounds 5
+    python benchmarks/producer_consumer.py --rounds 5
 
-The generator makes a batch of 64 x 3 x 256 x 256 float32 (48 MiB) from the seeds of its rows; every lane calls the same one, in as many
-processes, and hands out NumPy arrays in order (the queue: as they come). The consumer sums each batch, which reads all of it, and sleeps
-for the rest of its step, as if a GPU computed. The sums have to be alike in all lanes. Two scenes:
+The generator computes a batch of 64 x 3 x 256 x 256 float32 (48 MiB) from the seeds of its rows. Every lane
+calls the same generator, in as many processes, and yields NumPy arrays in order (the queue: as they arrive).
+The consumer sums each batch, which reads all of it, and sleeps for the rest of its step, as during GPU work.
+The sums must be equal in all lanes. Two scenes:
 
-    sleep    the generator sleeps 0.5 s a batch besides (a download, a simulator); 6 processes, a step of 0.1 s: production can just keep up
+    sleep    the generator also sleeps 0.5 s a batch (a download, a simulator); 6 processes, a step of 0.1 s:
+             production can just keep up
     cpu      it only computes; 2 processes, a step of 0.01 s: production is the limit
 
-Each lane runs in a process of its own, in turns; its clock begins when all is imported and Ray's local cluster runs. tf.data is left out:
-its from_generator runs Python in the one process of the loop, under its lock, which is the lane "serial" with a thread.
+Lanes take turns, each in a separate process; the clock starts after the imports and the start of Ray's local
+cluster. tf.data is left out: its from_generator runs Python in the loop's process, under its lock, which is
+the lane "serial" with a thread.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ class Scene(NamedTuple):
     rows: int = 64
 
     def produce(self, seeds: NDArray[np.int64]) -> Batch:
-        """Make a batch from the seeds of its rows."""
+        """Compute a batch from the seeds of its rows."""
         time.sleep(self.sleep * len(seeds) / self.rows)
         batch = np.empty((len(seeds), 3, 256, 256), np.float32)
         for sample, seed in zip(batch, seeds.tolist(), strict=True):
@@ -58,7 +61,7 @@ class Scene(NamedTuple):
         return batch
 
     def make(self, number: int) -> Batch:
-        """Make a batch by its number."""
+        """Compute a batch by its number."""
         return self.produce(np.arange(number * self.rows, (number + 1) * self.rows))
 
 
@@ -95,7 +98,7 @@ def _packer(scene: Scene, pack: str) -> Iterator[Batch]:
 
 
 def _ray_calls(scene: Scene, _: str, actors: bool = False) -> Iterator[Batch]:
-    """Keep two calls a process under way, as DataLoader and packer do."""
+    """Keep two calls a process in flight, as DataLoader and packer do."""
     import ray
 
     make: Any = ray.remote(lambda number: scene.make(number))
@@ -130,7 +133,7 @@ LANES: dict[str, Callable[[Scene, str], Iterator[Batch]]] = {
 
 
 def consume(lane: str, scene: Scene, pack: str) -> dict[str, Any]:
-    """Run a lane; return the seconds waited for each batch, those of all steps, processor seconds, and the sums of all batches."""
+    """Run a lane. Returns seconds waited for each batch, of all steps, of processors; and all sums."""
     __import__("torch")
     if lane.startswith("Ray"):
         import ray
@@ -153,19 +156,23 @@ def consume(lane: str, scene: Scene, pack: str) -> dict[str, Any]:
 
 
 def figures(waits: list[float], steps: list[float], cpu: float) -> tuple[float, ...]:
-    """Return seconds: mean, median and longest wait after the first, mean of the last half, the first; a step; of processors a batch."""
+    """Return figures in seconds.
+
+    Mean, median and longest wait after the first, mean of the last half, the first; a step; of processors a
+    batch.
+    """
     later, half = waits[1:], waits[len(waits) // 2 :]
     return mean(later), median(later), max(later), mean(half), waits[0], mean(steps[1:]), cpu / len(waits)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure every lane in turns; print a table a scene, medians of the rounds."""
+    """Measure every lane in turn; print a table for each scene, medians of the rounds."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scene", choices=SCENES, action="append", help="default: both")
     parser.add_argument("--lanes", nargs="+", choices=LANES, default=list(LANES))
     parser.add_argument("--batches", type=int, help="default: 36 and 60")
-    parser.add_argument("--rows", type=int, default=64, help="of a batch")
+    parser.add_argument("--rows", type=int, default=64, help="rows of a batch")
     parser.add_argument("--pack", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     everything: dict[str, Any] = {"conditions": origin(["ray"]) | {"rounds": options.rounds}}
@@ -182,13 +189,14 @@ def main(argv: list[str] | None = None) -> int:
             command += ["--batches", str(scene.batches), "--rows", str(scene.rows), "--lanes"]
             for _ in range(options.rounds):
                 for lane, runs in found.items():
-                    said = subprocess.run([*command, lane], check=True, stdout=subprocess.PIPE, text=True)
-                    runs.append(json.loads(said.stdout.splitlines()[-1]))
+                    done = subprocess.run([*command, lane], check=True, stdout=subprocess.PIPE, text=True)
+                    runs.append(json.loads(done.stdout.splitlines()[-1]))
         if len({tuple(run.pop("sums")) for runs in found.values() for run in runs}) != 1:
             raise SystemExit(f"{name}: the lanes handed out different batches.")
         print(f"{name}: {scene}, {options.rounds} rounds, load {load():.1f}\n")
         print(
-            "| ms | mean wait | median | longest | mean, 2nd half | first batch | a step, with the wait | CPU a batch |"
+            "| ms | mean wait | median | longest | mean, 2nd half | first batch | a step, with the wait"
+            " | CPU a batch |"
         )
         print(f"{'|---' * 8}|")
         for lane, runs in found.items():

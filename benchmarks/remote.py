@@ -1,12 +1,13 @@
-"""Loading from an object store, cold and warm: packer beside LitData, and a bare client that reads the same bytes.
+"""Loading from an object store, cold and warm: packer, LitData, and a bare client that reads the same bytes.
 
     python benchmarks/remote.py photos/ --work bench/ --latency 25 --rate 50
 
-One server, in a process of its own, answers all with S3's protocol, each request after --latency ms and, of a connection, --rate MB/s (0:
-as fast as it can). Every run is a process with an empty cache. Cold counts from the opening of the dataset to the end of the first epoch,
-"opened" from when it is open; warm is the median of the epochs after it. Both loaders shuffle, and keep everything in a folder; LitData
-has as many workers as there are cores. In the first round an epoch of each is compared with the pack, row by row. The stores are those
-of loaders.py in --work.
+A server process answers all of them with S3's protocol: each request after --latency ms, each connection at
+--rate MB/s (0: unlimited). Every run is a process with an empty cache. Cold counts from the opening of the
+dataset to the end of the first epoch, "opened" from the end of the opening; warm is the median of later
+epochs. Both loaders shuffle, and cache everything in a folder; LitData has a worker for each core. In the
+first round an epoch of each is compared with the pack, row by row. The stores are those of loaders.py in
+--work.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ WARM_EPOCHS = 2
 
 
 def serve(objects: Mapping[str, str], latency: float, rate: float) -> None:
-    """Answer for files, by key, each request after `latency` ms at `rate` MB/s (0: no limit); the address goes to stdout."""
+    """Serve files by key: `latency` ms a request, `rate` MB/s (0: unlimited). Prints the address."""
     sys.path.insert(0, str(ROOT))
     from tests.remote import object_server
     from tests.remote.object_server import Handler, ObjectServer
 
-    object_server.digest = digest = cache(object_server.digest.__wrapped__)  # for however many objects
+    object_server.digest = digest = cache(object_server.digest.__wrapped__)  # without a limit of objects
 
     def slowly(handler: Handler, body: bytes) -> bool:
         time.sleep(latency / 1000)
@@ -75,7 +76,7 @@ def serve(objects: Mapping[str, str], latency: float, rate: float) -> None:
 
 
 def bare(work: str) -> None:
-    """Read the pack by ranges, over so many connections as packer has."""
+    """Read the pack by ranges, over as many connections as packer uses."""
     import obstore
     from obstore.store import S3Store
 
@@ -90,7 +91,7 @@ def bare(work: str) -> None:
 
 
 def dataset(name: str, folder: str, batch: int) -> Callable[[], Iterable[Any]]:
-    """Open a lane's loader; return what begins an epoch."""
+    """Open a lane's loader. Returns a function that starts an epoch."""
     if name == "packer":
         from packer import PackedBatchDataset, open_pack
 
@@ -116,7 +117,7 @@ def dataset(name: str, folder: str, batch: int) -> Callable[[], Iterable[Any]]:
 
 
 def lane(name: str, work: str, folder: str, batch: int, compared: bool) -> dict[str, float]:
-    """Run a lane in this process; return images a second, and seconds to the first batch."""
+    """Run a lane in this process. Returns images a second, and seconds to the first batch."""
     rows = Rows.of(work)
     import_module("obstore" if name == "bare" else name)  # what importing takes is not measured
     if name == "bare":
@@ -147,14 +148,14 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("source", help="folder of JPEGs")
-    parser.add_argument("--work", required=True, metavar="DIR", help="where the stores are kept")
+    parser.add_argument("--work", required=True, metavar="DIR", help="folder of the stores")
     parser.add_argument("--images", type=int, default=6000)
     parser.add_argument("--size", type=int, default=256, help="side in pixels, a power of two")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--latency", type=float, default=25, help="of a request, ms")
-    parser.add_argument("--rate", type=float, default=50, help="of a connection, MB/s; 0: no limit")
-    parser.add_argument("--json", metavar="FILE", help="write everything that was measured here, too")
+    parser.add_argument("--latency", type=float, default=25, help="milliseconds a request")
+    parser.add_argument("--rate", type=float, default=50, help="MB/s of a connection; 0: no limit")
+    parser.add_argument("--json", metavar="FILE", help="also write all measurements to this file")
     parser.add_argument("--lane", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)

@@ -1,17 +1,21 @@
-"""Packs from 50,000 to 5,000,000,000 images on one machine, and the ranks of 1,000 GPUs, simulated.
+"""Packs from 50,000 to 5,000,000,000 images on one machine, and the simulated ranks of 1,000 GPUs.
 
-    python benchmarks/scale.py                        CIFAR-10, ImageNet-1k and 10^8 photos of 256 px: a minute or two
-    python benchmarks/scale.py --full                 10^9 and 5 x 10^9, too: half an hour, 4 GB of disk, 2 GB of memory
+    python benchmarks/scale.py                        CIFAR-10, ImageNet-1k and 10^8 photos of 256 px: minutes
+    python benchmarks/scale.py --full                 also 10^9 and 5 x 10^9: half an hour, 4 GB of disk, 2 GB
+    of memory
     python benchmarks/scale.py --rows 3e7 --ranks 64
 
-The packs are sparse files: index, headers, trailers and block checksums are real, rows are holes and read as zeros (HDF5's own tables of
-chunks, which packer does not read, are holes too). Each pack is opened, ordered and read by a process of its own; then once more by URL,
-from a server in this process. Core-hours of conversion follow from CONVERTED.
+The packs are sparse files: index, headers, trailers and block checksums are real; rows are holes, which read
+as zeros (so are HDF5's chunk tables, which packer does not read). A separate process opens, orders and reads
+each pack, then once more by URL, from a server in this process. Core-hours of conversion follow from
+CONVERTED.
 
-Ranks are simulated (simulated_ranks.py), 8 a node, of --batch rows each: that their positions are the epoch's, each once, and that
-every row comes once (up to 2^27 rows each is marked; beyond, the rows of a node are different ones); the rows of a read, neighbours
-as one; what a rank without a cache (a window of 1 GiB) fetches from a store in stretches of 8 MiB, by what it needs; the share of the pack
-that a node with a cache fetches in the first epoch, and what of the second epoch's was not in the first's.
+Ranks are simulated (simulated_ranks.py), 8 a node, of --batch rows each. The simulation checks that their
+positions are the epoch's, each once, and that every row occurs once (up to 2^27 rows each is marked; beyond,
+the rows of a node are checked to be distinct). It counts the rows of a read (adjacent rows count as one);
+what a rank without a cache (a window of 1 GiB) fetches from a store in stretches of 8 MiB, over what it
+needs; the share of the pack that a node with a cache fetches in the first epoch, and the part of the second
+epoch's that is new.
 """
 
 from __future__ import annotations
@@ -47,14 +51,17 @@ FULL = {"10^9 photos": (10**9, 256), "5 x 10^9 photos": (5 * 10**9, 256)}
 
 
 def resident() -> float:
-    """Return the megabytes of this process that are its own."""
+    """Return this process's private memory in megabytes."""
     with open("/proc/self/statm") as file:
         _, all_pages, shared = map(int, file.read().split()[:3])
     return (all_pages - shared) * resource.getpagesize() / 1e6
 
 
 def used(pack: Pack, order: RowOrder, ranks: int, batch: int) -> dict[str, Any]:
-    """Make a dataset of the last rank, read a batch, and go on in the middle of the epoch as a new process would: [seconds, of CPU]."""
+    """Open a dataset of the last rank, read a batch, and resume in mid-epoch as a new process would.
+
+    Returns [seconds, of CPU] of each.
+    """
     found: dict[str, Any] = {}
     state: dict[str, Any] = {}
     for name in ("first", "resumed"):
@@ -71,7 +78,7 @@ def used(pack: Pack, order: RowOrder, ranks: int, batch: int) -> dict[str, Any]:
 
 
 def opened(folder: str, url: str, ranks: int, batch: int) -> dict[str, Any]:
-    """Open a pack by its path and by its URL, and read of it; in a process of its own, which has read from another one before."""
+    """Open and read a pack by path and by URL, in a separate process that has read another pack before."""
     with tempfile.TemporaryDirectory() as other:
         write_pack(f"{other}/warm", 1000, 32)
         for order in orders(1).values():
@@ -89,7 +96,7 @@ def opened(folder: str, url: str, ranks: int, batch: int) -> dict[str, Any]:
 
 
 def orders(ranks: int) -> dict[str, RowOrder]:
-    """Return the orders that are compared."""
+    """Return the compared orders."""
     return {
         "sequential": Sequential(),
         "slices": Slices(),
@@ -101,7 +108,7 @@ def orders(ranks: int) -> dict[str, RowOrder]:
 
 
 def measured(name: str, rows: int, side: int, work: str, ranks: int, batch: int) -> dict[str, Any]:
-    """Write a sparse pack and measure what opens and reads it."""
+    """Write a sparse pack, and measure opening and reading it."""
     folder = f"{work}/pack"
     began = time.perf_counter()
     write_pack(folder, rows, side)
@@ -133,11 +140,11 @@ def measured(name: str, rows: int, side: int, work: str, ranks: int, batch: int)
 
 
 CONVERTED = {32: 18_200, 256: 938}
-"""Images that one core converts in a second, by side: CIFAR-10's JPEGs; photos of 400x533 to 256 px (3,068, two workers, 2026-11)."""
+"""Images/s that a core converts, by side: CIFAR-10's JPEGs; 3,068 photos of 400x533 (2 workers, 2026-11)."""
 
 
 def report(points: list[dict[str, Any]]) -> None:
-    """Print the tables; in brackets seconds of CPU."""
+    """Print the tables; seconds of CPU in brackets."""
     print("\n| | " + " | ".join(one["name"] for one in points) + " |\n|---" * 1 + "|---" * len(points) + "|")
     lines: dict[str, list[str]] = {}
     for one in points:
@@ -163,15 +170,18 @@ def report(points: list[dict[str, Any]]) -> None:
         if "simulated" not in one:
             continue
         print(
-            f"\n{one['name']}, {one['ranks']:,} ranks of {one['batch']}; rows of the largest rank by the mean {one['largest']:.6f}\n"
+            f"\n{one['name']}, {one['ranks']:,} ranks of {one['batch']};"
+            f" rows of the largest rank by the mean {one['largest']:.6f}\n"
         )
         print(
-            "| order | every row once | rows a read | fetched / needed | node, epoch 1 | epoch 2, new | us a batch | kB |"
+            "| order | every row once | rows a read | fetched / needed | node, epoch 1 | epoch 2, new"
+            " | us a batch | kB |"
         )
         print("|---|---|---|---|---|---|---|---|")
         for name, own in one["simulated"].items():
             print(
-                f"| {name} | {own['checked']} | {own['rows_a_read']:.1f} | {own['fetched_by_needed']:.2f} | {own['node_share']:.2%}"
+                f"| {name} | {own['checked']} | {own['rows_a_read']:.1f} | {own['fetched_by_needed']:.2f}"
+                f" | {own['node_share']:.2%}"
                 f" | {own['node_share_new']:.2%} | {own['batch_us']:,.0f} | {own['memory_kb']:,.0f} |"
             )
 
@@ -181,12 +191,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=float, help="one pack of so many photos instead")
-    parser.add_argument("--full", action="store_true", help="10^9 and 5 x 10^9 photos, too")
-    parser.add_argument("--ranks", type=int, default=1000, help="of 8 a node; of small packs fewer")
+    parser.add_argument("--rows", type=float, help="only one pack, with this many photos")
+    parser.add_argument("--full", action="store_true", help="also 10^9 and 5 x 10^9 photos")
+    parser.add_argument("--ranks", type=int, default=1000, help="ranks, 8 a node; fewer for small packs")
     parser.add_argument("--batch", type=int, default=64, help="rows of a rank's batch")
     parser.add_argument("--work", help="folder for the packs; default: a temporary one")
-    parser.add_argument("--json", metavar="FILE", help="write everything that was measured here, too")
+    parser.add_argument("--json", metavar="FILE", help="also write all measurements to this file")
     parser.add_argument("--opened", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
     if given.opened:

@@ -1,6 +1,7 @@
-"""The ranks of a cluster, simulated: what they read of a pack in an order, and that they read every row once. Used by scale.py.
+"""Simulated ranks of a cluster: their reads of a pack in an order, and a check that they read every row once.
 
-Ranks are NODE to a node, and take `batch` rows each of every global batch. No file is read: orders are pure functions.
+Used by scale.py. Each node has NODE ranks, which take `batch` rows each of every global batch. No file is
+read: orders are pure functions.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from packer.orders.epochs import RowOrder, Share
 from packer.orders.runs import Runs, one_run
 
 NODE = 8
-WINDOW = 128  # stretches that a rank without a cache keeps, those used last: 1 GiB
-MARKED = 1 << 27  # rows up to which each is marked when it comes
+WINDOW = 128  # most recent stretches that a rank without a cache keeps: 1 GiB
+MARKED = 1 << 27  # rows up to which each row is marked as seen
 _PIECE, _STEPS = 1 << 18, 300
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Ranks, and how the rows of a pack lie: shards of shard_rows, in stretches of stretch_rows that are fetched whole."""
+    """Ranks, and a pack's layout: shards of shard_rows in stretches of stretch_rows, the units of a fetch."""
 
     n: int
     ranks: int
@@ -47,7 +48,7 @@ class Cluster:
         )
 
     def node(self, order: RowOrder, node: int, epoch: int) -> Iterator[NDArray[np.int64]]:
-        """Yield the rows of a node's full batches in an epoch, many at a time."""
+        """Yield the rows of a node's full batches in an epoch, several at a time."""
         own = NODE * self.batch
         for first in range(0, self.n // (self.ranks * self.batch), max(1, _PIECE // own)):
             steps = np.arange(first, min(first + max(1, _PIECE // own), self.n // (self.ranks * self.batch)))
@@ -56,7 +57,7 @@ class Cluster:
 
 
 def check_shares(cluster: Cluster) -> float:
-    """See that the positions of all ranks are those of the epoch, each once; return the largest rank's rows by the mean."""
+    """Check that all ranks' positions are the epoch's, each once. Returns the largest share over the mean."""
     whole = cluster.ranks * cluster.batch
     full, largest = cluster.n // whole, 0
     at = full * whole
@@ -74,13 +75,16 @@ def check_shares(cluster: Cluster) -> float:
 
 
 def check_rows(order: RowOrder, cluster: Cluster, some: NDArray[np.int64]) -> str:
-    """See that the epoch has every row once: all of it, or, of a large one, that `some` of its rows, which are sorted, are different."""
+    """Check that an epoch has every row once.
+
+    some: sorted rows of a large epoch, which are only checked to be distinct.
+    """
     if cluster.n <= MARKED:
         seen = np.zeros(cluster.n, bool)
         for first in range(0, cluster.n, _PIECE):
             run = one_run(first, min(first + _PIECE, cluster.n))
             seen[order.within(run, 0).rows()] = True
-        assert seen.all()  # by as many positions
+        assert seen.all()  # as many positions as rows
         return "all rows"
     some.sort()
     assert some[0] >= 0
@@ -90,10 +94,10 @@ def check_rows(order: RowOrder, cluster: Cluster, some: NDArray[np.int64]) -> st
 
 
 def simulate(order: RowOrder, cluster: Cluster) -> dict[str, Any]:
-    """Return what ranks and nodes read in an order, bound. Shares are of the whole pack, on average of the nodes that are looked at."""
+    """Return the reads of ranks and nodes in a bound order: shares of the pack, means over sampled nodes."""
     count, nodes = int(cluster.stretches(np.array([cluster.n - 1]))[0]) + 1, cluster.ranks // NODE
     touched, new = [], []
-    # The first, one in the middle and the last; of a large pack one.
+    # The first, middle and last nodes; only one for a large pack.
     for node in {0, nodes // 2, nodes - 1} if cluster.n <= MARKED else {nodes // 2}:
         before, now = np.zeros(count, bool), np.zeros(count, bool)
         whole = np.concatenate(list(cluster.node(order, node, 0)))
@@ -121,7 +125,7 @@ def simulate(order: RowOrder, cluster: Cluster) -> dict[str, Any]:
             if len(kept) > WINDOW:
                 kept.popitem(last=False)
     tracemalloc.start()
-    order.within(share.positions(first, first + 1), 7)  # an epoch of which nothing is kept
+    order.within(share.positions(first, first + 1), 7)  # an epoch without cached state
     memory = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return {

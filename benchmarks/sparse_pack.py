@@ -1,6 +1,7 @@
 """Sparse packs of any number of rows, on the disk and by URL. Used by scale.py.
 
-Index, headers, trailers and block checksums are real; rows, and HDF5's own tables, which packer does not read, are holes: zeros.
+Index, headers, trailers and block checksums are real; rows and HDF5's chunk tables, which packer does not
+read, are holes of zeros.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from packer.format.header import INDEX_FILE, Extent, Field, Header, block_rows
 from packer.format.pack import Pack
 from packer.format.shards import write_index
 
-SHARD_ROWS = 1524 * 43  # whole stretches, 12.9 GB of photos of 256 px: the work of a core for a minute
+SHARD_ROWS = 1524 * 43  # whole stretches, 12.9 GB of photos of 256 px: a minute of one core
 _OFFSET = 1 << 20  # of the first row in its file
 
 
@@ -76,7 +77,7 @@ class _Files(dict[str, Any]):
 
 
 def by_url(folder: str, run: Callable[[str, dict[str, str]], dict[str, Any]]) -> dict[str, Any]:
-    """Run something with a pack served by S3's protocol from this process; return what it finds, and what was asked for."""
+    """Call a function with a pack that this process serves by S3's protocol. Returns result and requests."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from tests.remote import object_server
 

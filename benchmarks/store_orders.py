@@ -1,12 +1,13 @@
-"""What each order fetches from an object store, and how well it shuffles: a simulation, no store is asked.
+"""Simulated fetches of each order from an object store, and its shuffle quality. No store is contacted.
 
-    python benchmarks/store_orders.py                   400,000 photos of 192 KiB, 8 nodes, caches of 25 % of the pack
+    python benchmarks/store_orders.py                   400,000 photos of 192 KiB, 8 nodes, caches of 25 % of
+    the pack
     python benchmarks/store_orders.py --cache 1 --nodes 4
 
-Each node fetches whole stretches of about 8 MiB for the rows of its part of every global batch, once a batch; what it has fetched it keeps
-until its cache is full, and never gives away (first come stays). Printed is what all nodes fetch over one reading of the pack, in the
-first epoch and in the second; the label mix of a pack sorted by class and the score of one that was shuffled (1: as a uniform shuffle,
-`order_quality.py`); and the time that placing a node's batch takes.
+Each node fetches whole stretches of about 8 MiB for its part of every global batch, once a batch; it keeps
+them until its cache is full, and never evicts them. The table has the fetches of all nodes over one reading
+of the pack, in the first epoch and in the second; the label mix of a pack sorted by class and the score of a
+shuffled pack (1: as a uniform shuffle, `order_quality.py`); and the time to place a node's batch.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ROW_BYTES, BLOCK_ROWS = 196_608, 43  # a photo of 256 x 256, and a block of the 
 
 
 def fetched(order: RowOrder, n: int, batch: int, nodes: int, cache: float, epochs: int = 2) -> list[float]:
-    """Return what all nodes fetch in each epoch, in readings of the pack. cache: of a node, as a share of the pack."""
+    """Return all nodes' fetches in each epoch, in readings of the pack. cache: a node's share of the pack."""
     stretches = -(-n // BLOCK_ROWS)
     room = int(cache * stretches)
     kept = np.zeros((nodes, stretches), bool)
@@ -50,7 +51,7 @@ def fetched(order: RowOrder, n: int, batch: int, nodes: int, cache: float, epoch
 
 
 def microseconds(order: RowOrder, n: int, batch: int, nodes: int) -> float:
-    """Return the median time of placing a node's batch."""
+    """Return the median time to place a node's batch."""
     share = Share(n, batch // nodes, nodes, ends="uneven")
     times = []
     for step in range(min(share.steps, 200)):
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--batch", type=int, default=256, help="rows of a node's part of a batch")
     parser.add_argument("--classes", type=int, default=100)
-    parser.add_argument("--cache", type=float, default=25, help="of a node, percent of the pack")
+    parser.add_argument("--cache", type=float, default=25, help="cache of a node, in percent of the pack")
     given = parser.parse_args(arguments)
     n, batch = given.rows, given.batch * given.nodes
     labels = np.arange(n) * given.classes // n
@@ -83,10 +84,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     about = Context(Subset([(0, n)]), ROW_BYTES, BLOCK_ROWS, batch)
     print(", ".join(f"{name} {value}" for name, value in {**machine(), **versions()}.items()))
     print(
-        f"{n:,} rows, {given.nodes} nodes, {given.batch} rows a node and batch, {given.classes} classes, cache {given.cache:g} %\n"
+        f"{n:,} rows, {given.nodes} nodes, {given.batch} rows a node and batch, {given.classes} classes,"
+        f" cache {given.cache:g} %\n"
     )
     print(
-        "| order | epoch 1 | epoch 2 | label mix, sorted | score, shuffled | us a batch |\n|---|---|---|---|---|---|"
+        "| order | epoch 1 | epoch 2 | label mix, sorted | score, shuffled | us a batch |\n"
+        "|---|---|---|---|---|---|"
     )
     for name, order in orders.items():
         bound = order.bind(about)

@@ -1,10 +1,10 @@
-"""What each way to store rows costs and brings: raw, JPEG, and every codec of compressed blocks.
+"""Costs and benefits of each way to store rows: raw, JPEG, and every codec of compressed blocks.
 
     python benchmarks/stores.py photos.h5          a pack of raw images, as `packer convert` writes it
 
-Rows are packed in memory, and unpacked from there into a reused buffer by threads, as loading does; reading the disk, which
-smaller rows shorten, is not part of it. The limit is the copy of raw rows. Lossless stores are compared byte by byte with the
-source, JPEG by PSNR.
+Rows are packed in memory, and threads unpack them into a reused buffer, as loading does; disk reads, which
+smaller rows shorten, are not included. The limit is a copy of raw rows. Lossless stores are compared with the
+source byte by byte, JPEG by PSNR.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ THREADS = (1, 2)
 
 @dataclass
 class Store:
-    """Rows in one form. units: what is packed at once; load(unit, out): unpack it into out, as large as a block."""
+    """Rows in one form. units: packed pieces; load(unit, out): unpack it into out, as large as a block."""
 
     units: list[bytes]
     seconds: float
@@ -44,7 +44,7 @@ class Store:
 
 
 def copy(unit: bytes, out: Images) -> None:
-    """The limit: raw rows, copied."""
+    """Copy raw rows: the limit."""
     np.copyto(out.reshape(-1), np.frombuffer(unit, np.uint8))
 
 
@@ -54,7 +54,7 @@ def unpack(codec: BlockCodec, unit: bytes, out: Images) -> None:
 
 
 def stores(blocks: Sequence[Images], quality: int) -> dict[str, Store]:
-    """Pack the blocks, each uint8 [rows, H, W, C], in every way whose package is here."""
+    """Pack the blocks, each uint8 [rows, H, W, C], in every way whose package is installed."""
     packed = {"raw": Store([block.tobytes() for block in blocks], 0.0, copy)}
     started = time.process_time()
     rows = [jpeg.encode(row, quality) for block in blocks for row in block]
@@ -75,9 +75,10 @@ def stores(blocks: Sequence[Images], quality: int) -> dict[str, Store]:
 
 
 def rate(store: Store, images: int, outs: Sequence[Images], pool: ThreadPoolExecutor) -> float:
-    """Images a second of unpacking everything once, shared out among as many threads as there are buffers.
+    """Return images a second of unpacking everything once, split among a thread for each buffer.
 
-    Of one thread its processor time, which other work on the machine changes least; of several the wall time.
+    A single thread is measured by processor time, which other work on the machine affects least; several by
+    wall time.
     """
     clock = time.perf_counter if len(outs) > 1 else time.process_time
 
@@ -91,7 +92,7 @@ def rate(store: Store, images: int, outs: Sequence[Images], pool: ThreadPoolExec
 
 
 def fidelity(name: str, store: Store, blocks: Sequence[Images]) -> str:
-    """How near the unpacked rows are. Raises: AssertionError if a lossless store is not."""
+    """Return the fidelity of the unpacked rows. Raises AssertionError if a lossless store differs."""
     out = np.empty_like(blocks[0])
     if name != "jpeg":
         for unit, block in zip(store.units, blocks, strict=True):
@@ -106,7 +107,7 @@ def fidelity(name: str, store: Store, blocks: Sequence[Images]) -> str:
 
 
 def read_blocks(path: str, count: int, block_bytes: float) -> list[Images]:
-    """Blocks of whole rows, evenly spread over a pack. Raises: PackerError, ValueError."""
+    """Return blocks of consecutive rows, evenly spread over a pack. Raises PackerError, ValueError."""
     pack = open_pack(path)
     field = next((f for f in pack.fields if f.name == "image"), None)
     if field is None or field.shape is None or field.dtype != "|u1" or len(field.shape) != 3:
@@ -120,7 +121,7 @@ def read_blocks(path: str, count: int, block_bytes: float) -> list[Images]:
 
 
 def report(packed: dict[str, Store], blocks: Sequence[Images], rounds: int) -> str:
-    """Measure, in turns, and lay out the table."""
+    """Measure in turns. Returns the table."""
     images = sum(map(len, blocks))
     raw = sum(block.nbytes for block in blocks)
     buffers = [np.ones_like(blocks[0]) for _ in range(max(THREADS))]
@@ -149,13 +150,13 @@ def report(packed: dict[str, Store], blocks: Sequence[Images], rounds: int) -> s
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure and print. Returns: the exit code."""
+    """Measure and print. Returns the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("pack", help="raw images of one size")
     parser.add_argument("--count", type=int, default=512, help="images to sample")
-    parser.add_argument("--quality", type=int, default=90, help="of the JPEGs")
+    parser.add_argument("--quality", type=int, default=90, help="quality of the JPEGs")
     parser.add_argument("--block", type=float, default=1.0, help="MiB of a compressed block")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args(argv)
@@ -173,8 +174,9 @@ def main(argv: list[str] | None = None) -> int:
             made_by |= block_codec(name, (), np.dtype(np.uint8)).versions()
     print(" ".join(f"{package} {version}" for package, version in made_by.items()))
     print(
-        f"{sum(map(len, blocks))} images of {height}x{width}x{channels} from {options.pack}, JPEG quality {options.quality},"
-        f" blocks of {len(blocks[0])} rows; {options.rounds} rounds, interleaved, 1 warm-up; processor time, of 2 threads wall time\n"
+        f"{sum(map(len, blocks))} images of {height}x{width}x{channels} from {options.pack},"
+        f" JPEG quality {options.quality}, blocks of {len(blocks[0])} rows;"
+        f" {options.rounds} rounds, interleaved, 1 warm-up; processor time, of 2 threads wall time\n"
     )
     print(report(packed, blocks, options.rounds))
     return 0

@@ -1,14 +1,14 @@
-"""Converting a table of numbers: packer beside the bare parsers, which only bring the text into memory as float32.
+"""Converting a numeric table: packer, and bare parsers that only bring the text into memory as float32.
 
     python tools/make_higgs_like.py higgs.csv --rows 1000000
-    python benchmarks/tables.py higgs.csv                       no header, all columns numbers
+    python benchmarks/tables.py higgs.csv                       no header, all columns numeric
     python benchmarks/tables.py higgs.csv.gz --rounds 3 --json out.json
 
-A lane is a fresh process that has imported what it needs before its clock starts. The parsers stop when the columns are in memory;
-packer goes on to statistics, a shuffled pack with checksums, and flushes it to the disk. Of a .gz file polars and pandas read the
-file themselves, and "isal" is its bare decompression.
+A lane is a fresh process whose clock starts after its imports. The parsers stop when the columns are in
+memory; packer goes on to statistics and a shuffled pack with checksums, and flushes it to the disk. polars
+and pandas read a .gz file themselves; "isal" is its bare decompression.
 
-polars and isal are no dependencies of packer; lanes that are not installed are named.
+polars and isal are not dependencies of packer; missing lanes are listed.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ SUBJECT = "packer"
 
 
 def columns(path: str) -> list[str]:
-    """Names for the columns of a file without a header."""
+    """Return names for the columns of a file without a header."""
     opener: Callable[..., Any] = gzip.open if path.endswith(".gz") else open
     with opener(path, "rt") as file:
         return [f"c{i}" for i in range(file.readline().count(",") + 1)]
 
 
 def run_polars(path: str, out: str, workers: int) -> int:
-    """polars.read_csv, whole file."""
+    """Run polars.read_csv on the complete file."""
     polars = import_module("polars")
     return len(
         polars.read_csv(path, has_csv={"header": False}, schema=dict.fromkeys(columns(path), polars.Float32))
@@ -51,7 +51,7 @@ def run_polars(path: str, out: str, workers: int) -> int:
 
 
 def run_isal(path: str, out: str, workers: int) -> int:
-    """Bare decompression, a piece at a time, into nothing."""
+    """Decompress in pieces, and discard them."""
     igzip, lines, piece = import_module("isal.igzip"), 0, bytearray(8 << 20)
     with igzip.open(path, "rb") as file:
         while count := file.readinto(piece):
@@ -60,12 +60,12 @@ def run_isal(path: str, out: str, workers: int) -> int:
 
 
 def run_pandas(path: str, out: str, workers: int) -> int:
-    """pandas' C parser."""
+    """Run pandas' C parser."""
     return len(import_module("pandas").read_csv(path, header=None, dtype="float32"))
 
 
 def run_packer(path: str, out: str, workers: int) -> int:
-    """The whole conversion, first column the label, shuffled."""
+    """Run the complete conversion: the first column is the label, rows are shuffled."""
     convert = import_module("packer.tables.table_conversion").convert_table
     return int(convert(path, out, label="0", header=False, workers=workers).rows)
 
@@ -80,7 +80,7 @@ BARE = ("isal",)  # lanes that parse nothing
 
 
 def lane(name: str, path: str, out: str, workers: int) -> None:
-    """Run one lane in this process, and print what it took."""
+    """Run one lane in this process, and print its time."""
     run, modules = LANES[name]
     for module in modules:
         import_module(module)
@@ -92,7 +92,7 @@ def lane(name: str, path: str, out: str, workers: int) -> None:
 
 
 def installed(name: str) -> bool:
-    """Whether all modules of a lane can be imported."""
+    """Return True if all modules of a lane can be imported."""
     try:
         for module in LANES[name][1]:
             import_module(module)
@@ -103,7 +103,7 @@ def installed(name: str) -> bool:
 
 
 def measure(path: str, out: str, names: list[str], rounds: int, workers: int) -> dict[str, dict[str, Any]]:
-    """Every lane in turn, several times; medians."""
+    """Run every lane in turn, several times. Returns medians."""
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for _ in range(rounds):
         for name in names:
@@ -141,12 +141,12 @@ def measure(path: str, out: str, names: list[str], rounds: int, workers: int) ->
 
 
 def main() -> None:
-    """Read the arguments, run, print."""
+    """Parse the command line, measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("table", help=".csv or .csv.gz without a header, all numbers")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--lanes", help="names, with commas between them; default: all that fit")
+    parser.add_argument("--lanes", help="names, separated by commas; default: all that fit")
     parser.add_argument("--json", help="write the figures to this file")
     parser.add_argument("--out", help=argparse.SUPPRESS)
     parser.add_argument("--lane", help=argparse.SUPPRESS)
@@ -168,7 +168,8 @@ def main() -> None:
         ratio = "" if f["of_fastest_parser"] is None else f"{f['of_fastest_parser']:.2f}"
         speed = f["rows"] / f["seconds"]
         print(
-            f"{name:<14}{f['seconds']:>9.2f}{ratio:>11}{speed:>13,.0f}{f['peak_mb']:>9.0f}{f['cpu_seconds']:>8.2f}"
+            f"{name:<14}{f['seconds']:>9.2f}{ratio:>11}{speed:>13,.0f}{f['peak_mb']:>9.0f}"
+            f"{f['cpu_seconds']:>8.2f}"
         )
     if args.json:
         record = {

@@ -1,11 +1,13 @@
-"""The HIGGS net, trained with each loader: seconds an epoch beside batches that are there already, and the AUC of each.
+"""The HIGGS net trained with each loader: seconds an epoch, compared with cached batches, and the AUC.
 
     python benchmarks/tables_higgs.py higgs.h5 --train-rows 1000000 --epochs 5
     python benchmarks/tables_higgs.py higgs.h5 --loaders packer,cached --device cuda --json found.json
 
-The pack is one that examples/higgs.py made. Each loader trains a net of its own, of the same first weights; epochs take turns, so
-that all meet the same machine. Ratios are medians of paired epochs, without the first. "cached" repeats a few batches: what is
-left of an epoch when loading takes no time (its AUC is of these rows only).
+examples/higgs.py writes the pack. Each loader trains a separate net with the same first weights; epochs take
+turns,
+so that all meet the same machine. Ratios are medians of paired epochs, without the first. "cached" repeats a
+few
+batches: the time of an epoch without loading (its AUC is of these rows only).
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ CEILING = "cached"
 def train(
     loaders: list[str], pack: Path, options: argparse.Namespace
 ) -> tuple[dict[str, list[dict[str, float]]], int]:
-    """Train all, epoch by epoch in turn. Returns: what was found in each epoch of each loader, and the rows of one."""
+    """Train all nets, epochs in turn. Returns the figures of each epoch and loader, and an epoch's rows."""
     nets, optimizers, given = {}, {}, {}
     test = PackedBatchDataset(pack, 65_536, split="test", fields=["features", "label"], device=options.device)
     for name in loaders:
@@ -55,7 +57,7 @@ def train(
 
 
 def show(found: dict[str, list[dict[str, float]]], rows: int) -> str:
-    """The table."""
+    """Return the table."""
     shown = [f"loader      s an epoch  waiting  x {CEILING}  rows/s     AUC, epoch by epoch"]
     for name, epochs in found.items():
         timed = epochs[1:] or epochs

@@ -1,18 +1,20 @@
-"""Loading a table: packer beside DataLoader, other loaders of tensors in memory, and copies in memory.
+"""Loading a table: packer, DataLoader, other loaders of tensors in memory, and copies in memory.
 
     python benchmarks/tables_loading.py                                        (about a minute)
     python benchmarks/tables_loading.py --rounds 9 --json found.json
 
-The table: --rows rows of --columns float32 and an int64 that is the row's number, from a seed; kept as a pack (.h5) and as tensors.
-Before it is measured, an epoch of each lane is compared with it: every row, once, bit for bit. Lanes, with each size of --batch:
+The table has --rows rows of --columns float32 and an int64, the row's number; generated from a seed, kept as
+a pack (.h5) and as tensors. First an epoch of each lane is compared with it: every row, once, bit for bit.
+Lanes, for each size of --batch:
 
     DataLoader, rows     with TensorDataset, num_workers=0, shuffled
-    DataLoader, batches  the same with a BatchSampler as sampler, so that nothing is collated
-    slices               the contiguous-slice loader: it copies the tensors by a permutation each epoch, and gives views
-    index_select         a permutation of the rows, a batch gathered at once into a reused buffer
+    DataLoader, batches  the same with a BatchSampler as sampler, which avoids collation
+    slices               the contiguous-slice loader: copies the tensors by a permutation each epoch, yields
+    views
+    index_select         a permutation of the rows, a batch gathered at a time into a reused buffer
     packed, ...          PackedBatchDataset in its four orders; threads: --threads
 
-Lanes, rounds, limits and the report are those of `packer bench`, which compares a pack with a table of one's own.
+Lanes, rounds, limits and the report are those of `packer bench`, which compares a pack with a user's table.
 """
 
 from __future__ import annotations
@@ -43,13 +45,13 @@ BLOCK_ROWS = 1 << 16
 
 
 def table(rows: int, columns: int) -> tuple[Tensor, Tensor]:
-    """Return features float32 [rows, columns], and the rows' numbers, int64 [rows]."""
+    """Return features float32 [rows, columns], and row numbers, int64 [rows]."""
     draws = torch.Generator().manual_seed(0)
     return torch.randn(rows, columns, generator=draws), torch.arange(rows)
 
 
 def write(path: str, features: Tensor, numbers: Tensor) -> None:
-    """Write the table as a pack, unless it is there."""
+    """Write the table as a pack, unless it exists."""
     if os.path.exists(path):
         return
     rows, columns = features.shape
@@ -62,7 +64,7 @@ def write(path: str, features: Tensor, numbers: Tensor) -> None:
 
 
 class Gathered:
-    """Batches by a permutation, in buffers that are used again."""
+    """Batches by a permutation, in reused buffers."""
 
     def __init__(self, features: Tensor, numbers: Tensor, batch: int) -> None:
         self._tensors, self._batch = (features, numbers), batch
@@ -76,7 +78,7 @@ class Gathered:
 
 
 def peers(features: Tensor, numbers: Tensor, batch: int) -> dict[str, Batches]:
-    """Return the other ways to load the table, by name; the first is the baseline."""
+    """Return the other ways to load the table, by name; the baseline first."""
     data = TensorDataset(features, numbers)
     slices: Any = ContiguousSlices(features, numbers, batch_size=batch)
     return {
@@ -149,9 +151,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[1024, 16384])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.3, help="of each lane in each round, at least")
-    parser.add_argument("--work", metavar="DIR", help="where the pack is kept; default: a temporary folder")
-    parser.add_argument("--json", metavar="FILE", help="write everything that was measured here, too")
+    parser.add_argument("--seconds", type=float, default=0.3, help="least seconds of each lane in each round")
+    parser.add_argument("--work", metavar="DIR", help="folder of the pack; default: a temporary one")
+    parser.add_argument("--json", metavar="FILE", help="also write all measurements to this file")
     options = parser.parse_args(argv)
     features, numbers = table(options.rows, options.columns)
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,15 +1,16 @@
-"""Crops of any scale and aspect from whole pictures: packer beside ffcv, SPDL, Lance, a DataLoader and the bare decoder, in one run.
+"""Crops of any scale and aspect from whole pictures: packer, ffcv, SPDL, Lance, DataLoader, bare decoder.
 
     packer convert photos/train whole.h5 --size max=512 --store jpeg
     python benchmarks/whole_pictures.py photos/train whole.h5 --json whole.json
-    (pip install ffcv spdl pylance torchvision; lanes can be missing. SPDL needs FFmpeg's libraries.)
+    (pip install ffcv spdl pylance torchvision; missing lanes are skipped. SPDL needs FFmpeg's libraries.)
 
-All lanes shuffle batches of 256, `RandomResizedCrop`, flip by chance and normalise to float32 [N, 3, SIDE, SIDE], with as many threads
-or workers as there are cores. "ffcv" reads a beton of the same pictures, JPEG of quality 90 and 512 px at most; it resizes without
-antialiasing. "DataLoader" is torchvision's ImageFolder and transforms over the files. "Lance" is a table of the pack's JPEGs, taken by
-lists of rows in spawned processes, with the same transforms. "SPDL" decodes the files, crops and resizes by FFmpeg, in threads.
-"decode" decodes the pack's rows, whole, into memory that is used again, and does nothing else. A round is an epoch of each lane in
-turn, from iter() on; the first is not counted: in it the mean of all values is compared, as crops are drawn by chance.
+All lanes shuffle batches of 256, apply `RandomResizedCrop` and a random flip, and normalise to float32 [N, 3,
+SIDE, SIDE], with as many threads or workers as cores. "ffcv" reads a beton of the same pictures, JPEG of
+quality 90 and at most 512 px; it resizes without antialiasing. "DataLoader" is torchvision's ImageFolder and
+transforms over the files. "Lance" is a table of the pack's JPEGs, taken by lists of rows in spawned
+processes, with the same transforms. "SPDL" decodes, crops and resizes the files with FFmpeg, in threads.
+"decode" only decodes the pack's complete rows into reused memory. A round is an epoch of each lane in turn,
+from iter() on. The first round is not counted: it compares the mean of all values, as crops are random.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from packer.orders.runs import one_run
 from packer.read.array_store import PackStore
 
 MEAN, STD, BATCH = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 256
-APART = 0.05  # at most, of the mean of a lane's values from packer's; crops drawn by chance differ by 0.01
+APART = 0.05  # most by which a lane's mean differs from packer's; random crops differ by 0.01
 PEERS = ("torchvision", "pillow", "ffcv", "pylance", "spdl")
 
 Epoch = Callable[[], Iterable[Any]]
@@ -102,7 +103,7 @@ def of_dataloader(photos: str, side: int) -> Epoch:
 
 
 def of_ffcv(photos: str, work: str, side: int) -> Epoch:
-    """Return ffcv's epochs, of a beton made of the files."""
+    """Return ffcv's epochs, of a beton written from the files."""
     fields, decoders = import_module("ffcv.fields"), import_module("ffcv.fields.decoders")
     transforms, loader = import_module("ffcv.transforms"), import_module("ffcv.loader")
     path = os.path.join(work, "whole.beton")
@@ -148,7 +149,7 @@ def of_lance(pack: Pack, work: str, side: int) -> Epoch:
 
 
 class _Jpegs:
-    """Lists of rows of a Lance table, decoded and transformed. Lance is not fork-safe: each process opens the table."""
+    """Lists of rows of a Lance table, decoded, transformed. Each process opens it: Lance is not fork-safe."""
 
     def __init__(self, path: str, transform: Any) -> None:
         self._path, self._transform = path, transform
@@ -164,7 +165,7 @@ class _Jpegs:
 
 
 def of_spdl(photos: str, side: int) -> Epoch:
-    """Return SPDL's epochs: FFmpeg decodes a file, crops, resizes and flips it; batches are made of the frames."""
+    """Return SPDL's epochs: FFmpeg decodes, crops, resizes and flips a file; frames are joined to batches."""
     media, torch = import_module("spdl.io"), import_module("torch")
     crop = import_module("torchvision.transforms").RandomResizedCrop
     paths = [str(path) for path in _files(photos)]
@@ -211,7 +212,10 @@ class _Photographs:
 
 
 def opened_lanes(options: argparse.Namespace, work: str) -> dict[str, Epoch]:
-    """Return the lanes whose packages are installed. Processes are forked before other lanes have memory, which they would copy."""
+    """Return the lanes whose packages are installed.
+
+    Forks processes first, before other lanes hold memory that they would copy.
+    """
     lanes: dict[str, Epoch] = {}
     if find_spec("torchvision"):
         lanes["DataLoader"] = of_dataloader(options.photos, options.side)
@@ -234,7 +238,7 @@ def means(epoch: Epoch) -> Any:
 
 
 def measure(lanes: Mapping[str, Epoch], rows: int, rounds: int) -> tuple[dict[str, list[float]], ...]:
-    """Return images/s and processor seconds for a million images of each lane and round."""
+    """Return images/s, and processor seconds for a million images, of each lane and round."""
     rates: dict[str, list[float]] = {name: [] for name in lanes}
     costs: dict[str, list[float]] = {name: [] for name in lanes}
     for _ in range(rounds):
@@ -253,10 +257,10 @@ def main() -> None:
     """Parse the command line, measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("photos", help="a folder of class folders")
-    parser.add_argument("pack", help="what packer convert made of it, --size max=512 --store jpeg")
+    parser.add_argument("pack", help="its pack by packer convert, --size max=512 --store jpeg")
     parser.add_argument("--side", type=int, default=224)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", help="where results go")
+    parser.add_argument("--json", help="file for results")
     options = parser.parse_args()
     rows = len(PackedDataset(options.pack))
     with tempfile.TemporaryDirectory() as work:
@@ -272,7 +276,8 @@ def main() -> None:
         ratio = median(a / b for a, b in zip(rates["packer"], own, strict=True))
         spread = f"({min(own):,.0f} to {max(own):,.0f})"
         print(
-            f"{name:12} {median(own):7,.0f} images/s {spread}, {median(costs[name]):,.0f} CPU s a million; packer x{ratio:.2f}"
+            f"{name:12} {median(own):7,.0f} images/s {spread}, {median(costs[name]):,.0f} CPU s a million;"
+            f" packer x{ratio:.2f}"
         )
     about = origin(PEERS) | {"rows": rows, "rounds": options.rounds, "side": options.side}
     print(about)

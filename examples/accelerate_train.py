@@ -1,9 +1,9 @@
-"""Train with Hugging Face's accelerate, in any number of processes, from a checkpoint in the middle of an epoch, too.
+"""Train with Hugging Face's accelerate, in any number of processes; resume from a checkpoint in mid-epoch.
 
     accelerate launch --num_processes 2 examples/accelerate_train.py train.h5 --epochs 3
-    accelerate launch --num_processes 4 examples/accelerate_train.py train.h5 --epochs 3     # interrupted: goes on, here on four
+    accelerate launch --num_processes 4 examples/accelerate_train.py train.h5 --epochs 3     # resumes on four
 
-Prints a line an epoch: the rows handed out to all processes, and their mean loss since it began or went on.
+Prints a line an epoch: the rows of all processes, and their mean loss since the start or the resume.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from packer import PackedBatchDataset, open_pack
 
 
 def train(options: argparse.Namespace) -> None:
-    """Train all epochs that are left, in each process alike."""
+    """Train all remaining epochs; every process runs this."""
     accelerator = Accelerator(cpu=options.cpu)
     classes = open_pack(options.train).header.classes or ()
-    # Not given to prepare(): the dataset finds its rank, cuts the epoch, and puts batches on the device itself.
+    # Not passed to prepare(): the dataset finds its rank, splits the epoch, and moves batches to the device.
     data = PackedBatchDataset(
         options.train,
         options.batch_size,
@@ -62,10 +62,12 @@ if __name__ == "__main__":
     )
     parser.add_argument("train", help="a pack with labels")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=64, help="of each process")
+    parser.add_argument("--batch-size", type=int, default=64, help="rows of a batch in each process")
     parser.add_argument(
-        "--checkpoint", type=Path, default=Path("accelerated"), help="if it exists: go on from it"
+        "--checkpoint", type=Path, default=Path("accelerated"), help="checkpoint to resume from, if it exists"
     )
-    parser.add_argument("--stop-after", type=int, metavar="STEPS", help="save the checkpoint there, and end")
+    parser.add_argument(
+        "--stop-after", type=int, metavar="STEPS", help="save a checkpoint after this step, and exit"
+    )
     parser.add_argument("--cpu", action="store_true", help="train on the CPU")
     train(parser.parse_args())

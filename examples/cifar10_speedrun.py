@@ -1,4 +1,4 @@
-"""CIFAR-10 in seconds on one GPU: the whole pack lies there as uint8, and batches are augmented out of it.
+"""CIFAR-10 in seconds on one GPU: the pack resides there as uint8, and batches are augmented from it.
 
     packer convert cifar10/train train.h5 --size 32
     packer convert cifar10/test test.h5 --like train.h5
@@ -6,15 +6,17 @@
     python examples/cifar10_speedrun.py train.h5 test.h5 --cifar cifar-10-python.tar.gz     (packs it first)
     python examples/cifar10_speedrun.py train.h5 test.h5 --device cpu --width 32 --epochs 4
 
-Prints a line for each epoch of the first run and one for each run, then mean and deviation. Seconds are those of training,
-whitening and augmentation included; reading the pack, the warm-up (a whole run, not counted) and testing are said apart.
+Prints a line for each epoch of the first run and for each run, then mean and deviation. Seconds are those of
+training, with whitening and augmentation; reading the pack, the warm-up (an extra run) and testing are
+reported separately.
 
-Network and schedule are written from K. Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU" (arXiv:2404.00498), and
-D. Page, "How to train your ResNet 8: bag of tricks" (2019): the first layer whitens patches of 2x2 pixels and is not trained;
-convolutions begin as identities; batch norm has biases, no scales, and biases learn 64 times faster; the loss is summed,
-labels smoothed by 0.2; Nesterov momentum under a triangular schedule; slow weights follow (lookahead); test images are also
-seen mirrored and shifted by a pixel. The paper has 94.0 % in 3.3 s on an A100. This script has not been timed on a GPU; on
-two CPU cores the last command above trains for 208 s and gives 83.4 %, 84.5 % mirrored and shifted too.
+Network and schedule follow K. Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU" (arXiv:2404.00498),
+and D. Page, "How to train your ResNet 8: bag of tricks" (2019): the first layer whitens patches of 2x2 pixels
+and is not trained; convolutions start as identities; batch norm has biases but no scales, and biases learn 64
+times faster; the loss is summed, with labels smoothed by 0.2; Nesterov momentum with a triangular schedule;
+slow weights follow (lookahead); test images are also seen mirrored and shifted by a pixel. The paper reaches
+94.0 % in 3.3 s on an A100. This script has not been timed on a GPU; on two CPU cores the last command above
+trains for 208 s and reaches 83.4 %, or 84.5 % with mirrored and shifted test images.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ from torch.nn import functional
 import packer
 from packer import PackedDataset, PackerError, augment, open_pack, pack_dataset
 
-LEARNING_RATE = 11.5  # for 1,024 images' summed loss, momentum's gain divided out
-WEIGHT_DECAY = 0.0153  # likewise, and of the learning rate's own course
+LEARNING_RATE = 11.5  # for the summed loss of 1,024 images, divided by momentum's gain
+WEIGHT_DECAY = 0.0153  # likewise; also scaled by the learning rate's schedule
 MOMENTUM = 0.85
 BIAS_GAIN = 64.0
 SMOOTHING = 0.2
@@ -48,10 +50,10 @@ TEST_BATCH = 2_000
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """A reader of CIFAR's pickles: a pickle is a program, and these may call nothing but what rebuilds NumPy's arrays."""
+    """A reader of CIFAR's pickles. A pickle is a program: this one may only rebuild NumPy arrays."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what a pickle asks for by name."""
+        """Return an object that a pickle names."""
         if (module, name) not in (
             ("numpy.core.multiarray", "_reconstruct"),
             ("numpy", "ndarray"),
@@ -62,7 +64,7 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def pack_cifar(archive: str, train: str, test: str) -> None:
-    """Pack CIFAR-10 as its makers give it, a tar of pickles."""
+    """Pack CIFAR-10 from its original archive, a tar of pickles."""
     with tarfile.open(archive) as tar:
         files = {
             member.name.rpartition("/")[2]: ArrayUnpickler(file, encoding="bytes").load()
@@ -107,7 +109,7 @@ class Net(nn.Module):
         return scores / 9
 
     def begin(self, images: Tensor) -> None:
-        """Begin anew: draw weights, and make the first layer whiten patches of these images, float32 [N, C, H, W]."""
+        """Draw new weights; let the first layer whiten patches of these images, float32 [N, C, H, W]."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear | nn.BatchNorm2d):
                 module.reset_parameters()
@@ -124,14 +126,14 @@ class Net(nn.Module):
 
 
 class Lookahead:
-    """Slow weights that follow the fast ones, and take their place every few steps."""
+    """Slow weights that follow the fast weights, and replace them every few steps."""
 
     def __init__(self, model: nn.Module) -> None:
         self.fast = [value for value in model.state_dict().values() if value.is_floating_point()]
         self.slow = [value.clone() for value in self.fast]
 
     def step(self, keep: float) -> None:
-        """keep: how much of the slow weights stays, 0 to 1."""
+        """keep: share of the slow weights that is kept, 0 to 1."""
         for slow, fast in zip(self.slow, self.fast, strict=True):
             slow.lerp_(fast, 1 - keep)
             fast.copy_(slow)
@@ -155,7 +157,7 @@ def optimizer_of(model: Net, batch_size: int) -> torch.optim.SGD:
 
 
 def triangle(step: int, steps: int, start: float = 0.2, end: float = 0.07, peak: float = 0.23) -> float:
-    """Return the learning rate's share at a step: up from start to 1 at peak, then down to end."""
+    """Return the learning rate's factor at a step: up from start to 1 at peak, then down to end."""
     top = max(1, int(peak * steps))
     if step < top:
         return start + (1 - start) * step / top
@@ -163,7 +165,7 @@ def triangle(step: int, steps: int, start: float = 0.2, end: float = 0.07, peak:
 
 
 class Speedrun:
-    """Both packs on the device, and all that does not change from run to run."""
+    """Both packs on the device, and everything else that all runs share."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.device, self.dtype = torch.device(options.device), getattr(torch, options.dtype)
@@ -179,13 +181,16 @@ class Speedrun:
         packs = [PackedDataset(path, fields=["image", "label"]) for path in (options.train, options.test)]
         self.images, self.labels = (part.to(self.device) for part in packs[0][: options.subset])
         self.test_images, self.test_labels = (part.to(self.device) for part in packs[1][:])
-        line = f"{len(self.images):,} images to train on, {len(self.test_images):,} to test on, {len(header.classes)} classes"
+        line = (
+            f"{len(self.images):,} images to train on, {len(self.test_images):,} to test on,"
+            f" {len(header.classes)} classes"
+        )
         print(f"{line}; read and brought to {options.device} in {self.now() - started:.2f} s", flush=True)
         channels, height, width = shape = tuple(self.images.shape[1:])
         mean, std = header.statistics["image"]["mean"], header.statistics["image"]["std"]
         normalize = augment.Normalize(mean, std, self.dtype)
         crop = augment.RandomCrop((height, width), options.padding, padding_mode="reflect")
-        cutout = [augment.Cutout(options.cutout)] if options.cutout else []  # after Normalize 0 is the mean
+        cutout = [augment.Cutout(options.cutout)] if options.cutout else []  # after Normalize the mean is 0
         flip = augment.AlternatingHorizontalFlip()
         self.pipeline = augment.Pipeline([flip, crop, normalize, *cutout], shape)
         self.plain = augment.Pipeline([augment.Normalize(mean, std)], shape)
@@ -197,19 +202,19 @@ class Speedrun:
         self.call = torch.compile(self.model) if options.compile else self.model
 
     def now(self) -> float:
-        """Return the seconds once the device has done what it was given."""
+        """Return the time in seconds, after the device has finished its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return time.perf_counter()
 
     def scores(self, images: Tensor) -> Tensor:
-        """Return float32 [N, classes] of augmented images."""
+        """Return the scores of augmented images, float32 [N, classes]."""
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
             scores: Tensor = self.call(images)
         return scores.float()
 
     def train(self, seed: int, *, tell: bool) -> float:
-        """Train from new weights; returns the seconds it took. tell: print a line an epoch, off the clock."""
+        """Train from new weights. Returns the seconds. tell: print a line an epoch, outside the clock."""
         torch.manual_seed(seed)
         started, paused = self.now(), 0.0
         some = self.images[:WHITENING_IMAGES]
@@ -224,13 +229,13 @@ class Speedrun:
             if at == 0:
                 loss_sum, right = torch.zeros(2, device=self.device)
                 order = torch.randperm(len(self.images))
-                # All of an epoch's draws at once. A row's draw depends on seed, epoch and row, not on the order.
+                # An epoch's draws at once: they depend on seed, epoch and row, not on the order.
                 drawn = self.pipeline.prepare(self.pipeline.sample(order, epoch, seed=seed))
                 drawn.on(self.device)
                 order = order.to(self.device)
                 self.model.whiten.bias.requires_grad_(epoch < WHITENING_BIAS_EPOCHS)  # type: ignore[union-attr]
             batch = slice(at * self.batch_size, (at + 1) * self.batch_size)
-            # Rows are taken out of all the images while they are augmented; no batch of uint8 is put together.
+            # The pass gathers rows while it augments them; no uint8 batch is assembled.
             images = self.pipeline.apply(self.images, drawn[batch], rows=order[batch])
             labels = self.labels[order[batch]]
             scores = self.scores(images)
@@ -243,7 +248,7 @@ class Speedrun:
             if last or step % LOOKAHEAD_STEPS == LOOKAHEAD_STEPS - 1:
                 slow.step(keep=1.0 if last else 0.95**LOOKAHEAD_STEPS * (step / steps) ** 3)
             if tell:
-                # Tensors, not numbers: reading a number would make a GPU wait at every step.
+                # Sum tensors: reading a number would synchronise the GPU at every step.
                 loss_sum += loss.detach()
                 right += (scores.argmax(1) == labels).sum()
             if tell and (last or at == per_epoch - 1):
@@ -255,7 +260,7 @@ class Speedrun:
         return self.now() - started - paused
 
     def test(self, views: int = 3) -> list[float]:
-        """Return the accuracy on test images as they are; mirrored too; shifted by a pixel too: the first `views` of these."""
+        """Return the first `views` test accuracies: plain images, also mirrored, also shifted by a pixel."""
         self.model.eval()
         right = torch.zeros(views, device=self.device)
         with torch.inference_mode():
@@ -272,30 +277,35 @@ class Speedrun:
         return [float(n) / len(self.test_images) for n in right]
 
     def view(self, images: Tensor, flip: bool, by: int) -> Tensor:
-        """Return scores of images all mirrored or not and shifted alike: draws of our own, not the pipeline's."""
+        """Return scores of images, all mirrored or not and shifted alike, drawn outside the pipeline."""
         flips, corners = torch.full((len(images),), flip), torch.full((len(images),), 1 + by)
         return self.scores(self.views.apply(images, [{"flip": flips}, {"top": corners, "left": corners}, {}]))
 
 
 def spread(numbers: list[float]) -> str:
-    """Return the mean and, of several, the standard deviation."""
+    """Return the mean and, of several values, the standard deviation."""
     mean = f"{statistics.mean(numbers):.2%}"
     return mean if len(numbers) == 1 else f"{mean} (deviation {statistics.stdev(numbers):.2%})"
 
 
 def main() -> None:
-    """Parse the command line, and train as often as asked."""
+    """Parse the command line, and train the requested number of times."""
     parser = argparse.ArgumentParser(description="CIFAR-10 from a pack, fast.")
     parser.add_argument("train", help="a pack of 32x32 images with classes")
     parser.add_argument("test", help="a pack of the same classes")
-    parser.add_argument("--cifar", help="cifar-10-python.tar.gz, which is first packed as train and test")
+    parser.add_argument("--cifar", help="cifar-10-python.tar.gz, to be packed first as train and test")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--epochs", type=float, default=9.9)
     parser.add_argument("--batch-size", type=int, default=1024)
-    parser.add_argument("--width", type=int, default=64, help="channels of the first block; then four times")
-    parser.add_argument("--subset", type=int, help="train on so many images only")
-    parser.add_argument("--padding", type=int, default=2, help="the most that images are shifted, in pixels")
-    parser.add_argument("--cutout", type=int, default=0, help="side of a square to blot out")
+    parser.add_argument(
+        "--width",
+        type=int,
+        default=64,
+        help="channels of the first block; later blocks have four times as many",
+    )
+    parser.add_argument("--subset", type=int, help="train on this many images only")
+    parser.add_argument("--padding", type=int, default=2, help="largest shift of images, in pixels")
+    parser.add_argument("--cutout", type=int, default=0, help="side of a square to erase")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="float16 on a GPU")

@@ -1,14 +1,14 @@
-"""Write embeddings of all images of a pack into another pack, and train a linear classifier on both, joined.
+"""Write embeddings of a pack's images into another pack, and train a linear classifier on both, joined.
 
     packer convert clothing/train train.h5 --size 224 --split train=0.9,val=0.1
     python examples/embeddings.py train.h5 embeddings.h5
 
 The images are not written again: the second pack has the embeddings and the keys of the rows, which
 join_fields compares. The network here is a bank of fixed random filters, so that nothing is downloaded;
-put your own in its place.
+replace it by your own.
 
-Prints how many images a second were embedded, and a line an epoch: the loss, rows a second, and the
-accuracy on the split val.
+Prints the images embedded a second, and a line an epoch: the loss, rows a second, and the accuracy on the
+split val.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Filters(nn.Module):
 
 @torch.inference_mode()
 def embed(pack: str, out: str, network: nn.Module, device: str) -> None:
-    """Write the embeddings of all images of a pack, and their keys, in the pack's order."""
+    """Write the embeddings and keys of all images of a pack, in the pack's order."""
     images = PackedBatchDataset(
         pack,
         256,
@@ -56,7 +56,7 @@ def embed(pack: str, out: str, network: nn.Module, device: str) -> None:
 
 
 def train(joined: Pack, epochs: int, device: str) -> None:
-    """Train a linear classifier of embeddings, and print how well it does."""
+    """Train a linear classifier of embeddings, and print its accuracy."""
     rows = [
         PackedBatchDataset(
             joined, 64, shuffle=split == "train", split=split, fields=["embedding", "label"], device=device
@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument(
         "pack", help="a pack of RGB images of one size, with labels, and the splits train and val"
     )
-    parser.add_argument("embeddings", help="the pack to be written, with a row for each image")
+    parser.add_argument("embeddings", help="pack to write, with a row for each image")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()

@@ -1,10 +1,10 @@
-"""Train with Hugging Face's Trainer on a pack, from a checkpoint in the middle of an epoch, too.
+"""Train with Hugging Face's Trainer on a pack; resume from a checkpoint in mid-epoch.
 
     python examples/hf_trainer.py train.h5 test.h5 --epochs 3 --out results
     torchrun --nproc-per-node 2 examples/hf_trainer.py train.h5 test.h5
-    python examples/hf_trainer.py train.h5 test.h5 --out results --resume      # goes on from the latest checkpoint
+    python examples/hf_trainer.py train.h5 test.h5 --out results --resume      # from the latest checkpoint
 
-Prints the metrics of the Trainer: loss and accuracy on the second pack.
+Prints the Trainer's metrics: loss and accuracy on the second pack.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STATE = "packer.json"  # in a checkpoint's folder, beside what the Trainer saves
 
 
 class Classifier(nn.Module):
-    """A network with the arguments and results of the models of transformers."""
+    """A network with the interface of transformers' models."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Classifier(nn.Module):
 
 
 class Batches:
-    """A dataset's batches under the names that models of transformers know."""
+    """A dataset's batches under the names that transformers' models expect."""
 
     def __init__(self, data: PackedBatchDataset) -> None:
         self.data, self.set_epoch = data, data.set_epoch  # the Trainer calls set_epoch before each epoch
@@ -53,7 +53,7 @@ class Batches:
 
 
 class SaveState(TrainerCallback):  # type: ignore[misc]
-    """A callback that keeps the dataset's place in the epoch in each checkpoint."""
+    """A callback that saves the dataset's position in the epoch with each checkpoint."""
 
     def __init__(self, data: PackedBatchDataset) -> None:
         self.data = data
@@ -65,7 +65,7 @@ class SaveState(TrainerCallback):  # type: ignore[misc]
 
 
 class PackTrainer(Trainer):  # type: ignore[misc]
-    """A Trainer whose loaders are PackedBatchDatasets: no DataLoader, no sampler, no collating."""
+    """A Trainer whose loaders are PackedBatchDatasets: without DataLoader, sampler and collation."""
 
     def get_train_dataloader(self) -> Batches:
         return Batches(self.train_dataset)
@@ -75,7 +75,7 @@ class PackTrainer(Trainer):  # type: ignore[misc]
 
 
 def train(options: argparse.Namespace) -> dict[str, float]:
-    """Train and judge; return the metrics."""
+    """Train and evaluate. Returns the metrics."""
     arguments = TrainingArguments(
         options.out,
         num_train_epochs=options.epochs,
@@ -84,7 +84,7 @@ def train(options: argparse.Namespace) -> dict[str, float]:
         save_steps=options.save_every,
         learning_rate=1e-3,
         lr_scheduler_type="constant",
-        ignore_data_skip=True,  # the dataset goes on by itself, and reads nothing twice
+        ignore_data_skip=True,  # the dataset resumes by itself, and reads nothing twice
         report_to="none",
         disable_tqdm=True,
         use_cpu=options.cpu,
@@ -97,7 +97,7 @@ def train(options: argparse.Namespace) -> dict[str, float]:
         device=device,
         augment="RandomHorizontalFlip(), Normalize()",
     )
-    # Equally many rows on all ranks; the Trainer's metrics leave out those that come twice.
+    # Equally many rows on all ranks; the Trainer's metrics skip repeated rows.
     test = PackedBatchDataset(
         options.test, options.batch_size, ends="even", device=device, augment="Normalize()"
     )
@@ -129,12 +129,12 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("train", help="a pack with labels")
-    parser.add_argument("test", help="a pack of the same classes to judge the model on")
+    parser.add_argument("test", help="a pack of the same classes for evaluation")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=64, help="of each process")
+    parser.add_argument("--batch-size", type=int, default=64, help="rows of a batch in each process")
     parser.add_argument("--out", default="results", help="folder for checkpoints")
     parser.add_argument("--save-every", type=int, default=100, metavar="STEPS")
     parser.add_argument("--stop-after", type=int, metavar="STEPS", help="end there")
-    parser.add_argument("--resume", action="store_true", help="go on from the latest checkpoint")
+    parser.add_argument("--resume", action="store_true", help="resume from the latest checkpoint")
     parser.add_argument("--cpu", action="store_true", help="train on the CPU")
     train(parser.parse_args())

@@ -1,13 +1,19 @@
-"""The HIGGS benchmark: a deep net on 21 low-level features, trained from a pack, with other loaders beside it.
+"""The HIGGS benchmark: a deep net on 21 low-level features, trained from a pack or by other loaders.
 
-    python examples/higgs.py HIGGS.csv.gz                                  UCI's file, or a table of tools/make_higgs_like.py
-    python examples/higgs.py higgs.h5 --loader slices --epochs 5           a pack that was made before
+    python examples/higgs.py HIGGS.csv.gz                            UCI's file, or one of
+    tools/make_higgs_like.py
+    python examples/higgs.py higgs.h5 --loader slices --epochs 5     an existing pack
 
-The table is converted once (`packer.convert_table`): label and low-level features, the last 500,000 rows as test. The net: five
-layers of 300 tanh units, batches of 16,384, Adam, binary cross-entropy; judged by the area under the ROC curve of the test
-rows. Prints one line an epoch; loss, AUC, seconds and the share of the time spent waiting for data go to TensorBoard, too.
+The table is converted once (`packer.convert_table`): label and low-level features, the last 500,000 rows as
+test. The
+net: five layers of 300 tanh units, batches of 16,384, Adam, binary cross-entropy; evaluated by the area under
+the ROC
+curve of the test rows. Prints a line an epoch; TensorBoard also gets loss, AUC, seconds and the share of time
+spent
+waiting for data.
 
-Source: P. Baldi, P. Sadowski, D. Whiteson, "Searching for exotic particles in high-energy physics with deep learning", 2014.
+Source: P. Baldi, P. Sadowski, D. Whiteson, "Searching for exotic particles in high-energy physics with deep
+learning", 2014.
 """
 
 from __future__ import annotations
@@ -37,7 +43,7 @@ CACHED = 16  # batches
 
 
 class ContiguousSlices:
-    """Tensors in memory as batches: copied by a permutation before each epoch, then cut into slices."""
+    """Batches as slices of tensors in memory, which are copied by a permutation before each epoch."""
 
     def __init__(self, *tensors: Tensor, batch_size: int) -> None:
         self._tensors, self._batch_size = tensors, batch_size
@@ -50,7 +56,7 @@ class ContiguousSlices:
 
 
 class Cached:
-    """The first few batches of a loader again and again, as if loading took no time."""
+    """The first few batches of a loader, repeated, as if loading took no time."""
 
     def __init__(self, dataset: PackedBatchDataset) -> None:
         self._dataset = dataset
@@ -60,12 +66,12 @@ class Cached:
 
 
 def roc_auc(scores: NDArray[Any], labels: NDArray[Any]) -> float:
-    """Return the share of pairs, a positive and a negative row, in which the positive one has the higher score; ties count half.
+    """Return the share of (positive, negative) pairs whose positive row scores higher; ties count half.
 
-    scores: float [N]; labels: bool [N], both kinds among them. Source: the Mann-Whitney statistic, from ranks.
+    scores: float [N]; labels: bool [N], with both values. Source: the Mann-Whitney statistic, from ranks.
     """
     _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(count) - (count - 1) / 2)[place]  # from 1; of equal scores their mean
+    ranks = (np.cumsum(count) - (count - 1) / 2)[place]  # from 1; equal scores get their mean rank
     positives = int(labels.sum())
     above = ranks[labels].sum() - positives * (positives + 1) / 2
     return float(above / (positives * (len(labels) - positives)))
@@ -83,7 +89,7 @@ def make_net(features: int) -> nn.Module:
 
 
 def packed(data: Path, test_rows: int) -> Path:
-    """Return the pack of a table, made beside it unless it is there; a pack is taken as it is."""
+    """Return the pack of a table, written beside it if missing; an existing pack is used as it is."""
     table = {".csv", ".tsv"}.intersection(data.suffixes)
     if not table:
         return data
@@ -105,7 +111,7 @@ def packed(data: Path, test_rows: int) -> Path:
 def make_loader(
     name: str, pack: Path, batch_size: int, train_rows: int | None, device: str
 ) -> tuple[Iterable[Any], int]:
-    """Return a loader of the training rows, batches (features, label), and how many rows it gives in an epoch."""
+    """Return a loader of training rows, batches (features, label), and its rows an epoch."""
     splits = open_pack(pack).header.splits
     if not {"train", "test"} <= splits.keys():
         sys.exit(f"{pack}: has no splits train and test; this example needs them. Convert the table again.")
@@ -127,7 +133,7 @@ def make_loader(
 def train_epoch(
     net: nn.Module, optimizer: torch.optim.Optimizer, loader: Iterable[Any], device: str
 ) -> tuple[float, float, float]:
-    """Train one epoch. Returns: mean loss of its batches, seconds, seconds waited for data."""
+    """Train one epoch. Returns mean loss of its batches, seconds, and seconds waited for data."""
     net.train()
     losses = []
     waited, began = 0.0, time.perf_counter()
@@ -144,7 +150,7 @@ def train_epoch(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(loss.detach())  # a tensor: reading a number would make a GPU wait at every step
+        losses.append(loss.detach())  # a tensor: reading a number would synchronise the GPU at every step
     mean = float(torch.stack(losses).mean())
     return mean, time.perf_counter() - began, waited
 
@@ -159,14 +165,15 @@ def test_auc(net: nn.Module, test: PackedBatchDataset) -> float:
 
 
 def make_writer(folder: str) -> Any:
-    """Return TensorBoard's writer, or tensorboardX's; None without either of them, or without a folder."""
+    """Return TensorBoard's writer, or tensorboardX's; None if neither is installed, or without a folder."""
     if not folder:
         return None
     for module, needs in (("torch.utils.tensorboard", "tensorboard"), ("tensorboardX", "tensorboardX")):
         if find_spec(needs):
             return importlib.import_module(module).SummaryWriter(folder)
     print(
-        "--logdir: neither tensorboard nor tensorboardX is installed; no scalars are written. Install one of them."
+        "--logdir: neither tensorboard nor tensorboardX is installed; no scalars are written."
+        " Install one of them."
     )
     return None
 
@@ -177,19 +184,23 @@ def main() -> None:
     parser.add_argument(
         "data", type=Path, help="HIGGS.csv.gz, or another table of its layout, or a pack of one"
     )
-    parser.add_argument(
-        "--loader", choices=LOADERS, default="packer", help="cached: a few batches again and again"
-    )
+    parser.add_argument("--loader", choices=LOADERS, default="packer", help="cached: a few repeated batches")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=16_384)
-    parser.add_argument("--train-rows", type=int, metavar="N", help="only so many of the training rows")
+    parser.add_argument("--train-rows", type=int, metavar="N", help="train on this many rows only")
     parser.add_argument(
-        "--test-rows", type=int, default=500_000, metavar="N", help="when a table is converted: its last rows"
+        "--test-rows",
+        type=int,
+        default=500_000,
+        metavar="N",
+        help="test rows of a table to convert: its last ones",
     )
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: cuda where there is one")
-    parser.add_argument("--logdir", default="runs/higgs", help="of TensorBoard; an empty text writes nothing")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: cuda if available")
+    parser.add_argument(
+        "--logdir", default="runs/higgs", help="TensorBoard's folder; an empty text writes nothing"
+    )
     options = parser.parse_args()
     device = options.device
     if device == "auto":

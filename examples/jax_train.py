@@ -1,13 +1,13 @@
-"""Train a small network from a pack in JAX, on whatever devices JAX sees.
+"""Train a small network from a pack in JAX, on all devices that JAX sees.
 
     pip install jax
     packer convert photos/train train.h5 --size 64
     packer convert photos/test test.h5 --like train.h5
     python examples/jax_train.py train.h5 --test test.h5 --epochs 5
 
-Batches come as NumPy arrays, which JAX takes by dlpack; they are normalised, flipped and shifted inside the compiled step, by draws that
-belong to (seed, epoch, row). Several devices share each batch; of several processes (``--processes 2 --process 0 --address host:1234``)
-each reads its part of every global batch. Prints one line an epoch.
+Batches are NumPy arrays, which JAX takes by dlpack; the compiled step normalises, flips and shifts them, with
+draws that depend on (seed, epoch, row). Several devices share each batch; of several processes (``--processes
+2 --process 0 --address host:1234``) each reads its part of every global batch. Prints a line an epoch.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ Array = Any
 Params = list[dict[str, Array]]
 WIDTHS = (32, 64, 128)
 MOMENTUM, DECAY, SHIFT = 0.9, 5e-4, 4
-AHEAD = (
-    2  # steps that may be under way: JAX begins more, up to 32 on a CPU, and each keeps its batch in memory
-)
+AHEAD = 2  # steps in flight: JAX starts up to 32 on a CPU, each with its batch in memory
 
 
 def init(key: Array, channels: int, classes: int) -> Params:
@@ -46,7 +44,7 @@ def init(key: Array, channels: int, classes: int) -> Params:
 
 
 def logits(params: Params, images: Array) -> Array:
-    """images: float32 [N, H, W, C], normalised. Returns: [N, classes]."""
+    """Return the scores [N, classes]. images: float32 [N, H, W, C], normalised."""
     x = images
     for layer in params[:-1]:
         x = jax.lax.conv_general_dilated(
@@ -58,7 +56,10 @@ def logits(params: Params, images: Array) -> Array:
 
 
 def augmented(key: Array, rows: Array, images: Array) -> Array:
-    """Flip half of the images, and shift each by up to SHIFT pixels. key: of the epoch; rows: int [N], numbers in the pack."""
+    """Flip half of the images, and shift each by up to SHIFT pixels.
+
+    key: of the epoch; rows: int [N], numbers in the pack.
+    """
 
     def one(row: Array, image: Array) -> Array:
         flip, shift = jax.random.split(jax.random.fold_in(key, row))
@@ -81,7 +82,7 @@ def step(
     labels: Array,
     rows: Array,
 ) -> tuple[Params, Params, Array]:
-    """One step of SGD. statistics: mean and std, [2, C], of images / 255. Returns: weights, speeds, mean loss."""
+    """Do a step of SGD. statistics: mean and std, [2, C], of images / 255. Returns weights, speeds, loss."""
 
     def loss_of(params: Params) -> Array:
         x = (augmented(key, rows, images) / 255.0 - statistics[0]) / statistics[1]
@@ -95,21 +96,21 @@ def step(
 
 @jax.jit  # type: ignore[untyped-decorator]
 def right(params: Params, statistics: Array, images: Array, labels: Array) -> Array:
-    """Return how many images are labelled right."""
+    """Return the number of correctly labelled images."""
     return (logits(params, (images / 255.0 - statistics[0]) / statistics[1]).argmax(1) == labels).sum()
 
 
 class Devices:
-    """All devices of all processes: batches are cut across them, weights are on each."""
+    """All devices of all processes: batches are split across them, weights are copied to each."""
 
     def __init__(self) -> None:
         mesh = jax.make_mesh((jax.device_count(),), ("data",))
         self._cut, self._whole = (NamedSharding(mesh, PartitionSpec(*axis)) for axis in (["data"], []))
 
     def share(self, local: Array) -> Array:
-        """Return this process's part of a batch as a part of the global array. local: a NumPy array [N, ...]."""
+        """Return this process's part of a batch as part of the global array. local: NumPy array [N, ...]."""
         if jax.device_count() == 1:
-            return jnp.from_dlpack(local)  # without a copy on a CPU, where it lies well
+            return jnp.from_dlpack(local)  # without a copy on a CPU if aligned
         return jax.make_array_from_process_local_data(self._cut, local)
 
     def copy(self, tree: Any) -> Any:
@@ -118,7 +119,7 @@ class Devices:
 
 
 def accuracy(params: Params, statistics: Array, test: PackedBatchDataset) -> float:
-    """Return the share of rows that the network labels right."""
+    """Return the share of rows that the network labels correctly."""
     given = [right(params, statistics, *map(jnp.from_dlpack, (batch.image, batch.label))) for batch in test]
     return sum(map(int, given)) / test.rows
 
@@ -127,12 +128,12 @@ def main() -> None:
     """Parse the command line and train."""
     parser = argparse.ArgumentParser(description="Train a small network from a pack in JAX.")
     parser.add_argument("train", help="a pack with labels")
-    parser.add_argument("--test", help="a pack of the same classes to judge the network on")
+    parser.add_argument("--test", help="a pack of the same classes for evaluation")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=64, help="per process")
-    parser.add_argument("--rate", type=float, default=0.05, help="the learning rate, of the first step")
-    parser.add_argument("--processes", type=int, help="how many train together")
-    parser.add_argument("--process", type=int, help="which of them this is")
+    parser.add_argument("--rate", type=float, default=0.05, help="learning rate of the first step")
+    parser.add_argument("--processes", type=int, help="number of processes")
+    parser.add_argument("--process", type=int, help="number of this process")
     parser.add_argument("--address", help="host:port of process 0")
     options = parser.parse_args()
     if options.processes:
@@ -147,7 +148,7 @@ def main() -> None:
         shuffle=True,
         output="numpy",
         fields=["image", "label", "row"],
-        drop_last=True,  # a batch of another size would be compiled anew
+        drop_last=True,  # a batch of another size would be compiled again
         rank=jax.process_index(),
         world_size=jax.process_count(),
     )

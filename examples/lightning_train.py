@@ -1,11 +1,14 @@
-"""Train with Lightning in six ways, each a flag: parallel loading, several devices, mixed precision, early stopping, FSDP2, no gradients.
+"""Train with Lightning in six ways, each a flag.
+
+Parallel loading, several devices, mixed precision, early stopping, FSDP2, evaluation without gradients:
 
     python examples/lightning_train.py train.h5 test.h5 --threads 2 --prefetch 2
-    python examples/lightning_train.py train.h5 test.h5 --devices 2 --precision bf16 --patience 3 --no-gradients
+    python examples/lightning_train.py train.h5 test.h5 --devices 2 --precision bf16 --patience 3
+    --no-gradients
     python examples/lightning_train.py train.h5 test.h5 --devices 2 --fsdp
-    python examples/lightning_train.py train.h5 test.h5 --table 3       # what each gave here
+    python examples/lightning_train.py train.h5 test.h5 --table 3       # compares the ways
 
-Prints what the run gave, as JSON. torch_train.py does the same without Lightning.
+Prints the run's results as JSON. torch_train.py does the same without Lightning.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ class Classifier(lightning.LightningModule):  # type: ignore[misc]
     def validation_step(self, batch: Any, number: int) -> None:
         with torch.set_grad_enabled(
             self.gradients
-        ):  # the Trainer has turned them off: "with" is for comparison
+        ):  # the Trainer has disabled gradients: enabling them is for comparison
             scores = self.model(batch.image)
         loss, right = cross_entropy(scores, batch.label), (scores.argmax(1) == batch.label).float().mean()
         self.log_dict({"val_loss": loss, "val_accuracy": right}, sync_dist=True, batch_size=len(batch.label))

@@ -1,18 +1,20 @@
-"""Train a small network to cut people out: photographs and their alpha mattes, cropped, resized and mirrored in step.
+"""Train a small network to cut people out, from photographs and alpha mattes that are augmented in step.
 
     packer convert photos/ train.h5 --pair alpha=mattes/
     python examples/matting.py train.h5 --size 128 --epochs 3 --sheet crops.png
 
-A matte is no mask of classes: between 0 and 255 lies how much of a pixel is in front. There are two ways to move it:
+A matte is not a class mask: 0 to 255 gives the share of a pixel that is foreground. There are two ways to
+resample it:
 
-    --alpha linear    (default) put beside the colours as a fourth channel, so that one linear pass moves all four
-    --alpha nearest   left to PackedBatchDataset, which moves every field of --pair as a mask: no new values, jagged edges
+    --alpha linear    (default) as a fourth channel of the image, so that one linear pass moves all four
+    --alpha nearest   by PackedBatchDataset, which moves every field of --pair as a mask: no new values,
+    jagged edges
 
-Of 120 photographs with soft mattes, 256 to 128 px, nearest is off by 8.7 of 255 in the edges and linear by 3.0; with hard mattes by
-46 and 16. What is left is from conversion, which samples pairs by nearest too, unless it is told --soft alpha. With that
-PackedBatchDataset moves mattes linearly by itself, and a loop of your own needs none of what this file does for it.
-Packing images that have alpha (--channels rgba) is for pictures without a background: where sizes change, colours are
-weighted by their alpha.
+For 120 photographs with soft mattes, 256 to 128 px, nearest is off by 8.7 of 255 in the edges and linear by
+3.0; with hard mattes by 46 and 16. The rest is from conversion, which samples pairs by nearest too, unless
+--soft alpha is given. With --soft alpha PackedBatchDataset moves mattes linearly by itself, and your own loop
+needs nothing from this file. Packing images with alpha (--channels rgba) is for pictures without a
+background: resizing weights colours by alpha.
 
 Prints a line an epoch. Images are -1 to 1, alpha is 0 to 1; the loss is their mean difference.
 """
@@ -59,7 +61,7 @@ class Pairs:
                 yield images, alphas[:, None].float() / 255
                 continue
             four = torch.cat([images.permute(0, 2, 3, 1), alphas[..., None]], dim=3).permute(0, 3, 1, 2)
-            # Draws belong to rows of the pack: another batch size or number of ranks changes none.
+            # Draws depend on the pack's rows, not on batch size or number of ranks.
             made = self.pipeline(four, rows, self.data.epoch)
             yield made[:, :3], made[:, 3:]
 
@@ -88,7 +90,7 @@ class Net(nn.Module):
 
 
 def save_sheet(images: Tensor, alphas: Tensor, path: str) -> None:
-    """Write a picture of up to 8 crops: as they are, their alpha, and in front of green."""
+    """Write a picture of up to 8 crops: the image, its alpha, and the foreground on green."""
     images, alphas = images[:8].cpu() / 2 + 0.5, alphas[:8].cpu()
     green = torch.tensor([0.2, 0.7, 0.3]).view(1, 3, 1, 1)
     cut = images * alphas + green * (1 - alphas)

@@ -1,10 +1,12 @@
-"""Train on a pack in Ray Train's workers, and go on from the last checkpoint when one of them dies.
+"""Train on a pack in Ray Train's workers, and resume from the last checkpoint when a worker dies.
 
-    python examples/ray_train.py train.h5                  # two workers here, or of the cluster that RAY_ADDRESS names
+    python examples/ray_train.py train.h5                  # two workers here, or in the cluster at
+    RAY_ADDRESS
     python examples/ray_train.py train.h5 --kill-at 7      # worker 1 kills itself after step 7, once
 
-The pack's state is in the checkpoint, beside the model's: workers that are started anew, however many, go on with the next row. The
-checkpoint counts, too, how often each row has been trained on. Prints the last loss and these counts: one for each row and epoch.
+The checkpoint holds the dataset's state beside the model's: restarted workers, in any number, continue with
+the next row. It also counts how often each row was used for training. Prints the last loss and these counts:
+once for each row and epoch.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from packer import PackedBatchDataset, open_pack
 
 
 def report(parts: dict[str, Any], seen: torch.Tensor, metrics: dict[str, Any]) -> None:
-    """Report figures and a checkpoint; all workers call this at the same step, the first one writes."""
+    """Report figures and a checkpoint. All workers call this at the same step; the first writes."""
     everywhere = seen.clone()
     distributed.all_reduce(everywhere)
     counts, rows = everywhere.unique(return_counts=True)
@@ -41,7 +43,7 @@ def report(parts: dict[str, Any], seen: torch.Tensor, metrics: dict[str, Any]) -
 
 
 def train(config: dict[str, Any]) -> None:
-    """Train all epochs that are left, in each worker alike."""
+    """Train all remaining epochs; every worker runs this."""
     pack, device = open_pack(config["pack"]), get_device()
     fields = ("image", "label", "row")  # the last is each row's number in the pack
     data = PackedBatchDataset(pack, config["batch_size"], shuffle=True, device=device, fields=fields)
@@ -82,17 +84,17 @@ def train(config: dict[str, Any]) -> None:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    """Start the workers, and start them anew from the last checkpoint when one dies; return the last figures."""
+    """Start the workers, restarting them from the last checkpoint when one dies. Returns the last figures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("pack", help="all workers have to find it there")
+    parser.add_argument("pack", help="a path that all workers can read")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=64, help="of each worker")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--save-every", type=int, default=100, metavar="STEPS")
     parser.add_argument("--results", default="ray_results", help="folder of the checkpoints")
-    parser.add_argument("--kill-at", type=int, metavar="STEP", help="to see what becomes of it")
+    parser.add_argument("--kill-at", type=int, metavar="STEP", help="step after which worker 1 is killed")
     options = parser.parse_args(argv)
     config = vars(options) | {"pack": os.path.abspath(options.pack)}
     found = TorchTrainer(
@@ -108,7 +110,8 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     ).fit()
     metrics = dict(found.metrics or {})
     print(
-        f"epoch {metrics['epoch']}: loss {metrics['loss']:.4f}; trained on so often: {metrics['rows by count']}"
+        f"epoch {metrics['epoch']}: loss {metrics['loss']:.4f};"
+        f" rows by times trained: {metrics['rows by count']}"
     )
     return metrics
 

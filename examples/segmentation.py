@@ -1,13 +1,16 @@
-"""Train a small U-Net on whole pictures and their masks, and judge it on whole pictures, each of its own size.
+"""Train a small U-Net on whole pictures and their masks, and evaluate it on whole pictures of any size.
 
-    packer convert photos/ people.h5 --size max=256 --store jpeg --pair mask=masks/ --split train=0.85,val=0.15
+    packer convert photos/ people.h5 --size max=256 --store jpeg --pair mask=masks/ --split
+    train=0.85,val=0.15
     python examples/segmentation.py people.h5 --epochs 20 --sheet overlays.png
 
-Each epoch sees another part of every picture, at another scale and aspect: RandomResizedCrop is drawn when a row is read, and moves
-its mask in step. Pictures to judge are not cut: `collate="pad"` puts those of like size (`order=Buckets()`) into one tensor, and
-pixel_mask says which pixels are theirs. A pixel belongs to a person where the mask is not 0.
+Each epoch sees another part of every picture, at another scale and aspect: RandomResizedCrop is drawn when a
+row is read, and moves its mask in step. Evaluation does not crop: `collate="pad"` joins pictures of similar
+size (`order=Buckets()`) into one tensor, and pixel_mask marks the valid pixels. A pixel belongs to a person
+where the mask is not 0.
 
-Prints a line an epoch: the loss, images a second, and the intersection over union (IoU) of the held-out pictures.
+Prints a line an epoch: the loss, images a second, and the intersection over union (IoU) of the held-out
+pictures.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ DEEPEST = 16  # sides of padded batches are multiples of this
 
 
 class UNet(nn.Module):
-    """Images [N, 3, H, W] -> logits [N, H, W] that a pixel belongs to a person; H and W multiples of 16."""
+    """Images [N, 3, H, W] -> logits [N, H, W] of person pixels; H and W multiples of 16."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()
@@ -60,7 +63,7 @@ def _block(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class Judge:
-    """Held-out pictures, whole. normalize: mean and std, as in training."""
+    """Evaluation on complete held-out pictures. normalize: mean and std, as in training."""
 
     def __init__(
         self, pack: str, batch_size: int, device: str, normalize: Mapping[str, Sequence[float]]
@@ -80,7 +83,7 @@ class Judge:
 
     @torch.inference_mode()
     def iou(self, model: nn.Module, sheet: str | None = None) -> float:
-        """Return the IoU over all pixels of the pictures. sheet: a PNG file for overlays of the first batch."""
+        """Return the IoU over all pixels. sheet: a PNG file for overlays of the first batch."""
         both = either = 0
         for batch in self.data:
             images = (batch.image - self.mean) / self.std * batch.pixel_mask[:, None]
@@ -95,7 +98,7 @@ class Judge:
 
 
 def save_overlays(images: Tensor, found: Tensor, person: Tensor, path: str) -> None:
-    """Write a picture of up to 8 pictures: what was found tinted green, what is a person outlined red."""
+    """Write a sheet of up to 8 pictures: predictions tinted green, people outlined red."""
     tiles = []
     for image, own, truth in zip(images[:8].cpu(), found[:8].cpu(), person[:8].cpu(), strict=True):
         green, red = torch.tensor([40, 200, 80]).view(3, 1, 1), torch.tensor([230, 30, 30]).view(3, 1, 1)
@@ -122,7 +125,8 @@ def main() -> None:
     header = open_pack(options.pack).header
     if "mask" not in [field.name for field in header.fields] or not {"train", "val"} <= set(header.splits):
         sys.exit(
-            f"{options.pack}: this example needs a field mask, and the splits train and val. Convert with --pair mask=DIR and"
+            f"{options.pack}: this example needs a field mask, and the splits train and val."
+            " Convert with --pair mask=DIR and"
             " --split train=0.85,val=0.15."
         )
     torch.manual_seed(0)
@@ -157,7 +161,8 @@ def main() -> None:
         rate = rows / (time.perf_counter() - started)
         sheet = options.sheet if epoch == options.epochs else None
         print(
-            f"epoch {epoch}: loss {float(torch.stack(losses).mean()):.4f}, {rate:,.0f} images/s, IoU {judge.iou(model, sheet):.3f}",
+            f"epoch {epoch}: loss {float(torch.stack(losses).mean()):.4f}, {rate:,.0f} images/s,"
+            f" IoU {judge.iou(model, sheet):.3f}",
             flush=True,
         )
 

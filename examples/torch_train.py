@@ -1,11 +1,13 @@
-"""Train in plain PyTorch in six ways, each a flag: parallel loading, several devices, mixed precision, early stopping, FSDP2, no gradients.
+"""Train in plain PyTorch in six ways, each a flag.
+
+Parallel loading, several devices, mixed precision, early stopping, FSDP2, evaluation without gradients:
 
     python examples/torch_train.py train.h5 test.h5 --threads 2 --prefetch 2
     python examples/torch_train.py train.h5 test.h5 --devices 2 --precision bf16 --patience 3 --no-gradients
     python examples/torch_train.py train.h5 test.h5 --devices 2 --fsdp
-    python examples/torch_train.py train.h5 test.h5 --table 3       # what each gave here
+    python examples/torch_train.py train.h5 test.h5 --table 3       # compares the ways
 
-Prints what the run gave, as JSON. lightning_train.py does the same with Lightning.
+Prints the run's results as JSON. lightning_train.py does the same with Lightning.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from packer.load.stats import Stats
 def judged(
     model: nn.Module, data: PackedBatchDataset, precision: Any, gradients: bool
 ) -> tuple[float, float, float]:
-    """Return mean loss, accuracy and seconds, the same on all ranks."""
+    """Return mean loss, accuracy and seconds, equal on all ranks."""
     began = time.perf_counter()
     sums = torch.zeros(3, device=data.device)  # loss, right, rows
     model.eval()
@@ -47,7 +49,7 @@ def judged(
 
 
 def train(options: argparse.Namespace) -> None:
-    """Train, in each process alike; the first one prints what it gave."""
+    """Train, in each process alike; the first prints the results."""
     common = {
         "device": "auto",
         "threads": options.threads,
@@ -57,7 +59,7 @@ def train(options: argparse.Namespace) -> None:
     data = PackedBatchDataset(
         options.train, options.batch_size, shuffle=True, augment=options.augment, **common
     )
-    # Equally many batches on all ranks, as FSDP's forward waits for all of them: a few rows (fewer than there are ranks) are judged twice.
+    # FSDP's forward waits for all ranks, so all get equally many batches: a few rows are evaluated twice.
     val = PackedBatchDataset(
         options.val, 4 * options.batch_size, ends="even", augment=options.eval_augment, **common
     )
@@ -88,7 +90,7 @@ def train(options: argparse.Namespace) -> None:
         epochs.append(data.stats())
         cpu_seconds.append(time.process_time() - began)
         validations.append(judged(model, val, precision, gradients=not options.no_gradients))
-        # Early stopping: the best loss is longer ago than the patience. All ranks have the same losses, and stop together.
+        # Early stopping, when the best loss is older than the patience. Losses are equal on all ranks.
         losses = [loss for loss, _, _ in validations]
         if options.patience and len(losses) - 1 - losses.index(min(losses)) >= options.patience:
             break

@@ -1,9 +1,10 @@
-"""Train in several processes, and go on from a checkpoint in any number of them.
+"""Train in several processes, and resume from a checkpoint in any number of them.
 
     torchrun --nproc-per-node 4 examples/torchrun_ddp.py train.h5
-    torchrun --nproc-per-node 2 examples/torchrun_ddp.py train.h5 --batch-size 128   # interrupted: the same rows, in the same order
+    torchrun --nproc-per-node 2 examples/torchrun_ddp.py train.h5 --batch-size 128   # resumes: same rows,
+    same order
 
-Prints a line an epoch: the rows handed out, and their mean loss since it began or went on.
+Prints a line an epoch: the rows of all processes, and their mean loss since the start or the resume.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from packer import PackedBatchDataset, open_pack
 
 
 def train(options: argparse.Namespace, device: torch.device) -> None:
-    """Train all epochs that are left, in each process alike."""
+    """Train all remaining epochs; every process runs this."""
     pack, first = open_pack(options.pack), distributed.get_rank() == 0
-    # The ranks are found by themselves. With "pad" or "drop" all get equally many batches, so none waits for ever.
+    # The dataset finds its rank. With "pad" or "drop" all ranks get equally many batches, so none hangs.
     data = PackedBatchDataset(pack, options.batch_size, shuffle=True, ends="pad", device=device)
     torch.manual_seed(0)
     net = nn.Sequential(
@@ -32,8 +33,8 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
         nn.Linear(512, len(pack.header.classes or ())),
     ).to(device)
     model = DistributedDataParallel(net)
-    # Losses go by a group of their own, whose threads destroy_process_group() ends. The model's group outlives it, and a thread of
-    # gloo that is still letting go of a tensor of Python's when the interpreter ends aborts the process.
+    # Losses use a separate group, whose threads destroy_process_group() ends. The model's group would outlive
+    # it, and gloo aborts the process if a thread still holds a Python tensor when the interpreter ends.
     losses_group = distributed.new_group()
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
     parts: dict[str, Any] = {"net": net, "optimizer": optimizer, "data": data}
@@ -70,9 +71,9 @@ if __name__ == "__main__":
     )
     parser.add_argument("pack")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=64, help="of each process")
+    parser.add_argument("--batch-size", type=int, default=64, help="rows of a batch in each process")
     parser.add_argument(
-        "--checkpoint", type=Path, default="checkpoint.pt", help="if it exists: go on from it"
+        "--checkpoint", type=Path, default="checkpoint.pt", help="checkpoint to resume from, if it exists"
     )
     parser.add_argument("--save-every", type=int, default=100, metavar="STEPS")
     on_gpu = torch.cuda.is_available()

@@ -4,12 +4,13 @@
     packer convert photos/test test.h5 --like train.h5
     python examples/train_images.py train.h5 --test test.h5 --epochs 3
 
-Or one pack of a folder of train/ and val/, or one made with --split: it trains on the split "train", and judges on "test" or "val".
+Or use one pack, from a folder with train/ and val/ or with --split: it trains on the split "train", and
+evaluates on "test" or "val".
 
     packer convert photos photos.h5 --split train=0.9,val=0.1
     python examples/train_images.py photos.h5 --test photos.h5
 
-Prints one line an epoch: loss and accuracy, images a second, and the share of the time spent waiting for data.
+Prints a line an epoch: loss and accuracy, images a second, and the share of time spent waiting for data.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from packer.format.header import Header
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions beside a shortcut: [N, inputs, H, W] -> [N, outputs, H / stride, W / stride]."""
+    """Two 3x3 convolutions and a shortcut: [N, inputs, H, W] -> [N, outputs, H / stride, W / stride]."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -45,7 +46,7 @@ class Block(nn.Module):
 
 
 def small_resnet(side: int, channels: int, classes: int) -> nn.Module:
-    """Return a ResNet whose first convolution brings images of any side to about 32x32, so that a CPU can train it."""
+    """Return a ResNet for a CPU: its first convolution reduces images of any side to about 32x32."""
     stride = max(1, side // 32)
     return nn.Sequential(
         nn.Conv2d(channels, 32, max(3, stride), stride, padding=1 if stride < 3 else 0, bias=False),
@@ -61,7 +62,7 @@ def small_resnet(side: int, channels: int, classes: int) -> nn.Module:
 
 
 def accuracy(model: nn.Module, batches: PackedBatchDataset) -> float:
-    """Return the share of rows that the model labels right."""
+    """Return the share of rows that the model labels correctly."""
     model.eval()
     right, rows = 0, 0
     with torch.inference_mode():
@@ -73,7 +74,7 @@ def accuracy(model: nn.Module, batches: PackedBatchDataset) -> float:
 
 
 def split_of(header: Header, *names: str) -> str | None:
-    """Return the first of the names that the pack has a split of; None if it has none."""
+    """Return the first name that is a split of the pack; None if there is none."""
     return next((name for name in names if name in header.splits), None)
 
 
@@ -81,10 +82,10 @@ def main() -> None:
     """Parse the command line and train."""
     parser = argparse.ArgumentParser(description="Train a small ResNet from a pack.")
     parser.add_argument("train", help="a pack with labels")
-    parser.add_argument("--test", help="a pack of the same classes to judge the model on")
+    parser.add_argument("--test", help="a pack of the same classes for evaluation")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: cuda where there is one")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: cuda if available")
     options = parser.parse_args()
 
     torch.manual_seed(0)
@@ -137,7 +138,7 @@ def main() -> None:
             loss.backward()
             optimizer.step()
             schedule.step()
-            # Tensors, not numbers: reading a number would make a GPU wait at every step.
+            # Sum tensors: reading a number would synchronise the GPU at every step.
             losses.append(loss.detach())
             right.append((scores.argmax(1) == batch.label).sum())
         line = f"epoch {epoch}: loss {torch.stack(losses).mean():.3f}"

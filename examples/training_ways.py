@@ -1,6 +1,7 @@
-"""What lightning_train.py and torch_train.py have in common: a network, the six ways as flags, and the table of what each gave.
+"""Shared by lightning_train.py and torch_train.py: a network, the six ways as flags, their comparison.
 
-Each script, started with --table, runs itself once for each way, and prints what that run gave beside one that does none of it.
+With --table, a script runs itself once for each way, and prints the run's results beside a run without any of
+them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from packer import PackedBatchDataset, open_pack
 from packer.load.stats import Stats
 
-# Name -> flags, and what they need: CUDA devices. The first is the one that the others are compared with.
+# Name -> flags, and the CUDA devices needed. The first is the baseline.
 WAYS: dict[str, tuple[str, int]] = {
     "none of them": ("", 0),
     "parallel loading": ("--threads 2 --prefetch 2", 0),
@@ -37,15 +38,15 @@ WAYS: dict[str, tuple[str, int]] = {
 
 
 def parse(about: str | None) -> argparse.Namespace:
-    """Parse the command line; with --table, print the table and end."""
+    """Parse the command line; with --table, print the table and exit."""
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("train", help="a pack with labels")
-    parser.add_argument("val", help="a pack of the same classes to judge the model on")
+    parser.add_argument("val", help="a pack of the same classes for evaluation")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=64, help="of all devices together")
-    parser.add_argument("--size", type=int, default=64, help="side of the images that the network is given")
+    parser.add_argument("--batch-size", type=int, default=64, help="rows of a batch on all devices together")
+    parser.add_argument("--size", type=int, default=64, help="side of the network's input images")
     parser.add_argument("--seed", type=int, default=0)
     ways = parser.add_argument_group("the six ways")
     ways.add_argument("--threads", type=int, default=1, help="parallel loading: threads that read and decode")
@@ -58,12 +59,12 @@ def parse(about: str | None) -> argparse.Namespace:
     ways.add_argument("--fsdp", action="store_true", help="sharded training: FSDP2 in place of DDP")
     ways.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="fp32", help="mixed precision")
     ways.add_argument(
-        "--patience", type=int, help="early stopping: epochs that the validation loss may not fall"
+        "--patience", type=int, help="early stopping: most epochs without a lower validation loss"
     )
     ways.add_argument("--no-gradients", action="store_true", help="evaluation without gradients")
     table = parser.add_argument_group("the table")
     table.add_argument(
-        "--table", type=int, metavar="RUNS", help="print what each way gave: medians of so many runs"
+        "--table", type=int, metavar="RUNS", help="compare the ways: medians of this many runs"
     )
     options = parser.parse_args()
     if options.table:
@@ -81,7 +82,7 @@ def parse(about: str | None) -> argparse.Namespace:
 
 
 def network(classes: int, seed: int) -> nn.Sequential:
-    """Return a network for images [N, 3, H, W] of any size; without batch norm, whose statistics each rank would have its own of."""
+    """Return a network for images [N, 3, H, W] of any size; without batch norm, which differs by rank."""
 
     def layer(inputs: int, outputs: int, stride: int) -> nn.Module:
         convolution = nn.Conv2d(inputs, outputs, 3, stride, padding=1)
@@ -100,7 +101,7 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def shard(model: nn.Sequential, **options: Any) -> None:
-    """Shard the parameters of each layer, then of what is left, over all ranks."""
+    """Shard the parameters of each layer, then the remaining ones, over all ranks."""
     from torch.distributed.fsdp import fully_shard
 
     for layer in model:
@@ -110,7 +111,7 @@ def shard(model: nn.Sequential, **options: Any) -> None:
 
 
 def local_bytes(tensors: Iterable[Any]) -> int:
-    """Return the bytes that this rank holds of some tensors, which may be sharded."""
+    """Return the bytes of tensors, possibly sharded, on this rank."""
     found = [
         one.to_local() if hasattr(one, "to_local") else one for one in tensors if isinstance(one, Tensor)
     ]
@@ -124,9 +125,9 @@ def report(
     data: PackedBatchDataset,
     optimizer: torch.optim.Optimizer,
 ) -> None:
-    """Print what a run gave, on one line of JSON.
+    """Print a run's results on one line of JSON.
 
-    epochs, cpu_seconds: statistics of each epoch of training, and this process's time on the cores.
+    epochs, cpu_seconds: statistics of each training epoch, and this process's processor time.
     validations: loss, accuracy and seconds of each validation.
     """
     warm = epochs[1:] or epochs
@@ -164,7 +165,7 @@ def print_table(runs: int, script: str, arguments: list[str], seed: int = 0) -> 
         for name, (flags, gpus) in WAYS.items():
             if gpus <= here and not ("processes" in name and here):
                 command = [sys.executable, script, *arguments, *flags.split(), "--seed", str(seed + run)]
-                # A thread a process: two processes then have twice as many as one.
+                # A thread a process, so that two processes have twice as many as one.
                 environment = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
                 done = subprocess.run(
                     command, capture_output=True, text=True, check=False, env=os.environ | environment
@@ -192,7 +193,8 @@ def print_table(runs: int, script: str, arguments: list[str], seed: int = 0) -> 
             continue
         value = {key: statistics.median(one[key] for one in found[name]) for key in found[name][0]}
         print(
-            f"{start} {value['epochs']:.0f} | {value['images_per_second']:,.0f} | {value['cpu_ms']:.2f} ms | {value['waiting']:.1%}"
+            f"{start} {value['epochs']:.0f} | {value['images_per_second']:,.0f} | {value['cpu_ms']:.2f} ms"
+            f" | {value['waiting']:.1%}"
             f" | {value['validation_loss']:.3f} | {value['accuracy']:.1%} | {value['validation_seconds']:.2f}"
             f" | {value['memory_mb']:,.0f} MB | {value['state_mb']:.2f} MB |"
         )

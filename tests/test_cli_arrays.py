@@ -65,11 +65,11 @@ def test_arrays_are_resized() -> None:
 
 def test_what_was_found_is_said() -> None:
     assert (
-        "note: found x uint8[20, 8, 8, 3], y int64[20]: x is 'image', y is 'label'. To have it otherwise, pass --rename.\n"
+        "note: found x uint8[20, 8, 8, 3], y int64[20]: x is 'image', y is 'label'. To choose differently, pass --rename.\n"
         in run("data.npz", "out.h5")
     )
     report = json.loads(run("data.npz", "out2.h5", "--json", "--quiet"))
-    assert report["notes"][0].endswith("To have it otherwise, pass --rename.")
+    assert report["notes"][0].endswith("To choose differently, pass --rename.")
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ def test_what_was_found_is_said() -> None:
     [
         (
             ["data.h5", "out.h5"],
-            "more than one set of samples, and a pack is made of one. Name its arrays: fields=Fields(rename={'x_train': 'image'}).",
+            "several sets of samples; a pack holds one set. Name the arrays of a set: fields=Fields(rename={'x_train': 'image'}).",
         ),
-        (["data.h5", "out.h5", "--rename", "z=image"], "rename: data.h5 has no 'z'; there is"),
+        (["data.h5", "out.h5", "--rename", "z=image"], "rename: data.h5 has no 'z'; it holds"),
         (["data.h5", "out.h5", "--rename", "image"], "--rename image: is not NAME=FIELD"),
         (
             ["data.npz", "out.h5", "--labels", "x"],

@@ -111,4 +111,4 @@ def test_images_come_from_one_source(run: Run, photo_folder: Path) -> None:
     convert_images(photo_folder, "photos.h5", size=32)
     done = run(photo_folder, "more", "photos.h5")
     assert (done.code, done.out) == (2, "")
-    assert "more: is a second SRC; images come from one." in done.err
+    assert "more: is a second SRC; images come from one source." in done.err

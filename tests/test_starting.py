@@ -395,7 +395,7 @@ STARTS = (
         try:
             measure_script(os.path.join(here, "empty.py"), 1)
         except PackerError as error:
-            assert "took no" in str(error), error
+            assert "took fewer" in str(error), error
     """,
     """
         from packer import PackedBatchDataset, PythonTransform

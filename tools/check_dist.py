@@ -1,8 +1,8 @@
-"""See that what `make wheels` made is whole: the loops in C, the license, what a build of the sources needs.
+"""Check that the files of `make wheels` are complete: the C extension, the license, the sources for a build.
 
     python tools/check_dist.py dist/
 
-The loops are optional when packer is installed; a wheel without them, or for this Linux alone, is an error here.
+The extension is optional in an installation; a wheel without it, or for this Linux alone, is an error here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def lacks_of_wheel(name: str, files: list[str]) -> list[str]:
-    """Sentences about a wheel of that file name, which holds these files."""
+    """Return sentences about defects of a wheel with this name and these files."""
     lacks = []
     if "manylinux" not in name and "musllinux" not in name and "macosx" not in name:
         lacks.append(f"{name}: is for this machine alone; manylinux is allowed. Run auditwheel repair.")
@@ -33,7 +33,7 @@ def lacks_of_wheel(name: str, files: list[str]) -> list[str]:
 
 
 def lacks_of_sources(name: str, files: list[str]) -> list[str]:
-    """Sentences about an archive of sources, which holds these files below its one folder."""
+    """Return sentences about defects of a source archive with these files below its only folder."""
     needed = [
         path for path in (ROOT / "packer").rglob("*") if path.suffix in (".py", ".pyi", ".c", ".h", ".typed")
     ]
@@ -43,12 +43,13 @@ def lacks_of_sources(name: str, files: list[str]) -> list[str]:
 
 
 def main(folder: Path) -> int:
-    """Print what is there and what is wrong with it; 1 if anything is."""
+    """Print the files and their defects. Returns 1 if there are any."""
     lacks = []
     wheels, archives = sorted(folder.glob("*.whl")), sorted(folder.glob("*.tar.gz"))
     if not wheels or not archives:
         lacks.append(
-            f"{folder}: holds {len(wheels)} wheels and {len(archives)} archives of sources; one of each is needed."
+            f"{folder}: holds {len(wheels)} wheels and {len(archives)} archives of sources;"
+            " one of each is needed."
         )
     for path in wheels:
         with zipfile.ZipFile(path) as wheel:

@@ -2,8 +2,8 @@
 
     python tools/draw_results.py
 
-Each bar is a median of rounds. All text is of a grey that is read on white and on black, as pages are either. A chart is as narrow
-as a phone lets it be read.
+Each bar is a median of rounds. Text is a grey that is legible on white and black, since pages are either. A
+chart is narrow enough for a phone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RESULTS = ROOT / "benchmarks/results"
 OUT = ROOT / "docs/charts"
 
 OURS = "packer h5 rows"
-# File, lane -> what the chart calls it. All were measured beside packer's `rows` order, which is a full permutation.
+# File, lane -> its name in the chart. The reference is packer's `rows` order, a full permutation.
 LOADERS = {
     ("loaders-2-cores.json", "ffcv raw"): "FFCV, raw",
     ("loaders-2-cores.json", "npy mm[idx]"): "NumPy memmap",
@@ -43,7 +43,7 @@ WHOLE = {
     "DataLoader": "folder, DataLoader",
     "decode": "limit: decoding alone",
 }
-# File, its lanes, and what the chart calls them; packer's first.
+# File, its lanes and their names in the chart; packer's first.
 COMPLAINTS = (
     (
         "hdf5-windows-2-cores.json",
@@ -96,14 +96,14 @@ TABLES = {
 
 WIDTH, LEFT, ROW = 480, 205, 24
 FULL = WIDTH - LEFT - 130  # pixels of the longest bar
-LETTERS = 60  # of a line of the title
+LETTERS = 60  # in a line of the title
 FONT = 'font-family="Helvetica, Arial, sans-serif" font-size="14" fill="#757d88"'
 COLOURS = {"packer": "#d9480f", "limit": "#c3cad3"}
 OTHERS = "#8d99ae"
 
 
 class Bar(NamedTuple):
-    """name: what was measured; value: how much of it; text: the figure beside the bar."""
+    """name: the measured thing; value: its length; text: the figure beside the bar."""
 
     name: str
     value: float
@@ -118,19 +118,19 @@ class Chart(NamedTuple):
 
 
 def figures(file: str) -> Any:
-    """Return what a benchmark wrote."""
+    """Return the record of a benchmark."""
     return json.loads((RESULTS / file).read_text(encoding="utf-8"))
 
 
 def by_value(bars: Iterable[Bar], *, least_first: bool = False) -> list[Bar]:
-    """Return ours before the others, and the others with the best first."""
+    """Return packer's bar, then the others, best first."""
     return sorted(
         bars, key=lambda bar: (not bar.name.startswith("packer"), bar.value if least_first else -bar.value)
     )
 
 
 def loading() -> Chart:
-    """Return loaders as shares of packer's rate, medians of the ratios of the same round."""
+    """Return the chart of loaders, as shares of packer's rate: medians of ratios within rounds."""
     lanes = {file: figures(file)["lanes"] for file, _ in LOADERS}
     ours = median(run["images"] / run["seconds"] for run in lanes["loaders-2-cores.json"][OURS]["runs"])
     bars = [Bar("packer", 1.0, f"{ours:,.0f} images/s")]
@@ -143,7 +143,7 @@ def loading() -> Chart:
 
 
 def whole_pictures() -> Chart:
-    """Return whole JPEG photos, cut by RandomResizedCrop(224), flipped and normalized."""
+    """Return the chart of whole JPEG photos, cut by RandomResizedCrop(224), flipped and normalized."""
     rates = {
         name: median(figures("whole-pictures-2-cores.json")["images/s"][lane]) for lane, name in WHOLE.items()
     }
@@ -154,7 +154,7 @@ def whole_pictures() -> Chart:
 
 
 def hdf5() -> Chart:
-    """Return three complaints that HDF5 is slow, as shares of packer's rate; medians of paired ratios."""
+    """Return the chart of three complaints about HDF5, as shares of packer's rate (paired medians)."""
     bars = []
     for file, names in COMPLAINTS:
         lanes = figures(file)["lanes"]
@@ -189,7 +189,7 @@ def headroom() -> Chart:
 
 
 def parsing() -> Chart:
-    """Return parsers of a CSV file."""
+    """Return the chart of parsers of a CSV file."""
     lanes = figures("tables-2-cores.json")["1m"]["lanes"]
     bars = [
         Bar(name, lanes[lane]["seconds"], f"{lanes[lane]['seconds']:.2f} s") for lane, name in PARSERS.items()
@@ -200,7 +200,7 @@ def parsing() -> Chart:
 
 
 def tables() -> Chart:
-    """Return loaders of a table."""
+    """Return the chart of loaders of a table."""
     rates = figures("tables-loading-2-cores.json")["batches"]["1024"]["rates"]
     values = {name: median(rates[lane]) / 1e6 for lane, name in TABLES.items()}
     return Chart(
@@ -210,7 +210,7 @@ def tables() -> Chart:
 
 
 def augmenting() -> Chart:
-    """Return libraries that crop, flip and normalize."""
+    """Return the chart of libraries that crop, flip and normalize."""
     case = "resized crop, flip, normalize, 256 to 224 px"
     found = [one for one in figures("augment-1-core.json")["results"] if one["case"] == case]
     bars = [Bar(one["subject"], one["images_a_second"], f"{one['images_a_second']:,.0f}") for one in found]

@@ -1,14 +1,19 @@
-"""Run random chains of convert, append, merge, split, repack, export and convert; compare every row after each step.
+"""Run random chains of convert, append, merge, split, repack, export; compare every row after each step.
 
     python tools/fuzz_chains.py [--count 500] [--seed 0] [--only CASE] [--keep FOLDER]
 
-The pixels of each picture say which picture it is and where they come from, so that every row can be judged without knowing
-how it was cropped: red grows from left to right, green from top to bottom, blue is the picture's number. Masks hold the number
-and the column of the same place; boxes and keypoints are compared with the colours where they lie. After each step the rows must
-be exactly those expected: each picture once, in its split, with its key, class, mask, boxes and keypoints.
+The pixels of each picture encode the picture and their position, so that every row can be checked without
+knowing its
+crop: red grows from left to right, green from top to bottom, blue is the picture's number. Masks hold the
+number and
+the column of the same place; boxes and keypoints are compared with the colours at their places. After each
+step the
+rows must be exactly those expected: each picture once, in its split, with its key, class, mask, boxes and
+keypoints.
 
-A chain is a pure function of the seed and its number. Steps that packer refuses with a UsageError are counted by
-sentence, and the chain goes on with the pack that it had. Exit code 1, and the chain's steps, where a row is wrong.
+A chain is a pure function of the seed and its number. Steps that packer refuses with a UsageError are counted
+by sentence, and the chain continues with the previous pack. If a row is wrong, prints the chain's steps and
+exits with 1.
 """
 
 from __future__ import annotations
@@ -36,18 +41,18 @@ import packer
 from packer.errors import PackerError
 
 CLASSES = ("ant", "bee", "cat 2", "Dog", "éléphant", "x007")
-NUMBERS = 40  # pictures that the blue channel can tell apart in JPEG rows
-BANDS = 8  # columns that a mask tells apart
+NUMBERS = 40  # pictures that the blue channel distinguishes in JPEG rows
+BANDS = 8  # columns that a mask distinguishes
 TOLERANCE = {"raw": 0.03, "jpeg": 0.10}  # of a picture's side
 
 
 class Wrong(Exception):
-    """A row that is not what was packed."""
+    """A row differs from the packed picture."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture, as it was drawn. box and point: in shares of width and height."""
+    """A picture as it was drawn. box and point: as shares of width and height."""
 
     number: int
     name: str
@@ -73,18 +78,18 @@ class Picture:
 
 @dataclass
 class State:
-    """A pack and what it has to hold: pictures by number."""
+    """A pack and its expected content: pictures by number."""
 
     path: Path
     pictures: dict[int, Picture]
     loss: str = "raw"  # "jpeg" once any step has encoded the rows
     fields: frozenset[str] = frozenset()
-    free_splits: bool = False  # splits were drawn: which picture is in which is read from the pack once
+    free_splits: bool = False  # packer drew the splits: they are read from the pack once
     base: dict[str, Any] = field(default_factory=dict)
 
 
 class Chain:
-    """One chain of steps in a folder of its own."""
+    """A chain of steps in a separate folder."""
 
     def __init__(self, seed: int, case: int, folder: Path, refused: Counter[str]) -> None:
         self.random = random.Random(f"{seed}/{case}")
@@ -104,7 +109,7 @@ class Chain:
         return self.folder / f"{self.names:02}{ending}"
 
     def run(self, steps: int) -> None:
-        """Convert, then take so many random steps. Raises Wrong, or what packer raises but UsageErrors."""
+        """Convert, then take random steps. Raises Wrong, or packer's errors except UsageError."""
         state = self.convert(*self.draw(self.random.randint(4, 14)))
         for _ in range(steps):
             step = self.random.choice([self.append, self.merge, self.split, self.repack, self.export])
@@ -119,7 +124,7 @@ class Chain:
     # --- sources
 
     def draw(self, count: int, classes: list[str] | None = None) -> tuple[Path, list[Picture]]:
-        """Write a folder of new pictures; masks in a folder beside it, boxes and keypoints in a CSV."""
+        """Write a folder of new pictures, their masks beside it, and boxes and keypoints as CSV."""
         source = self.path()
         pictures = []
         for _ in range(min(count, NUMBERS - self.next)):
@@ -148,7 +153,7 @@ class Chain:
         return source, pictures
 
     def beside(self, source: Path) -> dict[str, Any]:
-        """Return the arguments about what lies beside a source."""
+        """Return the options for the files beside a source."""
         found: dict[str, Any] = {}
         if self.masks:
             found["pairs"] = {"mask": f"{source}-mask"}
@@ -227,7 +232,7 @@ class Chain:
         return self.checked(replace(state, pictures=state.pictures | added, free_splits=drawn), new=added)
 
     def merge(self, state: State) -> State:
-        """Merge with a pack of new pictures that was converted alike."""
+        """Merge with a pack of new pictures that was converted with the same options."""
         source, pictures = self.draw(self.random.randint(1, 8))
         if not pictures:
             return state
@@ -247,7 +252,7 @@ class Chain:
         )
 
     def split(self, state: State) -> State:
-        """Split the pack, check all parts, go on with one."""
+        """Split the pack, check all parts, continue with one of them."""
         shares = self.random.choice(["a=0.5,b=0.5", "train=0.8,val=0.2"])
         folder = self.path()
         folder.mkdir()
@@ -265,7 +270,7 @@ class Chain:
         return max(parts, key=lambda part: len(part.pictures))
 
     def repack(self, state: State) -> State:
-        """Store the pack otherwise, now and then smaller."""
+        """Store the pack in another way, sometimes smaller."""
         storing = self.storing()
         options = {**storing, "shuffle": self.random.random() < 0.5, "seed": self.random.randint(0, 9)}
         if self.random.random() < 0.3:
@@ -277,7 +282,7 @@ class Chain:
         return self.checked(replace(state, path=out, loss=loss, base=base))
 
     def export(self, state: State) -> State:
-        """Write the pack as files, and convert these."""
+        """Export the pack as files, and convert them."""
         folder = self.path()
         self.call(packer.export_images, state.path, folder, encoding=self.random.choice(["png", "jpeg"]))
         options: dict[str, Any] = {}
@@ -307,7 +312,7 @@ class Chain:
         return self.checked(replace(state, path=out, loss="jpeg", base=base))
 
     def call(self, function: Any, *arguments: Any, **options: Any) -> Any:
-        """Call packer, and note how."""
+        """Call packer, and record the call."""
         words = [*map(repr, map(str, arguments)), *(f"{k}={v!r}" for k, v in options.items())]
         self.steps.append(f"{function.__name__}({', '.join(words)})".replace(str(self.folder), ""))
         return function(*arguments, **options)
@@ -315,7 +320,7 @@ class Chain:
     # --- checks
 
     def checked(self, state: State, new: dict[int, Picture] | None = None) -> State:
-        """Compare every row; returns the state with the splits that were drawn. Raises Wrong."""
+        """Compare every row. Returns the state with the splits that packer drew. Raises Wrong."""
         packer.verify_pack(state.path)
         rows = rows_of(state.path)
         numbers = sorted(row.number for row in rows)
@@ -340,13 +345,13 @@ class Row:
 
     number: int
     image: NDArray[np.uint8]  # [H, W, 3]
-    label: str  # of its box, where there are boxes
+    label: str  # of its box, if it has boxes
     key: str
     split: str | None
     extra: dict[str, NDArray[Any]]
 
     def compare(self, expected: Picture, state: State) -> None:
-        """Raise Wrong unless all of the row is that picture's."""
+        """Raise Wrong unless every field of the row belongs to the picture."""
         cut_off = "boxes" in self.extra and not self.extra["boxes"].size
         if self.label != expected.label and not cut_off:
             raise Wrong(f"has the label {self.label}, not {expected.label}")
@@ -373,7 +378,7 @@ class Row:
             self.compare_edge("keypoint y", py, expected.box[1], y, inside, tolerance, axis=0)
 
     def places(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-        """Return from where in the picture each column and row comes (0 to 1), and which pixels are the picture's own."""
+        """Return the picture's place (0 to 1) of each column and row, and the pixels that are not padding."""
         pixels = self.image.astype(float)
         inside = pixels[..., 2] > 20  # padding is black
         red = np.where(inside, pixels[..., 0], np.nan)
@@ -431,18 +436,18 @@ class Row:
         *,
         axis: int,
     ) -> None:
-        """Compare one coordinate, in pixels of the row, with the place of the picture that is seen there."""
+        """Compare a coordinate, in pixels of the row, with the place that the colours show there."""
         first = int(np.flatnonzero(inside.any(axis=1 - axis))[0])
         at = value - first - 0.5
         if not 1 <= at <= len(places) - 2 or not places[0] + 0.02 < share < places[-1] - 0.02:
-            return  # cut off by a crop: clipped to its edge
+            return  # outside the crop: clipped to its edge
         seen = float(np.interp(at, np.arange(len(places)), places))
         if abs(seen - share) > tolerance:
             raise Wrong(f"{what} is at {seen:.3f} of the picture, not at {share:.3f}")
 
 
 def rows_of(path: Path) -> list[Row]:
-    """Load all rows of a pack. Raises Wrong where a picture has no number."""
+    """Load all rows of a pack. Raises Wrong for a picture without a number."""
     pack = packer.open_pack(path)
     names = [f.name for f in pack.fields]
     dataset = packer.PackedDataset(path, fields=names, split="all" if pack.header.splits else None)
@@ -473,12 +478,12 @@ def write(path: Path, data: bytes) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the chains; returns the exit code."""
+    """Run the chains. Returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", type=int, help="run this one chain, and print its steps")
+    parser.add_argument("--only", type=int, help="run only this chain, and print its steps")
     parser.add_argument("--keep", type=Path, help="leave the files of wrong chains in this folder")
     options = parser.parse_args(argv)
     refused: Counter[str] = Counter()

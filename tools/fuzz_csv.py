@@ -1,9 +1,9 @@
-"""Compare both forms of the CSV parser, in C and in Python, on texts that are put together and damaged at random.
+"""Compare the C and the Python form of the CSV parser on random, damaged texts.
 
     python tools/fuzz_csv.py [--count 10000] [--seed 0]
 
-Each text is drawn from the seed and its number alone. Prints the first that differs and ends with exit code 1, or prints how many
-were compared. Run it with a parser that is compiled with -fsanitize=address,undefined, too.
+Each text depends only on the seed and its number. Prints the first difference and exits with 1, or prints the
+number of comparisons. Also run it with a parser compiled with -fsanitize=address,undefined.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ FITTING = {
 
 
 def number(draw: random.Random) -> str:
-    """One in any spelling."""
+    """Return a number in any spelling."""
     digits = "".join(
         draw.choices("0123456789", k=draw.choice((1, 1, 2, 7, 8, 9, 16, 17, 18, 19, 20, 21, 24, 31, 40)))
     )
@@ -74,7 +74,7 @@ def number(draw: random.Random) -> str:
 
 
 def cell(draw: random.Random, type: str) -> str:
-    """One that mostly fits its column, sometimes in quotes."""
+    """Return a cell that usually fits its column, sometimes quoted."""
     kind = draw.random()
     if kind < 0.9:
         text = number(draw) if type == "number" else draw.choice(FITTING.get(type, FITTING["text"]))
@@ -88,7 +88,7 @@ def cell(draw: random.Random, type: str) -> str:
 
 
 def table(draw: random.Random, types: Sequence[str]) -> bytes:
-    """Lines of cells, some of another number, with some bytes changed."""
+    """Return lines of cells, some with another number of cells, with some bytes changed."""
     lines = []
     for _ in range(draw.choice((0, 1, 2, 5, 20, 100))):
         columns = types if draw.random() < 0.99 else draw.choices(types, k=draw.randrange(1, 6))
@@ -106,10 +106,10 @@ def table(draw: random.Random, types: Sequence[str]) -> bytes:
 
 
 def outcome(data: bytes, form: TextDialect, layout: RecordLayout, compiled: bool) -> tuple[object, ...]:
-    """All that comes out of a form of the parser."""
+    """Return all results of a form of the parser."""
     before, native.COMPILED = native.COMPILED, compiled
     try:
-        # At the end of a buffer of its own, so that a sanitizer sees a read beyond it.
+        # At the end of a separate buffer, so that a sanitizer detects a read beyond it.
         parsed: ParsedRows = parse_records(data, form, layout)
         end = end_of_records(data, 0, form)
     finally:

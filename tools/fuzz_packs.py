@@ -1,18 +1,21 @@
-"""Damage and forge packs, and see what opening, reading and verifying make of them.
+"""Damage and forge packs, and check the results of opening, reading and verifying them.
 
-    python tools/fuzz_packs.py PACK... [--count 1000] [--seed 0] [--jobs 1] [--kinds flip,header] [--out fuzz-defects]
+    python tools/fuzz_packs.py PACK... [--count 1000] [--seed 0] [--jobs 1] [--kinds flip,header]
+        [--out fuzz-defects]
     python tools/fuzz_packs.py --replay fuzz-defects/0-123
 
-Each case is one mutation of one of the packs (small ones: every case reads all of its rows several times), drawn from
-the seed and the case's number alone. It is opened, read by every way there is, and verified, in a worker process with a
-limit on time and memory. Prints how often each kind of mutation came to which end:
+Each case is a mutation of one of the packs (use small ones: every case reads all rows several times), and
+depends only on the seed and the case's number. A worker process with limits of time and memory opens it,
+reads it in every way, and verifies it. Prints the counts of each kind of mutation and result:
 
     refused      opening, or reading, raised FormatError
     found        it could be read; verify found the damage
-    same         the checksums were made to fit, and nothing that is read differs
-    forged       the checksums were made to fit, and other rows come out: checksums find damage, not forgery
-    DEFECTS      undetected: verify, or reading with verify="blocks", let damage pass. exception: another one than FormatError.
-                 crash, hang, memory: of the worker. They are kept under --out, to be looked at and replayed; exit code 1.
+    same         its checksums were adapted, and reading gives the original rows
+    forged       its checksums were adapted, and reading gives other rows: checksums detect damage, not
+    forgery
+    DEFECTS      undetected: verify, or reading with verify="blocks", missed damage. exception: not a
+    FormatError.
+                 crash, hang, memory: of the worker. They are kept under --out for replay; exit code 1.
 """
 
 from __future__ import annotations
@@ -54,12 +57,12 @@ from packer.read.array_store import PackStore
 ENDS = ("refused", "found", "same", "forged")
 DEFECTS = ("undetected", "exception", "crash", "hang", "memory")
 CASE_SECONDS = 20.0
-MEMORY_BYTES = 1 << 30  # beyond what a worker takes before its first case
+MEMORY_BYTES = 1 << 30  # in addition to a worker's memory before its first case
 
 
 @dataclass(frozen=True)
 class End:
-    """What became of a case. how: one of ENDS or DEFECTS; detail: a sentence, or the traceback; kind: of the mutation."""
+    """The result of a case. how: one of ENDS or DEFECTS; detail: sentence or traceback; kind: of mutation."""
 
     how: str
     detail: str
@@ -67,7 +70,7 @@ class End:
 
 
 def write(files: Files, path: Path) -> None:
-    """Write a pack's files under that name, anew."""
+    """Write a pack's files under a name, replacing earlier ones."""
     if path.is_dir():
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
@@ -80,7 +83,7 @@ def write(files: Files, path: Path) -> None:
 
 
 def contents(path: Path, *, verify: str | None = None) -> list[str]:
-    """Hashes of all that can be read of a pack, each field by each way. Raises what reading raises."""
+    """Return hashes of all that can be read from a pack, each field in each way. Raises reading's errors."""
     pack = open_pack(path)
     found = [f"{pack.rows} {[(f.name, f.dtype, f.shape) for f in pack.fields]}"]
 
@@ -116,7 +119,7 @@ def contents(path: Path, *, verify: str | None = None) -> list[str]:
             order=order,
             output="numpy",
             fields=names,
-            subset=slice(None),  # every row, whatever the splits
+            subset=slice(None),  # every row of all splits
             threads=1,
             prefetch=1,
             placement="disk",  # else a process is started for each pack that keeps its decoded rows
@@ -127,7 +130,10 @@ def contents(path: Path, *, verify: str | None = None) -> list[str]:
 
 
 def judge(path: Path, whole: Sequence[list[str]], *, fitted: bool) -> End:
-    """Open, read and verify a mutated pack. whole: contents of the whole one, without and with verify="blocks"."""
+    """Open, read and verify a mutated pack.
+
+    whole: contents of the original, without and with verify="blocks".
+    """
     try:
         return _judge(path, whole, fitted=fitted)
     except MemoryError:
@@ -161,7 +167,7 @@ def _judge(path: Path, whole: Sequence[list[str]], *, fitted: bool) -> End:
 
 
 def ask_hdf5_here() -> None:
-    """Ask HDF5 of unsealed files in this process: a worker is one to spare, and starting another takes long."""
+    """Read unsealed files with HDF5 in this process: starting another takes long, and a worker may die."""
     unsealed._ask = _ask_hdf5
 
 
@@ -169,11 +175,11 @@ def _ask_hdf5(name: str) -> dict[str, Any]:
     try:
         return hdf5_inspection.described(name)
     except Exception:
-        return {}  # as of a process that ended so
+        return {}  # as from a process that ended so
 
 
 def case_of(packs: Sequence[Path], kinds: Sequence[str], seed: int, case: int) -> tuple[Path, str, Mutation]:
-    """The pack, the kind and the mutation of a case."""
+    """Return the pack, the kind and the mutation of a case."""
     path = packs[case % len(packs)]
     return path, *mutation(_original(path), kinds, seed, case)
 
@@ -184,7 +190,7 @@ def _original(path: Path) -> Original:
 
 
 def work(packs: Sequence[Path], kinds: Sequence[str], seed: int, folder: Path) -> None:
-    """Answer each line of stdin, a case's number or a kept case, by a line of JSON."""
+    """Answer each line of stdin, a case's number or a kept case, with a line of JSON."""
     ask_hdf5_here()
     wholes = {path: (contents(path), contents(path, verify="blocks")) for path in packs}
     resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MEMORY_BYTES,) * 2)
@@ -206,22 +212,22 @@ def work(packs: Sequence[Path], kinds: Sequence[str], seed: int, folder: Path) -
 
 
 def _address_space() -> int:
-    """Bytes of address space that this process has taken."""
+    """Return the bytes of address space of this process."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except OSError:
-        return 4 << 30  # macOS, which does not keep to the limit anyway
+        return 4 << 30  # macOS, which ignores the limit
 
 
 class Worker:
-    """A process that answers each line by one, started anew after it died. One line at a time."""
+    """A process that answers each line with a line, restarted after it dies. Takes one line at a time."""
 
     def __init__(self, command: Sequence[str], *, seconds: float = CASE_SECONDS) -> None:
         self._command, self._seconds = command, seconds
         self._process: subprocess.Popen[str] | None = None
 
     def ask(self, line: str) -> End:
-        """The answer to a line, or how the process failed to give one."""
+        """Return the answer to a line, or the way in which the process failed."""
         if self._process is None:
             self._start()
         process = self._process
@@ -243,7 +249,7 @@ class Worker:
         return End("crash", signal.Signals(-code).name if code < 0 else f"exit code {code}")
 
     def close(self) -> None:
-        """End the process, if it runs."""
+        """End the process if it runs."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
@@ -253,13 +259,13 @@ class Worker:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, text=True)
         assert self._process.stdout is not None
-        if not self._process.stdout.readline():  # it says when it is ready
+        if not self._process.stdout.readline():  # its first line says that it is ready
             self.close()
             raise RuntimeError("a worker ended before its first case")
 
 
 def run(workers: Sequence[Worker], cases: Iterable[int], note: Callable[[int, End], None]) -> None:
-    """Have the workers answer all cases, each on a thread of its own; note is called by one at a time."""
+    """Let the workers answer all cases, each on a thread; calls of `note` are serialised."""
     queue, lock = iter(cases), threading.Lock()
 
     def serve(worker: Worker) -> None:
@@ -280,7 +286,7 @@ def run(workers: Sequence[Worker], cases: Iterable[int], note: Callable[[int, En
 
 
 def keep(folder: Path, path: Path, mutated: Mutation, end: End) -> None:
-    """Write a defect where it can be looked at and replayed."""
+    """Write a defect to a folder for inspection and replay."""
     folder.mkdir(parents=True, exist_ok=True)
     write(mutated.files, folder / f"pack{path.suffix}")
     record = {
@@ -293,7 +299,7 @@ def keep(folder: Path, path: Path, mutated: Mutation, end: End) -> None:
 
 
 def replay(folder: Path) -> int:
-    """Judge a kept defect once more. Returns the exit code."""
+    """Check a kept defect again. Returns the exit code."""
     kept = json.loads((folder / "case.json").read_text())
     print(f"{kept['what']}\nthen: {kept['end']['how']}: {kept['end']['detail'].strip()}")
     worker = Worker([sys.executable, __file__, "--worker", str(folder)])
@@ -306,7 +312,7 @@ def replay(folder: Path) -> int:
 
 
 def report(counts: dict[str, Counter[str]]) -> str:
-    """The table: a line a kind, a column an end."""
+    """Return the table: a line for each kind, a column for each result."""
     columns = [*ENDS, *DEFECTS]
     lines = [f"{'':10}" + "".join(f"{name:>11}" for name in ["cases", *columns])]
     for name, row in [*sorted(counts.items()), ("all", sum(counts.values(), Counter[str]()))]:
@@ -315,7 +321,7 @@ def report(counts: dict[str, Counter[str]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. Returns the exit code: 1 if there are defects."""
+    """Run the command. Returns the exit code, 1 for defects."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -323,9 +329,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=1000, help="cases")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="worker processes")
-    parser.add_argument("--kinds", default=",".join(KINDS), help="of mutations, default: all")
-    parser.add_argument("--out", type=Path, default=Path("fuzz-defects"), help="where defects are kept")
-    parser.add_argument("--replay", type=Path, help="a kept defect")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of mutations; default: all")
+    parser.add_argument("--out", type=Path, default=Path("fuzz-defects"), help="folder for defects")
+    parser.add_argument("--replay", type=Path, help="folder of a kept defect")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     kinds = given.kinds.split(",")
@@ -365,7 +371,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run([Worker([*command, *map(str, given.packs)]) for _ in range(given.jobs)], range(given.count), note)
     seconds = time.monotonic() - began
     print(
-        f"{report(counts)}\n{given.count:,} cases in {seconds:.0f} s, seed {given.seed}, {len(given.packs)} packs"
+        f"{report(counts)}\n{given.count:,} cases in {seconds:.0f} s, seed {given.seed},"
+        f" {len(given.packs)} packs"
     )
     return int(any(row[end] for row in counts.values() for end in DEFECTS))
 

@@ -1,10 +1,10 @@
-"""Cut small photographs for the demo out of the large ones that scikit-image ships; no download.
+"""Crop small demo photographs from the large ones in scikit-image's wheel, without a download.
 
     python tools/make_demo_images.py OUT
 
-Writes OUT/train/<photo>/000.jpg … and OUT/test/<photo>/000.jpg …: 400x300 JPEGs of quality 90, one class a
-photograph, random crops of random scale. Train crops come from the left or upper 60 % of a photograph, test
-crops from the rest, so no pixel is in both. The same call writes the same crops.
+Writes OUT/train/<photo>/000.jpg … and OUT/test/<photo>/000.jpg …: 400x300 JPEGs of quality 90, a class for
+each photograph, random crops of random scale. Train crops come from the left or upper 60 % of a photograph,
+test crops from the rest, so no pixel is in both. Deterministic.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import skimage
 from PIL import Image
 
-# Colour photographs (not drawings or stains) that the wheel holds, with the axis that halves them best:
-# both parts still show what the class is.
+# Colour photographs in the wheel (no drawings or stains), with the axis that splits them best: both parts
+# still show the class.
 PHOTOS = {
     "astronaut": ("astronaut.png", "down"),
     "cat": ("chelsea.png", "across"),
@@ -34,7 +34,7 @@ SEED = 0
 
 
 def region(photo: Image.Image, axis: str, split: str) -> Image.Image:
-    """The part of a photograph that one split may use."""
+    """Return the part of a photograph that a split may use."""
     width, height = photo.size
     if axis == "across":
         cut = round(width * TRAIN_SHARE)
@@ -46,7 +46,7 @@ def region(photo: Image.Image, axis: str, split: str) -> Image.Image:
 
 
 def random_crop(part: Image.Image, draws: np.random.Generator) -> Image.Image:
-    """One crop of SIZE's shape at a random place and scale, brought to SIZE."""
+    """Return a random crop of SIZE's shape, resized to SIZE."""
     aspect = SIZE[0] / SIZE[1]
     largest = min(part.width, part.height * aspect)
     width = largest * draws.uniform(*SCALES)
@@ -69,7 +69,8 @@ def main(out: Path) -> None:
             for number in range(count):
                 random_crop(part, draws).save(target / f"{number:03}.jpg", quality=90)
     print(
-        f"{out}: {len(PHOTOS)} classes, {' + '.join(f'{n} {split}' for split, n in COUNTS.items())} images each"
+        f"{out}: {len(PHOTOS)} classes,"
+        f" {' + '.join(f'{n} {split}' for split, n in COUNTS.items())} images each"
     )
 
 

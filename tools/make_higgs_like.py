@@ -1,20 +1,26 @@
-"""Write a table in the layout of UCI's HIGGS data set, of any size: a simulated search for an exotic Higgs boson.
+"""Write a table like UCI's HIGGS data set, of any size: a simulated search for an exotic Higgs boson.
 
     python tools/make_higgs_like.py higgs.csv --rows 1000000
     python tools/make_higgs_like.py HIGGS.csv.gz --rows 11000000 --npy higgs.npy
 
-No header; 29 columns: the class (1 signal, 0 background), 21 low-level features, 7 high-level ones, written as UCI writes them
-(float32, "%.18e"). Signal: gg -> H0 (425 GeV) -> W H+- (325) -> W W h (125) -> W W b b. Background: top pairs -> W b W b, the same
-particles. Of each, one W decays to a lepton and a neutrino, the other to two jets; masses, momenta and angles are drawn,
-decays are boosted to the laboratory, another jet may come from the beam, and a detector smears, loses and tags what is
-left. The high-level features are the masses of W, top and Higgs candidates, computed from what the detector saw. Features
-are in units of their mean, or of their deviation where they are angles.
+No header; 29 columns: the class (1 signal, 0 background), 21 low-level features, 7 high-level features, in
+UCI's
+notation (float32, "%.18e"). Signal: gg -> H0 (425 GeV) -> W H+- (325) -> W W h (125) -> W W b b. Background:
+top pairs
+-> W b W b, the same particles. In each event one W decays to a lepton and a neutrino, the other to two jets.
+Masses,
+momenta and angles are random, decays are boosted to the laboratory frame, another jet may come from the beam,
+and a
+detector smears, loses and tags the rest. The high-level features are masses of W, top and Higgs candidates,
+computed
+from the detected particles. Features are divided by their mean, angles by their deviation.
 
-Rows come in blocks of 50,000, each drawn from (seed, block): the first rows are the same whatever --rows and --workers are.
-With a name in .gz the file is one gzip member, compressed by all workers.
+Rows come in blocks of 50,000, each drawn from (seed, block): the first rows do not depend on --rows and
+--workers. A name in .gz gives a single gzip member, compressed by all workers.
 
-Source of the layout: P. Baldi, P. Sadowski, D. Whiteson, "Searching for exotic particles in high-energy physics with deep
-learning", Nature Communications 5 (2014); of the masses of leptons' neutrinos: the usual W-mass constraint.
+Source of the layout: P. Baldi, P. Sadowski, D. Whiteson, "Searching for exotic particles in high-energy
+physics with deep learning", Nature Communications 5 (2014). The neutrinos' momenta follow the usual W-mass
+constraint.
 """
 
 from __future__ import annotations
@@ -44,8 +50,8 @@ GZIP_LEVEL = 6
 
 W, TOP, BOTTOM = (80.4, 2.1), (172.5, 1.4), 4.7  # mass and width, GeV
 H0, CHARGED, LIGHT = (425.0, 6.0), (325.0, 5.0), (125.0, 0.004)
-MIN_PT, MAX_ETA = 20.0, 2.5  # of jets and leptons that the detector takes
-# How often a jet has no b-tag, or a loose one; else it has a tight one.
+MIN_PT, MAX_ETA = 20.0, 2.5  # acceptance of jets and leptons
+# Probabilities of no b-tag and of a loose b-tag; the others are tight.
 TAGS = {"b": (0.27, 0.20), "c": (0.70, 0.18), "light": (0.88, 0.10)}
 
 LOW_LEVEL = (
@@ -53,7 +59,7 @@ LOW_LEVEL = (
     *(f"jet {k} {what}" for k in (1, 2, 3, 4) for what in ("pt", "eta", "phi", "b-tag")),
 )  # fmt: skip
 HIGH_LEVEL = ("m_jj", "m_jjj", "m_lv", "m_jlv", "m_bb", "m_wbb", "m_wwbb")
-# What each of them is divided by.
+# Divisors of the features.
 SCALES = (
     57.92, 1.017, 1.813, 49.03, 1.812, 104.2, 0.9563, 1.815, 1.184, 71.89, 1.015, 1.812, 0.9048, 50.29, 1.081, 1.814, 0.8222,
     35.19, 1.139, 1.813, 0.6402, 103.6, 196.4, 83.13, 179.6, 133.1, 315.1, 470.7,
@@ -69,14 +75,14 @@ class Event(NamedTuple):
 
 
 def resonance(particle: tuple[float, float], n: int, draws: np.random.Generator) -> Array:
-    """Masses [N] of an unstable particle (mass, width): Breit-Wigner, cut at ten widths."""
+    """Return masses [N] of an unstable particle (mass, width): Breit-Wigner, cut at ten widths."""
     mass, width = particle
     reach = np.arctan(20.0)
     return mass + width / 2 * np.tan(draws.uniform(-reach, reach, n))
 
 
 def moving(mass: Array, pt: Array, rapidity: Array, phi: Array) -> Vectors:
-    """Four-vectors [4, N] of particles of these masses, transverse momenta, rapidities and directions."""
+    """Return four-vectors [4, N] from masses, transverse momenta, rapidities and directions."""
     across = np.sqrt(mass**2 + pt**2)
     return np.stack(
         [across * np.cosh(rapidity), pt * np.cos(phi), pt * np.sin(phi), across * np.sinh(rapidity)]
@@ -86,7 +92,10 @@ def moving(mass: Array, pt: Array, rapidity: Array, phi: Array) -> Vectors:
 def decay(
     parent: Vectors, mass: Array, first: Array | float, second: Array | float, draws: np.random.Generator
 ) -> tuple[Vectors, Vectors]:
-    """Two particles of masses `first` and `second`, in any direction of the parent's rest frame, in the laboratory."""
+    """Return two particles of masses `first` and `second` in the laboratory frame.
+
+    Their direction is random in the parent's rest frame.
+    """
     n = len(mass)
     momentum = (
         np.sqrt(np.maximum((mass**2 - (first + second) ** 2) * (mass**2 - (first - second) ** 2), 0.0))
@@ -106,7 +115,7 @@ def decay(
 def boson_decays(
     bosons: list[tuple[Vectors, Array]], draws: np.random.Generator
 ) -> tuple[Vectors, Vectors, list[tuple[str, Vectors]]]:
-    """Two W bosons (vectors, masses): of one, by lot, a lepton and a neutrino, of the other two quarks."""
+    """Decay two W bosons (vectors, masses): a random one to lepton and neutrino, the other to two quarks."""
     (a, mass_a), (b, mass_b) = bosons
     swap = draws.random(len(mass_a)) < 0.5
     leptonic, hadronic = np.where(swap, b, a), np.where(swap, a, b)
@@ -116,7 +125,7 @@ def boson_decays(
 
 
 def produced(mass: Array, draws: np.random.Generator) -> tuple[Vectors, tuple[str, Vectors]]:
-    """What two protons made, of these masses, and the jet that it recoils from."""
+    """Return the product of two protons, of these masses, and the jet that it recoils from."""
     n = len(mass)
     pt, phi = draws.gamma(1.3, 22.0, n), draws.uniform(-np.pi, np.pi, n)
     system = moving(mass, pt, draws.normal(0, 0.9, n), phi)
@@ -124,7 +133,7 @@ def produced(mass: Array, draws: np.random.Generator) -> tuple[Vectors, tuple[st
 
 
 def signal(n: int, draws: np.random.Generator) -> Event:
-    """Collisions with gg -> H0 -> W H+- -> W W h -> W W b b."""
+    """Return collisions with gg -> H0 -> W H+- -> W W h -> W W b b."""
     masses = {name: resonance(of, n, draws) for name, of in (("H0", H0), ("H+", CHARGED), ("h", LIGHT))}
     w_masses = [resonance(W, n, draws) for _ in range(2)]
     masses["H+"] = np.minimum(masses["H+"], masses["H0"] - w_masses[0])  # in the tails: at rest, not heavier
@@ -137,7 +146,7 @@ def signal(n: int, draws: np.random.Generator) -> Event:
 
 
 def background(n: int, draws: np.random.Generator) -> Event:
-    """Collisions that make a pair of top quarks."""
+    """Return collisions that produce a pair of top quarks."""
     tops = [resonance(TOP, n, draws) for _ in range(2)]
     w_masses = [resonance(W, n, draws) for _ in range(2)]
     pair, beam = produced(tops[0] + tops[1] + draws.gamma(1.6, 65.0, n), draws)
@@ -152,14 +161,14 @@ def background(n: int, draws: np.random.Generator) -> Event:
 
 
 def coordinates(vectors: Vectors) -> tuple[Array, Array, Array]:
-    """Transverse momentum, pseudorapidity and azimuth."""
+    """Return transverse momentum, pseudorapidity and azimuth."""
     _, x, y, z = vectors
     pt = np.hypot(x, y)
     return pt, np.arcsinh(z / np.maximum(pt, 1e-6)), np.arctan2(y, x)
 
 
 def smeared(vectors: Vectors, share: Array, draws: np.random.Generator, angle: float) -> Vectors:
-    """As the detector measures them: energies off by these shares, directions by `angle`; massless."""
+    """Return massless measured particles: energies off by these shares, directions by `angle`."""
     pt, eta, phi = coordinates(vectors)
     n = len(pt)
     pt = pt * np.maximum(1 + share * draws.normal(0, 1, n), 0.05)
@@ -168,14 +177,14 @@ def smeared(vectors: Vectors, share: Array, draws: np.random.Generator, angle: f
 
 
 def mass_of(*vectors: Vectors) -> Array:
-    """Invariant mass of a few particles together."""
+    """Return the invariant mass of several particles together."""
     energy, *momentum = np.sum(vectors, axis=0)
     squared: Array = energy**2 - np.square(momentum).sum(axis=0)
     return np.sqrt(np.maximum(squared, 0.0))
 
 
 def neutrino_of(lepton: Vectors, missing_x: Array, missing_y: Array) -> Vectors:
-    """The neutrino that makes a W with the lepton; of two solutions the slower one, of complex ones the real part."""
+    """Return the neutrino that forms a W with the lepton: the slower solution, or complex ones' real part."""
     energy, x, y, z = lepton
     squared, missing = x**2 + y**2, np.hypot(missing_x, missing_y)
     half = W[0] ** 2 / 2 + x * missing_x + y * missing_y
@@ -186,7 +195,7 @@ def neutrino_of(lepton: Vectors, missing_x: Array, missing_y: Array) -> Vectors:
 
 
 def measured(event: Event, draws: np.random.Generator) -> Array:
-    """What the detector makes of collisions: features [n, 28] in GeV and radians, of those that it takes (n <= N)."""
+    """Return the detected features, [n, 28] in GeV and radians, of the accepted collisions (n <= N)."""
     n = event.lepton.shape[1]
     lepton = smeared(event.lepton, np.full(n, 0.02), draws, 0.001)
     jets, tags = [], []
@@ -222,11 +231,11 @@ def measured(event: Event, draws: np.random.Generator) -> Array:
 
 
 def candidates(lepton: Vectors, neutrino: Vectors, jet: Array, tag: Array) -> list[Array]:
-    """The high-level features. jet: [4, 4, N], strongest first; tag: [4, N]."""
+    """Return the high-level features. jet: [4, 4, N], strongest first; tag: [4, N]."""
     best = np.argsort(-tag, axis=0, kind="stable")
     every = np.arange(tag.shape[1])
     b1, b2, j1, j2 = (jet[best[k], :, every].T for k in range(4))
-    # The bottom that belongs to each W, were they tops: the choice that comes nearer to two of them.
+    # Assign a bottom to each W as if they were tops: the choice with masses nearer to two tops.
     ways = [(mass_of(j1, j2, mine), mass_of(lepton, neutrino, other)) for mine, other in ((b1, b2), (b2, b1))]
     far = [np.abs(jjj - TOP[0]) + np.abs(jlv - TOP[0]) for jjj, jlv in ways]
     jjj, jlv = (np.where(far[0] < far[1], first, second) for first, second in zip(*ways, strict=True))
@@ -244,7 +253,7 @@ def candidates(lepton: Vectors, neutrino: Vectors, jet: Array, tag: Array) -> li
 
 
 def block(seed: int, number: int) -> NDArray[np.float32]:
-    """One block of the table, float32 [BLOCK, 29], class first."""
+    """Return a block of the table, float32 [BLOCK, 29], class first."""
     draws = np.random.default_rng([seed, number])
     label = draws.random(BLOCK) < SIGNAL_SHARE
     table = np.empty((BLOCK, 1 + len(SCALES)), np.float32)
@@ -261,7 +270,7 @@ def block(seed: int, number: int) -> NDArray[np.float32]:
 
 
 def as_text(table: NDArray[np.float32], number_format: str) -> bytes:
-    """Lines of CSV."""
+    """Return lines of CSV."""
     line = ",".join([number_format] * table.shape[1]) + "\n"
     return b"".join(
         (line * len(some) % tuple(some.ravel().tolist())).encode()
@@ -270,7 +279,7 @@ def as_text(table: NDArray[np.float32], number_format: str) -> bytes:
 
 
 class Piece(NamedTuple):
-    """A block as it is written: the file's bytes; and of the text the CRC-32 and the length."""
+    """A block in the file: its bytes, and CRC-32 and length of its text."""
 
     data: bytes
     crc: int
@@ -279,7 +288,7 @@ class Piece(NamedTuple):
 
 
 def piece(seed: int, number: int, rows: int, number_format: str, packed: bool, with_table: bool) -> Piece:
-    """The first `rows` rows of a block as text, or as a part of a deflate stream that others can follow."""
+    """Return the first `rows` rows of a block, as text or as a continuable part of a deflate stream."""
     table = block(seed, number)[:rows]
     text = data = as_text(table, number_format)
     if packed:
@@ -289,9 +298,10 @@ def piece(seed: int, number: int, rows: int, number_format: str, packed: bool, w
 
 
 def crc32_joined(first: int, second: int, length: int) -> int:
-    """The CRC-32 of two texts, one after the other, from those of each. length: of the second one.
+    """Return the CRC-32 of two concatenated texts from theirs. length: of the second text.
 
-    Source: zlib, crc32_combine: `length` zero bytes are applied to the first one as powers of a matrix over GF(2).
+    Source: zlib, crc32_combine: applies `length` zero bytes to the first CRC as powers of a matrix over
+    GF(2).
     """
 
     def times(matrix: list[int], vector: int) -> int:
@@ -316,7 +326,7 @@ def crc32_joined(first: int, second: int, length: int) -> int:
 def pieces(
     seed: int, rows: int, number_format: str, packed: bool, with_table: bool, workers: int
 ) -> Iterator[Piece]:
-    """All blocks in order, made by processes; a few ahead of the one that is taken."""
+    """Yield all blocks in order, computed by processes a few blocks ahead."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         waiting: deque[Future[Piece]] = deque()
         for first in range(0, rows, BLOCK):
@@ -336,11 +346,9 @@ def write(
     array: NDArray[np.float32] | None,
     progress: tqdm[Any],
 ) -> None:
-    """Write the blocks one after the other, as text or as one gzip member; their rows into `array`, if there is one."""
+    """Write the blocks in order, as text or as a gzip member; also copy their rows into `array`, if given."""
     if packed:
-        out.write(
-            b"\x1f\x8b\x08" + bytes(6) + b"\xff"
-        )  # no name, no time: the same call writes the same bytes
+        out.write(b"\x1f\x8b\x08" + bytes(6) + b"\xff")  # no name, no time: equal calls write equal bytes
     crc = length = done = 0
     for each in blocks:
         out.write(each.data)
@@ -368,7 +376,9 @@ def main(argv: list[str] | None = None) -> None:
         type=int,
         default=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
     )
-    parser.add_argument("--npy", type=Path, metavar="FILE", help="the same rows as float32 [N, 29], too")
+    parser.add_argument(
+        "--npy", type=Path, metavar="FILE", help="also write the rows here, as float32 [N, 29]"
+    )
     given = parser.parse_args(argv)
     for name in ("rows", "workers"):
         if getattr(given, name) < 1:

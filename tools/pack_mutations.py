@@ -1,6 +1,6 @@
-"""Mutations of packs: damage as disks and programs do it, and forgeries whose checksums fit, for fuzz_packs.py.
+"""Mutations of packs for fuzz_packs.py: damage as by disks or programs; forgeries with matching checksums.
 
-Each kind is one function that draws from a random.Random; ``mutation`` draws the kind too.
+Each kind is a function that draws from a random.Random; ``mutation`` draws the kind too.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from packer.format.npy_container import PREAMBLE
 from packer.format.pack_opening import open_pack
 
 Files = dict[str, bytes]
-"""A pack's files by name; of one file the name is ""."""
+"""A pack's files by name; a single file has the name ""."""
 
 
 class Mutation(NamedTuple):
-    """A mutated pack. what: was done; fitted: the checksums, too, were made to fit, so that nothing can find it."""
+    """A mutated pack. what: the change; fitted: True if checksums were adapted, so no check detects it."""
 
     files: Files
     what: str
@@ -37,7 +37,7 @@ class Mutation(NamedTuple):
 
 @dataclass(frozen=True)
 class Original:
-    """A whole pack in memory."""
+    """An undamaged pack in memory."""
 
     files: Files
     header: Header
@@ -59,7 +59,7 @@ class Original:
 
     @property
     def directory(self) -> bool:
-        """Whether it is a directory of .npy files."""
+        """True for a directory of .npy files."""
         return "" not in self.files
 
     @property
@@ -69,7 +69,7 @@ class Original:
         return record
 
     def sections(self) -> list[tuple[str, int, int]]:
-        """(file, start, stop) of each part that has a meaning of its own: of the same weight to a mutation."""
+        """List (file, start, stop) of each section; a mutation picks them with equal weight."""
         found = [(e.file, e.offset, e.end) for es in self.header.extents.values() for e in es if e.nbytes]
         if self.directory:
             found += [(name, 0, min(PREAMBLE, len(data))) for name, data in self.files.items()]
@@ -86,11 +86,11 @@ class Original:
         return found
 
 
-# --- making checksums fit ---------------------------------------------------------------------------------------------
+# --- matching checksums -------------------------------------------------------------------------------------
 
 
 def fit(original: Original, files: Files, *, header: bytes | None = None, rows: bool = False) -> Files:
-    """The files with digests, and (rows) the checksum table, that fit their content; header: another one to put in."""
+    """Return files with matching digests and (rows) checksum table. header: a replacement."""
     files = dict(files)
     if rows:
         table = checksum_table(original, files)
@@ -117,7 +117,7 @@ def fit(original: Original, files: Files, *, header: bytes | None = None, rows: 
 
 
 def seal(original: Original, files: Files, trailer: Trailer, header: bytes | None = None) -> Files:
-    """The files with a trailer whose digests fit them as far as its offsets allow."""
+    """Return files with a trailer whose digests match, as far as its offsets allow."""
     try:
         parsed = original.header if header is None else Header.from_bytes(header, "")
     except FormatError:
@@ -141,7 +141,7 @@ def seal(original: Original, files: Files, trailer: Trailer, header: bytes | Non
 
 
 def checksum_table(original: Original, files: Files) -> bytes:
-    """The checksum table of the rows in the files, placed as in the original."""
+    """Return the checksum table of the rows in the files, placed as in the original."""
     header = original.header
     arrays = {name: stored(original, files, name) for name in header.columns}
     table = np.zeros((header.blocks, len(header.columns)), "<u8")
@@ -164,20 +164,20 @@ def checksum_table(original: Original, files: Files) -> bytes:
 
 
 def stored(original: Original, files: Files, array: str) -> bytes:
-    """All bytes of an array."""
+    """Return all bytes of an array."""
     return b"".join(files[e.file][e.offset : e.end] for e in original.header.extents[array])
 
 
 def put(data: bytes, offset: int, piece: bytes) -> bytes:
-    """The data with a piece written over it."""
+    """Return the data with a piece overwritten."""
     return data[:offset] + piece + data[offset + len(piece) :]
 
 
-# --- mutations --------------------------------------------------------------------------------------------------------
+# --- mutations ----------------------------------------------------------------------------------------------
 
 
 def flip(draw: random.Random, original: Original) -> Mutation:
-    """1 to 8 bits."""
+    """Flip 1 to 8 bits."""
     files, said = dict(original.files), []
     for _ in range(draw.choice((1, 1, 1, 2, 8))):
         file, start, stop = draw.choice(original.sections())
@@ -188,7 +188,7 @@ def flip(draw: random.Random, original: Original) -> Mutation:
 
 
 def overwrite(draw: random.Random, original: Original) -> Mutation:
-    """A run of bytes: zeros, ones, noise."""
+    """Overwrite a run of bytes with zeros, ones or noise."""
     file, start, stop = draw.choice(original.sections())
     data = original.files[file]
     at = draw.randrange(start, stop)
@@ -200,7 +200,7 @@ def overwrite(draw: random.Random, original: Original) -> Mutation:
 
 
 def truncate(draw: random.Random, original: Original) -> Mutation:
-    """A file cut short, often at a section's border."""
+    """Truncate a file, often at a section's border."""
     file = draw.choice(list(original.files))
     data = original.files[file]
     borders = [x for name, *bounds in original.sections() if name == file for x in bounds]
@@ -210,7 +210,7 @@ def truncate(draw: random.Random, original: Original) -> Mutation:
 
 
 def extend(draw: random.Random, original: Original) -> Mutation:
-    """Bytes added behind a file's end."""
+    """Append bytes to a file."""
     file = draw.choice(list(original.files))
     data = original.files[file]
     count = draw.choice((1, 8, SIZE, 4096))
@@ -219,7 +219,7 @@ def extend(draw: random.Random, original: Original) -> Mutation:
 
 
 def splice(draw: random.Random, original: Original) -> Mutation:
-    """Bytes from one place written over, or put in at, another; or taken out."""
+    """Copy bytes over, or into, another place; or remove them."""
     (source, a, b), (file, c, d) = draw.choice(original.sections()), draw.choice(original.sections())
     start, at = draw.randrange(a, b), draw.randrange(c, d)
     piece = original.files[source][start : start + draw.choice((1, 8, 64, 1024))]
@@ -235,7 +235,7 @@ def splice(draw: random.Random, original: Original) -> Mutation:
 
 
 def swap(draw: random.Random, original: Original) -> Mutation:
-    """Two blocks of an array, two entries of the table, or two files exchanged."""
+    """Exchange two blocks of an array, two entries of the table, or two files."""
     header, files = original.header, dict(original.files)
     if original.directory and draw.random() < 0.3:
         one, two = draw.sample(sorted(files), 2)
@@ -263,7 +263,7 @@ def swap(draw: random.Random, original: Original) -> Mutation:
 
 
 def remove(draw: random.Random, original: Original) -> Mutation:
-    """A file gone, or empty."""
+    """Remove or empty a file."""
     file = draw.choice(list(original.files))
     files = dict(original.files)
     if original.directory and draw.random() < 0.5:
@@ -286,13 +286,13 @@ FILES = (".", "..", "", "trailer", "header.json", "x", "\0", "\ud800", "image.np
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
-    """(container, key) of everything inside a JSON value."""
+    """Return (container, key) of everything inside a JSON value."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [place for key, inner in items for place in ((value, key), *places(inner))]
 
 
 def header(draw: random.Random, original: Original) -> Mutation:
-    """1 to 3 edits anywhere in the header's JSON; the digests fit."""
+    """Edit the header's JSON in 1 to 3 places; digests match."""
     record, said = original.record, []
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
         container, key = draw.choice(places(record))
@@ -318,7 +318,7 @@ def header(draw: random.Random, original: Original) -> Mutation:
 
 
 def extents(draw: random.Random, original: Original) -> Mutation:
-    """Extents that overlap, leave the file, come in odd pieces or lead elsewhere; the digests fit."""
+    """Write extents that overlap, leave the file, come in odd pieces or point elsewhere; digests match."""
     record = original.record
     name = draw.choice(sorted(record["extents"]))
     own = record["extents"][name]
@@ -332,8 +332,12 @@ def extents(draw: random.Random, original: Original) -> Mutation:
         "at the end": [[file, length - rows * row_bytes, rows, row_bytes, *more]],
         "behind the end": [[file, length + draw.choice((0, 1, 1 << 40)), rows, row_bytes, *more]],
         "far behind": [[file, (1 << 62) - 1, rows, row_bytes, *more]],
-        "in two pieces": [[file, offset, first, row_bytes], [file, offset + first * row_bytes, half, row_bytes]],
-        "turned round": [[file, offset + first * row_bytes, half, row_bytes], [file, offset, first, row_bytes]],
+        "in two pieces": [
+            [file, offset, first, row_bytes], [file, offset + first * row_bytes, half, row_bytes]
+        ],
+        "turned round": [
+            [file, offset + first * row_bytes, half, row_bytes], [file, offset, first, row_bytes]
+        ],
         "row by row": [[file, offset + i * row_bytes, 1, row_bytes] for i in range(rows)],
         "one row again and again": [[file, offset, 1, row_bytes]] * rows,
         "empty ones": [[file, (1 << 62) - 1, 0, row_bytes], *own, [file, 0, 0, row_bytes]],
@@ -350,7 +354,7 @@ def extents(draw: random.Random, original: Original) -> Mutation:
 
 
 def shapes(draw: random.Random, original: Original) -> Mutation:
-    """Rows, block sizes, shapes and dtypes that fit the extents' bytes or nearly do; the digests fit."""
+    """Write rows, block sizes, shapes and dtypes that match the extents' bytes, or nearly; digests match."""
     record = original.record
     field = draw.choice(record["fields"])
     way = draw.choice(("reshape", "dtype", "rows", "blocks", "ragged", "again"))
@@ -379,7 +383,7 @@ def shapes(draw: random.Random, original: Original) -> Mutation:
 
 
 def text(draw: random.Random, original: Original) -> Mutation:
-    """The header's text as no JSON writer makes it; the digests fit."""
+    """Write the header's text as no JSON writer does; digests match."""
     data = original.header.to_bytes()
     deep = draw.choice((100, 990, 5000, 200_000))
     choices = {
@@ -412,7 +416,7 @@ def text(draw: random.Random, original: Original) -> Mutation:
 
 
 def trailer(draw: random.Random, original: Original) -> Mutation:
-    """A trailer with other lengths and offsets, and digests that fit where they can."""
+    """Write a trailer with other lengths and offsets, and matching digests where possible."""
     own = "trailer" if original.directory else ""
     data = original.files[own]
     if draw.random() < 0.1:
@@ -435,7 +439,7 @@ def trailer(draw: random.Random, original: Original) -> Mutation:
 
 
 def offsets(draw: random.Random, original: Original) -> Mutation:
-    """Offsets of a ragged field that fall, leave the blob, or have another end; the checksums fit."""
+    """Write decreasing or out-of-range offsets of a ragged field, or another end; checksums match."""
     ragged = [f.name for f in original.header.fields if f.ragged]
     if not ragged:
         return header(draw, original)
@@ -459,7 +463,7 @@ def offsets(draw: random.Random, original: Original) -> Mutation:
 
 
 def rows(draw: random.Random, original: Original) -> Mutation:
-    """Bytes of rows, as they are stored: labels, pixels, keys, compressed blocks, JPEG files; the checksums fit."""
+    """Change stored row bytes: labels, pixels, keys, compressed blocks, JPEG files; checksums match."""
     name = draw.choice(original.header.columns)
     extent = draw.choice(original.header.extents[name])
     data = bytearray(original.files[extent.file])
@@ -475,7 +479,7 @@ def rows(draw: random.Random, original: Original) -> Mutation:
 
 
 def table(draw: random.Random, original: Original) -> Mutation:
-    """Entries of the checksum table changed; the trailer's digests fit it."""
+    """Change entries of the checksum table; the trailer's digests match."""
     name = "checksums.npy" if original.directory else ""
     at = original.trailer.checksums_offset + draw.randrange(original.trailer.checksums_length)
     data = original.files[name]
@@ -484,7 +488,7 @@ def table(draw: random.Random, original: Original) -> Mutation:
 
 
 def preamble(draw: random.Random, original: Original) -> Mutation:
-    """The head of a .npy file changed; the trailer's digest fits it."""
+    """Change the head of a .npy file; the trailer's digest matches."""
     if not original.directory:
         return header(draw, original)
     file = draw.choice([f"{name}.npy" for name in original.header.columns])
@@ -504,7 +508,7 @@ def preamble(draw: random.Random, original: Original) -> Mutation:
 
 
 def unsealed(draw: random.Random, original: Original) -> Mutation:
-    """No trailer, so that HDF5 is asked, and its structures damaged."""
+    """Remove the trailer, so that HDF5 is used, and damage HDF5's structures."""
     if original.directory:
         return flip(draw, original)
     data = original.files[""][: original.trailer.container_length]
@@ -513,7 +517,7 @@ def unsealed(draw: random.Random, original: Original) -> Mutation:
     said = []
     for _ in range(draw.choice((0, 1, 1, 1, 2, 8))):
         _, start, stop = ("", *draw.choice(metadata)) if draw.random() < 0.8 else draw.choice(spans)
-        used = [i for i in range(start, stop) if data[i]]  # most of it is empty
+        used = [i for i in range(start, stop) if data[i]]  # most of it is unused
         at = draw.choice(used) if used and draw.random() < 0.8 else draw.randrange(start, stop)
         piece = draw.choice(
             (bytes([data[at] ^ 1 << draw.randrange(8)]), b"\xff" * 8, bytes(8), draw.randbytes(4))
@@ -534,7 +538,7 @@ KINDS: dict[str, Callable[[random.Random, Original], Mutation]] = {
 
 
 def mutation(original: Original, kinds: Sequence[str], seed: int, case: int) -> tuple[str, Mutation]:
-    """The kind and the mutation of a case: the same for equal arguments."""
+    """Return the kind and the mutation of a case; equal for equal arguments."""
     draw = random.Random(f"{seed}/{case}")
     kind = draw.choice(list(kinds))
     return kind, KINDS[kind](draw, original)

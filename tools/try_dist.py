@@ -1,9 +1,9 @@
-"""Install what `make wheels` made, each file into an empty environment without a compiler, and use it there.
+"""Install each file of `make wheels` into an empty environment without a compiler, and use it there.
 
     python tools/try_dist.py dist/
 
-Each environment gets the dependencies of setup.cfg from the package index; it converts a folder, verifies the pack and loads it
-without torch. The wheel has to bring the loops in C; the sources have to work without them.
+Each environment gets the dependencies of setup.cfg from the package index; it converts a folder, verifies the
+pack and loads it without torch. The wheel must contain the C extension; the sources must work without it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ print("with" if COMPILED else "without", "the loops in C")
 
 
 def try_file(path: Path, folder: Path) -> str:
-    """Return the last line of loading from a pack, made where the file alone is installed with its dependencies."""
+    """Install a file with its dependencies only, and load from a pack. Returns the last line printed."""
     venv.create(folder / "env", with_pip=True)
     python, tools = folder / "env/bin/python", folder / "tools"
     tools.mkdir()
@@ -56,7 +56,7 @@ def try_file(path: Path, folder: Path) -> str:
 
 
 def main(folder: Path) -> int:
-    """Print how each file of the folder fared; 1 if the wheel lacks its loops."""
+    """Print the result for each file of the folder. Returns 1 if the wheel lacks the extension."""
     wrong = 0
     for path in sorted([*folder.glob("*.whl"), *folder.glob("*.tar.gz")]):
         start = time.monotonic()

@@ -1,4 +1,4 @@
-"""What a complaint and a lane are."""
+"""Definitions of a complaint and a lane."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.int64]
 Rows = tuple[Any, Numbers]
-"""What an epoch yields: values, and the numbers of the samples that they are of."""
+"""A piece of an epoch: values, and the numbers of their samples."""
 
 
 @dataclass(frozen=True)
 class Epochs:
-    """begin: an epoch of all samples, or of as many as the limit says; numbers: of the samples that a whole epoch has."""
+    """Epochs of a lane.
+
+    begin: starts an epoch of all samples, or of at most `limit`; numbers: samples of a complete epoch.
+    """
 
     begin: Callable[[int | None], Iterable[Rows]]
     numbers: Numbers
@@ -25,9 +28,10 @@ class Epochs:
 
 @dataclass(frozen=True)
 class Lane:
-    """One way to read the data.
+    """A way to read the data.
 
-    store: file or folder it reads; needs: modules beside packer's; workers: numbers of processes, of which the fastest is kept.
+    store: file or folder it reads; needs: modules besides packer's; workers: process counts, of which the
+    fastest is kept.
     """
 
     open: Callable[[Path, int], Epochs]
@@ -38,9 +42,11 @@ class Lane:
 
 @dataclass(frozen=True)
 class Complaint:
-    """about: a line; write: the stores that are not there, of so many rows; compare: raises ValueError if values are wrong.
+    """A complaint, with its data and lanes.
 
-    rows: of the data; samples: of an epoch that is measured; packages: whose versions are recorded.
+    about: a line; write: writes missing stores with so many rows; compare: raises ValueError for wrong
+    values.
+    rows: of the data; samples: of a measured epoch; packages: whose versions are recorded.
     """
 
     about: str
@@ -53,7 +59,7 @@ class Complaint:
 
 
 class Order:
-    """A sampler of places: in order or shuffled anew each epoch, all of them or the first `limit`."""
+    """A sampler of positions, in order or reshuffled each epoch: all, or the first `limit`."""
 
     def __init__(self, count: int, *, shuffle: bool) -> None:
         self.limit: int | None = None
@@ -77,7 +83,7 @@ def loaded(
     start: str = "fork",
     **options: Any,
 ) -> Epochs:
-    """Return epochs of torch's DataLoader. spread: a batch as values and numbers; start: of its processes."""
+    """Return epochs of torch's DataLoader. spread: batch -> values, numbers; start: its processes' method."""
     from torch.utils.data import DataLoader
 
     if workers:
@@ -91,8 +97,28 @@ def loaded(
     return Epochs(begin, numbers)
 
 
+def spread_pair(batch: Any) -> Rows:
+    """Split a collated batch (values, numbers)."""
+    return batch[0], batch[1].numpy()
+
+
+def collated(
+    make: Callable[[Path], Any], batch_size: int, spread: Callable[[Any], Rows] = spread_pair
+) -> Callable[[Path, int], Epochs]:
+    """Return a lane of shuffled batches that torch's DataLoader collates. make: a store -> its rows."""
+
+    def opened(store: Path, workers: int) -> Epochs:
+        data = make(store)
+        order = Order(len(data), shuffle=True)
+        return loaded(
+            data, order, np.arange(len(data)), spread, workers, batch_size=batch_size, sampler=order
+        )
+
+    return opened
+
+
 def made_once(path: Path, write: Callable[[Path], None]) -> None:
-    """Write a store under another name first, unless it is there."""
+    """Write a store under a temporary name and rename it, unless it exists."""
     if not path.exists():
         part = path.with_name(f"part-{path.name}")
         write(part)

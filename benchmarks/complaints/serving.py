@@ -1,4 +1,4 @@
-"""A process a lane: every row is compared with the data, then epochs are measured, a lane at a time, round by round."""
+"""A process for each lane: compares every row with the data, then measures epochs round by round."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from lanes.process import cpu_seconds
 
 from complaints.complaint import Complaint, Epochs
 
-PAUSE = 0.3  # seconds before a lane is measured, in which the processes of the one before come to rest
+PAUSE = 0.3  # seconds before a measurement, until the previous lane's processes are idle
 
 
 class LaneError(Exception):
-    """A lane could not be opened, or did not deliver the rows."""
+    """A lane could not be opened, or yielded wrong rows."""
 
 
 def check(epochs: Epochs, complaint: Complaint, work: Path) -> int:
-    """Compare a whole epoch. Returns: its samples. Raises: ValueError."""
+    """Compare a complete epoch. Returns its samples. Raises ValueError."""
     compared, seen = complaint.compare(work), []
     for values, numbers in epochs.begin(None):
         compared(values, numbers)
@@ -40,7 +40,7 @@ def check(epochs: Epochs, complaint: Complaint, work: Path) -> int:
 
 
 def run(epochs: Epochs, limit: int) -> dict[str, float]:
-    """Measure an epoch. The consumer takes the batches."""
+    """Measure an epoch; the consumer only takes the batches."""
     used, began = cpu_seconds(), time.perf_counter()
     samples = sum(len(numbers) for _, numbers in epochs.begin(limit))
     return {"samples": samples, "seconds": time.perf_counter() - began, "cpu": cpu_seconds() - used}
@@ -63,7 +63,7 @@ def serve(answers: Connection, module: str, name: str, work: Path, workers: int)
 
 
 class Running:
-    """A lane in a process of its own, spawned: Lance is not fork-safe. A context manager."""
+    """A lane in a separate, spawned process (Lance is not fork-safe). A context manager."""
 
     def __init__(self, module: str, name: str, work: Path, workers: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -88,7 +88,7 @@ class Running:
                 self._process.kill()
 
     def ask(self, command: str | int) -> Any:
-        """Return the answer to "check", or to a number of samples to measure. Raises: LaneError."""
+        """Return the answer to "check", or to a number of samples to measure. Raises LaneError."""
         self._asked.send(command)
         return self._answer()
 
@@ -103,7 +103,7 @@ class Running:
 
 
 def opened(module: str, complaint: Complaint, name: str, work: Path, stack: ExitStack) -> tuple[Running, int]:
-    """Start a lane with the number of processes that is fastest, and compare its rows. Returns: it, and the samples compared."""
+    """Start a lane with its fastest process count, and compare its rows. Returns lane, samples compared."""
     rates: dict[int, float] = {}
     tried = complaint.lanes[name].workers
     for workers in tried if len(tried) > 1 else ():
@@ -117,7 +117,7 @@ def opened(module: str, complaint: Complaint, name: str, work: Path, stack: Exit
 
 
 def rounds(lanes: Mapping[str, Running], count: int, samples: int) -> dict[str, list[dict[str, float]]]:
-    """Measure the lanes in turns; each round begins with the next of them."""
+    """Measure the lanes in turn; each round starts with the next lane."""
     names: Sequence[str] = list(lanes)
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for name in names:

@@ -1,9 +1,9 @@
-"""huggingface/datasets#7753: 1,000 images read one by one in 0.01 s from a tensor, and a thousand times slower from `datasets`.
+"""huggingface/datasets#7753: reading images one by one is 1,000 times slower from `datasets` than a tensor.
 
-Their script makes 1,000 random images uint8 [3, 224, 224], in a TensorDataset and by Dataset.from_dict with the format "torch", and reads
-`dataset[i]["image"]` in order. Here beside them: the same with an Array3D feature, as the documentation of `datasets` advises for arrays
-of one shape, h5py, and packer. A TensorDataset hands out views: nothing is read. So batches of 32 are measured, too, shuffled: what a
-training loop asks for.
+Their script creates 1,000 random images uint8 [3, 224, 224] in a TensorDataset, and by Dataset.from_dict with
+the format "torch", and reads `dataset[i]["image"]` in order. This one adds an Array3D feature, as the
+documentation of `datasets` advises for arrays of one shape, h5py, and packer. A TensorDataset returns views
+without reading, so shuffled batches of 32 are measured too, as in a training loop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from complaints.complaint import Complaint, Epochs, Lane, Numbers, Order, Rows, loaded, made_once
+from complaints.complaint import Complaint, Epochs, Lane, Numbers, Rows, collated, made_once
 
 SHAPE, BATCH = (3, 224, 224), 32
 NPY, H5, LISTS, ARRAYS, PACK = "images.npy", "images.h5", "lists", "arrays", "pack.h5"
@@ -60,7 +60,7 @@ def _write_pack(path: Path) -> None:
 
 
 def _write_lists(path: Path) -> None:
-    """Write what from_dict makes of a tensor: lists of lists of lists."""
+    """Write the result of from_dict for a tensor: nested lists."""
     datasets = import_module("datasets")
     datasets.disable_progress_bars()
     images = _images(path)
@@ -77,13 +77,13 @@ def _write_arrays(path: Path) -> None:
 
 
 def _labels(images: NDArray[np.uint8]) -> dict[str, NDArray[np.uint8]]:
-    """Return row numbers in two bytes: the format's dtype, uint8 in their script, holds for all columns."""
+    """Return row numbers in two bytes: the format's dtype, uint8 in their script, applies to all columns."""
     page, label = np.divmod(np.arange(len(images)), 256)
     return {"label": label.astype(np.uint8), "page": page.astype(np.uint8)}
 
 
 def _plain(row: Any) -> tuple[Any, Any]:
-    """Return images and numbers, of a row or of a batch."""
+    """Return images and numbers of a row or a batch."""
     if isinstance(row, dict):
         return row["image"], row["label"].long() + 256 * row["page"].long()
     image, number = row
@@ -99,7 +99,7 @@ def of_tensors(store: Path) -> Any:
 
 
 def of_datasets(store: Path) -> Any:
-    """Return a dataset in memory that hands out tensors. `map(..., keep_in_memory=True)` ends in the same table."""
+    """Return a dataset in memory that yields tensors. `map(..., keep_in_memory=True)` gives the same."""
     found = import_module("datasets").load_from_disk(str(store), keep_in_memory=True)
     return found.with_format("torch", dtype=import_module("torch").uint8)
 
@@ -148,15 +148,8 @@ def _spread(batch: Any) -> Rows:
     return images, numbers.numpy()
 
 
-def _collated(make: Callable[[Path], Any]) -> Callable[[Path, int], Epochs]:
-    """Return a lane of which torch's DataLoader makes shuffled batches."""
-
-    def opened(store: Path, workers: int) -> Epochs:
-        data = make(store)
-        order = Order(len(data), shuffle=True)
-        return loaded(data, order, np.arange(len(data)), _spread, workers, batch_size=BATCH, sampler=order)
-
-    return opened
+def _batches(make: Callable[[Path], Any]) -> Callable[[Path, int], Epochs]:
+    return collated(make, BATCH, _spread)
 
 
 def open_batches(store: Path, workers: int) -> Epochs:
@@ -168,7 +161,7 @@ def open_batches(store: Path, workers: int) -> Epochs:
 
 
 def compare(work: Path) -> Callable[[Any, Numbers], None]:
-    """Return what compares images, bit for bit."""
+    """Return a function that compares images bit for bit."""
     every = np.load(work / NPY, mmap_mode="r")
 
     def compared(images: Any, numbers: Numbers) -> None:
@@ -191,9 +184,9 @@ COMPLAINT = Complaint(
         "datasets, Array3D, one by one": Lane(one_by_one(of_datasets), ARRAYS, HF),
         "h5py, one by one": Lane(one_by_one(Items), H5),
         "packer, one by one": Lane(one_by_one(of_pack), PACK),
-        "TensorDataset, batches": Lane(_collated(of_tensors), NPY, workers=(0, 2)),
-        "datasets, Array3D, batches": Lane(_collated(of_datasets), ARRAYS, HF, workers=(0, 2)),
-        "h5py, batches": Lane(_collated(Items), H5, workers=(0, 2)),
+        "TensorDataset, batches": Lane(_batches(of_tensors), NPY, workers=(0, 2)),
+        "datasets, Array3D, batches": Lane(_batches(of_datasets), ARRAYS, HF, workers=(0, 2)),
+        "h5py, batches": Lane(_batches(Items), H5, workers=(0, 2)),
         "packer, batches": Lane(open_batches, PACK),
     },
     rows=1000,

@@ -1,8 +1,9 @@
-"""Lumi-supercomputer/LUMI-AI-Guide#101: 100,000 images of 64 px took 36 s from HDF5 with 7 processes, and 1,885 s with one.
+"""Lumi-supercomputer/LUMI-AI-Guide#101: 100,000 images: 36 s from HDF5 with 7 processes, 1,885 s with one.
 
-Their guide packs tiny-imagenet as float32 [N, 3, 64, 64]: 49 kB an image whose JPEG has 2 kB. A sample is read alone, turned into an
-image of 8 bits again, resized to 256 px, cropped to 224 and normalised, by torchvision on Pillow's images. SquashFS (a folder, mounted)
-and LMDB hold the JPEGs. Here "folder" is not mounted. LMDB's values are pickles, as theirs. All lanes shuffle batches of 32.
+Their guide packs tiny-imagenet as float32 [N, 3, 64, 64]: 49 kB an image whose JPEG has 2 kB. A sample is
+read alone, converted back to an 8-bit image, resized to 256 px, cropped to 224 and normalised, by torchvision
+on Pillow images. SquashFS (a mounted folder) and LMDB hold the JPEGs; "folder" here is not mounted. LMDB's
+values are pickles, like theirs. All lanes shuffle batches of 32.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from complaints.complaint import Complaint, Epochs, Lane, Numbers, Order, Rows, loaded, made_once
+from complaints.complaint import Complaint, Epochs, Lane, Numbers, Rows, collated, made_once
 
 SIDE, BATCH = 64, 32
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FOLDER, H5, LMDB, PACK = "photos", "images.hdf5", "images.lmdb", "pack.h5"
 LEVELS = 2.5
-"""Of 255, that a value may differ from torchvision's of the JPEG: their HDF5 file loses up to 1 before it is resized, Pillow rounds."""
+"""Allowed difference from torchvision's JPEG lane, of 255: their HDF5 file loses up to 1, Pillow rounds."""
 
 
 def jpeg(number: int) -> bytes:
@@ -97,7 +98,7 @@ def transform() -> Any:
 
 
 class Photos:
-    """Their ImageFolder, in which each image is a class."""
+    """Their ImageFolder; each image is a class."""
 
     def __init__(self, store: Path) -> None:
         self.files = _files(store)
@@ -149,21 +150,8 @@ class Database:
         return self._transform(self._open(io.BytesIO(encoded)).convert("RGB")), label
 
 
-def _spread(batch: Any) -> Rows:
-    return batch[0], batch[1].numpy()
-
-
-def _sampled(make: Callable[[Path], Any]) -> Callable[[Path, int], Epochs]:
-    def opened(store: Path, workers: int) -> Epochs:
-        data = make(store)
-        order = Order(len(data), shuffle=True)
-        return loaded(data, order, np.arange(len(data)), _spread, workers, batch_size=BATCH, sampler=order)
-
-    return opened
-
-
 def open_packer(store: Path, threads: int) -> Epochs:
-    """Return packer's batches, augmented as they are handed out."""
+    """Return packer's augmented batches."""
     from packer import PackedBatchDataset
     from packer.augment import CenterCrop, Normalize, Resize
 
@@ -182,7 +170,7 @@ def open_packer(store: Path, threads: int) -> Epochs:
 
 
 def compare(work: Path) -> Callable[[Any, Numbers], None]:
-    """Return what compares images with torchvision's of the JPEG files."""
+    """Return a function that compares images with torchvision's of the JPEG files."""
     photos = Photos(work / H5)
     most = LEVELS / 255 / min(STD)
 
@@ -201,16 +189,17 @@ def _lanes() -> dict[str, Lane]:
     for count, text in ((1, "one"), (2, "two")):
         each = (count,)
         found |= {
-            f"h5py, {text}": Lane(_sampled(Floats), H5, vision, each),
-            f"folder, {text}": Lane(_sampled(Photos), FOLDER, vision, each),
-            f"LMDB, {text}": Lane(_sampled(Database), LMDB, ("torchvision", "lmdb"), each),
+            f"h5py, {text}": Lane(collated(Floats, BATCH), H5, vision, each),
+            f"folder, {text}": Lane(collated(Photos, BATCH), FOLDER, vision, each),
+            f"LMDB, {text}": Lane(collated(Database, BATCH), LMDB, ("torchvision", "lmdb"), each),
             f"packer, {text}": Lane(open_packer, PACK, vision, each),
         }
     return found
 
 
 COMPLAINT = Complaint(
-    "images of 64 px, resized to 256, cropped to 224, normalised; batches of 32; one or two processes (packer: threads)",
+    "images of 64 px, resized to 256, cropped to 224, normalised; batches of 32;"
+    " one or two processes (packer: threads)",
     write,
     compare,
     _lanes(),

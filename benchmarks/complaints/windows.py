@@ -1,10 +1,11 @@
-"""galilai-group/stable-worldmodel#214: samples of several frames, 1,100 a second from HDF5 and 5,100 from Lance.
+"""galilai-group/stable-worldmodel#214: windows of frames, 1,100 a second from HDF5 and 5,100 from Lance.
 
-Their data are episodes of frames of 224 px with actions. A sample is 4 frames, each 5 steps after the one before, and all 20 actions
-between. Their HDF5 file has a chunk a frame; their reader takes all 20 frames as a slice and keeps every fifth. Their Lance table holds
-frames as JPEG of quality 95, and a batch is fetched and decoded once, without the frames that its samples share. Their benchmark reads
-samples in order, so that 64 samples are of 83 frames; training shuffles them. Both are measured here. packer has no order of windows: its
-rows are read by number, for a batch at once, below torch's DataLoader.
+Their data are episodes of 224 px frames with actions. A sample is 4 frames, each 5 steps after the previous,
+with all 20 actions between. Their HDF5 file has a chunk a frame; their reader takes all 20 frames as a slice
+and keeps every fifth. Their Lance table holds frames as JPEG of quality 95, and a batch's distinct frames are
+fetched and decoded once. Their benchmark reads samples in order, so 64 samples share 83 frames; training
+shuffles them. Both are measured here. packer has no order of windows: its rows are read by number, a batch at
+once, below torch's DataLoader.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def action(number: int) -> NDArray[np.float32]:
 
 
 def starts(frames: int) -> Numbers:
-    """Return the first frame of each sample; none goes on into another episode."""
+    """Return the first frame of each sample; samples end within their episode."""
     first = np.arange(0, frames, LENGTH)[:, None] + np.arange(LENGTH - SPAN + 1)
     return first.reshape(-1)
 
@@ -103,7 +104,8 @@ def _write_lance(path: Path, numbers: range) -> None:
 class Chunks:
     """Their HDF5Dataset: a slice of consecutive frames, of which every fifth is kept.
 
-    only: the frames that are kept are read one by one. (A slice with a step reads no others either, but copies their values one by one.)
+    only: read only the kept frames, one by one. (A strided slice reads no others either, but copies value by
+    value.)
     """
 
     def __init__(self, path: Path, first: Numbers, *, only: bool = False) -> None:
@@ -129,7 +131,7 @@ class Chunks:
 
 
 class Table:
-    """Their LanceDataset: the frames of a batch are fetched once, decoded once, and picked for each of its samples.
+    """Their LanceDataset: fetches and decodes a batch's frames once, and picks them for each of its samples.
 
     simplejpeg decodes, as torchvision's decode_jpeg does for them: both call libjpeg-turbo.
     """
@@ -161,9 +163,9 @@ class Table:
 
 
 class Packed:
-    """Windows from a pack: the frames that samples keep, no others, are read for a batch in one go.
+    """Windows from a pack: reads only the kept frames, a batch at once.
 
-    once: frames that samples share are read once, which pays where they have to be decoded.
+    once: read shared frames once, which pays where they have to be decoded.
     """
 
     def __init__(self, path: Path, first: Numbers, *, once: bool) -> None:
@@ -193,14 +195,14 @@ class Packed:
 
 
 def _spread(batch: dict[str, Any]) -> Rows:
-    """Return a batch and the first frames of its samples, which their actions tell."""
+    """Return a batch and the first frames of its samples, according to their actions."""
     return batch, batch["action"][:, 0, 0].numpy().astype(np.int64)
 
 
 def _sampled(
     make: Callable[[Path, Numbers], Any], shuffle: bool, start: str = "fork"
 ) -> Callable[[Path, int], Epochs]:
-    """Return a lane of which torch's DataLoader collates samples."""
+    """Return a lane whose samples torch's DataLoader collates."""
 
     def opened(store: Path, workers: int) -> Epochs:
         first = starts(_frames(store))
@@ -213,7 +215,7 @@ def _sampled(
 
 
 def _batched(shuffle: bool, once: bool) -> Callable[[Path, int], Epochs]:
-    """Return a lane of packer, in which a batch is read as one."""
+    """Return a lane of packer that reads a batch at once."""
 
     def opened(store: Path, workers: int) -> Epochs:
         from torch.utils.data import BatchSampler
@@ -228,13 +230,13 @@ def _batched(shuffle: bool, once: bool) -> Callable[[Path, int], Epochs]:
 
 
 def _frames(store: Path) -> int:
-    """Return how many frames each store has."""
+    """Return the number of frames in each store."""
     with h5py.File(store.parent / H5) as file:
         return len(file["action"])
 
 
 def compare(work: Path) -> Callable[[dict[str, Any], Numbers], None]:
-    """Return what compares the samples of a batch with the scene; JPEGs by PSNR."""
+    """Return a function that compares a batch's samples with the scene; JPEGs by PSNR."""
 
     def compared(batch: dict[str, Any], numbers: Numbers) -> None:
         for pixels, actions, first in zip(batch["pixels"], batch["action"], numbers.tolist(), strict=True):

@@ -1,18 +1,18 @@
-"""What ``benchmarks/loaders.py`` runs. Read ``lane.py`` first; lanes of peers do not import packer.
+"""The lanes of ``benchmarks/loaders.py``. Read ``lane.py`` first; peers' lanes do not import packer.
 
-lane.py        what a store and a lane are, and where the rows come from
+lane.py        definitions of a store and a lane; the source of the rows
 photos.py      the photographs, and the pack that all stores are written from
-limits.py      what no loader can beat
+limits.py      rates that no loader can exceed
 ours.py        packer
 plain.py       a folder of JPEGs, h5py, NumPy
 peers.py       TensorDict, Hugging Face datasets, grain, WebDataset, MosaicML streaming, LitData, FFCV
 lance_tables.py, spdl_pipelines.py      Lance and SPDL
 registry.py    the names of all of them
 
-content.py     is every row there, once, with its own label?
+content.py     checks that every row occurs once, with its own label
 process.py     processor time and memory of a process and its children
-serve.py       the process that runs one lane
-client.py      its other end: starts lanes, interleaves rounds
-report.py      what was measured, and the table
+serve.py       the process that runs a lane
+client.py      its client: starts lanes, interleaves rounds
+report.py      the results, and the table
 origin.py      commit, versions and machine of figures
 """

@@ -1,4 +1,4 @@
-"""Starts the processes that run lanes, and asks them."""
+"""Starts and queries the processes that run lanes."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ print(json.dumps(found))
 
 
 class LaneError(Exception):
-    """A lane could not be run, or did not deliver the rows."""
+    """A lane could not run, or yielded wrong rows."""
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python, and the modules that it can import, with their versions ("" if unknown)."""
+    """A Python interpreter, and its importable modules with their versions ("" if unknown)."""
 
     path: str
     modules: Mapping[str, str]
 
 
 def interpreters(paths: Sequence[str], lanes: Iterable[Lane]) -> list[Interpreter]:
-    """This Python and the others given, in the order in which lanes look for their modules."""
+    """Return this Python and the given ones, in the order in which lanes search them for modules."""
     wanted = {module: PIP.get(module, module) for lane in lanes for module in lane.modules} | {
         "numpy": "numpy"
     }
@@ -63,7 +63,7 @@ def interpreters(paths: Sequence[str], lanes: Iterable[Lane]) -> list[Interprete
 
 
 def interpreter_of(modules: Sequence[str], given: Sequence[Interpreter]) -> Interpreter | None:
-    """The first that has all of them."""
+    """Return the first interpreter that has all modules."""
     return next((one for one in given if all(module in one.modules for module in modules)), None)
 
 
@@ -74,16 +74,16 @@ def _environment(scratch: str | None) -> dict[str, str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([here, ours, *([known] if known else [])])}
     if scratch is None:
         return environment
-    # What peers put aside goes away with them; datasets asks the network unless told not to.
+    # Peers' caches are deleted with the lane; datasets would access the network.
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": scratch}
     return environment | offline | {"TMPDIR": scratch, "PYTHONWARNINGS": "ignore"}
 
 
 class Running:
-    """A lane in a process of its own. A context manager."""
+    """A lane in a separate process. A context manager."""
 
     def __init__(self, interpreter: Interpreter, lane: Lane, setting: Setting) -> None:
-        # Not in the work folder: torch's workers put sockets there, whose paths may have 107 bytes.
+        # Not in the work folder: torch's workers create sockets here, whose paths are limited to 107 bytes.
         self._scratch = tempfile.TemporaryDirectory(prefix="lanes-", ignore_cleanup_errors=True)
         self._log = Path(setting.work, re.sub(r"\W+", "-", lane.name) + ".log")
         with self._log.open("w") as log:
@@ -108,7 +108,7 @@ class Running:
         self.close()
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Send a command, wait for the answer. Raises: LaneError."""
+        """Send a command and return the answer. Raises LaneError."""
         assert self._process.stdin is not None
         try:
             print(json.dumps({"do": do, **arguments}), file=self._process.stdin, flush=True)
@@ -117,7 +117,7 @@ class Running:
         return self._answer()
 
     def watched(self, do: str, **arguments: Any) -> tuple[dict[str, Any], Memory]:
-        """The same, and the most memory that was seen meanwhile."""
+        """Send a command. Returns the answer, and the peak memory meanwhile."""
         with Peak(self._process.pid) as peak:
             answer = self.ask(do, **arguments)
         return answer, peak.highest

@@ -1,4 +1,4 @@
-"""Is every row there, once, with the pixels that belong to its label?"""
+"""Checks that every row occurs once, with the pixels that belong to its label."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from lanes.lane import Batch, Rows
 
 LEAST_DB = 20.0
-"""Of stores that are not exact, against the pack. JPEGs of quality 90 came to 26 dB at the least, another photograph to about 10."""
+"""Least PSNR of lossy stores. JPEGs of quality 90 reach at least 26 dB, a wrong photograph about 10."""
 
 
 def pixels_of(images: Any) -> NDArray[np.uint8]:
-    """A batch's images as an array [N, H, W, C], without a copy where the bytes lie so."""
+    """Return a batch's images as an array [N, H, W, C], without a copy if the layout allows."""
     array = images.numpy() if hasattr(images, "numpy") else np.asarray(images)
     if array.shape[-1] != 3 and array.shape[1] == 3:
         array = array.transpose(0, 2, 3, 1)
@@ -23,13 +23,13 @@ def pixels_of(images: Any) -> NDArray[np.uint8]:
 
 
 def labels_of(labels: Any) -> NDArray[np.int64]:
-    """A batch's labels as an array [N]."""
+    """Return a batch's labels as an array [N]."""
     array = labels.numpy() if hasattr(labels, "numpy") else np.asarray(labels)
     return array.reshape(-1)
 
 
 def check(epoch: Iterable[Batch], rows: Rows, *, exact: bool, least_db: float = LEAST_DB) -> dict[str, float]:
-    """Compare an epoch with the rows. Returns: least and mean PSNR in dB, empty if exact. Raises: ValueError."""
+    """Compare an epoch with the rows. Returns least and mean PSNR in dB, {} if exact. Raises ValueError."""
     place = np.empty(len(rows), np.int64)
     place[rows.labels] = np.arange(len(rows))
     seen = np.zeros(len(rows), np.int64)
@@ -57,14 +57,14 @@ def check(epoch: Iterable[Batch], rows: Rows, *, exact: bool, least_db: float = 
 
 
 def psnr(image: NDArray[np.uint8], wanted: NDArray[np.uint8]) -> float:
-    """dB, 100 at most."""
+    """Return the PSNR in dB, at most 100."""
     difference = (image.astype(np.float32) - wanted).reshape(-1)
     error = float(difference @ difference) / difference.size
     return float(10 * np.log10(255**2 / max(error, 255**2 / 1e10)))
 
 
 def touch(images: Any) -> int:
-    """Read every byte of a batch once; the sum of its words."""
+    """Read every byte of a batch once. Returns the sum of its words."""
     array = pixels_of(images)
     flat = array.reshape(-1) if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(-1)
     return int(np.add.reduce(flat.view(np.int64) if flat.nbytes % 8 == 0 else flat, dtype=np.int64))

@@ -1,7 +1,8 @@
-"""Lance: rows by number, and batches of its own torch dataset.
+"""Lance: rows by number, and batches of its torch dataset.
 
-Its documentation: pixels as a fixed-size list become tensors without a copy; it is not fork-safe, so processes are spawned; a list of
-rows is taken at once. Sorted lists are taken up to three times as fast, and which rows a batch has is the same.
+According to its documentation, a fixed-size list of pixels becomes a tensor without a copy, processes must be
+spawned (it is not fork-safe), and a list of rows is taken in one call. Sorted lists are up to three times as
+fast, and give the same rows in each batch.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ WRITTEN = 256  # rows of a record batch
 
 
 def write_lance(rows: Rows, out: str) -> None:
-    """Pixels as a fixed-size list of bytes, in the format's default version."""
+    """Write pixels as a fixed-size list of bytes, in the format's default version."""
     arrow = import_module("pyarrow")
     values = int(rows.images[0].size)
     kind = arrow.list_(arrow.uint8(), values)
@@ -45,7 +46,7 @@ def write_lance(rows: Rows, out: str) -> None:
 
 
 class Taken:
-    """Lists of row numbers, taken from a table that each process opens for itself."""
+    """Lists of row numbers, taken from a table that each process opens."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -63,7 +64,7 @@ def _batch(shape: tuple[int, ...], columns: dict[str, Any]) -> Batch:
 
 
 def open_taken(path: str, setting: Setting) -> Epoch:
-    """A list of random rows a batch, below a DataLoader whose processes are spawned."""
+    """Return epochs of random rows, a list a batch, below a DataLoader with spawned processes."""
     from torch.utils.data import DataLoader
 
     rows = Rows.of(setting.work)
@@ -81,7 +82,7 @@ def open_taken(path: str, setting: Setting) -> Epoch:
 
 
 def open_batches(path: str, setting: Setting) -> Epoch:
-    """Its LanceDataset: batches in a random order, each of rows that lie side by side, read ahead by its threads."""
+    """Return epochs of its LanceDataset: adjacent rows in randomly ordered batches, read ahead by threads."""
     sampler = import_module("lance.sampler").ShardedBatchSampler(0, 1, randomize=True)
     table = import_module("lance.torch.data").LanceDataset(
         path, batch_size=setting.batch, sampler=sampler, batch_readahead=4 * setting.threads

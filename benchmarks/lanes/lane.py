@@ -1,6 +1,7 @@
-"""What a store and a lane are.
+"""Definitions of a store and a lane.
 
-A store is the rows in one peer's format, written once. A lane is one way to read a store in batches; several lanes may share a store.
+A store is the rows in one peer's format, written once. A lane is a way to read a store in batches; several
+lanes may share a store.
 """
 
 from __future__ import annotations
@@ -17,21 +18,24 @@ from numpy.typing import NDArray
 Batch = tuple[Any, Any]
 """Images, uint8 [N, H, W, C] or a tensor [N, C, H, W], and labels [N] or [N, 1]."""
 Epoch = Callable[[], Iterable[Batch]]
-"""Begins the next epoch, shuffled anew."""
+"""Starts the next epoch, in a new random order."""
 PACK_H5, PACK_NPY, PACK_JPEG = "packer.h5", "packer", "packer-jpeg.h5"
 PHOTOS, LABELS = "photos", "labels.csv"
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows that every store holds. images: uint8 [N, H, W, C], mapped; labels: int64 [N], a permutation of 0 to N-1."""
+    """The rows that every store holds.
+
+    images: uint8 [N, H, W, C], mapped; labels: int64 [N], a permutation of 0 to N-1.
+    """
 
     images: NDArray[np.uint8]
     labels: NDArray[np.int64]
 
     @classmethod
     def of(cls, work: str) -> Rows:
-        """The rows of a work folder: its npy pack, which is plain NumPy."""
+        """Return the rows of a work folder, from its npy pack, which is plain NumPy."""
         pack = Path(work, PACK_NPY)
         images, labels = (np.load(pack / name, mmap_mode="r") for name in ("image.npy", "label.npy"))
         return cls(images, np.asarray(labels))
@@ -40,7 +44,7 @@ class Rows:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.uint8], int]:
-        """Return pixels, contiguous and of their own, and label."""
+        """Return the pixels, as a contiguous copy, and the label."""
         return np.array(self.images[index]), int(self.labels[index])
 
     def __iter__(self) -> Iterator[tuple[NDArray[np.uint8], int]]:
@@ -49,7 +53,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Setting:
-    """How a lane is to read. workers: processes, or a loader's own threads where it has some, if the lane has a choice of them."""
+    """Options of a lane. workers: processes, or a loader's threads, where the lane has a choice."""
 
     work: str
     batch: int
@@ -59,7 +63,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Store:
-    """Rows in one format. modules: what writing it imports; write: to a path that does not exist yet."""
+    """Rows in one format. modules: imports for writing; write: creates a new path."""
 
     name: str
     modules: tuple[str, ...]
@@ -68,12 +72,13 @@ class Store:
 
 @dataclass(frozen=True)
 class Lane:
-    """One way to read a store.
+    """A way to read a store.
 
-    group: lanes that are measured together, since not all stores fit in the page cache at once.
-    open: makes the loader, once; what it returns begins an epoch. rate: instead of open, of limits: images/s over some seconds.
-    workers: those tried, the fastest is kept. exact: whether the pixels are those of the pack, bit for bit;
-    if not, least_db: the least PSNR of an image against the pack's.
+    group: lanes measured together, since not all stores fit in the page cache at once.
+    open: constructs the loader once, and returns a function that starts an epoch.
+    rate: instead of open, for limits: images/s over some seconds.
+    workers: counts to try, of which the fastest is kept.
+    exact: True if the pixels equal the pack's bit for bit; otherwise least_db: least PSNR of an image.
     """
 
     name: str
@@ -94,21 +99,21 @@ DATALOADER = (0, 1, 2)  # worker processes tried
 
 
 def dataloader(dataset: Any, setting: Setting, **options: Any) -> Any:
-    """torch's DataLoader, whose processes stay from epoch to epoch."""
+    """Return torch's DataLoader, with persistent workers."""
     from torch.utils.data import DataLoader
 
     return DataLoader(dataset, num_workers=setting.workers, persistent_workers=setting.workers > 0, **options)
 
 
 def random_batches(count: int, size: int) -> Any:
-    """A sampler of whole batches for a DataLoader with batch_size=None: lists of row numbers, shuffled anew each epoch."""
+    """Return a sampler of full batches of row numbers, reshuffled each epoch (batch_size=None)."""
     from torch.utils.data import BatchSampler, RandomSampler
 
     return BatchSampler(RandomSampler(range(count)), size, drop_last=False)
 
 
 def files_of(path: str) -> Sequence[str]:
-    """The files of a store: itself, or all below it."""
+    """Return the files of a store: itself, or all below it."""
     if os.path.isfile(path):
         return [path]
     return sorted(str(file) for file in Path(path).rglob("*") if file.is_file())

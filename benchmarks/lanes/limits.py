@@ -1,4 +1,4 @@
-"""What no loader can beat: rows that lie in memory, copied into reused buffers by threads that wait for nothing."""
+"""Rates that no loader exceeds: threads that never wait copy rows in memory into reused buffers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from lanes.lane import OURS, PACK_NPY, Lane, Rows, Setting
 from packer.bench.hardware_limits import SLOTS, CopyLimit, calls_per_second
 
-MAX_RESIDENT = 512 << 20  # bytes copied from: far above any cache, and the stores need the memory
+MAX_RESIDENT = 512 << 20  # bytes of the copied array: far above any cache; stores need the other memory
 COPY = "copy limit, {} threads"
 GATHER = "gather limit"
 
@@ -26,9 +26,9 @@ def _copy(threads: int | None) -> Callable[[Setting], Callable[[float], float]]:
 
 
 class GatherLimit:
-    """Batches of random rows taken out of a resident array into reused buffers, each thread its own.
+    """Batches of random rows gathered from a resident array into reused buffers, one for each thread.
 
-    rows: of the array, at most MAX_RESIDENT bytes of them; words: int64 of a row, since wider items are taken faster.
+    rows: of the array, at most MAX_RESIDENT bytes; words: int64 a row, since wider items are gathered faster.
     """
 
     def __init__(self, batch: int, rows: int, row_bytes: int, threads: int) -> None:
@@ -38,12 +38,12 @@ class GatherLimit:
         self._batch = min(batch, rows)
         self._array = np.ones((rows, words), item)
         self._slots = np.ones((threads, SLOTS, self._batch, words), item)
-        # Drawn before the clock runs: an order's own cost is the loader's.
+        # Drawn before the clock starts: computing an order is the loader's work.
         draws = np.random.default_rng(0)
         self._orders = [draws.permutation(rows) for _ in range(threads)]
 
     def rate(self, seconds: float) -> float:
-        """Rows a second over about that many seconds."""
+        """Return rows a second, measured for about `seconds`."""
         return calls_per_second(self._take, len(self._slots), seconds) * self._batch
 
     def _take(self, thread: int, count: int) -> None:
@@ -60,7 +60,7 @@ def _gather(setting: Setting) -> Callable[[float], float]:
 
 
 def lanes(threads: int) -> tuple[Lane, ...]:
-    """The limits for so many threads."""
+    """Return the limits for a number of threads."""
     return (
         Lane(COPY.format(1), OURS, PACK_NPY, ("packer",), rate=_copy(1)),
         Lane(COPY.format(threads), OURS, PACK_NPY, ("packer",), rate=_copy(None)),

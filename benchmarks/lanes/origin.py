@@ -12,20 +12,20 @@ from packer.bench.hardware_limits import load, machine, versions
 
 
 def commit() -> str:
-    """Return the commit of this checkout, with "+changes" where files differ from it; "" outside of git."""
-    said = []
+    """Return the commit of this checkout, with "+changes" if files differ from it; "" outside git."""
+    outputs = []
     for command in (("rev-parse", "--short=8", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
         done = subprocess.run(
             ["git", *command], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
         )
         if done.returncode:
             return ""
-        said.append(done.stdout.strip())
-    return said[0] + ("+changes" if said[1] else "")
+        outputs.append(done.stdout.strip())
+    return outputs[0] + ("+changes" if outputs[1] else "")
 
 
 def origin(packages: Iterable[str] = ()) -> dict[str, Any]:
-    """Return commit, machine, versions (of the packages named, too, where they are installed) and the load now."""
+    """Return commit, machine, versions (also of the named packages) and the current load."""
     found: dict[str, Any] = {"commit": commit()} | machine() | versions()
     for package in packages:
         try:

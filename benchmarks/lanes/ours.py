@@ -11,7 +11,7 @@ SLICES, ROWS = "packer h5 slices", "packer h5 rows"
 
 
 def _open(order: str, placement: str = "disk") -> Callable[[str, Setting], Epoch]:
-    """placement: "disk", or rows of JPEGs would be decoded once and then kept in memory; which has a lane of its own."""
+    """placement: "disk", as JPEG rows would otherwise be decoded once into memory, which is another lane."""
 
     def open_pack(path: str, setting: Setting) -> Epoch:
         from packer import PackedBatchDataset

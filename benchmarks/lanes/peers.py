@@ -1,8 +1,8 @@
-"""Peers, as their own documentation uses them.
+"""Peers, as their documentation uses them.
 
-Rows read by number out of memory maps: TensorDict, Hugging Face datasets, grain. Shards streamed in order, and what passes shuffled:
-WebDataset, MosaicML streaming, LitData. FFCV: threads and reused buffers, as packer; its batches are overwritten a few batches
-later, packer's stay.
+TensorDict, Hugging Face datasets and grain read rows by number from memory maps. WebDataset, MosaicML
+streaming and LitData stream shards in order, and shuffle the rows that pass. FFCV uses threads and reused
+buffers, like packer; its batches are overwritten a few batches later, packer's stay valid.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TENSORDICT, ARROW = "tensordict", "arrow"
 
 
 def write_tensordict(rows: Rows, out: str) -> None:
-    """One memory-mapped tensor a field."""
+    """Write a memory-mapped tensor for each field."""
     import torch
 
     tensordict = import_module("tensordict")
@@ -52,19 +52,19 @@ def write_tensordict(rows: Rows, out: str) -> None:
 
 
 def _same(batch: Any) -> Any:
-    """Nothing to collate: the batch was indexed as one."""
+    """Return the batch unchanged, as it was indexed as a batch."""
     return batch
 
 
 def open_tensordict(path: str, setting: Setting) -> Epoch:
-    """A DataLoader that indexes the TensorDict once a batch, by its own __getitems__."""
+    """Return epochs of a DataLoader that indexes the TensorDict once a batch, with its __getitems__."""
     table = import_module("tensordict").TensorDict.load_memmap(path)
     loader = dataloader(table, setting, batch_size=setting.batch, shuffle=True, collate_fn=_same)
     return lambda: ((batch["image"], batch["label"]) for batch in loader)
 
 
 def write_arrow(rows: Rows, out: str) -> None:
-    """save_to_disk of fixed-shape arrays, a record batch a few hundred rows."""
+    """Write arrays of fixed shape with save_to_disk, a few hundred rows in a record batch."""
     datasets = import_module("datasets")
     datasets.disable_progress_bars()
     shape = rows.images.shape[1:]
@@ -85,9 +85,9 @@ def _arrow_rows(rows: Rows) -> Iterator[dict[str, Any]]:
 
 
 class _Arrow:
-    """A dataset in arrow format: a list of rows comes as slices of the mapped file, which are copied once.
+    """A dataset in arrow format: a list of rows comes as slices of the mapped file, copied once.
 
-    Four times as fast as its own conversion to torch or NumPy, which goes through the values one by one.
+    Four times as fast as its conversion to torch or NumPy, which handles values one by one.
     """
 
     def __init__(self, path: str, shape: tuple[int, ...]) -> None:
@@ -106,7 +106,7 @@ class _Arrow:
 
 
 def open_datasets(path: str, setting: Setting) -> Epoch:
-    """Indexed with a list of rows a batch."""
+    """Return epochs, indexed with a list of rows a batch."""
     rows = Rows.of(setting.work)
     table = _Arrow(path, rows.images.shape[1:])
     loader = dataloader(table, setting, batch_size=None, sampler=random_batches(len(rows), setting.batch))
@@ -114,7 +114,7 @@ def open_datasets(path: str, setting: Setting) -> Epoch:
 
 
 def open_grain(path: str, setting: Setting) -> Epoch:
-    """Shuffled, batched, read ahead by grain's threads."""
+    """Return epochs shuffled, batched and prefetched by grain's threads."""
     grain = import_module("grain.python")
     source = grain.MapDataset.source(Rows.of(setting.work))
     options = grain.ReadOptions(num_threads=setting.workers, prefetch_buffer_size=4 * setting.workers)
@@ -129,7 +129,7 @@ def open_grain(path: str, setting: Setting) -> Epoch:
 
 TAR_NPY, MDS, LITDATA = "webdataset-npy", "mds", "litdata"
 SHARD_BYTES = 100 << 20
-BUFFER = 1000  # rows that WebDataset shuffles among, as its examples have it
+BUFFER = 1000  # rows in WebDataset's shuffle buffer, as in its examples
 
 
 def _write_tar(rows: Rows, out: str) -> None:
@@ -142,7 +142,7 @@ def _write_tar(rows: Rows, out: str) -> None:
 
 
 def open_webdataset(path: str, setting: Setting) -> Epoch:
-    """Shards in a random order, rows shuffled in a buffer, batched in the worker."""
+    """Return epochs: shards in random order, rows shuffled in a buffer, batched in the worker."""
     webdataset = import_module("webdataset")
     shards = sorted(glob(f"{path}/*.tar"))
     dataset = (
@@ -165,12 +165,12 @@ def _decode_tar(sample: dict[str, Any]) -> tuple[Any, int]:
 
 
 def _streaming() -> Any:
-    """MosaicML's module. It imports torchvision, whose compiled half fails to load beside a torch without CUDA."""
+    """Return MosaicML's module. Its import of torchvision fails beside a torch without CUDA."""
     torch = import_module("torch")
     try:
         return import_module("streaming")
     except RuntimeError:
-        # What torchvision then misses is the names of two operators, which nothing here calls.
+        # torchvision only misses the names of two operators, which nothing here calls.
         operators = torch.library.Library("torchvision", "DEF")
         for name in ("nms", "qnms"):
             operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
@@ -178,7 +178,7 @@ def _streaming() -> Any:
             name for name in sys.modules if name.partition(".")[0] in ("streaming", "torchvision")
         ]:
             del sys.modules[module]
-        _KEPT.append(operators)  # their names live as long as this
+        _KEPT.append(operators)  # keeps their names registered
         return import_module("streaming")
 
 
@@ -186,7 +186,7 @@ _KEPT: list[Any] = []
 
 
 def write_mds(rows: Rows, out: str) -> None:
-    """Raw pixels, uncompressed and unhashed, shards of 64 MB: the defaults."""
+    """Write raw pixels, uncompressed and unhashed, in shards of 64 MB: the defaults."""
     shape = ",".join(map(str, rows.images.shape[1:]))
     columns = {"image": f"ndarray:uint8:{shape}", "label": "int"}
     with _streaming().MDSWriter(out=out, columns=columns) as writer:
@@ -195,7 +195,7 @@ def write_mds(rows: Rows, out: str) -> None:
 
 
 def open_mds(path: str, setting: Setting) -> Epoch:
-    """Its own shuffle, below a DataLoader."""
+    """Return epochs with its own shuffle, below a DataLoader."""
     streaming = _streaming()
     import_module("streaming.base.util").clean_stale_shared_memory()
     dataset = streaming.StreamingDataset(local=path, shuffle=True, batch_size=setting.batch)
@@ -204,9 +204,9 @@ def open_mds(path: str, setting: Setting) -> Epoch:
 
 
 def write_litdata(rows: Rows, out: str) -> None:
-    """Raw pixels in the chunks of its README."""
+    """Write raw pixels in the chunks of its README."""
     scratch = f"{out}.scratch"
-    # It empties both folders before it starts; their defaults may be somebody's.
+    # It empties both folders before it starts; the defaults may contain a user's files.
     os.environ["DATA_OPTIMIZER_CACHE_FOLDER"] = os.path.join(scratch, "chunks")
     os.environ["DATA_OPTIMIZER_DATA_CACHE_FOLDER"] = os.path.join(scratch, "data")
     import_module("litdata").optimize(
@@ -227,7 +227,7 @@ def _litdata_row(rows: Rows, index: int) -> dict[str, Any]:
 
 
 def open_litdata(path: str, setting: Setting) -> Epoch:
-    """Its own shuffle and its own DataLoader."""
+    """Return epochs with its own shuffle and DataLoader."""
     litdata = import_module("litdata")
     dataset = litdata.StreamingDataset(path, shuffle=True)
     loader = litdata.StreamingDataLoader(
@@ -264,7 +264,7 @@ def _open_beton(order: str) -> Callable[[str, Setting], Epoch]:
             batch_size=setting.batch,
             num_workers=setting.threads,
             order=getattr(loader.OrderOption, order),
-            os_cache=True,  # QUASI_RANDOM knows no other; its own cache is for data that no memory holds
+            os_cache=True,  # required by QUASI_RANDOM; its own cache is for data beyond memory
             drop_last=False,
             pipelines=pipelines,
         )

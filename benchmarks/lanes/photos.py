@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from lanes.lane import LABELS, PACK_H5, PACK_JPEG, PACK_NPY, PHOTOS, Rows, Store
 
-QUALITY = 90  # of every store of JPEGs
-REPEATED_QUALITY = 92  # of photographs that were turned
+QUALITY = 90  # JPEG quality of every store of JPEGs
+REPEATED_QUALITY = 92  # JPEG quality of rotated photographs
 
 Pixels = NDArray[np.uint8]
 TURNS: tuple[Callable[[Pixels], Pixels], ...] = (
@@ -32,14 +32,15 @@ TURNS: tuple[Callable[[Pixels], Pixels], ...] = (
 
 
 def find(source: str) -> list[Path]:
-    """The JPEGs of a folder, at any depth, in order of their names."""
+    """Return the JPEGs of a folder, at any depth, sorted by name."""
     return sorted(path for path in Path(source).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
 
 
 def gather(source: str, count: int, work: str, threads: int) -> None:
-    """Put `count` JPEGs into WORK/photos, named 0.jpg, 1.jpg, ..., and a CSV that gives each its number as label.
+    """Put `count` JPEGs into WORK/photos, named 0.jpg, 1.jpg, ..., and write a CSV with each number as label.
 
-    The first are copies; those beyond the source's are turned copies. Raises: ValueError if the source has too few.
+    The first are copies; those beyond the source's count are rotated copies. Raises ValueError if the source
+    has too few.
     """
     import simplejpeg
 
@@ -71,7 +72,7 @@ def gather(source: str, count: int, work: str, threads: int) -> None:
 
 
 def pack(work: str, size: int) -> None:
-    """Make the npy pack, the first of all stores."""
+    """Write the npy pack, the first of all stores."""
     from packer import convert_images
 
     out = os.path.join(work, PACK_NPY)
@@ -81,7 +82,7 @@ def pack(work: str, size: int) -> None:
 
 
 def _pack_as(store: str) -> Callable[[Rows, str], None]:
-    """How a pack of another kind is written: from the photographs again, and with the same rows in the same places."""
+    """Return a writer of another kind of pack, with the photographs' rows in the same places."""
 
     def write(rows: Rows, out: str) -> None:
         from packer import convert_images
@@ -99,7 +100,7 @@ def _photos(rows: Rows, out: str) -> None:
 
 
 def read_photo(path: str, size: int) -> Pixels:
-    """As most scripts do it: decode, shortest side to the size, antialiased, centre crop. Returns: uint8 [size, size, 3]."""
+    """Decode, resize the short side antialiased, crop the centre, as usual. Returns uint8 [size, size, 3]."""
     import cv2
 
     pixels = cv2.imread(path, cv2.IMREAD_COLOR_RGB)

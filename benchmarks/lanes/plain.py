@@ -26,12 +26,12 @@ Sample = tuple[Any, int]
 
 
 class Folder:
-    """JPEG files, decoded and brought to size whenever they are asked for."""
+    """JPEG files, decoded and resized on every access."""
 
     def __init__(self, path: str, rows: Rows) -> None:
         import cv2
 
-        cv2.setNumThreads(0)  # as torch's own examples do it: the processes are the parallelism
+        cv2.setNumThreads(0)  # as in torch's examples: processes provide the parallelism
         self._path, self._count, self._size = path, len(rows), rows.images.shape[1]
 
     def __len__(self) -> int:
@@ -44,7 +44,7 @@ class Folder:
 
 
 class H5:
-    """Datasets of an HDF5 file, opened in each process. By row number, or by (start, stop) of a slice."""
+    """Datasets of an HDF5 file, opened in each process; indexed by row number, or by (start, stop)."""
 
     def __init__(self, path: str, rows: Rows) -> None:
         self._path, self._count = path, len(rows)
@@ -63,7 +63,7 @@ class H5:
 
 
 class Slices:
-    """(start, stop) of each batch, in a new random order each epoch."""
+    """A sampler of (start, stop) for each batch, in a new random order each epoch."""
 
     def __init__(self, count: int, size: int) -> None:
         self._spans = [(start, min(start + size, count)) for start in range(0, count, size)]
@@ -77,7 +77,7 @@ class Slices:
 
 
 class Mapped:
-    """npy files, mapped; copy on write, for torch warns of arrays that it may not write to."""
+    """npy files, mapped copy-on-write, as torch warns of read-only arrays."""
 
     def __init__(self, path: str, rows: Rows) -> None:
         self._images = np.load(f"{path}/image.npy", mmap_mode="c")
@@ -91,7 +91,7 @@ class Mapped:
 
 
 def _items(make: Callable[[str, Rows], Any]) -> Callable[[str, Setting], Epoch]:
-    """Row by row, collated by torch."""
+    """Return epochs read row by row, collated by torch."""
 
     def open_items(path: str, setting: Setting) -> Epoch:
         loader = dataloader(
@@ -105,7 +105,7 @@ def _items(make: Callable[[str, Rows], Any]) -> Callable[[str, Setting], Epoch]:
 def _whole(
     make: Callable[[str, Rows], Any], sampler: Callable[[int, int], Any]
 ) -> Callable[[str, Setting], Epoch]:
-    """A batch at a time: d[i:j], mm[idx]."""
+    """Return epochs read a batch at a time: d[i:j], mm[idx]."""
 
     def open_batches(path: str, setting: Setting) -> Epoch:
         rows = Rows.of(setting.work)

@@ -1,4 +1,4 @@
-"""Processor time and memory of a process and all below it, from /proc; where there is none, of the process alone."""
+"""Processor time and memory of a process and its descendants, from /proc; elsewhere of the process alone."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-SAMPLE_SECONDS = 0.1  # looking takes up to 0.03 s where a GB is mapped, and holds the process up
+SAMPLE_SECONDS = 0.1  # a sample takes up to 0.03 s if a GB is mapped, and delays the process
 
 
 def below(pid: int) -> list[int]:
-    """The processes below one, at any depth."""
+    """Return the descendants of a process."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
@@ -25,9 +25,9 @@ def below(pid: int) -> list[int]:
 
 
 def cpu_seconds() -> float:
-    """Processor time used so far by this process, by all that it waited for, and by those still running below it.
+    """Return processor seconds used by this process, its waited-for children, and its running descendants.
 
-    The last are known to a hundredth of a second only.
+    The descendants' time has a resolution of 0.01 s.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     ticks = 0
@@ -40,10 +40,10 @@ def cpu_seconds() -> float:
 
 
 class Memory(NamedTuple):
-    """MB of a process and all below it, each shared page shared out among those that map it.
+    """MB of a process and its descendants; shared pages are divided among the processes that map them.
 
-    own: anonymous and shared memory, the interpreter's and the libraries' included; all: with mapped files,
-    which the page cache holds anyway.
+    own: anonymous and shared memory, including the interpreter's and the libraries'.
+    all: also mapped files, which the page cache holds anyway.
     """
 
     own: float
@@ -51,7 +51,7 @@ class Memory(NamedTuple):
 
 
 def memory(pid: int) -> Memory:
-    """Now."""
+    """Return the current memory of a process and its descendants."""
     own = everything = 0
     for each in (pid, *below(pid)):
         with suppress(OSError):
@@ -65,7 +65,7 @@ def memory(pid: int) -> Memory:
 
 
 class Peak:
-    """Samples a process's memory while a block runs; `highest` of each figure."""
+    """Samples a process's memory while a block runs. `highest`: the peak of each figure."""
 
     def __init__(self, pid: int) -> None:
         self.highest = memory(pid)

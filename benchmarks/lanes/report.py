@@ -1,4 +1,4 @@
-"""What was measured, and the table."""
+"""The results, and the table."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from lanes.residency import WARM
 
 @dataclass(frozen=True)
 class Run:
-    """One lane in one round.
+    """A lane's figures in one round.
 
-    first: seconds to the first batch of each epoch; cpu: seconds; copy: images/s of the copy limit just before;
-    warm: share of the store that was in the page cache; beside: images/s of the lanes that are in every group, in the same round.
+    first: seconds to the first batch of each epoch; cpu: seconds; copy: images/s of the copy limit just
+    before.
+    warm: share of the store in the page cache.
+    beside: images/s of the lanes in every group, in the same round.
     """
 
     images: int
@@ -34,10 +36,11 @@ class Run:
 
 @dataclass
 class Found:
-    """What was found of one lane.
+    """The results of a lane.
 
-    workers: that were fastest, None if there is no choice; open: seconds to import the peer and make the loader;
-    fresh: seconds to its first batch; own, all: MB at most, see process.Memory; fidelity: PSNR against the pack.
+    workers: the fastest count, None without a choice.
+    open: seconds to import the peer and construct the loader; fresh: seconds to its first batch.
+    own, all: peak MB, see process.Memory; fidelity: PSNR against the pack.
     """
 
     workers: int | None
@@ -55,7 +58,7 @@ class Found:
 
 
 def ratio(lanes: Mapping[str, Found], one: str, other: str) -> float | None:
-    """Median of the ratios of the same round; None if they were not measured together."""
+    """Return the median ratio within rounds; None if the lanes were not measured together."""
     if one not in lanes or other not in lanes:
         return None
     if other in lanes[one].runs[0].beside:
@@ -66,14 +69,15 @@ def ratio(lanes: Mapping[str, Found], one: str, other: str) -> float | None:
 
 
 def of_copy(found: Found) -> float:
-    """Median of the ratios to the copy limit just before."""
+    """Return the median ratio to the copy limit just before."""
     return median(run.rate / run.copy for run in found.runs)
 
 
 def table(lanes: Mapping[str, Found]) -> str:
-    """Markdown, a line a lane."""
+    """Return a Markdown table, a line a lane."""
     lines = [
-        f"| {'':24} | workers | images/s | spread | x slices | x copy | CPU s/M | own MB | with files | first ms, fresh | later |",
+        f"| {'':24} | workers | images/s | spread | x slices | x copy | CPU s/M | own MB | with files"
+        " | first ms, fresh | later |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, found in lanes.items():
@@ -97,7 +101,7 @@ def table(lanes: Mapping[str, Found]) -> str:
 
 
 def chills(lanes: Mapping[str, Found]) -> list[str]:
-    """A sentence a lane whose store did not stay in the page cache."""
+    """Return a sentence for each lane whose store left the page cache."""
     least = {name: min(run.warm for run in found.runs) for name, found in lanes.items()}
     return [
         f"{name}: NOT WARM, {share:.0%} of its store were in the page cache"

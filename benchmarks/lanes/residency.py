@@ -1,4 +1,4 @@
-"""Stores in the page cache."""
+"""Keeps stores in the page cache."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ WARM = 0.999
 
 
 def share(files: Sequence[str]) -> float:
-    """About which share of the files is in the page cache; 1 where the system does not say."""
+    """Return the approximate share of the files in the page cache; 1 where the system does not tell."""
     probed = files[:: max(1, len(files) // PROBED)]
     shares = [1.0 if (found := resident_share(path)) is None else found for path in probed]
     return sum(shares) / len(shares)
 
 
 def warm(files: Sequence[str]) -> float:
-    """Read the files if they are not in the page cache. Returns: the share of them that is there now."""
+    """Read the files if they are not in the page cache. Returns the share that is there afterwards."""
     if share(files) < WARM:
         for path in files:
             with open(path, "rb", buffering=0) as file:

@@ -1,11 +1,11 @@
-"""The process that runs one lane: commands as lines of JSON on stdin, answers as lines of JSON on stdout.
+"""The process that runs a lane: commands are JSON lines on stdin, answers JSON lines on stdout.
 
-    {"do": "open"}                                 make the loader             {"seconds"}
-    {"do": "run", "seconds": s, "touch": bool}     whole epochs until s passed {"images", "seconds", "first", "cpu"}
-    {"do": "check"}                                an epoch against the pack   {"least_db", "mean_db"} or nothing
-    {"do": "write"}                                the lane's store            {}
+    {"do": "open"}                              construct the loader     {"seconds"}
+    {"do": "run", "seconds": s, "touch": bool}  complete epochs for s    {"images", "seconds", "first", "cpu"}
+    {"do": "check"}                             compare with the pack    {"least_db", "mean_db"} or {}
+    {"do": "write"}                             write the lane's store   {}
 
-An answer {"error": sentence} is the last one. `first`: seconds to the first batch of each epoch, from iter() on.
+An answer {"error": sentence} is the last. `first`: seconds from iter() to the first batch of each epoch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lanes.registry import STORES, lanes
 
 
 class Serving:
-    """One lane's loader."""
+    """The loader of a lane."""
 
     def __init__(self, lane: Lane, setting: Setting) -> None:
         self._lane, self._setting = lane, setting
@@ -34,7 +34,7 @@ class Serving:
         self._rate: Callable[[float], float] | None = None
 
     def write(self) -> dict[str, Any]:
-        """Write the store under another name first, so that half of one is never taken for whole."""
+        """Write the store under a temporary name first, so that a partial store is never used."""
         folder, name = os.path.split(self._path)
         part = os.path.join(folder, f"part-{name}")
         STORES[name].write(Rows.of(folder), part)
@@ -42,7 +42,7 @@ class Serving:
         return {}
 
     def open(self) -> dict[str, Any]:
-        """Make the loader."""
+        """Construct the loader."""
         began = time.perf_counter()
         if self._lane.rate is not None:
             self._rate = self._lane.rate(self._setting)
@@ -59,7 +59,7 @@ class Serving:
         return check(self._epoch(), Rows.of(self._setting.work), exact=lane.exact, least_db=lane.least_db)
 
     def run(self, seconds: float, touched: bool) -> dict[str, Any]:
-        """Whole epochs, one at least, until the seconds have passed."""
+        """Run complete epochs, at least one, until the seconds have passed."""
         if self._rate is not None:
             began_cpu, began = cpu_seconds(), time.perf_counter()
             rate = self._rate(max(seconds, 0.05))
@@ -84,7 +84,7 @@ class Serving:
 
 
 def main(name: str, setting: str) -> None:
-    """Answer until stdin ends. What the peers print goes to stderr."""
+    """Answer until stdin ends. The peers' output goes to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     given = Setting(**json.loads(setting))

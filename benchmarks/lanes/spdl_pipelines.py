@@ -1,4 +1,4 @@
-"""SPDL: a pipeline of threads, a batch a task, as its documentation has it: batches are made at once, not of single tensors."""
+"""SPDL: a pipeline of threads, a batch a task, as its documentation advises."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from lanes.lane import JPEG, PACK_NPY, PHOTOS, PLAIN, Batch, Epoch, Lane, Rows, Setting, random_batches
 
-AHEAD = 3  # batches that are kept ready, as in its examples
+AHEAD = 3  # prefetched batches, as in its examples
 
 
 def pipeline(source: Iterable[Any], make: Callable[[Any], Any], threads: int) -> Iterator[Any]:
-    """Yield what `make` returns for the items of the source, called by that many threads at once."""
+    """Yield the results of `make` for the items of the source, called by several threads."""
     builder = import_module("spdl.pipeline").PipelineBuilder().add_source(source)
     made = builder.pipe(make, concurrency=threads).add_sink(AHEAD).build(num_threads=threads)
     with made.auto_stop():
@@ -20,7 +20,7 @@ def pipeline(source: Iterable[Any], make: Callable[[Any], Any], threads: int) ->
 
 
 def open_rows(path: str, setting: Setting) -> Epoch:
-    """Random rows of a mapped array."""
+    """Return epochs of random rows of a mapped array."""
     import torch
 
     rows = Rows.of(setting.work)
@@ -33,7 +33,7 @@ def open_rows(path: str, setting: Setting) -> Epoch:
 
 
 def open_photos(path: str, setting: Setting) -> Epoch:
-    """Photographs, decoded and brought to size by FFmpeg into one buffer a batch."""
+    """Return epochs of photographs, decoded and resized by FFmpeg into one buffer a batch."""
     import torch
 
     media = import_module("spdl.io")
@@ -55,6 +55,6 @@ def open_photos(path: str, setting: Setting) -> Epoch:
 NEEDS = ("torch", "spdl")
 LANES = (
     Lane("spdl over npy", PLAIN, PACK_NPY, NEEDS, open_rows),
-    # FFmpeg's resizing of photographs comes to 19.2 dB at the least.
+    # FFmpeg's resizing reaches at least 19.2 dB.
     Lane("spdl, folder", JPEG, PHOTOS, NEEDS, open_photos, exact=False, least_db=17.0),
 )

@@ -1,17 +1,18 @@
-"""COCO's JSON of annotations: the boxes of each image, and the classes that their labels number.
+"""COCO annotations (JSON): the boxes of each image, and their classes.
 
     images       [{"id": 7, "file_name": "a/1.jpg", "width": 640, "height": 480}, ...]
     annotations  [{"image_id": 7, "category_id": 3, "bbox": [left, top, width, height], "iscrowd": 0}, ...]
     categories   [{"id": 3, "name": "car"}, ...]
 
-Fields are those of boxes in a CSV (image_targets.py): boxes float32 [n, 4] (left, top, right, bottom), box_label int64 [n]. Classes are
-all categories, in the order of their ids. An image that is listed and has no annotations has no boxes; one that is not listed is an
-error, as nothing is known of it. Crowds, which are regions and no objects, and boxes without area are left out, with a note;
-segmentations and keypoints too, several persons an image having no one shape.
+The fields equal those of boxes in a CSV (image_targets.py): boxes float32 [n, 4] (left, top, right, bottom),
+box_label int64 [n]. The classes are all categories, in the order of their ids. A listed image without
+annotations has no boxes; an unlisted image is an error. The reader skips, with a note, crowds (regions, not
+objects), boxes without area, segmentations, and keypoints (several persons per image have no fixed shape).
 
-    photos/annotations/instances_train2017.json     and images in photos/train2017, photos/images/train2017, photos/images or photos:
-                                                    found by itself; several are splits if they are called train, val, test ...
-    any other place                                 passed as labels
+    photos/annotations/instances_train2017.json   detected automatically; its images are in photos/train2017,
+                                                  photos/images/train2017, photos/images or photos. Several
+                                                  files named train, val, test ... become splits.
+    any other path                                passed as labels
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _MOST = 1e9
 
 
 class CocoPart(NamedTuple):
-    """A JSON of annotations. path: its path; folder: of its images below the source, a slash behind it, or ""; split: or None."""
+    """A COCO file. folder: of its images, relative to the source and with a trailing slash, or ""."""
 
     path: str
     folder: str = ""
@@ -50,7 +51,7 @@ class CocoPart(NamedTuple):
 
 
 def find_annotations(folder: str) -> list[CocoPart]:
-    """Return the annotations of a folder that is laid out as COCO is; [] of any other one."""
+    """Return the annotation files of a folder in COCO layout; [] for any other folder."""
     place = os.path.join(folder, FOLDER)
     try:
         names = sorted(
@@ -71,7 +72,7 @@ def find_annotations(folder: str) -> list[CocoPart]:
 def read_labels(
     labels: Labels, keys: list[str], findings: Findings, beside: Sequence[str] = (), folder: str = ""
 ) -> ImageTargets:
-    """Read what a CSV, or COCO's JSON, says of each image. beside, folder: as `read_targets` has them.
+    """Read the labels and boxes of each image from a CSV or COCO JSON. beside, folder: see `read_targets`.
 
     Raises: SourceError, UsageError.
     """
@@ -79,21 +80,21 @@ def read_labels(
     if not path.lower().endswith(ENDING):
         return read_targets(labels, keys, findings, beside, folder)
     if beside:
-        raise UsageError(f"{path}: has no columns, and {beside[0]} is to be one. Pass a CSV.")
+        raise UsageError(f"{path}: has no columns, but column {beside[0]} is needed. Pass a CSV.")
     for option in labels.about_csv():
-        raise UsageError(f"{option}: is about columns of a CSV, and {path} is JSON. Leave it out.")
+        raise UsageError(f"{option}: applies to columns of a CSV, but {path} is JSON. Leave it out.")
     return read_coco([CocoPart(path)], keys, findings)[0]
 
 
 def read_coco(
     parts: Sequence[CocoPart], keys: Sequence[str], findings: Findings
 ) -> tuple[ImageTargets, NDArray[np.int64]]:
-    """Read annotations of images.
+    """Read the annotations of images.
 
-    parts: files with equal categories; keys: paths of the images below the source; findings: images that are not listed, or whose
-    annotations cannot be used, are refused; what is listed and is not there is left out.
-    Returns: boxes and their labels; int64 [N], the part that lists each image, 0 of those that none lists.
-    Raises: SourceError.
+    parts: files with equal categories. keys: image paths relative to the source. findings: refuses images
+    that are not listed or have invalid annotations, and skips entries whose image file is missing.
+    Returns: boxes and their labels; the index in `parts` of the file that lists each image, int64 [N], 0 if
+    no file does. Raises: SourceError.
     """
     paths, listed = [part.path for part in parts], np.full(len(keys), -1, np.int64)
     sizes, left_out = np.zeros((len(keys), 2), np.int64), Counter[str]()
@@ -104,14 +105,15 @@ def read_coco(
         ids, names = _categories(part.path, entries["categories"])
         if number and names != classes:
             raise SourceError(
-                f"{part.path}: has other categories than {paths[0]}; the files of one data set have equal ones. Correct it."
+                f"{part.path}: its categories differ from those of {paths[0]}; all files of a dataset have "
+                "equal categories. Correct it."
             )
         classes, images = names, _images(part, keys, entries["images"], sizes, findings)
         for index in [index for index in images.values() if index != _ABSENT]:
             if listed[index] >= 0:
                 raise SourceError(
-                    f"{part.path}: {shorten(keys[index])} is listed twice, here or in {paths[listed[index]]}; "
-                    "each image is listed once. Correct it."
+                    f"{part.path}: {shorten(keys[index])} is listed twice, here or in "
+                    f"{paths[listed[index]]}; each image is listed once. Correct it."
                 )
             listed[index] = number
         columns.append(_boxes(part.path, entries["annotations"], images, ids, findings, left_out))
@@ -127,8 +129,9 @@ def read_coco(
     boxes = Boxes(subject, xyxy, owners, lines, labels, len(keys), unit="annotation", sizes=sizes)
     images_listed = len(keys) - len(unlisted)
     findings.notes.append(
-        f"Read as COCO's annotations: {len(owners):,} boxes of {len(classes):,} classes on {images_listed:,} images, "
-        f"{images_listed - len(np.unique(owners)):,} of them without any; segmentations and keypoints are left out."
+        f"Read as COCO annotations: {len(owners):,} boxes of {len(classes):,} classes on {images_listed:,} "
+        f"images, {images_listed - len(np.unique(owners)):,} of them without boxes; segmentations and "
+        "keypoints are left out."
     )
     findings.notes += [
         f"{count:,} annotations {what} are left out." for what, count in left_out.items() if count
@@ -137,28 +140,29 @@ def read_coco(
 
 
 def _entries(path: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the lists of a file. Raises: SourceError."""
+    """Return the lists `images`, `annotations` and `categories` of a file. Raises: SourceError."""
     try:
-        told = json.loads(read_whole(path, "COCO's annotations are needed"))
+        told = json.loads(read_whole(path, "COCO annotations are needed"))
     except (ValueError, RecursionError):
         raise SourceError(
-            f"{path}: a damaged or truncated JSON; COCO's annotations are needed. Get it again."
+            f"{path}: damaged or truncated JSON; COCO annotations are needed. Get it again."
         ) from None
     for name, called in _LISTS.items():
         if not isinstance(told, dict) or not isinstance(told.get(name), list):
             raise SourceError(
-                f"{path}: has no list {name}; COCO's annotations are needed, which hold images, annotations and categories. Check it."
+                f"{path}: has no list {name}; COCO annotations are needed, which hold images, annotations "
+                "and categories. Check it."
             )
         for place, entry in enumerate(told[name], 1):
             if not isinstance(entry, dict):
                 raise SourceError(
-                    f"{path}: {called} {place} is no object with names; COCO's are. Correct it."
+                    f"{path}: {called} {place} is not a JSON object; COCO entries are. Correct it."
                 )
     return {name: told[name] for name in _LISTS}
 
 
 def _categories(path: str, entries: list[dict[str, Any]]) -> tuple[dict[Any, int], list[str]]:
-    """Return id -> number of the class, and the names of the classes, in the order of their ids."""
+    """Return the class number of each category id, and the class names, in the order of the ids."""
     found: dict[Any, str] = {}
     for place, entry in enumerate(entries, 1):
         identity, name = entry.get("id"), entry.get("name")
@@ -166,7 +170,8 @@ def _categories(path: str, entries: list[dict[str, Any]]) -> tuple[dict[Any, int
             raise SourceError(f"{path}: category {place} has no id or no name; each has both. Correct it.")
         if identity in found or name in found.values():
             raise SourceError(
-                f"{path}: two categories have the id {identity} or the name {shorten(name)}; each has its own. Correct it."
+                f"{path}: two categories have the id {identity} or the name {shorten(name)}; ids and names "
+                "are unique. Correct it."
             )
         found[identity] = name
     if not found:
@@ -182,7 +187,7 @@ def _images(
     sizes: NDArray[np.int64],
     findings: Findings,
 ) -> dict[Any, int]:
-    """Return id -> index of the image, _ABSENT of one that is not there. sizes: are filled with height and width, where they are told."""
+    """Return the index of each image id, _ABSENT for a missing file; fill `sizes` with height and width."""
     below = {key[len(part.folder) :]: k for k, key in enumerate(keys) if key.startswith(part.folder)}
     by_name: dict[str, int] = {}
     for key, index in below.items():
@@ -198,7 +203,7 @@ def _images(
             )
         if identity in images:
             raise SourceError(
-                f"{part.path}: two images have the id {shorten(str(identity))}; each has its own. Correct it."
+                f"{part.path}: two images have the id {shorten(str(identity))}; ids are unique. Correct it."
             )
         normal = os.path.normpath(name)
         index = images[identity] = below.get(normal, by_name.get(normal.rpartition("/")[2], _ABSENT))
@@ -207,7 +212,7 @@ def _images(
                 findings,
                 part.path,
                 f"image {place}",
-                f"is called {shorten(name)}, and no file is, or several are",
+                f"is called {shorten(name)}, a name that no file or several files have",
             )
         height, width = entry.get("height"), entry.get("width")
         if index >= 0 and type(height) is type(width) is int and 0 < height < 2**31 and 0 < width < 2**31:
@@ -223,7 +228,7 @@ def _boxes(
     findings: Findings,
     left_out: Counter[str],
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return left, top, right and bottom of the boxes that are packed, their images, classes and ids; count those left out."""
+    """Return left, top, right, bottom, images, classes and ids of the packed boxes; count the others."""
     owners, labels = _numbers(entries, "image_id", images), _numbers(entries, "category_id", classes)
     ids = np.array([_line(entry.get("id"), place) for place, entry in enumerate(entries, 1)], np.int64)
     xyxy = np.array([_corners(entry.get("bbox")) for entry in entries], np.float64).reshape(-1, 4)
@@ -246,7 +251,7 @@ def _boxes(
 
 
 def _refuse(findings: Findings, path: str, called: str, found: str, image: int = _ABSENT) -> None:
-    """Refuse the image of an entry, or leave out the entry of none. Raises SourceError unless such are skipped."""
+    """Refuse the image of an invalid entry, or leave out an entry without one. Raises SourceError."""
     file, error = os.path.basename(path), f"{path}: {called} {found}. Correct it"
     if image < 0:
         findings.leave_out(f"{file} {called}", f"{found}.", error)
@@ -259,17 +264,17 @@ def _is_id(value: object) -> bool:
 
 
 def _line(identity: object, place: int) -> int:
-    """Return the number by which messages call an annotation: its id if that is an int64, else its place in the list."""
+    """Return an annotation's number in messages: its id if that is an int64, else its list position."""
     return identity if type(identity) is int and -(2**63) <= identity < 2**63 else place
 
 
 def _numbers(entries: list[dict[str, Any]], name: str, known: Mapping[Any, int]) -> NDArray[np.int64]:
-    """Return the numbers that the ids in a column stand for, _UNKNOWN of those that nothing has."""
+    """Return the number of each id in a column, int64; _UNKNOWN for an id that `known` lacks."""
     column = (entry.get(name) for entry in entries)
     return np.array([known.get(value, _UNKNOWN) if _is_id(value) else _UNKNOWN for value in column], np.int64)
 
 
 def _corners(box: Any) -> Sequence[float]:
-    """Return left, top, width and height, if a box is four finite numbers that may be pixels."""
+    """Return left, top, width and height of a box; NaNs unless it is four finite numbers below _MOST."""
     plain = isinstance(box, list) and len(box) == 4 and all(type(side) in (int, float) for side in box)
     return box if plain and all(abs(side) < _MOST for side in box) else _NO_BOX

@@ -1,18 +1,19 @@
-"""Names of files: as text, whatever the locale; which are images; and what a folder, or a folder in an archive, means.
+"""File names as text; which files are images; which folders are classes and splits, on disk and in archives.
 
-Names are UTF-8, so that a pack does not depend on the locale. Bytes that are not are lone surrogates in the text (Python's
-``surrogateescape``), and come back as they were. What folders mean is decided here alone:
+Names are decoded as UTF-8, so a pack does not depend on the locale. Invalid bytes become lone surrogates
+(Python's ``surrogateescape``) and are encoded back unchanged. Only this module interprets folders:
 
     cat/1.jpg  dog/a/2.jpg       class folders, by the rules of torchvision's ImageFolder: the classes are the
-                                 sorted names of the folders at the top, their images lie below them at any depth
+                                 sorted names of the top folders, whose images lie at any depth
     1.jpg  2.jpg                 a flat folder: no classes
-    train/cat/1.jpg  test/...    splits (also Training, TEST, seg_train ...), where no other folder lies beside them: each is one of
-                                 the above, and their classes are put together
+    train/cat/1.jpg  test/...    splits (also Training, TEST, seg_train ...), if all top folders are splits;
+                                 each is one of the above, and the classes of all splits are merged
 
-Folders that would make wrong classes are an error: train and test beside other folders, images beside masks, and folders that all
-hold the same folders (fold1/cat, fold1/dog, fold2/cat, fold2/dog).
+Folders that would become wrong classes are an error: train and test beside other folders, images beside
+masks, and folders that all hold the same folders (fold1/cat, fold1/dog, fold2/cat, fold2/dog).
 
-Hidden files and folders (their names begin with a dot) are skipped, and what systems leave behind: __MACOSX, Thumbs.db, desktop.ini.
+Hidden files and folders (names that begin with a dot) are skipped, as are __MACOSX, Thumbs.db and
+desktop.ini.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ from packer.sentence import Option, Sentence
 from packer.source_kinds import IMAGES
 
 IMAGE_EXTENSIONS: frozenset[str] = frozenset(chain(*IMAGES.values()))
-"""What an image's name ends in, whichever the case."""
+"""File extensions of images, in lower case; names may use any case."""
 
 SPLIT_NAMES = {
     **{"train": "train", "training": "train"},
     **{name: name for name in ("val", "valid", "validation", "dev", "eval")},
     **{"test": "test", "testing": "test"},
 }
-"""Names of folders that are parts of a data set, not classes, in lower case, and of their splits; in the order of the splits."""
+"""Folder name in lower case -> its split; in the order of the splits. These folders are never classes."""
 
 UNLABELED = -1
-"""The label of images that have none, beside others that have one; as in Hugging Face's data sets."""
+"""The label of an unlabeled image beside labeled ones, as in Hugging Face datasets."""
 
 _SPLIT_BEGUN = re.compile(rf"({'|'.join(SPLIT_NAMES)})(?![A-Za-z])", re.IGNORECASE)
-_SPLIT_PREFIX = "seg_"  # of the Intel scenes, seg_train and seg_test
+_SPLIT_PREFIX = "seg_"  # the Intel scenes dataset has seg_train and seg_test
 _PICTURES = frozenset(("image", "images", "img", "imgs", "jpegimages"))
 _MASKS = frozenset(
     ("annotations", "ground_truth", "gt", "labels", "mask", "masks", "segmentation", "trimaps")
@@ -62,33 +63,35 @@ _LONGEST_SUFFIX = 12
 
 
 def changed(path: str) -> SourceError:
-    """Make the error for a file that was another one when reading it began."""
-    return SourceError(f"{path}: was changed while it was read. Run the same command again when it is whole.")
+    """Return the error for a file that changed while it was read."""
+    return SourceError(
+        f"{path}: was changed while it was read. Run the same command again once it is complete."
+    )
 
 
 def shorten(text: str) -> str:
-    """Cut a text from a file, so that a message which quotes it stays one that can be read."""
+    """Truncate text that a message quotes from a file."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"
 
 
 def is_hidden(name: str) -> bool:
-    """Say whether a file or folder of this name, without its path, is skipped."""
+    """Return True if a file or folder of this name (without its path) is skipped."""
     return name.startswith(".") or name in _LEFT_BEHIND
 
 
 def split_called(folder: str) -> str | None:
-    """Return the split that a folder of this name is, None if it is none: "Training" -> "train", "seg_test" -> "test"."""
+    """Return the split of a folder name, or None: "Training" -> "train", "seg_test" -> "test"."""
     return SPLIT_NAMES.get(folder.lower().removeprefix(_SPLIT_PREFIX))
 
 
 def split_begun(name: str) -> str | None:
-    """Return the split that a name begins with, None if it does with none: "train-00000.tar" -> "train", "trainers" -> None."""
+    """Return the split that a name begins with, or None: "train-00000.tar" -> "train", "trainers" -> None."""
     found = _SPLIT_BEGUN.match(name)
     return None if found is None else SPLIT_NAMES[found[1].lower()]
 
 
 def split_of(path: str) -> str | None:
-    """Return the split that a file's name, or the folder it lies in, begins with: "data/train-00000.tar" -> "train"."""
+    """Return the split that a file's name or folder begins with, or None: "train-00000.tar" -> "train"."""
     for word in reversed(path.split("/")[-2:]):
         if found := split_begun(word):
             return found
@@ -98,16 +101,16 @@ def split_of(path: str) -> str | None:
 def file_splits(
     paths: Sequence[str], named: Sequence[str | None], owners: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
-    """Return the splits that files are, {} unless each is one and there are two or more.
+    """Return the images of each split, if every file is a split and there are two or more; else {}.
 
-    named: the split of each file, or None; owners: int64 [N], the file of each image. Raises: UsageError where files of training and of
-    another split lie beside one of none.
+    named: the split of each file, or None. owners: the file of each image, int64 [N].
+    Raises: UsageError if a file without a split lies beside files of train and of another split.
     """
     names = list(dict.fromkeys(named))
     if None in names and "train" in names and len(names) > 2:
         raise UsageError(
-            f"{paths[named.index(None)]}: is called as no split, and {paths[named.index('train')]} as train; all files are splits, or "
-            "none. Pass those that belong together."
+            f"{paths[named.index(None)]}: its name is not that of a split, but {paths[named.index('train')]} "
+            "is called train; all files are splits, or none. Pass the files that belong together."
         )
     if None in names or len(names) < 2:
         return {}
@@ -117,20 +120,20 @@ def file_splits(
 
 
 def is_image(name: str) -> bool:
-    """Say whether a file of this name is taken for an image."""
+    """Return True if a file of this name counts as an image."""
     dot = name.rfind(".")
     return dot > 0 and name[dot:].lower() in IMAGE_EXTENSIONS
 
 
 def is_array(name: str) -> bool:
-    """Say whether a file of this name is taken for an array, where arrays are looked for."""
+    """Return True if a file of this name counts as an array, in sources that may hold arrays."""
     return name[1:].lower().endswith(".npy")
 
 
 def image_order(keys: list[str]) -> NDArray[np.int64]:
-    """Sort as ImageFolder does: by class, then folder, then name. Returns: int64 [N], indices of keys."""
+    """Return the order of ImageFolder: by class, then folder, then name; int64 [N], indices of `keys`."""
 
-    # NUL sorts before everything that a name may hold, so one string sorts like the three.
+    # NUL sorts before every character of a name, so the joined string sorts like the three parts.
     def parts(index: int) -> str:
         folder, _, name = keys[index].rpartition("/")
         return f"{folder.partition('/')[0]}\0{folder}\0{name}"
@@ -139,9 +142,10 @@ def image_order(keys: list[str]) -> NDArray[np.int64]:
 
 
 class FolderLayout(NamedTuple):
-    """Labels, classes and splits that folders stand for.
+    """Labels, classes and splits that folders define.
 
-    labels: int64 [N], numbering classes, UNLABELED for none, or None for both; splits: name -> its images, int64, rising.
+    labels: class numbers, int64 [N], or UNLABELED; None, as `classes`, for flat folders.
+    splits: name -> indices of its images, int64, ascending.
     """
 
     labels: NDArray[np.int64] | None
@@ -150,10 +154,11 @@ class FolderLayout(NamedTuple):
 
 
 def folder_splits(subject: str, keys: list[str], folders: Collection[str]) -> dict[str, NDArray[np.int64]]:
-    """Return the splits that the folders at the top are, in their order; {} unless all are splits and hold all images.
+    """Return the splits that top folders define; {} unless all top folders are splits and hold all images.
 
-    subject: what to call the source in messages; keys: the images' paths, in `image_order`; folders: at the top, not hidden, as
-    paths below it. Raises: SourceError when a split has no images, UsageError when two folders are one split.
+    subject: name of the source in messages. keys: the images' paths, in `image_order`. folders: paths of the
+    visible folders; only those at the top count.
+    Raises: SourceError for a split without images, UsageError for two folders of the same split.
     """
     tops = sorted(folder for folder in folders if "/" not in folder)
     named = [split_called(top) for top in tops]
@@ -161,7 +166,8 @@ def folder_splits(subject: str, keys: list[str], folders: Collection[str]) -> di
         return {}
     if len(set(named)) < len(named):
         raise UsageError(
-            f"{subject}: two of its folders ({', '.join(tops)}) are the same split. Put their images into one."
+            f"{subject}: two of its folders ({', '.join(tops)}) are the same split. Put their images into "
+            "one."
         )
     owners = np.fromiter((tops.index(key.partition("/")[0]) for key in keys), np.int64, len(keys))
     splits = {}
@@ -171,7 +177,8 @@ def folder_splits(subject: str, keys: list[str], folders: Collection[str]) -> di
             if not len(splits[name]):
                 folder = tops[named.index(name)]
                 raise SourceError(
-                    f"{subject}/{folder}: a split without images; each needs some. Add some, or remove the folder."
+                    f"{subject}/{folder}: a split without images; each needs at least one. Add some, or "
+                    "remove the folder."
                 )
     return splits
 
@@ -185,14 +192,15 @@ def class_folders(
     listed: Collection[str] = (),
     unlabeled: Collection[str] = (),
 ) -> FolderLayout:
-    """Decide whether images lie in class folders or in one flat folder, in each split if there are some.
+    """Return the labels, classes and splits that class folders, or a flat folder, define; in each split.
 
-    subject: what to call the source in messages; keys: the images' paths below it, in `image_order`.
-    folders: paths of the folders below it that are not hidden, whether or not they hold images; only the first level matters,
-        and under splits the second. listed: classes that may have no images. unlabeled: splits whose images have no class, UNLABELED,
-        however they lie. findings: class folders without images are left out.
-    Raises: SourceError when there are no images, some class or split has none, they lie both at the top and in folders, or some
-        splits have class folders and others none. UsageError when folders are parts of a data set, or of samples, and no classes.
+    subject: name of the source in messages. keys: the images' relative paths, in `image_order`.
+    folders: relative paths of the visible folders, with or without images; only the first level matters, and
+        below splits the second. listed: classes that may be empty. unlabeled: splits whose images all get
+        UNLABELED. findings: skips class folders without images.
+    Raises: SourceError if there are no images, a class or split is empty, images lie both at the top and in
+        folders, or only some splits have class folders. UsageError if the folders are parts of a dataset or
+        of samples.
     """
     if not keys:
         raise no_images(subject)
@@ -206,7 +214,8 @@ def class_folders(
             else "it has no folders that are splits, such as train and test"
         )
         raise UsageError(
-            f"{subject}: {Option('Labels.unlabeled', name)} is no split of it; {held}. Pass one of its splits."
+            f"{subject}: {Option('Labels.unlabeled', name)} is not one of its splits; {held}. Pass one of "
+            "its splits."
         )
     parts = [
         keys[members[0]].partition("/")[0] + "/" for name, members in splits.items() if name not in unknown
@@ -221,7 +230,8 @@ def class_folders(
             (findings or Findings()).leave_out(
                 part + name,
                 "a class folder without images.",
-                f"{subject}/{part}{name}: a class folder without images; each needs at least one. Add some, remove the folder",
+                f"{subject}/{part}{name}: a class folder without images; each needs at least one. Add some, "
+                "remove the folder",
             )
         classes |= found
         flat += [] if found else [part.rstrip("/")]
@@ -229,8 +239,8 @@ def class_folders(
         return FolderLayout(None, None, splits)
     if flat:
         raise SourceError(
-            f"{subject}/{flat[0]}: holds no class folders, as other splits do; all or none may. Sort its images into classes, or pass "
-            f"{Option('Labels.unlabeled', split_called(flat[0]))}."
+            f"{subject}/{flat[0]}: holds no class folders, but other splits do; all or no splits may. Sort "
+            f"its images into class folders, or pass {Option('Labels.unlabeled', split_called(flat[0]))}."
         )
     numbers = {name: number for number, name in enumerate(sorted(classes))}
     labelled = np.ones(len(keys), np.bool_)
@@ -243,7 +253,7 @@ def class_folders(
 
 
 def _classes(place: str, keys: list[str], folders: Collection[str], listed: Collection[str]) -> set[str]:
-    """Return the class folders that hold the images of `place`, empty for a flat folder. Raises: SourceError, UsageError."""
+    """Return the class folders of `place`; empty for a flat folder. Raises: SourceError, UsageError."""
     held = {key.partition("/")[0] for key in keys if "/" in key}
     loose = next((key for key in keys if "/" not in key), None)
     if held and loose is not None:
@@ -262,9 +272,9 @@ def _classes(place: str, keys: list[str], folders: Collection[str], listed: Coll
 
 
 def _no_classes(keys: list[str], held: list[str], folders: Collection[str]) -> str:
-    """Say why folders are parts of samples, or of the data set, and no classes; "" if they may be classes.
+    """Return why folders are parts of samples or of a dataset instead of classes; "" if they may be classes.
 
-    keys: of images, all in folders; held: the folders at the top that hold them; folders: all at the top.
+    keys: image paths, all in folders. held: top folders that hold images. folders: all top folders.
     """
     called = {folder: split_called(folder) or split_begun(folder) for folder in sorted(folders)}
     parts = [folder for folder, split in called.items() if split]
@@ -275,7 +285,7 @@ def _no_classes(keys: list[str], held: list[str], folders: Collection[str]) -> s
             if beside
             else ", and all are splits only if called train, val, test"
         )
-        return f"its folders {' and '.join(parts[:3])} are called as splits are{more}"
+        return f"its folders {' and '.join(parts[:3])} are called like splits{more}"
     pictures = next((folder for folder in held if folder.lower() in _PICTURES), None)
     if pictures is not None and len(held) == 1 < len(folders):
         return f"{pictures} lies beside {min(f for f in folders if f != pictures)}, which holds no images"
@@ -286,7 +296,7 @@ def _no_classes(keys: list[str], held: list[str], folders: Collection[str]) -> s
             if top != pictures and (top.lower() in _MASKS or os.path.splitext(name)[0] in stems):
                 return f"{pictures} lies beside {top}, as images beside their masks do"
     if len(held) == 1 and split_called(held[0]):
-        return f"its only folder is called {held[0]}, as splits are"
+        return f"its only folder is called {held[0]}, like a split"
     inner: dict[str, set[str]] = {folder: set() for folder in held}
     for key in keys:
         if key.count("/") < 2:
@@ -296,26 +306,29 @@ def _no_classes(keys: list[str], held: list[str], folders: Collection[str]) -> s
     first, *rest = inner.values() or [set()]
     if len(first) > 1 and not rest and all(map(split_called, first)):
         return f"its only folder {held[0]} holds splits ({', '.join(sorted(first))})"
-    # One folder in each ("n01443537/images") says nothing: the folders above it are the classes then.
+    # A single folder in each ("n01443537/images") is no evidence: the folders above it are the classes.
     if len(first) > 1 and rest and all(names == first for names in rest):
-        return f"{held[0]} and {held[1]} hold the same folders ({', '.join(sorted(first)[:3])}), as parts of a data set do"
+        return (
+            f"{held[0]} and {held[1]} hold the same folders ({', '.join(sorted(first)[:3])}), "
+            "as parts of a dataset do"
+        )
     return ""
 
 
 def no_images(subject: str) -> SourceError:
-    """Make the error for a source in which nothing is taken for an image."""
+    """Return the error for a source without images."""
     endings = ", ".join(sorted(IMAGE_EXTENSIONS))
     return SourceError(f"{subject}: no images found; files ending in {endings} are read. Check the path.")
 
 
 def suffix_of(name: str) -> str:
-    """Return what a file's name ends in, in lower case, dot included; "" without one, or with none that is short."""
+    """Return a file's extension in lower case, with its dot; "" if it has none or a very long one."""
     ending = os.path.splitext(name)[1].lower()
     return ending if len(ending) <= _LONGEST_SUFFIX else ""
 
 
 def note_left_out(counts: Mapping[str, int]) -> list[str]:
-    """Say which files of a folder are no images that are read; none if there are none. counts: suffix -> files."""
+    """Return a note on files that are not images; [] if there are none. counts: suffix -> files."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in ordered[:_SHOWN_SUFFIXES]]
     more = " ..." if len(ordered) > len(shown) else ""
@@ -323,7 +336,7 @@ def note_left_out(counts: Mapping[str, int]) -> list[str]:
 
 
 def notes_on(keys: list[str], labels_given: bool, classes: list[str] | None) -> list[str]:
-    """Collect what a user may not expect about these images, a sentence each."""
+    """Return notes on these images: missing labels, a single class, names that look like masks."""
     notes: list[str] = []
     if not labels_given:
         notes.append(
@@ -346,31 +359,32 @@ def notes_on(keys: list[str], labels_given: bool, classes: list[str] | None) -> 
         mask, image = masks[0]
         notes.append(
             Sentence(
-                f"{units.count(len(masks), 'image')} called as another with a word for masks behind it, such "
-                f"as {mask} beside {image}: packed as images. If they are masks, move them into a folder of "
-                f"their own, and pass it by {Option('pairs', {'mask': 'DIR'})}."
+                f"{units.count(len(masks), 'image')} named like masks of other images, such as {mask} "
+                f"beside {image}: packed as images. If they are masks, move them into a separate folder, "
+                f"and pass it by {Option('pairs', {'mask': 'DIR'})}."
             )
         )
     return notes
 
 
 def notes_on_classes(classes: Sequence[str]) -> list[str]:
-    """Say which classes a user may take for others, a sentence each: by their spelling, or their number."""
+    """Return notes on confusing classes: nearly equal names, or numbers that differ from the labels."""
     notes: list[str] = []
     seen: dict[str, str] = {}
     for name in classes:
-        read = " ".join(unicodedata.normalize("NFC", name).casefold().split())  # as people read it
+        read = " ".join(unicodedata.normalize("NFC", name).casefold().split())  # equal if they look equal
         first = seen.setdefault(read, name)
         if first is not name:
             notes.append(
-                f"The classes {first!r} and {name!r} differ only in case, in spaces or in how Unicode writes them; they are two classes."
+                f"The classes {first!r} and {name!r} differ only in case, spaces or Unicode form; they are "
+                "two classes."
             )
             break
     numbers = [int(name[:20]) for name in classes if name.isascii() and name.isdecimal()]
     if len(numbers) == len(classes) and numbers != list(range(len(numbers))):
         place = next(k for k, number in enumerate(numbers) if number != k)
         notes.append(
-            f"The classes are numbers in the order of texts ({', '.join(classes[:3])} ...), and labels are other ones: class "
-            f"{classes[place]} has the label {place}."
+            f"The classes are numbers, sorted as text ({', '.join(classes[:3])} ...), so labels differ from "
+            f"them: class {classes[place]} has the label {place}."
         )
     return notes

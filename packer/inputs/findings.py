@@ -1,4 +1,4 @@
-"""Findings: what cannot be packed, and what the user should know, collected while the inputs of a conversion are listed."""
+"""Findings: unusable inputs and notes for the user, collected while the inputs of a conversion are listed."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from packer.sentence import Option
 
 @dataclass
 class Findings:
-    """Findings about the inputs of a conversion; one object for all that lists them.
+    """Findings about the inputs of a conversion, shared by all readers of its sources.
 
-    skip: note what cannot be packed; else the first such input is an error.
+    skip: record unusable inputs (on_error="skip"); if False the first unusable input raises.
     """
 
     skip: bool = False
     refused: dict[int, str] = field(default_factory=dict)
-    """Image -> why it cannot be packed, in words that follow its name."""
+    """Image index -> why it cannot be packed; continues a sentence that begins with the image's name."""
     skipped: list[dict[str, str]] = field(default_factory=list)
-    """Inputs that are no images and were left out: {"key", "reason"}."""
+    """Inputs other than images that were left out: {"key", "reason"}."""
     notes: list[str] = field(default_factory=list)
-    """What the user may not expect, a sentence each."""
+    """Notes for the user, one sentence each."""
 
     def refuse(self, image: int, reason: str, error: str) -> None:
-        """Refuse an image. error: the sentence that is raised instead, up to its remedy, unless such images are skipped."""
+        """Refuse an image. error: sentence of the SourceError if not `skip`, without its last remedy."""
         self._check(error)
         self.refused.setdefault(image, reason)
 
     def leave_out(self, key: str, reason: str, error: str) -> None:
-        """Leave out an input that is no image. error: as `refuse` has it."""
+        """Leave out an input that is not an image. error: see `refuse`."""
         self._check(error)
         self.skipped.append({"key": key, "reason": reason})
 

@@ -1,9 +1,8 @@
-"""Archives of images, read in any order without unpacking: tar, compressed tar and zip.
+"""Archives of images (tar, compressed tar, zip), read in any order without unpacking.
 
-A tar file is read at its members' offsets. A compressed tar cannot be, so it is decompressed once
-into an unnamed temporary file, which vanishes with the process. A zip file is read at its members' offsets,
-too, each of them stored or deflated by itself. All reads are `pread`: any number of threads share one
-descriptor.
+Members of a tar file are read at their offsets. A compressed tar has no random access, so it is decompressed
+once into an unnamed temporary file, which vanishes with the process. Members of a zip file are read at their
+offsets, too: each is stored or deflated separately. All reads are `pread`, so threads share one descriptor.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _DAMAGE = (
     ValueError,
     NotImplementedError,
     OverflowError,
-    RecursionError,  # tarfile follows a chain of long names that way
+    RecursionError,  # tarfile recurses along a chain of long-name headers
     struct.error,
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -46,23 +45,24 @@ _DAMAGE = (
     lzma.LZMAError,
 )
 _LONGEST_NAME = 4096
-"""Bytes of a path that a system takes (PATH_MAX): a listing of longer ones was made to exhaust the memory."""
+"""Longest path in bytes (Linux PATH_MAX). Archives with longer names are attempts to exhaust the memory."""
 _LEVELS = 3
-"""Of folders that are noted: splits and classes, perhaps in a folder of the archive's name."""
+"""Recorded folder levels: splits and classes, perhaps below a folder of the archive's name."""
 _TAR_HEADER = 1 << 20
-"""Bytes of a tar header for long names and PAX records; libarchive reads no longer ones."""
+"""Largest tar header in bytes (long names, PAX records); the limit of libarchive."""
 _TAR_GLOBAL_RECORDS = 1000
-"""PAX records for all members that follow: each of them costs time for every member."""
+"""Most global PAX records: each of them costs time for every later member."""
 _SEEN = 1 << 20
 _LARGE, _MOST_RATIO = 256 << 20, 100
-"""Bytes up to which a member may be any number of times as large as in the archive, and how many times above.
+"""Protection against zip bombs: a member above _LARGE bytes may expand at most _MOST_RATIO times.
 
-zlib makes 1 GB of 1 MB. Compressed images gain nothing; uncompressed masks of that size, almost all of one value, are refused.
+zlib expands 1 MB to 1 GB. Compressed images do not expand; uncompressed masks above _LARGE bytes that hold
+almost a single value are refused.
 """
 _ZIP_ENCRYPTED = 1
 _ZIP_UTF8 = 0x800
 _ZIP_LOCAL_HEADER = struct.Struct("<4s2xHH16xHH")
-"""Signature, flags, method, lengths of name and extra field: 30 bytes (PKWARE's APPNOTE 6.3.10, section 4.3.7)."""
+"""Signature, flags, method, lengths of name and extra field: 30 bytes (PKWARE APPNOTE 6.3.10, 4.3.7)."""
 
 
 def open_archive(
@@ -71,15 +71,19 @@ def open_archive(
     spool_dir: str | None = None,
     also: Callable[[str], bool] = lambda name: False,
 ) -> Archive:
-    """List an archive, or one folder in it.
+    """List an archive, or a folder in it.
 
-    path: a file for which `is_archive` holds; inside: a folder in it, "/"-separated, or "" for everything.
-    spool_dir: where a compressed tar is decompressed to; None for the system's temporary directory.
-    also: tells of the name of a file that is no image whether `read_other` is to give it.
-    Raises: SourceError when the archive is damaged or holds images that cannot be packed; SpaceError when there is no room to
-        decompress it; UsageError when it has no such folder.
+    path: a file for which `is_archive` is True. inside: a folder in it, "/"-separated; "" for the entire
+    archive.
+    spool_dir: directory for the decompressed copy of a compressed tar; None for the system's temporary
+    directory.
+    also: predicate on the names of files other than images; `read_other` reads those that it accepts.
+    Raises: SourceError if the archive is damaged or holds images that cannot be packed; SpaceError if the
+        disk is too small to decompress it; UsageError if it lacks the folder.
     """
-    damaged = SourceError(f"{path}: a damaged or truncated archive; a whole one is needed. Fetch it again.")
+    damaged = SourceError(
+        f"{path}: a damaged or truncated archive; an intact archive is needed. Fetch it again."
+    )
     try:
         return Archive(path, inside, spool_dir, also)
     except PackerError:
@@ -91,12 +95,12 @@ def open_archive(
     except _DAMAGE:
         raise damaged from None
     except MemoryError:
-        raise SourceError(f"{path}: its listing needs more memory than there is. Unpack it.") from None
+        raise SourceError(f"{path}: listing it needs more memory than is available. Unpack it.") from None
 
 
 @contextmanager
 def spooled(path: str, spool_dir: str | None) -> Iterator[IO[bytes]]:
-    """Open a temporary file without a name for what the file `path` holds. Raises SpaceError where there is no room for it."""
+    """Open an unnamed temporary file for the contents of `path`. Raises SpaceError if the disk is full."""
     try:
         with tempfile.TemporaryFile(dir=spool_dir) as spool:
             yield spool
@@ -104,62 +108,62 @@ def spooled(path: str, spool_dir: str | None) -> Iterator[IO[bytes]]:
         if error.errno != errno.ENOSPC:
             raise
         raise SpaceError(
-            f"{path}: no space left in {spool_dir or tempfile.gettempdir()} for a temporary copy of its images, which cannot be read "
-            "at random where they are. Make room there."
+            f"{path}: no space left in {spool_dir or tempfile.gettempdir()} for a temporary copy of its "
+            "images; the file itself has no random access. Free space there."
         ) from None
 
 
 def archive_stem(path: str) -> str:
-    """Strip folders and the archive's ending: "data/pets.tar.gz" -> "pets"."""
+    """Return an archive's name without folders and extension: "data/pets.tar.gz" -> "pets"."""
     name = os.path.basename(path)
     return name[: -max(len(end) for end in ARCHIVES if name.lower().endswith(end))]
 
 
 def path_parts(name: str) -> list[str]:
-    """Split a member's name into its folders and its last part, without empty ones and dots."""
+    """Split a member's path into its parts, without empty parts and "."."""
     return [part for part in name.split("/") if part not in ("", ".")]
 
 
 class Archive:
-    """The images of one archive, or of one folder in it. Made by `open_archive`."""
+    """The images of an archive, or of a folder in it; created by `open_archive`."""
 
     def __init__(self, path: str, inside: str, spool_dir: str | None, also: Callable[[str], bool]) -> None:
-        """List ``path``; arguments: as `open_archive` has them. Raises whatever Python's modules raise of damaged files, too."""
+        """List ``path``; see `open_archive`. Also raises what tarfile and zipfile raise for damaged files."""
         self.path = path
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._status = os.fstat(self._fd)
         self.time = self._status.st_mtime_ns
-        """When the archive was changed last, in nanoseconds since 1970."""
+        """Modification time of the archive, in nanoseconds since 1970."""
         self.keys: list[str] = []
-        """The images, as paths below ``inside``, in the archive's order."""
+        """Paths of the images relative to ``inside``, in the archive's order."""
         self.folders: set[str] = set()
-        """Every folder below ``inside`` that is not hidden, as a path, down to the third level."""
+        """Paths of the visible folders below ``inside``, down to the third level."""
         self.others: dict[str, tuple[int, ...]] = {}
-        """Files that are no images and were asked for: path -> bytes and place, in the archive's order."""
+        """Other files that `also` accepts: path -> bytes and place, in the archive's order."""
         self.left_out: Counter[str] = Counter()
-        """Files that are not hidden and no images, by `suffix_of` their names."""
+        """Counts of the visible files that are not images, by `suffix_of`."""
         self._prefix, self._also = path_parts(inside), also
-        self._loose: set[str] = (
-            set()
-        )  # folders that hold files, directly or below the third level; "": inside itself
+        # Folders that hold files, directly or below the third level; "" is `inside` itself.
+        self._loose: set[str] = set()
         self._tops: set[str] = set()
         try:
             self._list(spool_dir)
             if inside and not self.folders and not self._loose:
                 tops = ", ".join(sorted(self._tops)) or "no folders"
                 raise UsageError(
-                    f"{path}/{inside}: no such folder in the archive; its top holds {tops}. Pass a folder that it holds."
+                    f"{path}/{inside}: no such folder in the archive; its top holds {tops}. Pass one of its "
+                    "folders."
                 )
         except BaseException:
             self.close()
             raise
 
     def read(self, index: int) -> bytes:
-        """Read image ``index`` of ``keys``; thread-safe. Raises: ImageError without the image's name."""
+        """Return the bytes of image ``index``; thread-safe. Raises: ImageError without the image's name."""
         return self._read(*self._places[index].tolist())
 
     def read_other(self, path: str) -> bytes:
-        """Read a file of ``others``; thread-safe. Raises: ImageError without its name."""
+        """Return the bytes of a file in ``others``; thread-safe. Raises: ImageError without its name."""
         return self._read(*self.others[path])
 
     def close(self) -> None:
@@ -170,13 +174,13 @@ class Archive:
 
     @property
     def base(self) -> str:
-        """The folder of the archive's own name that everything lies in, a slash behind it; "" if there is no such folder."""
+        """The top folder, with a final slash, if it has the archive's name and holds all files; else ""."""
         stem = as_text(archive_stem(self.path))
         only = "" not in self._loose and {path.partition("/")[0] for path in self.folders} == {stem}
         return f"{stem}/" if only and not self._prefix else ""
 
     def _list(self, spool_dir: str | None) -> None:
-        """List the members, a compressed tar's in a decompressed copy."""
+        """List the members; a compressed tar is decompressed first."""
         seen, places, width = set[str](), array("q"), 1
         ending = next((end for end in ARCHIVES if self.path.lower().endswith(end)), "")
         if ending in COMPRESSED_TARS:
@@ -187,7 +191,8 @@ class Archive:
                 continue
             if key in seen:
                 raise SourceError(
-                    f"{self.path}: {shorten(member.name)} occurs twice; each image needs a name of its own. Make the archive anew."
+                    f"{self.path}: {shorten(member.name)} occurs twice; names in an archive are unique. "
+                    "Create the archive again."
                 )
             seen.add(key)
             if is_image(key):
@@ -198,7 +203,7 @@ class Archive:
                 self.others[key] = member.place
         self._places = np.array(places, np.int64).reshape(-1, width)
         self.sizes = self._places[:, 0]
-        """Bytes of each image file, int64."""
+        """Bytes of each image file, int64 [N]."""
 
     def _decompress(self, module: str, spool_dir: str | None) -> None:
         with (
@@ -213,7 +218,7 @@ class Archive:
         self._status = os.fstat(self._fd)
 
     def _key(self, member: _ArchiveMember) -> str | None:
-        """Note one member and say under which key it is listed, None if it is not listed."""
+        """Record a member's folders; return the key under which it is listed, None if it is not listed."""
         name, refused = member.name, member.refused
         parts = path_parts(name[-_LONGEST_NAME:])
         if not parts or any(is_hidden(part) for part in parts if part != ".."):
@@ -225,7 +230,8 @@ class Archive:
             refused = "leads out of the archive"
         if refused and wanted:
             raise SourceError(
-                f"{self.path}: {shorten(name)} {refused}; images must be ordinary members. Make the archive without it."
+                f"{self.path}: {shorten(name)} {refused}; images must be ordinary members. Create the "
+                "archive without it."
             )
         if refused:
             return None
@@ -251,24 +257,24 @@ class Archive:
             raise ImageError(f"cannot be read from the archive ({error.strerror}).") from None
         self._check_unchanged()
         if len(data) < size:
-            raise ImageError("cannot be read whole; the archive is shorter.")
+            raise ImageError("cannot be read in full; the archive is shorter.")
         return data
 
     def _check_unchanged(self) -> None:
-        """Raise SourceError if the archive is another one than was listed: its bytes would get labels of others."""
+        """Raise SourceError if the archive changed since it was listed: images would get wrong labels."""
         status = os.fstat(self._fd)
         if (status.st_size, status.st_mtime_ns) != (self._status.st_size, self._status.st_mtime_ns):
             raise changed(self.path)
 
     def _read(self, size: int, start: int, *zipped: int) -> bytes:
-        """Read a member at its place."""
+        """Return the bytes of a member; arguments: `_ArchiveMember.place`. Raises: ImageError."""
         if not zipped:
             return self._pread(size, start)
         packed, method, *sums = zipped
         if size > max(_LARGE, _MOST_RATIO * packed):
             raise ImageError(
-                f"{size:,} bytes, made of {packed:,} in the archive; above {_LARGE:,} at most {_MOST_RATIO} times as many"
-                " are. Unpack the archive if it is meant."
+                f"expands from {packed:,} to {size:,} bytes; files above {_LARGE:,} bytes may expand at most "
+                f"{_MOST_RATIO} times. Unpack the archive if the file is genuine."
             )
         header = self._pread(_ZIP_LOCAL_HEADER.size, start)
         signature, flags, own_method, name_bytes, extra_bytes = _ZIP_LOCAL_HEADER.unpack(header)
@@ -276,10 +282,10 @@ class Archive:
         name, data = data[:name_bytes], data[name_bytes + extra_bytes :]
         told = signature, flags & _ZIP_ENCRYPTED, own_method, zlib.crc32(name)
         if told != (b"PK\3\4", 0, method, sums[0]):
-            raise ImageError("is another member where it lies than in the archive's directory.")
+            raise ImageError("has a local header that differs from the archive's directory.")
         try:
             if method == zipfile.ZIP_DEFLATED:
-                # One byte more than announced is enough to see a lie, and no bomb gets further.
+                # One byte more than announced shows a wrong size, and stops a bomb.
                 data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, size + 1)
         except zlib.error:
             data = b""
@@ -289,10 +295,11 @@ class Archive:
 
 
 class _ArchiveMember(NamedTuple):
-    """A member as an archive lists it.
+    """A member of an archive.
 
-    refused: why it cannot be an image, in words that follow its name, or None.
-    place: its bytes, and its offset; in a zip file that of its header, its bytes there, its method, checksums of its name and itself.
+    refused: why it cannot be an image, as the end of a sentence that begins with its name, or None.
+    place: bytes and offset; for a zip file: bytes, offset of the local header, compressed bytes, method,
+        CRC-32 of the encoded name, CRC-32 of the data.
     """
 
     name: str
@@ -302,7 +309,7 @@ class _ArchiveMember(NamedTuple):
 
 
 class _TarHeaders(io.BufferedReader):
-    """A tar file of which tarfile reads headers alone: those for long names and PAX records that would fill the memory are damage."""
+    """A file from which tarfile reads headers only: huge ones (long names, PAX records) count as damage."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is None or not 0 <= size <= _TAR_HEADER:
@@ -327,18 +334,19 @@ def _tar_members(path: str, fd: int) -> Iterator[_ArchiveMember]:
                     refused = "is not an ordinary file"
                 yield _ArchiveMember(member.name, member.isdir(), refused, (member.size, member.offset_data))
         file.seek(tar.offset)
-        # tarfile takes damaged, cut off or missing headers for the end, which a block of zeros is.
+        # tarfile mistakes damaged, truncated or missing headers for the end marker, which is a block of
+        # zeros.
         if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
             raise tarfile.ReadError("no end")
         if file.read(_SEEN).strip(b"\0"):
             raise SourceError(
-                f"{path}: goes on behind its end, as several archives in one file do; one is read. Unpack it with tar "
-                "--ignore-zeros, or make it anew."
+                f"{path}: has data after its end marker, as concatenated archives have; only the first "
+                "would be read. Unpack it with tar --ignore-zeros, or create it again."
             )
 
 
 def _zip_members(path: str, fd: int) -> Iterator[_ArchiveMember]:
-    """List the members of a zip file. Raises SourceError where they lie outside it, or two share bytes, as those of bombs do."""
+    """List the members of a zip file. Raises SourceError if members overlap (zip bombs) or lie outside."""
     with open(fd, "rb", closefd=False) as file, zipfile.ZipFile(file) as listing:
         members = listing.infolist()
     nbytes, end, last = os.fstat(fd).st_size, 0, ""
@@ -346,16 +354,16 @@ def _zip_members(path: str, fd: int) -> Iterator[_ArchiveMember]:
         name = shorten(member.orig_filename)
         if member.header_offset < end:
             raise SourceError(
-                f"{path}: {last} and {name} share bytes of it; each member has its own. Make the archive anew."
+                f"{path}: {last} and {name} overlap; members of an archive may not. Create the archive again."
             )
         end, last = member.header_offset + _ZIP_LOCAL_HEADER.size + member.compress_size, name
         if member.header_offset < 0 or end > nbytes:
             raise SourceError(
-                f"{path}: {name} would lie behind its end; a whole archive is needed. Fetch it again."
+                f"{path}: {name} lies beyond its end; an intact archive is needed. Fetch it again."
             )
     for member in members:
         kind = stat.S_IFMT(member.external_attr >> 16)
-        name = member.orig_filename  # unlike filename not cut off at a NUL
+        name = member.orig_filename  # `filename` is cut off at a NUL
         encoded = name.encode("utf-8" if member.flag_bits & _ZIP_UTF8 else "cp437")
         refused = None
         if kind == stat.S_IFLNK:
@@ -368,10 +376,9 @@ def _zip_members(path: str, fd: int) -> Iterator[_ArchiveMember]:
             refused = "is encrypted"
         elif member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             refused = f"is compressed by method {member.compress_type}, not stored or deflated"
-        with suppress(
-            UnicodeError
-        ):  # names that are not marked as UTF-8 are it if their bytes are: macOS marks none
+        # macOS writes UTF-8 names without the flag: every name that decodes as UTF-8 counts as UTF-8.
+        with suppress(UnicodeError):
             name = encoded.decode("utf-8")
         place = member.file_size, member.header_offset, member.compress_size, member.compress_type
-        folder = member.filename.endswith("/")  # is_dir() fails for names that a NUL begins
+        folder = member.filename.endswith("/")  # is_dir() fails for names that begin with a NUL
         yield _ArchiveMember(name, folder, refused, (*place, zlib.crc32(encoded), member.CRC))

@@ -1,9 +1,10 @@
-"""Partners of images, such as masks and mattes: found by name, sampled where the image's pixels are.
+"""Partners of images, such as masks and mattes: matched by name, cropped and resized with their image.
 
-To image ``cat/1.jpg`` belongs ``cat/1.png`` below the pair's folder, whatever either one's extension; or, of the pair
-``masks/*_mask.png``, ``masks/cat/1_mask.png``. A partner may have another size: the same part of the scene is seen.
-Sampling is nearest, so that every value was there before, or for soft values linear
-(pixels/decode_resize.py); bars of "pad" hold 0. What becomes of each kind of file: pixels/exact_values.py.
+The partner of image ``cat/1.jpg`` is ``cat/1.png`` in the pair's folder, with any extension; for the pair
+``masks/*_mask.png`` it is ``masks/cat/1_mask.png``. A partner may have a different size: it shows the same
+part of the scene. Sampling is nearest, so no new values appear, or linear for soft values
+(pixels/decode_resize.py); the bars of "pad" hold 0. pixels/exact_values.py says how each kind of file is
+stored.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from packer.pixels.exact_values import MaskKind, decode_mask
 from packer.sentence import Sentence
 
 EXTENSIONS = (".bmp", ".gif", ".jpg", ".jpeg", ".npy", ".png", ".tif", ".tiff", ".webp")
-"""What a partner's name ends in, whichever the case."""
+"""File extensions of partners, in lower case; names may use any case."""
 
 RESERVED = frozenset(
     ("image", "label", "boxes", "box_label", "keypoints", "key", "packer", "checksums", "header", "trailer")
@@ -46,9 +47,9 @@ _AT_ONCE = 1 << 16
 
 @dataclass(frozen=True)
 class Soft:
-    """A folder of partners that are no classes but mattes, depth and the like: resampled linearly, as images are.
+    """A folder of partners with continuous values (mattes, depth), resampled linearly like images.
 
-    Pixels that are sampled from NaN are NaN.
+    Pixels sampled from NaN are NaN.
 
     >>> pairs = {"mask": "masks/", "alpha": Soft("mattes/")}
     """
@@ -57,14 +58,14 @@ class Soft:
 
 
 def folder_of(given: str | os.PathLike[str] | Soft) -> str | os.PathLike[str]:
-    """Return the folder of a pair, as it was given."""
+    """Return the folder of a pair, as the user wrote it."""
     return given.folder if isinstance(given, Soft) else given
 
 
 class Pair(AbstractContextManager["Pair"]):
-    """The partners of a list of images. A context manager; made by `open_pair`.
+    """The partners of a list of images; a context manager, created by `open_pair`.
 
-    sizes: int64 [N], bytes of the files; times, newest: as ImageSource has them.
+    sizes: bytes of each file, int64 [N]. times, newest: see ImageSource.
     """
 
     def __init__(
@@ -79,9 +80,10 @@ class Pair(AbstractContextManager["Pair"]):
         soft: bool = False,
         whole: str | None = None,
     ) -> None:
-        """Find out what the values are: as in ``like``, or else in the first file that can be read.
+        """Determine dtype and channels: those of ``like``, else of the first readable file.
 
-        images: the file of each image, a key of "" without one; soft: sampled linearly; whole: how rows of sizes of their own are stored.
+        images: the partner of each image, with key "" for a missing one. soft: sample linearly. whole: "raw"
+        or "jpeg", how rows of varying size are stored; None for rows of one size.
         """
         self._name, self._place, self._images, self._soft = name, place, images, soft
         self.sizes, self.times, self.newest = images.sizes, images.times, images.newest
@@ -95,12 +97,13 @@ class Pair(AbstractContextManager["Pair"]):
             self.field = Field(name, dtype, shape, about)
         else:
             self.field = Field(name, "|u1", None, about, codec)
-        """As it is stored: [H, W], or [H, W, C] for several channels; or of its image's own size."""
+        """The stored field: [H, W], or [H, W, C] for several channels; ragged if rows vary in size."""
 
     def read(self, index: int, geometry: ImagePlacement, out: NDArray[Any]) -> int:
         """Fill ``out`` with the partner of image ``index``; thread-safe, in any order.
 
-        geometry: where the image's pixels went. out: of the field's dtype and shape, rows may lie apart.
+        geometry: how the image was cropped and resized. out: array of the field's dtype and shape; rows may
+        be strided.
         Returns: bytes read. Raises: ImageError that names the partner, but not the image.
         """
         try:
@@ -108,11 +111,11 @@ class Pair(AbstractContextManager["Pair"]):
             values = decode_mask(data, self._max_pixels, self._kind.channels, palettes=not self._soft)
             found, (height, width) = MaskKind.of(values), values.shape[:2]
             if found != self._kind:
-                raise ImageError(f"holds {found}; {self._kind} is needed, as in the others.")
+                raise ImageError(f"holds {found}; {self._kind} is needed, as in the other files.")
             if height != width and (width, height) == geometry.source:
                 raise ImageError(
-                    f"{width:,} x {height:,} pixels, and its image {height:,} x {width:,} when upright; they must lie alike. "
-                    "Turn it as the image's EXIF orientation says."
+                    f"has {width:,} x {height:,} pixels, but its upright image has {height:,} x {width:,}; "
+                    "both need the same orientation. Rotate it as the image's EXIF orientation says."
                 )
         except ImageError as error:
             raise ImageError(f"its {self._name} {self._images.keys[index]}: ", error.sentence) from None
@@ -127,7 +130,7 @@ class Pair(AbstractContextManager["Pair"]):
         return len(data)
 
     def fingerprint(self) -> bytes:
-        """Return sixteen bytes that differ if the names or sizes of the files do, or what is stored of them."""
+        """Return 16 bytes that change with the names or sizes of the files, and with the stored field."""
         state = blake2b(repr(self.field).encode(), digest_size=16)
         paths = self._images.keys
         for start in range(0, len(paths), _AT_ONCE):
@@ -136,11 +139,11 @@ class Pair(AbstractContextManager["Pair"]):
         return state.digest()
 
     def close(self) -> None:
-        """Close what is open; closing again does nothing."""
+        """Close the files; further calls do nothing."""
         self._images.close()
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the files."""
         self.close()
 
     def _data(self, index: int) -> bytes:
@@ -160,12 +163,14 @@ class Pair(AbstractContextManager["Pair"]):
                 continue
             if data.startswith(_JPEG_MAGIC) and not self._soft:
                 self.findings.notes.append(
-                    f"{called} is a JPEG file, whose values are only about those that were saved: it has "
-                    f"{len(np.unique(values)):,} different ones. Save masks as PNG if they are classes."
+                    f"{called} is a JPEG file, which stores values only approximately: it has "
+                    f"{len(np.unique(values)):,} different values. Save masks as PNG if they are classes."
                 )
             return MaskKind.of(values)
-        first = reasons[0] if reasons else f"{self._place}: holds a file for none of the images."
-        raise SourceError(first, f" No {self._name} can be read, of {len(reasons):,} tried.")
+        first = reasons[0] if reasons else f"{self._place}: holds no file for any of the images."
+        raise SourceError(
+            first, f" None of the {len(reasons):,} {self._name} files that were tried can be read."
+        )
 
 
 def open_pair(
@@ -181,22 +186,25 @@ def open_pair(
     soft: bool = False,
     whole: str | None = None,
 ) -> Pair:
-    """Find the partner of each image.
+    """Match a partner to each image.
 
-    name: of the field, for example "mask". keys: the images' paths, "/"-separated.
-    folder: with the partners under the same paths, extensions aside; a pattern behind it ("masks/*_mask.png") says how the
-        files in each folder are called. Or an archive, or a folder in one; the archives' listing leaves .npy files out.
-    spec: the images' size and fit, and the most pixels a file may have. like: of the same dtype and channels; None: as the first
-        file that can be read. spool_dir: where a compressed tar is decompressed to. images: folder that the keys are below, if they
-        are files: none of them is a partner. findings: images without a partner, or with several, are refused.
-    soft: sample linearly, not the nearest value. whole: "raw" or "jpeg", how whole pictures are stored; None: all have one size.
-    Raises: UsageError for a name that cannot be a field's, or a folder that is not there; SourceError when an image has no
-        partner or several, or none of the first files can be read.
+    name: name of the field, for example "mask". keys: the images' paths, "/"-separated.
+    folder: folder that holds the partners under the images' paths, with any extension; it may end in a
+        pattern for the file names ("masks/*_mask.png"). Or an archive, or a folder in an archive; .npy files
+        in archives are ignored.
+    spec: size and fit of the images, and the limit of pixels per file. like: field whose dtype and channels
+        are required; None: those of the first readable file. spool_dir: directory for a decompressed tar.
+        images: folder of the images, if they are files; the images themselves are never partners. findings:
+        refuses images with no partner or several.
+    soft: sample linearly instead of nearest. whole: "raw" or "jpeg", how rows of varying size are stored;
+    None: one size.
+    Raises: UsageError for an invalid field name or a missing folder; SourceError if an image has no partner
+        or several, or if none of the first files can be read.
     """
     if not (name.isascii() and name.isidentifier()) or name[0] == "_" or iskeyword(name) or name in RESERVED:
         raise UsageError(
-            f"pair {name}: not a name for a field; letters, digits and _ are allowed, and {', '.join(sorted(RESERVED))} are taken. "
-            "Pass another one, for example mask."
+            f"pair {name}: not a valid field name; letters, digits and _ are allowed, and "
+            f"{', '.join(sorted(RESERVED))} are reserved. Pass another name, for example mask."
         )
     place, pattern = os.fspath(folder).rstrip("/") or "/", "*"
     if "*" in os.path.basename(place) and not os.path.isdir(place):
@@ -206,7 +214,7 @@ def open_pair(
     files: ImageSource
     with ExitStack() as stack:
         if os.path.isdir(place):
-            own: Collection[str] = ()  # files that are images lie in the same folder
+            own: Collection[str] = ()  # the images, if they lie in the same folder
             with suppress(OSError):
                 if images is not None and os.path.samefile(on_disk(images), on_disk(place)):
                     own = frozenset(keys)
@@ -217,7 +225,9 @@ def open_pair(
         else:
             path, inside = split_archive(place)
             if path is None:
-                raise UsageError(f"{place}: no such folder or archive; pair {name} needs one. Check it.")
+                raise UsageError(
+                    f"{place}: no such folder or archive; pair {name} needs one. Check the path."
+                )
             archive = open_archive(path, as_text(inside), spool_dir)
             stack.callback(archive.close)
             members = {key.removeprefix(archive.base): at for at, key in enumerate(archive.keys)}
@@ -230,7 +240,7 @@ def open_pair(
 
 
 def _kind_of(field: Field) -> MaskKind:
-    """Return the type of the values of a pack's field."""
+    """Return dtype and channels of a pack's field."""
     own = field.own_size
     if own is not None:
         return MaskKind(own.dtype, own.channels or 1)
@@ -238,12 +248,12 @@ def _kind_of(field: Field) -> MaskKind:
 
 
 def _in_folder(place: str, keys: list[str]) -> Iterator[tuple[str, tuple[int, int]]]:
-    """List the folders in which images lie, no others: nothing needs a walk, and no link can form a loop.
+    """List only the folders that hold images: no walk is needed, and links cannot form a loop.
 
-    Yields: path of a file that may be a partner, below the pair's folder; its size and time.
+    Yields: path of a possible partner, relative to the pair's folder; its size and modification time.
     """
     for folder in sorted({key.rpartition("/")[0] for key in keys}):
-        # Without it its images have no partners, which is said of all of them together.
+        # Images of a missing folder have no partners; `_assign` reports them together.
         for name, entry, inner in entries_of(place, folder, missing=True):
             if inner is None and name.lower().endswith(EXTENSIONS):
                 yield os.path.join(folder, name), file_state(entry)
@@ -252,7 +262,7 @@ def _in_folder(place: str, keys: list[str]) -> Iterator[tuple[str, tuple[int, in
 def _assign(
     name: str, place: str, keys: list[str], files: Iterable[str], pattern: str, findings: Findings
 ) -> list[str]:
-    """Return the file of each image's path, "" for images that have none, or several, which are refused. Raises SourceError."""
+    """Return each image's partner, "" for none; refuse images with none or several. Raises SourceError."""
     suffix = os.path.splitext(pattern)[0].rpartition("*")[2]
     found: dict[str, list[str]] = {}
     for path in files:
@@ -267,8 +277,8 @@ def _assign(
         findings.refuse(
             index,
             f"{reason}.",
-            f"{place}: {keys[index]} {reason}{more}; each image needs one file of its path and name, ending in "
-            f"{', '.join(EXTENSIONS)}. Add or remove files, pass a pattern such as {place}/*_mask.png",
+            f"{place}: {keys[index]} {reason}{more}; each image needs one file of its path and name, ending "
+            f"in {', '.join(EXTENSIONS)}. Add or remove files, pass a pattern such as {place}/*_mask.png",
         )
     left = [path for stem in found.keys() - set(stems) for path in found[stem]]
     if left:

@@ -1,13 +1,14 @@
-"""Images to be packed: a folder, a list or an archive, as one list of keys that any thread can read.
+"""Sources of images: `open_source` lists a folder, a list file, an archive or a dataset as one list of keys.
 
-file_names.py decides what folders mean; image_targets.py reads labels; image_archives.py reads archives; `open_source` composes them.
-Data sets in layouts of their own are recognised by what they hold:
+file_names.py interprets folders, image_targets.py reads labels, image_archives.py reads archives. Datasets in
+these layouts are recognised by their contents:
 
-    a folder with annotations/instances_*.json                          COCO (coco_annotations.py)
-    .parquet files, or a folder of such, at most one folder deep        Parquet (parquet_images.py)
-    several tars, a folder of such as above, a tar with .cls files      WebDataset (webdataset_tars.py)
+    a folder with annotations/instances_*.json                           COCO (coco_annotations.py)
+    .parquet files, or a folder of them, at most one level deep          Parquet (parquet_images.py)
+    several tars, a folder of tars (as above), a tar with .cls files     WebDataset (webdataset_tars.py)
 
-Several files are given as a sequence of paths, as a list in braces ("{000000..000009}.tar") or as a pattern ("train-*.tar").
+Several files are given as a sequence of paths, a list in braces ("{000000..000009}.tar") or a pattern
+("train-*.tar").
 """
 
 from __future__ import annotations
@@ -56,16 +57,16 @@ _MOST_FILES = 1_000_000
 
 
 def open_source(path: Source, options: SourceOptions | None = None) -> ImageSource:
-    """Find the images under ``path``.
+    """List the images of a source.
 
-    path: a folder, or the URL of one in a store; a list of image paths (.txt or .lst, one a line, each with a label or none); an archive;
-        or a folder in an archive, as in "photos.tar/train".
-        A list's paths are absolute or relative to its folder. Keys are paths below that folder, or, where an
-        image lies elsewhere, below the deepest folder that holds all images: so the machine stays out of them.
-        An archive is what unpacking it would give; one in which everything lies in one folder of the archive's
-        own name (pets.tar.gz: pets/cat/1.jpg) was made of that folder, and is it.
-        Or a data set in a layout of its own, perhaps of several files.
-    Raises: SourceError when this cannot be packed, UsageError when something else should be passed.
+    path: a folder, or the URL of a folder in an object store; a list of image paths (.txt or .lst, one per
+        line, optionally with a label); an archive; a folder in an archive, as in "photos.tar/train"; or a
+        dataset (see the module), perhaps in several files. A list's paths are absolute or relative to its
+        folder. Keys are paths relative to that folder, or, if an image lies elsewhere, to the deepest folder
+        that holds all images, so keys do not depend on the machine. An archive equals the folder that
+        unpacking it gives; if all members lie in one folder of the archive's name (pets.tar.gz:
+        pets/cat/1.jpg), it equals that folder.
+    Raises: SourceError if the source cannot be packed, UsageError if a different source should be passed.
     """
     options = options or SourceOptions()
     given = [path] if isinstance(path, (str, os.PathLike)) else list(path)
@@ -84,23 +85,28 @@ def open_source(path: Source, options: SourceOptions | None = None) -> ImageSour
         if all(one.lower().endswith(TARS) for one in paths):
             return open_samples(name, open_tars(paths, options), options, os.path.dirname(paths[0]))
         raise UsageError(
-            f"{paths[1]}: is a second SRC; images come from one. Put the folders into one, or run packer merge."
+            f"{paths[1]}: is a second SRC; images come from one source. Put the folders into one folder, or "
+            "run packer merge."
         )
     archive, inside = split_archive(name)
     if archive is not None:
         return _open_archive(name, archive, inside, options)
     if not os.path.exists(name):
-        raise UsageError(f"{name}: no such file or folder; folders, lists and archives are read. Check it.")
+        raise UsageError(
+            f"{name}: no such file or folder; folders, lists and archives are read. Check the path."
+        )
     if name.lower().endswith(LISTS):
         return _open_list(name, options)
     endings = ", ".join((*LISTS, *ARCHIVES))
-    raise UsageError(f"{name}: not a source of images; folders and files ending in {endings} are. Pass one.")
+    raise UsageError(
+        f"{name}: not a source of images; folders and files ending in {endings} are. Pass one of them."
+    )
 
 
 def _files_of(name: str) -> list[str]:
-    """Return the files that a list in braces or a pattern stands for; the name itself where there are none.
+    """Expand a list in braces or a pattern into file names; return the name itself if no such file exists.
 
-    Numbers have as many digits as the first of the range. Raises: UsageError for a range that is none.
+    Numbers of a range get as many digits as its first number. Raises: UsageError for an invalid range.
     """
     if os.path.exists(name):
         return [name]
@@ -119,13 +125,14 @@ def _choices(text: str, part: str) -> list[str]:
     first, last = int(found[1]), int(found[2])
     if not 0 <= last - first < _MOST_FILES:
         raise UsageError(
-            f"{text}: {{{part}}} is no range of files; the first number is the smaller one. Correct it."
+            f"{text}: {{{part}}} is not a range of files; the first number must be the smaller one. Correct "
+            "it."
         )
     return [f"{number:0{len(found[1])}d}" for number in range(first, last + 1)]
 
 
 def holds_images(source: str) -> bool:
-    """Say whether a Parquet file, or the first one of a list in braces or a pattern, holds a column of images; False without pyarrow.
+    """Return True if a Parquet file (of a pattern: the first) has an image column; False without pyarrow.
 
     Raises: SourceError for a damaged file.
     """
@@ -155,7 +162,8 @@ def _open_folder(name: str, options: SourceOptions) -> ImageSource:
         splits = file_splits([part.path for part in parts], [part.split for part in parts], owners)
         if len(own) < len(found.images.keys):
             options.findings.notes.append(
-                f"{len(found.images.keys) - len(own):,} images lie in other folders than the annotations', and are left out."
+                f"{len(found.images.keys) - len(own):,} images lie outside the folders of the annotations, "
+                "and are left out."
             )
         return images.describe(name, targets, splits, labelled=True)
     if packed and not found.images.keys:
@@ -169,10 +177,10 @@ def _open_folder(name: str, options: SourceOptions) -> ImageSource:
 
 
 class FolderImages(ImageSource):
-    """Files below a folder, read where they are as they were when they were listed. A path of "" stands for none."""
+    """Image files below a folder; reading a file that changed since the listing fails. Path "": no file."""
 
     def taken(self, indices: NDArray[np.int64]) -> FolderImages:
-        """Return some of the images, or all in another order."""
+        """Return the images at `indices`, in that order."""
         keys = [self.keys[index] for index in indices.tolist()]
         return FolderImages(keys, self.sizes[indices], self.times[indices], folder=self.folder)
 
@@ -183,7 +191,7 @@ class FolderImages(ImageSource):
 
 
 class _Scanned(NamedTuple):
-    """The contents of a folder: images, in `image_order`; folders of the top two levels; tars and tables; other files, by suffix."""
+    """Contents of a folder: images in `image_order`, top folders, tars and Parquet files, other suffixes."""
 
     images: FolderImages
     folders: list[str]
@@ -192,7 +200,7 @@ class _Scanned(NamedTuple):
 
 
 def _scan(root: str, arrays: bool = False) -> _Scanned:
-    """Walk a folder, through links."""
+    """Walk a folder, following links."""
     keys: list[str] = []
     sizes, times = array("q"), array("q")
     tops: list[str] = []
@@ -207,7 +215,8 @@ def _scan(root: str, arrays: bool = False) -> _Scanned:
                 if identity in above:
                     target = "/".join([root, *folder.split("/")[: above.index(identity)]])
                     raise SourceError(
-                        f"{root}/{key}: a link back to {target}, which holds it; links may not form a loop. Remove the link."
+                        f"{root}/{key}: a link back to {target}, which contains it; links may not form a "
+                        "loop. Remove the link."
                     )
                 waiting.append((key + "/", (*above, identity)))
                 if len(above) <= 2:
@@ -228,9 +237,10 @@ def _scan(root: str, arrays: bool = False) -> _Scanned:
 def entries_of(
     root: str, folder: str, missing: bool = False
 ) -> Iterator[tuple[str, os.DirEntry[bytes], tuple[int, int] | None]]:
-    """Yield what a folder below ``root`` holds that is not hidden: its name as text, its entry, and of a folder its identity, else None.
+    """Yield name, directory entry and identity (None for a file) of each visible file and folder in a folder.
 
-    missing: the folder need not be there. Raises: SourceError for a folder that cannot be listed.
+    root, folder: the folder's path, in two parts. missing: a missing folder is empty.
+    Raises: SourceError for a folder that cannot be listed.
     """
     try:
         with os.scandir(on_disk(os.path.join(root, folder))) as entries:
@@ -251,16 +261,16 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 
 def file_state(entry: os.DirEntry[bytes]) -> tuple[int, int]:
-    """Return the bytes, and the time of the last change."""
+    """Return a file's size in bytes and its modification time in nanoseconds; (0, 0) for a dangling link."""
     try:
         status = entry.stat()
     except OSError:
-        return 0, 0  # a link to nothing: reading it says so
+        return 0, 0  # reading it reports the dangling link
     return status.st_size, status.st_mtime_ns
 
 
 MOST_BYTES_A_PIXEL = 16
-"""Files larger than max_pixels times this, four floats, are not read, as anyone can make an endless one."""
+"""Largest file size in bytes per pixel of max_pixels (four floats): protects against endless files."""
 
 
 def check_bytes(nbytes: int, max_pixels: int) -> None:
@@ -268,24 +278,26 @@ def check_bytes(nbytes: int, max_pixels: int) -> None:
     most = MOST_BYTES_A_PIXEL * max_pixels
     if nbytes > most:
         raise ImageError(
-            f"{nbytes:,} bytes; at most {most:,} are read. Raise {Option('max_pixels')} if it is meant."
+            f"{nbytes:,} bytes; at most {most:,} are read. Raise {Option('max_pixels')} if the size is "
+            "correct."
         )
 
 
 def _read_file(path: str | bytes, listed: tuple[int, int]) -> bytes:
-    """Read a file in as few system calls as can be: `open(path, "rb").read()` makes seven.
+    """Read a file in few system calls: `open(path, "rb").read()` takes seven.
 
-    listed: its size, and the time of its last change in nanoseconds, when its label was found out.
-    Raises: ImageError for what cannot be read, for what is no file (a pipe, a device), and for one that is no longer as it was listed.
+    listed: size in bytes and modification time in nanoseconds when the file was listed.
+    Raises: ImageError for a file that is unreadable, changed since it was listed, or not regular (pipe,
+    device).
     """
     fd = -1
     try:
-        # Without O_NONBLOCK, opening a pipe waits for its writer; reading files does not change by it.
+        # Without O_NONBLOCK, opening a pipe waits for its writer; the flag does not affect regular files.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise ImageError("not a regular file.")
-        # One byte more than announced is enough to see a file grow, and no endless one gets further.
+        # One byte more than the size shows that a file grew, and stops an endless file.
         size = status.st_size
         data = os.read(fd, size + 1)
         while len(data) < size and (more := os.read(fd, size + 1 - len(data))):
@@ -304,7 +316,7 @@ def _read_file(path: str | bytes, listed: tuple[int, int]) -> bytes:
 
 
 def split_archive(name: str) -> tuple[str | None, str]:
-    """Split "photos.tar/train" into the archive and the folder in it; (None, "") if there is none."""
+    """Split "photos.tar/train" into the archive and the folder in it; (None, "") without an archive."""
     archive, inside = name, ""
     while archive not in ("", "/"):
         if os.path.isfile(archive):
@@ -348,19 +360,23 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
         found = _split_row(root, row.rstrip("\n"))
         if isinstance(found, str):
             shown = shorten(os.path.basename(found) if found.startswith("/") else found)
-            error = f"{name} line {line}: no file {shorten(found)}; paths are absolute, or relative to the list's folder. Correct it"
+            error = (
+                f"{name} line {line}: no file {shorten(found)}; paths are absolute, or relative to the "
+                "list's folder. Correct it"
+            )
             findings.leave_out(f"{called} line {line}", f"no file {shown}.", error)
             continue
         path, text, status = found
         if path in seen:
             raise SourceError(
-                f"{name} line {line}: {row.strip()} is in line {seen[path]}, too; each image is packed once. Remove one."
+                f"{name} line {line}: {row.strip()} is also in line {seen[path]}; each image is packed "
+                "once. Remove one line."
             )
         seen[path] = line
         texts.append(text)
         states.extend((status.st_size, status.st_mtime_ns))
     if not seen:
-        said = "names no images; one path a line is read. Check the file."
+        said = "names no images; a list holds one path per line. Check the file."
         if left_out := findings.skipped[before:]:
             first = f"the first, {left_out[0]['key']}: {left_out[0]['reason']}"
             said = f"none of its {len(left_out):,} lines names a file; {first}"
@@ -369,7 +385,8 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
     if any(text is not None for text in texts):
         if options.labelled:
             raise UsageError(
-                f"{name}: has labels, and {Option('labels')} is given; one of them is used. Drop one."
+                f"{name}: has labels, but {Option('labels')} is given too; only one of them can be used. "
+                "Drop one."
             )
         targets = options.number(name, [text or "" for text in texts], [*seen.values()], "line")
     folder = _common_folder(root, list(seen))
@@ -379,8 +396,8 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
 
 
 def _common_folder(root: str, paths: list[str]) -> str:
-    """Find the folder that a list's keys are relative to, its trailing slash included: root, if all lie below it."""
-    first, last = min(paths), max(paths)  # what these two begin with, all begin with
+    """Return the deepest folder that holds all paths, with a trailing slash; `root` if all lie below it."""
+    first, last = min(paths), max(paths)  # a common prefix of these two is one of all paths
     below = root.rstrip("/") + "/"
     if first.startswith(below) and last.startswith(below):
         return below
@@ -388,7 +405,7 @@ def _common_folder(root: str, paths: list[str]) -> str:
 
 
 def _split_row(root: str, row: str) -> tuple[str, str | None, os.stat_result] | str:
-    """Split a line into the file's absolute path, its label or None, and its state; or return the path that is no file."""
+    """Split a line into absolute path, label or None, and file status; or only the path of a missing file."""
     ways: list[tuple[str, str | None]] = [(row.strip(), None)]
     if "\t" in row:
         path, _, last = row.rpartition("\t")
@@ -396,7 +413,7 @@ def _split_row(root: str, row: str) -> tuple[str, str | None, os.stat_result] | 
     elif len(words := row.rsplit(None, 1)) == 2:
         ways.append((words[0].strip(), words[1]))
     for path, text in ways:
-        # normpath keeps two leading slashes, which POSIX lets mean something else than one; nobody's system does.
+        # normpath keeps two leading slashes; POSIX permits a special meaning, which no current system has.
         absolute = "/" + os.path.normpath(os.path.join(root, path)).lstrip("/")
         try:
             return absolute, text, os.stat(on_disk(absolute))

@@ -1,19 +1,20 @@
-"""What a CSV says of each image: labels, boxes, keypoints.
+"""Targets of images, read from a CSV: labels, boxes, keypoints.
 
-The file column is the first, or the one that is chosen. Without a choice of columns the CSV has two, file and label, and needs no
-header (label_csv.py).
+The first column names the files, unless `file_column` chooses another. Without chosen columns the CSV has two
+columns, file and label, and needs no header (label_csv.py).
 
-    chosen                                 fields, per image
-    one label column                       label: int64 or float32 by the rules of label_values.py, classes where it holds names
-    several label columns                  label: float32 [C], or uint8 [C] if all values are 0 or 1
-    one label column, label_separator      label: uint8 [C], cells hold class names with that between them
-    boxes (left, top, right, bottom)       boxes: ragged float32 [n, 4], a row of the CSV each; rows whose four cells are empty,
-                                           and images without rows, have none
-    boxes and one label column             boxes, box_label: ragged int64 [n]
-    keypoints (x, y, x, y ...)             keypoints: float32 [K, 2], NaN where both cells are empty or the point is not seen
+    chosen columns                      fields, per image
+    a label column                      label: int64 or float32, see label_values.py; names become classes
+    several label columns               label: float32 [C], or uint8 [C] if all values are 0 or 1
+    a label column, label_separator     label: uint8 [C]; each cell holds class names with this separator
+    boxes (left, top, right, bottom)    boxes: ragged float32 [n, 4], one per CSV row; a row with four empty
+                                        cells adds no box, and neither does an image without rows
+    boxes and a label column            boxes, box_label: ragged int64 [n]
+    keypoints (x, y, x, y ...)          keypoints: float32 [K, 2]; NaN for empty cells and invisible points
 
-Coordinates are continuous pixels of the upright image, or shares of its width and height, and end up in the row's pixels, as
-decode_resize.py says. Boxes are clipped to what is seen of the image, and dropped, with their labels, where nothing is.
+Input coordinates are continuous pixels of the upright image, or fractions of its width and height; stored
+coordinates are pixels of the row (decode_resize.py). Boxes are clipped to the visible part of the image;
+boxes outside it are dropped with their labels.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _UNIT = "Labels.boxes_unit"
 
 
 class Boxes:
-    """The boxes of all images in one array, so that ten million take 480 MB."""
+    """The boxes of all images in one array: ten million boxes take 480 MB."""
 
     def __init__(
         self,
@@ -58,29 +59,33 @@ class Boxes:
         unit: str = "line",
         sizes: NDArray[np.int64] | None = None,
     ) -> None:
-        """Sort them by image.
+        """Sort the boxes by image.
 
-        xyxy: [R, 4] in the images' pixels; owners: their images; lines: of the file ``subject``, or other units of it.
-        sizes: [images, 2], height and width that the images should have, 0 where that is not known.
+        xyxy: [R, 4] in pixels of the images. owners: image of each box, int64 [R]. lines: position of each
+        box in the file ``subject``, counted in `unit`. sizes: expected height and width of each image,
+        [images, 2]; 0: unknown.
         """
         self._unit, self._sizes = unit, sizes
         order = np.argsort(owners, kind="stable")
-        self._subject = os.path.basename(subject)  # reasons go into packs, and paths of the machine do not
+        self._subject = os.path.basename(subject)  # packs record reasons, but no paths of the machine
         self.xyxy, self._lines = xyxy[order], lines[order]
-        """Left, top, right and bottom of each box as they were read, float64 [R, 4], sorted by image."""
+        """Left, top, right and bottom of each box as read, float64 [R, 4], sorted by image."""
         self.labels = None if labels is None else labels[order].astype("<i8", copy=False)
-        """int64 [R], sorted by image, or None."""
+        """Class of each box, int64 [R], sorted by image, or None."""
         self._starts = np.searchsorted(owners[order], np.arange(images + 1))
 
     def place(self, index: int, geometry: ImagePlacement, scale: tuple[float, float]) -> dict[str, bytes]:
-        """Move the boxes of image ``index``. scale: pixels of a unit of x and y. Returns: field -> its row's bytes. Raises: ImageError."""
+        """Transform the boxes of image ``index`` with its pixels.
+
+        scale: pixels per unit of x and y. Returns: field -> bytes of its row. Raises: ImageError.
+        """
         own = slice(int(self._starts[index]), int(self._starts[index + 1]))
         height, width = geometry.source
         known = (height, width) if self._sizes is None else tuple(self._sizes[index].tolist())
         if known != (height, width) and all(known):
             raise ImageError(
-                f"has {width:,} x {height:,} pixels, and {known[1]:,} x {known[0]:,} in {self._subject}; "
-                "its boxes are of those."
+                f"has {width:,} x {height:,} pixels, but {known[1]:,} x {known[0]:,} in {self._subject}, "
+                "which its boxes refer to."
             )
         xyxy = self.xyxy[own] * (*scale, *scale)
         outside = (xyxy[:, 2:] <= 0).any(axis=1) | (xyxy[:, :2] >= (width, height)).any(axis=1)
@@ -102,12 +107,12 @@ class Boxes:
         return np.repeat(np.arange(len(self._starts) - 1), np.diff(self._starts))
 
     def arrays(self) -> list[NDArray[Any]]:
-        """Return everything that decides the rows."""
+        """Return the arrays that determine the rows, for a fingerprint."""
         return [self.xyxy, self._starts, *([] if self.labels is None else [self.labels])]
 
 
 class ImageTargets:
-    """Labels, boxes and keypoints of each image; made by `read_targets`, or of what folders say."""
+    """Labels, boxes and keypoints of each image, from `read_targets` or from folders."""
 
     def __init__(
         self,
@@ -121,13 +126,13 @@ class ImageTargets:
     ) -> None:
         """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels."""
         self.findings = findings or Findings()
-        """What is stored of the images that are refused means nothing."""
+        """Values of refused images are placeholders."""
         self.classes = classes
-        """Names that labels, box labels or columns of a multi-hot label number; None where there are none."""
+        """Class names, indexed by labels, box labels or columns of a multi-hot label, or None."""
         self.fixed: dict[str, NDArray[Any]] = {}
-        """Fields that do not depend on where the picture lies: name -> [N, *shape], little-endian."""
+        """Fields that do not depend on cropping and resizing: name -> [N, *shape], little-endian."""
         self.beside: dict[str, list[str]] = {}
-        """Column -> the cell of each image, of columns that are read and not stored."""
+        """Columns that are read but not stored: name -> the cell of each image."""
         self._boxes, self._keypoints = boxes, keypoints
         self._relative = False
         fields = []
@@ -141,11 +146,11 @@ class ImageTargets:
         if keypoints is not None:
             fields.append(Field("keypoints", "<f4", keypoints.shape[1:], {"format": "xy", "unseen": "nan"}))
         self.fields: tuple[Field, ...] = tuple(fields)
-        """As they are stored, in order."""
+        """The stored fields, in order."""
 
     @property
     def needs_geometry(self) -> bool:
-        """True if `place` gives anything."""
+        """True if `place` returns fields: there are boxes or keypoints."""
         return self._boxes is not None or self._keypoints is not None
 
     @property
@@ -155,20 +160,20 @@ class ImageTargets:
 
     @property
     def strata(self) -> NDArray[np.int64] | None:
-        """int64 [N], the class of each image, where each has exactly one."""
+        """Class of each image, int64 [N], for a stratified split; None unless each image has exactly one."""
         label = self.fixed.get("label")
         if label is None or label.dtype != np.int64 or label.ndim != 1:
             return None
-        if self.findings.refused:  # a stratum of their own: what they have for a label says nothing
+        if self.findings.refused:  # a separate stratum: their labels are placeholders
             label = label.copy()
             label[list(self.findings.refused)] = np.iinfo(np.int64).min
         return label
 
     def place(self, index: int, geometry: ImagePlacement) -> dict[str, NDArray[np.float32] | bytes]:
-        """Move what belongs to image ``index`` with its picture.
+        """Transform boxes and keypoints of image ``index`` with its pixels.
 
-        Returns: field -> float32 [K, 2], or the bytes of a ragged field's row; {} if nothing depends on the geometry.
-        Raises: ImageError for a box wholly outside the picture, without the image's name.
+        Returns: field -> float32 [K, 2], or bytes of a ragged field's row; {} without boxes and keypoints.
+        Raises: ImageError, without the image's name, for a box entirely outside the image.
         """
         placed: dict[str, NDArray[np.float32] | bytes] = {}
         scale = geometry.source[::-1] if self._relative else (1, 1)
@@ -179,14 +184,14 @@ class ImageTargets:
         return placed
 
     def measured_in(self, unit: str | None, subject: str) -> None:
-        """Take boxes and keypoints for pixels, or for shares of the image's width and height ("relative").
+        """Set the unit of boxes and keypoints: pixels, or fractions of the image's sides ("relative").
 
-        unit: None for pixels, unless the coordinates look like shares. subject: what to call the images in messages.
-        Raises: UsageError.
+        unit: None for pixels. subject: name of the images in messages.
+        Raises: UsageError, also if the unit is None and all coordinates look like fractions.
         """
         if unit is not None and not self.needs_geometry:
             raise UsageError(
-                f"{Option(_UNIT)}: is about boxes and keypoints, and there are none. Pass "
+                f"{Option(_UNIT)}: applies to boxes and keypoints, but there are none. Pass "
                 f"{Option('Labels.boxes')} or {Option('Labels.keypoints')}, or leave it out."
             )
         if self._boxes is not None:
@@ -196,10 +201,11 @@ class ImageTargets:
         self._relative = unit == "relative"
 
     def renumbered(self, classes: Sequence[str], subject: str) -> ImageTargets:
-        """Number the labels by other classes, such as those of a pack that is to grow; images of other classes are refused.
+        """Return the targets with labels that number `classes`, such as those of a pack that is extended.
 
-        classes: that hold all of these; whole numbers stand for classes called so. subject: what to call the images in messages.
-        Raises: UsageError for a class that is not among them, and for labels that are no classes.
+        classes: names that include all classes of the images, or else those images are refused; labels that
+        are whole numbers match class names of the same digits. subject: name of the images in messages.
+        Raises: UsageError for a class that is missing in `classes`, and for labels that are not classes.
         """
         boxes = self._boxes
         numbers = self.fixed.get("label") if boxes is None else boxes.labels
@@ -212,12 +218,11 @@ class ImageTargets:
         allowed = f"{units.count(len(classes), 'class')}, {_shown(classes)}, are allowed"
         if own is None:
             raise UsageError(
-                f"{subject}: holds labels that are no classes; {allowed}. Leave the classes out."
+                f"{subject}: holds labels that are not classes; {allowed}. Leave out the classes."
             )
         place = {name: number for number, name in enumerate(classes)}
-        places = np.array(
-            [place.get(name, -1) for name in own] or [-1], np.int64
-        )  # no classes: all are refused
+        # Without classes every label is refused.
+        places = np.array([place.get(name, -1) for name in own] or [-1], np.int64)
         images, found = np.nonzero(values) if values.ndim > 1 else (np.arange(len(values)), values)
         if values.ndim == 1 and boxes is None:
             images, found = images[values != UNLABELED], values[values != UNLABELED]
@@ -240,15 +245,15 @@ class ImageTargets:
                 continue
             if not self.findings.skip:
                 raise UsageError(
-                    f"{subject}: holds the class {own[number]}; {allowed}. Leave its images out, add it, or pass "
-                    f"{Option('on_error', 'skip')}."
+                    f"{subject}: holds the class {own[number]}; {allowed}. Leave its images out, add it, or "
+                    f"pass {Option('on_error', 'skip')}."
                 )
-            reason = f"its class is {own[number]}, which is not among the {len(classes):,} given."
+            reason = f"its class is {own[number]}, which is not one of the {len(classes):,} given classes."
             self.findings.refused[image] = reason
         return made
 
     def fingerprint(self) -> bytes:
-        """Return sixteen bytes that differ if anything that is stored does."""
+        """Return 16 bytes that change with any stored value."""
         arrays = list(self.fixed.values())
         arrays += [] if self._boxes is None else self._boxes.arrays()
         arrays += [] if self._keypoints is None else [self._keypoints]
@@ -264,14 +269,15 @@ class ImageTargets:
 def read_targets(
     labels: Labels, keys: list[str], findings: Findings, beside: Sequence[str] = (), folder: str = ""
 ) -> ImageTargets:
-    """Read what a CSV says of each image, as the module's table tells.
+    """Read the targets of each image from a CSV, as the module's table shows.
 
-    labels: of a file, UTF-8 with or without a byte order mark; other bytes stand for themselves, as in file names.
-    keys: paths of the images. A row names one by its path, or by its stem, where only one image has that.
-    findings: images whose labels cannot be used are refused, rows that are about no image left out.
-    beside: further columns, whose cells are kept as they are; each image has one. folder: that the keys are below.
-    Raises: SourceError when a row cannot be understood or names no image, when two rows of an image disagree, and when an image has no
-        row (unless only boxes are read).
+    labels: the file, in UTF-8 with or without a byte order mark (invalid bytes are kept, as in file names),
+    and columns.
+    keys: paths of the images. A row names an image by its path, or by its stem if only one image has it.
+    findings: refuses images with invalid labels, leaves out rows that name no image.
+    beside: further columns to read as text, with one cell for each image. folder: folder of the keys.
+    Raises: SourceError if a row is invalid or names no image, if two rows of an image disagree, or if an
+        image has no row (unless only boxes are read).
     """
     columns, corners, points = map(labels.columns, ("column", "boxes", "keypoints"))
     path, chosen = os.fspath(labels.file or ""), (*columns, *corners, *points)
@@ -313,7 +319,7 @@ def _shown(classes: Sequence[str]) -> str:
 def _labels(
     table: LabelTable, names: list[str], separator: str | None, label_as: str
 ) -> tuple[NDArray[Any], list[str] | None, dict[str, Any]]:
-    """Return the label of each image, the classes, and what there is to say about the field."""
+    """Return the label of each image, the classes, and the field's description (`Field.about`)."""
     columns = {name: table.columns[name] for name in names} or {"": table.columns[""]}
     texts, called = next(iter(columns.values())), names[0] if names else "the label"
     rows = table.one_an_image(list(columns.values()), "label")
@@ -329,7 +335,7 @@ def _labels(
 def _boxes(
     table: LabelTable, label: list[str], corners: list[str], images: int, label_as: str
 ) -> tuple[Boxes, list[str] | None]:
-    """Return the boxes, and the classes that their labels number."""
+    """Return the boxes, and the classes of their labels."""
     there = [any(cells) for cells in zip(*(table.columns[name] for name in corners), strict=True)]
     if not any(there):
         raise SourceError(f"{table.subject}: holds no boxes; some are needed. Check its columns.")
@@ -347,7 +353,7 @@ def _boxes(
 
 
 def _keypoints(table: LabelTable, names: list[str]) -> NDArray[np.float64]:
-    """Return float64 [N, K, 2], NaN where both cells are empty."""
+    """Return the keypoints, float64 [N, K, 2], NaN where both cells are empty."""
     columns = {name: table.columns[name] for name in names}
     rows = table.one_an_image(list(columns.values()), "keypoints")
     points = finite_numbers(table, columns, missing=True)[rows].reshape(len(rows), -1, 2)

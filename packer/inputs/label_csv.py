@@ -1,16 +1,17 @@
-"""The CSV in which labels, boxes and keypoints stand beside the names of images; lines of text files that people write.
+"""The CSV of image names with labels, boxes and keypoints; lines of text files in bounded memory.
 
-The first column names the images, unless another one is chosen. Commas stand between cells, tabs in a .tsv. An image cat/1.jpg is
+The first column names the images, unless another column is chosen. Commas separate cells; tabs do in a .tsv.
+These names match image cat/1.jpg, unless they match a second image:
 
-    cat/1.jpg  cat\\1.jpg     its path below the images' folder
-    1.jpg                     the end of its path, from some folder on
+    cat/1.jpg  cat\\1.jpg     its path relative to the images' folder
+    1.jpg                     the end of its path, beginning at a folder or at the file name
     1                         its name without folder and extension
-    /data/photos/cat/1.jpg    its path behind a prefix that the names of all rows have
+    /data/photos/cat/1.jpg    its path after a prefix that the names of all rows share
 
-where it is the only one that is called so. Nothing else is tried: another name is an error, and so is a prefix that ends in
-another folder: names in test/ are not those of images in train/.
+Any other name is an error. A prefix that ends in another folder is an error, too: names in test/ do not match
+images in train/.
 
-Such a file may be anything: a pipe without a writer, an endless line, UTF-16. Each is one sentence here, in bounded memory.
+The file may be a pipe without a writer, an endless line or UTF-16: each is reported as an error.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from packer.inputs.label_values import CheckedRows
 from packer.sentence import Option
 
 LONGEST = 16 << 20
-"""Characters of a line; longer ones are taken for a file of another kind."""
+"""Longest line in characters; a longer line means that the file is not text."""
 
 _UNKNOWN, _AMBIGUOUS = -1, -2
 
 
 class LabelTable(CheckedRows):
-    """The rows of a CSV: which image each is about, and the cells of the chosen columns."""
+    """The rows of a CSV: the image of each row, and the cells of the chosen columns."""
 
     def __init__(
         self,
@@ -57,18 +58,20 @@ class LabelTable(CheckedRows):
         beside: Sequence[str] = (),
         folder: str = "",
     ) -> None:
-        """Read it; ``chosen`` names columns, none: there are two, and the one that does not name files is read.
+        """Read the CSV.
 
-        file_column: the column that names files; None: the first. beside: further columns, by name. folder: of the images.
-        findings: rows that are about no image, or cannot be read, are left out, and images refused that cannot be used.
+        keys: paths of the images. chosen: columns to read; empty: the CSV has two columns, and the one
+        without file names is read. file_column: the column of file names; None: the first. beside: further
+        columns to read. folder: the images' folder. findings: leaves out invalid rows and rows that name no
+        image.
         """
         super().__init__(path, array("q"), findings)
         self._keys = keys
         self._paths = {key: index for index, key in enumerate(keys)}
-        self._prefix: str | None = None  # of the names of all rows
+        self._prefix: str | None = None  # common prefix of the names in all rows; None before the first row
         self._folder, self._ends = os.path.abspath(folder), dict[int, dict[str, int]]()
         self.columns: dict[str, list[str]] = {name: [] for name in (*(chosen or ("",)), *beside)}
-        """The cells of each column that is read; "" for the one that was not chosen by name."""
+        """Cells of each column that is read; key "" for the label column if no columns were chosen."""
         images, lines, left_out = array("q"), array("q"), len(self.findings.skipped)
         with closing(_rows(path)) as rows:
             for line, image, cells in self._read(rows, chosen, file_column, beside):
@@ -77,9 +80,12 @@ class LabelTable(CheckedRows):
                 for column, cell in zip(self.columns.values(), cells, strict=True):
                     column.append(sys.intern(cell.strip()))
         if not images:
-            found = "holds no rows; one for each image is needed. Add them."
+            found = "holds no rows; a row for each image is needed. Add them."
             if skipped := self.findings.skipped[left_out:]:
-                found = f"none of its {len(skipped):,} rows can be used; the first, {skipped[0]['key']}: {skipped[0]['reason']}"
+                found = (
+                    f"none of its {len(skipped):,} rows can be used; the first, {skipped[0]['key']}: "
+                    f"{skipped[0]['reason']}"
+                )
             raise SourceError(f"{path}: {found}")
         self.images, self.lines = np.array(images, np.int64), np.array(lines, np.int64)
 
@@ -90,7 +96,7 @@ class LabelTable(CheckedRows):
         file_column: str | None,
         beside: Sequence[str],
     ) -> Iterator[tuple[int, int, list[str]]]:
-        """Yield the line, the image and the chosen cells of each row that is about an image; leave out the others."""
+        """Yield line, image and chosen cells of each row that names an image; leave out other rows."""
         start, first = next(rows, (0, [""]))
         header = [name.strip() for name in first]
         file, places = self._find(header, start, chosen, file_column, beside) if start else (0, [])
@@ -111,9 +117,10 @@ class LabelTable(CheckedRows):
                 many = "several images are" if image == _AMBIGUOUS else "no image is"
                 found = f"{many} called {shorten(name)}"
                 allowed = (
-                    f"paths below the images' folder are read, as {shorten(self._keys[0])}, their ends, and names without "
-                    f"extension that one image has, in one of the columns {shorten(', '.join(header))}. Correct the row, pass "
-                    f"{Option('Labels.file_column')} for another column"
+                    f"names are paths relative to the images' folder, such as {shorten(self._keys[0])}, "
+                    "their ends, or unique names without extension, in one of the columns "
+                    f"{shorten(', '.join(header))}. Correct the row, pass {Option('Labels.file_column')} "
+                    "for another column"
                 )
             where = f"line {line}"
             key = f"{os.path.basename(self.subject)} {where}"
@@ -127,34 +134,36 @@ class LabelTable(CheckedRows):
         file_column: str | None,
         beside: Sequence[str],
     ) -> tuple[int, list[int]]:
-        """Return the column that names the file, and the others that are read."""
+        """Return the index of the file column, and those of the columns to read. Raises: SourceError."""
         where, shown = f"{self.subject} line {line}", shorten(", ".join(header))
         for name in (*chosen, *beside, *(() if file_column is None else (file_column,))):
             if header.count(name) != 1:
                 many = f"{header.count(name)} columns are called" if name in header else "no column"
                 raise SourceError(
-                    f"{where}: {many} {name}; the first row names the columns, here {shown}. Correct it, or pass others."
+                    f"{where}: {many} {name}; the first row names the columns: {shown}. Correct it, or pass "
+                    "other columns."
                 )
         file = 0 if file_column is None else header.index(file_column)
         more = [header.index(name) for name in beside]
         others = [place for place in range(len(header)) if place not in (file, *more)]
         if header[file] in (*chosen, *beside):
             raise SourceError(
-                f"{where}: {header[file]} names the files; the columns are {shown}. Choose another "
-                f"one, or name that of the files with {Option('Labels.file_column')}."
+                f"{where}: {header[file]} names the files; the columns are {shown}. Choose another column, "
+                f"or pass the column of file names as {Option('Labels.file_column')}."
             )
         if not chosen and len(others) != 1:
             besides = f", besides {' and '.join(beside)}" if beside else ""
             raise SourceError(
-                f"{where}: {units.count(len(header), 'column')} ({shown}); two are read, file and label{besides}, parted by commas, or "
-                f"by tabs in a .tsv. Name the label's with {Option('Labels.column')}."
+                f"{where}: {units.count(len(header), 'column')} ({shown}); two are expected, file and "
+                f"label{besides}, separated by commas, or by tabs in a .tsv. Choose the label column with "
+                f"{Option('Labels.column')}."
             )
         return file, ([header.index(name) for name in chosen] or others) + more
 
     def _image(self, name: str, line: int = 1) -> int:
-        """Return the index of the image called so, _UNKNOWN if there is none, _AMBIGUOUS if there are several.
+        """Return the index of the image that a name matches, _UNKNOWN for none, _AMBIGUOUS for several.
 
-        Raises SourceError where the names of some rows have a prefix, and others none, or another one, or one of another folder.
+        Raises SourceError if the prefixes of two names differ, or if a prefix is that of another folder.
         """
         path = name.removeprefix("./")
         if path not in self._paths:
@@ -174,17 +183,18 @@ class LabelTable(CheckedRows):
             if prefix:
                 shown = f"{name!r} is {self._keys[index]!r}"
                 self.findings.notes.append(
-                    f"{self.subject}: its names begin with {prefix!r}, which is passed over: {shown}."
+                    f"{self.subject}: its names begin with {prefix!r}, which is ignored: {shown}."
                 )
         if prefix != self._prefix:
             raise SourceError(
-                f"{self.subject} line {line}: {shorten(name)} does not begin with {self._prefix}, as the names before it do; all"
-                " names have one prefix before the paths below the images' folder, or none. Pass the folder that holds all images."
+                f"{self.subject} line {line}: {shorten(name)} does not begin with {self._prefix}, as the "
+                "names before it do; all names have the same prefix, or none, before the path relative to "
+                "the images' folder. Pass the folder that holds all images."
             )
         return index
 
     def _behind_prefix(self, path: str) -> tuple[int, str]:
-        """Return the image whose path is the end of this one, _AMBIGUOUS if there are several, and what is before it."""
+        """Return the image whose path ends `path`, or _UNKNOWN or _AMBIGUOUS; and the prefix before it."""
         found: list[str] = []
         rest = path
         while "/" in rest:
@@ -195,7 +205,7 @@ class LabelTable(CheckedRows):
         return self._paths[found[0]], path.removesuffix(found[0])
 
     def _check_prefix(self, prefix: str, key: str, line: int) -> None:
-        """Raise SourceError if the names of the rows are those of files in another folder than the images'."""
+        """Raise SourceError if `prefix` shows that the rows name files of another folder than the images'."""
         parent, own = os.path.split(self._folder)
         last = os.path.basename(prefix.rstrip("/"))
         if last in ("", own):
@@ -205,12 +215,13 @@ class LabelTable(CheckedRows):
         twin = os.path.isfile(mine) and os.path.isfile(other) and not os.path.samefile(mine, other)
         if twin or (None not in splits and splits[0] != splits[1]):
             raise SourceError(
-                f"{self.subject} line {line}: {shorten(prefix + key)} is in the folder {last}, and the images are those of {own}; "
-                "labels of another folder are not taken. Pass that folder, or write the names as paths below the images' folder."
+                f"{self.subject} line {line}: {shorten(prefix + key)} is in the folder {last}, but the "
+                f"images are those of {own}; labels of another folder are not used. Pass that folder, or "
+                "write the names as paths relative to the images' folder."
             )
 
     def _ending(self, path: str) -> int:
-        """Return the image whose path ends in this one, _UNKNOWN, or _AMBIGUOUS."""
+        """Return the image whose path ends in `path`, or _UNKNOWN or _AMBIGUOUS."""
         parts = path.count("/") + 1
         if parts not in self._ends:
             self._ends[parts] = self._by(lambda key: "/".join(key.split("/")[-parts:]))
@@ -218,11 +229,11 @@ class LabelTable(CheckedRows):
 
     @cached_property
     def _stems(self) -> dict[str, int]:
-        """Images by their names without extension."""
+        """Name without folder and extension -> image, or _AMBIGUOUS."""
         return self._by(lambda key: os.path.splitext(key.rpartition("/")[2])[0])
 
     def _by(self, called: Callable[[str], str]) -> dict[str, int]:
-        """Return images by what their paths say; made when it is needed first: for ten million images it takes two gigabytes."""
+        """Return an index, called(key) -> image or _AMBIGUOUS. On demand: ten million images take 2 GB."""
         found: dict[str, int] = {}
         for index, key in enumerate(self._keys):
             name = called(key)
@@ -230,14 +241,17 @@ class LabelTable(CheckedRows):
         return found
 
     def taken(self, rows: NDArray[np.intp]) -> LabelTable:
-        """Return some of the rows."""
+        """Return a table of some of the rows."""
         made = copy(self)
         made.images, made.lines, made.refused = self.images[rows], self.lines[rows], set()
         made.columns = {name: [cells[row] for row in rows.tolist()] for name, cells in self.columns.items()}
         return made
 
     def one_an_image(self, columns: Sequence[Sequence[str]], what: str) -> NDArray[np.int64]:
-        """Find the first row of each image, int64 [N]; images whose rows disagree, or that have none, are refused, and get any row."""
+        """Return the first row of each image, int64 [N]; refuse images with no row or contradicting rows.
+
+        columns: the cells that must agree. what: their name in messages. Refused images get an arbitrary row.
+        """
         first = np.full(len(self._keys), -1, np.int64)
         owners, rows = np.unique(self.images, return_index=True)
         first[owners] = rows
@@ -250,8 +264,8 @@ class LabelTable(CheckedRows):
                 refuse(
                     image,
                     f"its {what} is {then} ({called} line {earlier}) and {now} (line {line}).",
-                    f"{path} line {line}: {self._keys[image]} has the {what} {now}, and {then} in line {earlier}; "
-                    "each image has one. Remove one of the rows",
+                    f"{path} line {line}: {self._keys[image]} has the {what} {now}, but {then} in line "
+                    f"{earlier}; each image has one. Remove one of the rows",
                 )
         missing = np.flatnonzero(first < 0).tolist()
         others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
@@ -263,7 +277,7 @@ class LabelTable(CheckedRows):
 
 
 def _rows(path: str) -> Generator[tuple[int, list[str]], None, None]:
-    """Yield (line number, cells) of the rows that are not blank."""
+    """Yield (line number, cells) of each row that is not blank."""
     lines = read_lines(path, "a CSV of files and labels is needed", newline="")
     rows = csv.reader(lines, strict=True, delimiter="\t" if path.lower().endswith(".tsv") else ",")
     try:
@@ -275,10 +289,10 @@ def _rows(path: str) -> Generator[tuple[int, list[str]], None, None]:
 
 
 def read_lines(path: str, needed: str, *, newline: str | None = None) -> Iterator[str]:
-    """Yield the lines of a text file of UTF-8, each with its end; bytes that are not UTF-8 are escaped as by `os.fsdecode`.
+    """Yield the lines of a UTF-8 text file with their line ends; escape invalid bytes as `os.fsdecode` does.
 
-    needed: what the file should be, for messages; newline: as `open` has it.
-    Raises: SourceError for what is no regular file, cannot be read, is no text, or changes while it is read.
+    needed: the expected content, for messages. newline: see `open`.
+    Raises: SourceError if the file is unreadable, not regular, not text, or changes while it is read.
     """
     text = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": newline}
     with _regular_file(path, needed, "r", **text) as file:
@@ -288,12 +302,12 @@ def read_lines(path: str, needed: str, *, newline: str | None = None) -> Iterato
             number += 1
             if "\0" in line or (number == 1 and line.startswith(("\udcff\udcfe", "\udcfe\udcff"))):
                 raise SourceError(
-                    f"{path} line {number}: has zero bytes, as no text of UTF-8 has; {needed}. "
-                    "Check what it is; of UTF-16, convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW."
+                    f"{path} line {number}: has zero bytes, which UTF-8 text has not; {needed}. "
+                    "Check the file; convert UTF-16 with: iconv -f UTF-16 -t UTF-8 OLD > NEW."
                 )
             if len(line) > LONGEST:
                 raise SourceError(
-                    f"{path} line {number}: is longer than {LONGEST:,} characters; {needed}. Check what it is."
+                    f"{path} line {number}: is longer than {LONGEST:,} characters; {needed}. Check the file."
                 )
             yield line
         after = os.fstat(file.fileno())
@@ -302,20 +316,20 @@ def read_lines(path: str, needed: str, *, newline: str | None = None) -> Iterato
 
 
 def read_whole(path: str, needed: str) -> bytes:
-    """Read a file that is needed whole. Raises: SourceError for what is no regular file or cannot be read."""
+    """Return all bytes of a file. Raises: SourceError if it is not a regular file or cannot be read."""
     with _regular_file(path, needed, "rb") as file:
         return bytes(file.read())
 
 
 @contextmanager
 def _regular_file(path: str, needed: str, mode: str, **text: Any) -> Iterator[IO[Any]]:
-    """Open a file without waiting for the writer of a pipe; reading files does not change by it."""
+    """Open a file with O_NONBLOCK: a pipe without a writer does not block, regular files are unaffected."""
     try:
         with open(
             path, mode, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK), **text
         ) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise SourceError(f"{path}: is no regular file; {needed}. Copy it to one.")
+                raise SourceError(f"{path}: is not a regular file; {needed}. Copy it to a regular file.")
             yield file
     except OSError as error:
         raise SourceError(f"{path}: cannot be read ({error.strerror}); {needed}. Check the path.") from None

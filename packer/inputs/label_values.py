@@ -1,14 +1,14 @@
-"""Labels given as text: the rules for what they may be.
+"""Rules for labels given as text.
 
-    every cell of the column is       becomes (label_as="auto")
-    a whole number                    int64: 7, -1, +2, 3.0 and 1e0 are whole numbers
-    a number, some not whole          float32 (regression)
-    anything else                     int64, numbering the class names in sorted order
+    cells of the column               label (label_as="auto")
+    only whole numbers                int64: 7, -1, +2, 3.0 and 1e0 are whole numbers
+    only numbers, some fractional     float32 (regression)
+    any other text                    int64 numbers of the class names, in sorted order
 
-A whole number with leading zeros (007) is a class name, as a number would not tell it from 7. label_as="classes" takes numbers for
-class names, too, and "float" makes float32 of them, whole or not.
-Whole numbers may stand among class names ("7" beside "seven"), other numbers may not: then one of the two is a mistake.
-Empty cells and the words nan, inf and infinity are mistakes always.
+A whole number with leading zeros (007) is a class name, since as a number it would equal 7. With
+label_as="classes" all numbers are class names; "float" stores all numbers as float32. Whole numbers in plain
+digits may be mixed with class names ("7" beside "seven"); mixing other numbers with names is an error. Empty
+cells and the words nan, inf and infinity are always errors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from packer.sentence import Option, Sentence
 from packer.units import LEADING_ZEROS
 
 LABEL_AS = ("auto", "classes", "float")
-"""How labels may be taken."""
+"""Values of `label_as`."""
 
 _WHOLE = re.compile(r"[0-9]+")
 _PADDED = re.compile(LEADING_ZEROS)
@@ -38,16 +38,18 @@ _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _BETWEEN_NAMES = re.compile(r"[|;]")
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _INT64 = range(-(1 << 63), 1 << 63)
-_DIGITS = 1000  # more than an int64 has, few enough to be made an int of
-_EXACT = 1 << 53  # whole numbers up to this one are floats
-_EQUAL_SHARE = 0.1  # of the different numbers; among many drawn ones a few are equal as float32
+_DIGITS = 1000  # more digits than an int64 has, and few enough for int()
+_EXACT = 1 << 53  # float64 holds every whole number up to this one
+_EQUAL_SHARE = (
+    0.1  # fraction of distinct numbers before a note; among many random numbers a few collide as float32
+)
 
 
 class CheckedRows:
-    """Rows of a file that say something of images; the first that cannot be used is an error, or its image is refused.
+    """Rows of a file that describe images; an invalid row raises, or its image is refused.
 
-    subject: the file; lines: where the rows stand in it, counted from 1; unit: what these numbers count; images: what each row is
-    about, None: row k is about image k. refused: rows so far, whose images are refused.
+    subject: the file. lines: line number of each row, counted from 1, in `unit`. images: image of each row,
+    initially k for row k. refused: rows refused so far.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class CheckedRows:
         self.refused: set[int] = set()
 
     def refuse(self, row: int, found: str, allowed: str) -> None:
-        """Refuse the image of a row. found: what is wrong with it; allowed: what is right, and a remedy. Raises SourceError."""
+        """Refuse the image of a row. found: its defect; allowed: the rule and remedy. Raises SourceError."""
         where = f"{self.unit} {self.lines[row]}"
         reason = f"{found} ({os.path.basename(self.subject)} {where})."
         self.findings.refuse(int(self.images[row]), reason, f"{self.subject} {where}: {found}; {allowed}")
@@ -79,13 +81,14 @@ def number_labels(
     label_as: str = "auto",
     names: list[str] | None = None,
 ) -> tuple[NDArray[Any], list[str] | None]:
-    """Turn labels as text into numbers, and note in ``rows`` how they are taken.
+    """Convert labels from text to numbers, and note their interpretation in the findings of ``rows``.
 
-    rows: refuse labels that are empty, not finite or too large, whose number is then 0; texts: the label of each.
-    column: what to call them; regression: accept numbers that are not whole; label_as: as the module's table tells; names: of the
-    classes that whole numbers stand for, which then may have leading zeros.
-    Returns: int64 or float32 [N], and the class names that they number, or None where they were numbers already.
-    Raises: SourceError for a label that is refused, and for names and numbers that are not written plainly in one column.
+    rows: refuses labels that are empty, not finite or too large, which become 0. texts: the label of each
+    row. column: name of the labels in messages. regression: accept fractions. label_as: see the module.
+    names: class names if whole numbers are class indices; these may have leading zeros.
+    Returns: int64 or float32 [N], and the class names, or None if the texts were numbers.
+    Raises: SourceError for a refused label, and for a column that mixes class names with numbers other than
+    digits.
     """
     first: dict[str, int] = {}
     for row, text in enumerate(texts):
@@ -97,16 +100,20 @@ def number_labels(
         earlier, later = sorted((named, other), key=first.__getitem__)
         places = [f"{rows.unit} {rows.lines[first[text]]}" for text in (later, earlier)]
         raise SourceError(
-            f"{rows.subject} {places[0]}: {column} is {later}, and {earlier} in {places[1]}; numbers or class names are accepted, not "
-            f"both. Correct one, or pass {Option('Labels.as_', 'classes')}."
+            f"{rows.subject} {places[0]}: {column} is {later}, but {earlier} in {places[1]}; numbers or "
+            "class names are accepted, not both. Correct one of them, or pass "
+            f"{Option('Labels.as_', 'classes')}."
         )
     are_names = named is not None or label_as == "classes"
     whole = not are_names and label_as != "float" and not (regression and "fraction" in by_kind)
     known = names if whole else None
     span = _INT64 if known is None else range(len(known))
-    allowed = f"{'finite numbers, whole ones' if regression else 'whole numbers'} from -2**63 to 2**63 - 1, or class names, are accepted"
+    allowed = (
+        f"{'finite numbers, whole numbers' if regression else 'whole numbers'} from -2**63 to 2**63 - 1, or "
+        "class names, are accepted"
+    )
     if known is not None:
-        allowed = f"0 to {len(known) - 1} are classes"
+        allowed = f"classes are numbered from 0 to {len(known) - 1}"
     values: dict[str, float | None] = {text: 0 for text, kind in kinds.items() if kind != "wrong"}
     if whole:
         found = {text: _whole(text) for text in values}
@@ -130,7 +137,7 @@ def number_labels(
 
 
 def _kind_of(text: str, label_as: str, padded: bool) -> str:
-    """Return "plain" (a whole number of digits alone), "number" (another whole one), "fraction", "name" or "wrong"."""
+    """Return "plain" (only digits), "number" (another whole number), "fraction", "name" or "wrong"."""
     padded = padded and label_as == "auto" and _PADDED.fullmatch(text) is not None
     if _WHOLE.fullmatch(text) and not padded:
         return "plain"
@@ -142,18 +149,18 @@ def _kind_of(text: str, label_as: str, padded: bool) -> str:
 
 
 def _note_rounded(rows: CheckedRows, values: NDArray[Any], column: str) -> None:
-    """Note that different numbers become equal as float32."""
+    """Add a note if many distinct numbers become equal as float32."""
     different = len(np.unique(values))
     equal = different - len(np.unique(values.astype(np.float32)))
     if equal > _EQUAL_SHARE * different:
         rows.findings.notes.append(
-            f"{column} is stored as float32, which makes {equal:,} of {different:,} different numbers equal to others. If that matters, "
-            "subtract what they have in common."
+            f"{column} is stored as float32, which makes {equal:,} of {different:,} distinct numbers equal "
+            "to others. If that matters, subtract a common offset first."
         )
 
 
 def _number_names(texts: Collection[str]) -> tuple[dict[str, float | None], list[str]]:
-    """Number names in sorted order, whole numbers without leading zeros by their value. Returns: name -> number, and the classes."""
+    """Return name -> class number, and the sorted classes (by value, if all are unpadded numbers)."""
     values = {text: _whole(text) for text in texts if _NUMBER.fullmatch(text) and not _PADDED.fullmatch(text)}
     called, order = {text: text for text in texts}, None
     if len(values) == len(texts) and None not in values.values():
@@ -164,16 +171,22 @@ def _number_names(texts: Collection[str]) -> tuple[dict[str, float | None], list
 
 
 def _notes_on(labels: NDArray[Any], classes: Sequence[str] | None) -> list[str]:
-    """Say how labels that are numbers are taken, and which classes look like several; labels: of the images that are packed."""
+    """Return a note on how numeric labels are stored, or on a class that looks like several.
+
+    labels: of the packed images.
+    """
     several = next((name for name in classes or () if _BETWEEN_NAMES.search(name)), None)
     as_classes = Option("Labels.as_", "classes")
     if several is not None:
         pass_separator = Option("Labels.separator", "|")
-        note = f"Classes hold a | or ;, such as {several!r}; each is one class. Pass {pass_separator} if cells hold several."
+        note = (
+            f"Some classes contain | or ;, such as {several!r}; each is one class. Pass {pass_separator} if "
+            "cells hold several."
+        )
     elif classes is not None or not len(labels):
         return []
     elif labels.dtype != np.int64:
-        note = f"Labels are numbers, stored as float32; {as_classes} takes them for classes."
+        note = f"Labels are numbers, stored as float32; {as_classes} treats them as classes."
     else:
         note = (
             f"Labels are whole numbers from {labels.min()} to {labels.max()}, stored as int64; "
@@ -185,10 +198,10 @@ def _notes_on(labels: NDArray[Any], classes: Sequence[str] | None) -> list[str]:
 def number_columns(
     rows: CheckedRows, columns: Mapping[str, Sequence[str]], *, label_as: str = "auto"
 ) -> NDArray[Any]:
-    """Turn several columns of numbers into one label each sample. columns: name -> texts.
+    """Combine several columns of numbers into one label per row. columns: name -> texts.
 
-    Returns: uint8 [N, C] if all are 0 or 1 (several labels, each there or not), else float32 [N, C]; label_as "float": always.
-    Raises: SourceError for anything but a finite number.
+    Returns: uint8 [N, C] if all values are 0 or 1 (multi-hot) and label_as is "auto", else float32 [N, C].
+    Raises: SourceError for a text that is not a finite number.
     """
     numbers = finite_numbers(rows, columns)
     for name, values in zip(columns, numbers.T, strict=True):
@@ -200,12 +213,12 @@ def number_columns(
 def multi_hot(
     subject: str, texts: Sequence[str], column: str, separator: str
 ) -> tuple[NDArray[np.uint8], list[str]]:
-    """Turn cells of several class names into one entry a class.
+    """Encode cells that hold several class names as multi-hot rows.
 
-    separator: what stands between names, as `split_names` has it. An empty cell has none of them. Names that are all whole numbers
-    are sorted as such.
-    Returns: uint8 [N, C], 1 where the cell holds the class, and the C class names.
-    Raises: SourceError when there is no name at all.
+    separator: see `split_names`. An empty cell gives a row of zeros. If all names are whole numbers they are
+    sorted by value.
+    Returns: uint8 [N, C], 1 where the cell holds the class; and the C class names.
+    Raises: SourceError if all cells are empty.
     """
     names = {name for text in set(texts) for name in split_names(text, separator)}
     if not names:
@@ -225,7 +238,7 @@ def multi_hot(
 
 
 def split_names(text: str, separator: str) -> list[str]:
-    """Split a cell into names, without blanks around them; separator: " " stands for any run of blanks."""
+    """Split a cell into names, stripped of blanks. separator: " " matches any run of blanks."""
     parts = text.split(None if separator == " " else separator)
     return [name for part in parts if (name := part.strip())]
 
@@ -233,10 +246,10 @@ def split_names(text: str, separator: str) -> list[str]:
 def finite_numbers(
     rows: CheckedRows, columns: Mapping[str, Sequence[str]], *, missing: bool = False
 ) -> NDArray[np.float64]:
-    """Read columns of numbers, name -> texts.
+    """Parse columns of numbers, name -> texts.
 
-    rows: refuse anything but a finite number, which is then 0; missing: take empty cells for NaN.
-    Returns: float64 [N, C], each within float32's range. Raises: SourceError.
+    rows: refuses texts that are not finite numbers, which become 0. missing: empty cells become NaN.
+    Returns: float64 [N, C], within the range of float32. Raises: SourceError.
     """
     values = np.zeros((len(rows.lines), len(columns)))
     for number, (name, texts) in enumerate(columns.items()):
@@ -251,7 +264,7 @@ def finite_numbers(
 
 
 def _whole(text: str) -> int | None:
-    """Return the value of a number, if it is whole; of one that no int64 can hold, any such one."""
+    """Return a whole number's value, else None. Beyond int64 the value is inexact, but still beyond int64."""
     plain = _SIGNED.fullmatch(text)
     if plain:
         return int(plain[1][:_DIGITS])

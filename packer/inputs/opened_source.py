@@ -1,4 +1,4 @@
-"""Images to be packed, opened: one list of keys that any thread can read, wherever the images lie."""
+"""ImageSource: an opened source of images, as a list of keys whose bytes any thread can read."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_values import CheckedRows, number_labels
 
 Splits = dict[str, NDArray[np.int64]]
-"""Name -> its images, int64, rising; {} without splits."""
+"""Split name -> indices of its images, int64, ascending; {} without splits."""
 
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The options by which a source is read.
+    """Options for reading a source.
 
-    labelled: labels come from elsewhere, so that folders stand for no classes.
-    spool_dir: where a compressed tar is decompressed to; None for the system's temporary directory.
-    label: of a data set in a layout of its own, the label that is taken where there are several.
-    label_as: how labels beside images are taken, see label_values.py. listed: classes that may have no images.
-    arrays: look for .npy files in folders, too. unlabeled: splits whose images have no class, beside others.
-    findings: empty class folders and lines of a list that name no file are left out, and images refused whose label cannot be used.
+    labelled: labels come from a separate file, so folders are not classes.
+    spool_dir: directory for temporary copies of images; None for the system's temporary directory.
+    label: label to read from a WebDataset or Parquet dataset that has several.
+    label_as: how labels are parsed, see label_values.py. listed: classes that may be empty.
+    arrays: include .npy files of folders. unlabeled: splits without classes, beside splits with classes.
+    findings: leaves out empty class folders and missing files of a list, refuses images with invalid labels.
     """
 
     labelled: bool = False
@@ -54,7 +54,7 @@ class SourceOptions:
     def number(
         self, subject: str, texts: Sequence[str], lines: Sequence[int], unit: str, **more: Any
     ) -> ImageTargets:
-        """Return labels given as text, one an image. lines: where they stand in the subject; more: as `number_labels` has it."""
+        """Return targets from one text per image. lines: line numbers; more: options of `number_labels`."""
         rows = CheckedRows(subject, lines, self.findings, unit=unit)
         rows.refused.update(self.findings.refused)
         labels, classes = number_labels(rows, texts, **{"label_as": self.label_as, **more})
@@ -62,22 +62,24 @@ class SourceOptions:
 
 
 class ImageSource(AbstractContextManager["ImageSource"]):
-    """Images to be packed: their bytes by index, and what is known of each; thread-safe, in any order. A context manager.
+    """Images of a source with targets and splits; `read` is thread-safe, in any order. A context manager.
 
-    Made by `open_source` (image_sources.py): where the images lie, a class of its own reads them, and `describe` says what they are.
+    Created by `open_source` (image_sources.py). Each kind of storage has a subclass that reads the bytes;
+    `describe` and `arrange` set targets and splits.
 
-    keys: paths below the source's folder, "/"-separated, as `as_text` has them. sizes: int64 [N], bytes of each file.
-    times: int64, when each file was changed last, in nanoseconds since 1970: [N], or of each of `files`.
-    folder: where the keys are files, as `as_text` has it; None where they are not. files: in which the keys are then, such as archives.
+    keys: paths relative to the source, "/"-separated, decoded by `as_text`. sizes: bytes of each image file,
+    int64 [N]. times: modification times in nanoseconds since 1970, int64: of each image, or of each of
+    `files`. folder: folder of the keys if they are files, decoded by `as_text`; else None. files: archives or
+    other files that hold the images.
     """
 
     name: str
-    """What the user called it; perhaps an absolute path, so it belongs in messages and not in packs."""
+    """The source as the user wrote it, for messages; packs do not record it, since it may be absolute."""
     targets: ImageTargets
-    """What the source itself says of each image."""
+    """Labels and boxes that the source itself defines."""
     splits: Splits
     label_chosen: bool
-    """True if it took its labels from the column that was asked for."""
+    """True if the labels come from the chosen column."""
 
     def __init__(
         self,
@@ -91,12 +93,12 @@ class ImageSource(AbstractContextManager["ImageSource"]):
         self.keys, self.sizes, self.times = keys, sizes, times
         self.folder, self.files = folder, tuple(files)
         self.newest = newest_file(list(map(os.path.basename, files)) or keys, times)
-        """The file that was changed last: tells whether one has been changed since."""
+        """The most recently changed file, which shows later whether a file has changed since."""
 
     def describe(
         self, name: str, targets: ImageTargets, splits: Splits, *, labelled: bool, label_chosen: bool = False
     ) -> ImageSource:
-        """Set what is known of the images, and note what the user may not expect. labelled: nothing is to be said of missing labels."""
+        """Set name, targets and splits, and add notes. labelled: omit the note on missing labels."""
         self.name, self.targets, self.splits, self.label_chosen = name, targets, splits, label_chosen
         self.findings = targets.findings
         foldered = targets.classes if "label" in targets.fixed else None
@@ -113,10 +115,10 @@ class ImageSource(AbstractContextManager["ImageSource"]):
         *,
         subject: str = "",
     ) -> ImageSource:
-        """Describe the images by the folders that they lie in; class folders that hold no images are left out.
+        """Set targets and splits from folders; leave out empty class folders.
 
-        folders: as `class_folders` has them; left_out: suffix -> files that are no images; subject: what holds the keys, if not ``name``.
-        Raises: SourceError, UsageError.
+        folders: see `class_folders`. left_out: suffix -> number of files that are not images. subject: path
+        that the keys are relative to, if not ``name``. Raises: SourceError, UsageError.
         """
         subject, targets = subject or name, ImageTargets(findings=options.findings)
         if not self.keys:
@@ -140,28 +142,29 @@ class ImageSource(AbstractContextManager["ImageSource"]):
         return self
 
     def read(self, index: int) -> bytes:
-        """Read an image file, whole. Raises: ImageError without the file's name."""
+        """Return all bytes of an image file. Raises: ImageError without the file's name."""
         raise NotImplementedError
 
     def ahead(self, indices: NDArray[np.int64]) -> None:
-        """Begin to read images that will be read soon, where that helps."""
+        """Start prefetching images that will be read soon, in that order; does nothing for local files."""
 
     def close(self) -> None:
-        """Close what is open; closing again does nothing."""
+        """Close the open files; further calls do nothing."""
 
     def __len__(self) -> int:
         """Count the images."""
         return len(self.keys)
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the source."""
         self.close()
 
 
 class ArchiveImages(ImageSource):
-    """Members of archives.
+    """Images that are members of archives.
 
-    owners, members: int64 [N], the archive of each image, and its index in that; -1, of archive 0, of a key that has none.
+    owners, members: int64 [N], the archive of each image and its index in the archive; 0 and -1 for a key
+    without one.
     """
 
     def __init__(

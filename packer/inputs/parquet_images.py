@@ -1,10 +1,12 @@
-"""Images in Parquet files, as Hugging Face's datasets writes them: the bytes of image files in a column, a label in another.
+"""Images in Parquet files, as Hugging Face datasets writes them: columns of encoded images and of labels.
 
-    image   struct<bytes: binary, path: string>, or binary       the encoded file; path, if there is one, becomes the image's key
-    label   int64, named by a ClassLabel in the schema's entry "huggingface"; or any integer, number or text column
+    image   struct<bytes: binary, path: string>, or binary; a path becomes the image's key
+    label   int64, with names from a ClassLabel in the schema's entry "huggingface"; or any integer,
+            float or text column
 
-The column of images is the one that this entry calls an Image, or whose first value begins as an image file. Rows of a Parquet file
-cannot be read at random, so the encoded images are copied once into an unnamed temporary file, as those of a compressed tar are.
+The image column is the one that this entry calls an Image, or whose first value begins like an image file.
+Rows of a Parquet file have no random access, so the encoded images are copied once into an unnamed temporary
+file, as for a compressed tar.
 """
 
 from __future__ import annotations
@@ -33,21 +35,22 @@ from packer.source_kinds import IMAGES
 _ROWS_AT_ONCE = 256
 _BUFFER = 1 << 20
 _HEAD = 32
-"""Bytes by which an image's format is told."""
+"""Bytes at the beginning of a file that identify its image format."""
 _NAMES = ("image", "img")
 _KINDS = {
     **dict.fromkeys(("binary", "large_binary"), "image"),
-    **dict.fromkeys(("bool", "string", "large_string", "string_view"), "text"),  # False and True are classes
+    # False and True are class names.
+    **dict.fromkeys(("bool", "string", "large_string", "string_view"), "text"),
     **dict.fromkeys(("halffloat", "float", "double"), "float"),
     **{f"{sign}int{bits}": "int" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-"""Type of Arrow -> "image" of one that may hold the bytes of images, or what a label of that type is."""
+"""Arrow type -> "image" if it may hold encoded images, else the kind of label that it holds."""
 
-Arrow = Any  # what pyarrow makes; it has no types
+Arrow = Any  # objects of pyarrow, which has no type annotations
 
 
 def find_images(path: str) -> list[str]:
-    """Return the columns of images of a Parquet file: called so by the schema, or whose first value begins as an image file.
+    """Return the image columns of a Parquet file, by its schema or by the first value of a column.
 
     Raises: SourceError for a damaged file, MissingDependencyError.
     """
@@ -63,10 +66,10 @@ def find_images(path: str) -> list[str]:
 
 
 def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> ImageSource:
-    """Open files with equal columns, one of them of images.
+    """Open Parquet files with equal columns, one of which holds images.
 
-    name: what to call them in messages.
-    Raises: SourceError for what is damaged or cannot be used, SpaceError, UsageError, MissingDependencyError.
+    name: name of the source in messages.
+    Raises: SourceError for damaged or unusable files, SpaceError, UsageError, MissingDependencyError.
     """
     times = np.array([os.stat(path).st_mtime_ns if os.path.exists(path) else 0 for path in paths])
     columns, findings = _Columns.of(paths[0], options), options.findings
@@ -79,9 +82,10 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
             for row, (data, own, label) in enumerate(columns.rows(path), 1):
                 if data is None:
                     reason = "holds no image"
-                    if own is not None:  # its last part alone, as paths of a machine do not go into packs
+                    if own is not None:  # packs record no paths of the machine, so only the file name
                         reason = (
-                            f"holds the name of an image ({shorten(os.path.basename(own))}) and not its bytes"
+                            f"holds the name of an image ({shorten(os.path.basename(own))}) instead of its "
+                            "bytes"
                         )
                     error = f"{path} row {row}: {reason}; the bytes of image files are read. Embed them"
                     findings.refuse(len(sizes), f"{reason}.", error)
@@ -95,7 +99,7 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
                 labels.append(label)
         spool.flush()
         if not sizes:
-            raise SourceError(f"{name}: holds no rows; images are needed. Check it.")
+            raise SourceError(f"{name}: holds no rows; images are needed. Check the file.")
         splits = file_splits(paths, [split_of(path) for path in paths], np.array(owners, np.int64))
         targets = columns.targets(name, labels, rows, options)
         keys = _keys(named, endings, splits)
@@ -108,7 +112,7 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
 
 
 class SpooledImages(ImageSource):
-    """Images one after another in a file without a name. fd: its descriptor, closed with it."""
+    """Images stored back to back in an unnamed file. fd: its descriptor, closed with the source."""
 
     fd = -1
 
@@ -121,18 +125,18 @@ class SpooledImages(ImageSource):
         size = int(self.sizes[index])
         data = pread_all(self.fd, size, int(self._ends[index]) - size)
         if len(data) < size:
-            raise ImageError("cannot be read whole from the temporary file.")
+            raise ImageError("cannot be read in full from the temporary file.")
         return data
 
     def close(self) -> None:
-        """Remove the file."""
+        """Close the file, which removes it."""
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
             os.close(fd)
 
 
 def _keys(paths: Sequence[str | None], endings: Sequence[str], splits: Splits) -> list[str]:
-    """Return the paths of the images where all have one, else numbers; below the split's folder if there are splits."""
+    """Return the images' paths if all have distinct ones, else numbers; in a folder for each split."""
     below = [""] * len(paths)
     for name, members in splits.items():
         for index in members.tolist():
@@ -148,7 +152,7 @@ def _keys(paths: Sequence[str | None], endings: Sequence[str], splits: Splits) -
 
 
 def _is_plain(path: str) -> bool:
-    """Say whether a path can be a key: one below a folder, of no hidden parts."""
+    """Return True if a path can be a key: relative, without "..", and without hidden parts."""
     parts = path.split("/")
     return "\0" not in path and not any(part in ("", "..") or is_hidden(part) for part in parts)
 
@@ -157,9 +161,10 @@ def _is_plain(path: str) -> bool:
 
 
 class _Columns(NamedTuple):
-    """The columns that are read, as the first file decides: those of one image and one label.
+    """The columns to read, chosen from the first file: an image column and a label column.
 
-    label: None without one; wanted: column -> its kind, and the names of classes that it numbers; usable, left_out: of the others.
+    label: None without labels. wanted: column -> its kind and its class names. usable: columns that can be
+    labels. left_out: columns that are not read.
     """
 
     first: str
@@ -176,8 +181,9 @@ class _Columns(NamedTuple):
         image = [name for name in images if len(images) == 1 or name.lower() in _NAMES]
         if len(image) != 1:
             raise SourceError(
-                f"{path}: its columns of images are: {shorten(', '.join(images)) or 'none'}; one is packed, of the bytes of image files, "
-                "as binary or struct<bytes, path>. Call it image, or drop the others."
+                f"{path}: its image columns are: {shorten(', '.join(images)) or 'none'}; one is packed, "
+                "with the bytes of image files as binary or struct<bytes, path>. Name it image, or drop "
+                "the others."
             )
         others = [field.name for field in schema if field.name != image[0]]
         usable = [name for name in others if _kind(schema.field(name).type) in ("int", "float", "text")]
@@ -189,27 +195,27 @@ class _Columns(NamedTuple):
             label = "label" if "label" in usable else named[0] if len(named) == 1 else None
         elif label not in usable:
             raise UsageError(
-                f"{path}: has no column {label} of integers, numbers or texts; {shorten(', '.join(usable)) or 'none'} can be labels. "
-                "Pass one of them."
+                f"{path}: has no column {label} of integers, floats or text; "
+                f"{shorten(', '.join(usable)) or 'none'} can be labels. Pass one of them."
             )
         wanted = {name: _column(schema, name) for name in (image[0], label) if name is not None}
         return cls(path, image[0], label, wanted, usable, [name for name in others if name != label])
 
     def rows(self, path: str) -> Iterator[tuple[memoryview | bytes | None, str | None, Any]]:
-        """Yield the bytes, the path and the label of each row of a file, None of what is not there. Raises: SourceError."""
+        """Yield bytes, path and label of each row of a file, None for missing ones. Raises: SourceError."""
         file, before = _opened(path), os.stat(path)
         for name, column in self.wanted.items():
             if _column(file.schema_arrow, name) != column:
                 raise SourceError(
-                    f"{path}: its column {name!r} is not as that of {self.first}, or is not there; files of one data set have equal "
-                    "columns. Pass those that belong together."
+                    f"{path}: its column {name!r} is missing or differs from that of {self.first}; all "
+                    "files of a dataset have equal columns. Pass the files that belong together."
                 )
         with _reading(path):
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(self.wanted), use_threads=False):
                 column = batch.column(self.image)
                 paths = labels = [None] * len(column)
                 if str(column.type).startswith("struct<"):
-                    # flatten() gives null where the whole struct is null.
+                    # flatten() gives null if the struct itself is null.
                     parts = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
                     column = parts["bytes"]
                     if "path" in parts and _kind(parts["path"].type) == "text":
@@ -226,7 +232,7 @@ class _Columns(NamedTuple):
     def targets(
         self, subject: str, labels: Sequence[Any], rows: Sequence[int], options: SourceOptions
     ) -> ImageTargets:
-        """Return the labels, and note which columns are taken. Raises: SourceError."""
+        """Return the labels, and note the columns that are not packed. Raises: SourceError."""
         targets, notes = ImageTargets(findings=options.findings), options.findings.notes
         if self.label is not None:
             kind, names = self.wanted[self.label]
@@ -239,7 +245,10 @@ class _Columns(NamedTuple):
             )
         elif not options.labelled:
             usable = shorten(", ".join(self.usable)) or "none"
-            said = "No column is called label, or alone names classes, so the pack has no labels; columns that can be one: "
+            said = (
+                "No column is called label, and no single column has class names, so the pack has no "
+                "labels; possible label columns: "
+            )
             notes.append(Sentence(f"{said}{usable}. Pass {Option('Labels.column')}."))
         if left_out := shorten(", ".join(self.left_out)):
             notes.append(f"Left out: {left_out}; the column of images and one label are packed.")
@@ -247,7 +256,7 @@ class _Columns(NamedTuple):
 
 
 def _begins(path: str, file: Arrow, name: str) -> bool:
-    """Return True if the first value of a column that is there begins as an image file."""
+    """Return True if the first value of a column (that is not null) begins like an image file."""
     with _reading(path):
         for batch in file.iter_batches(16, columns=[name], use_threads=False):
             for value in batch.column(0).to_pylist():
@@ -258,7 +267,7 @@ def _begins(path: str, file: Arrow, name: str) -> bool:
 
 
 def _column(schema: Arrow, name: str) -> tuple[str, list[str] | None]:
-    """Return the kind of a column, and the names of classes that it numbers; ("", None) of one that is not there."""
+    """Return the kind and the class names of a column; ("", None) for a missing column."""
     return (_kind(schema.field(name).type), names_of(schema, name)) if name in schema.names else ("", None)
 
 
@@ -271,7 +280,7 @@ def _features(schema: Arrow) -> dict[str, Any]:
 
 
 def names_of(schema: Arrow, column: str) -> list[str] | None:
-    """Return the class names that a schema gives the numbers of a column, None if it gives none."""
+    """Return the class names that the schema defines for a column of integers, or None."""
     told = _features(schema).get(column)
     names = told.get("names") if isinstance(told, dict) and told.get("_type") == "ClassLabel" else None
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
@@ -280,7 +289,7 @@ def names_of(schema: Arrow, column: str) -> list[str] | None:
 
 
 def _kind(kind: Arrow) -> str:
-    """Return what `_KINDS` says of a type, of a struct's bytes, or of texts in a dictionary; "" of any other."""
+    """Return the `_KINDS` entry of a type or of a struct's `bytes`; "text" for a text dictionary; else ""."""
     text = str(kind)
     if text.startswith("struct<") and kind.get_field_index("bytes") >= 0:
         return "image" if _kind(kind.field("bytes").type) == "image" else ""
@@ -300,17 +309,17 @@ def _opened(path: str) -> Arrow:
         file = pyarrow.parquet.ParquetFile(
             path, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True
         )
-        str(file.schema_arrow)  # names that are no text are found here
+        str(file.schema_arrow)  # raises for names that are not UTF-8
         return file
 
 
 @contextmanager
 def _reading(path: str) -> Iterator[None]:
-    """Make a SourceError of what pyarrow raises about a file."""
+    """Convert pyarrow's exceptions about a file to SourceError."""
     import pyarrow
 
     try:
         yield
     except (pyarrow.lib.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
-        said = (str(error).strip().splitlines() or ["nothing is said why"])[0].rstrip(".")
+        said = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
         raise SourceError(f"{path}: cannot be read ({shorten(said)}). Check it, or write it again.") from None

@@ -1,4 +1,4 @@
-"""A folder of images in a store, by its URL: listed once, its images read ahead over several connections."""
+"""A folder of images in an object store: listed once, then prefetched over several connections."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ from packer.remote.urls import join
 from packer.source_kinds import is_archive
 from packer.starting import ForkSafeThreads
 
-_CONNECTIONS = 16  # of each worker process
-_AHEAD_BYTES = 64 << 20  # that a process has asked for and not used
-_TOPS = 2  # levels of folders that may mean something
+_CONNECTIONS = 16  # per worker process
+_AHEAD_BYTES = 64 << 20  # prefetched but unread bytes per process
+_TOPS = 2  # folder levels that may be splits and classes
 
 
 def open_remote_folder(url: str, options: SourceOptions) -> ImageSource:
-    """Open a folder in a store. Raises UsageError, RemoteError, SourceError."""
+    """List the images of a folder in an object store. Raises UsageError, RemoteError, SourceError."""
     if is_archive(url):
-        raise UsageError(f"{url}: is an archive; of stores, folders of images are read. Copy it here first.")
+        raise UsageError(
+            f"{url}: is an archive; only folders of images are read from stores. Copy it to a local disk "
+            "first."
+        )
     listed = {key: info for key, info in access.list_objects(url) if not any(map(is_hidden, key.split("/")))}
     if not listed:
-        raise UsageError(f"{url}: there is nothing of that name; folders of images are read. Check it.")
+        raise UsageError(f"{url}: no object has this prefix; folders of images are read. Check the URL.")
     found = [key for key in listed if is_image(key)]
     keys = [found[k] for k in image_order(found).tolist()]
     infos = [listed[key] for key in keys]
@@ -49,7 +52,7 @@ def _nanoseconds(modified: str) -> int:
 
 
 class RemoteImages(ImageSource):
-    """Images in a store. Thread-safe; a forked child begins with none asked for."""
+    """Images in an object store; thread-safe. A forked child starts without pending requests."""
 
     def __init__(self, url: str, keys: list[str], infos: list[ObjectInfo]) -> None:
         sizes = np.array([info.size for info in infos], np.int64)
@@ -64,7 +67,7 @@ class RemoteImages(ImageSource):
         self._nbytes = 0
 
     def ahead(self, indices: NDArray[np.int64]) -> None:
-        """Begin to read images that will be read soon, in that order; as many as memory is given for."""
+        """Prefetch images that will be read soon, in that order, up to _AHEAD_BYTES."""
         if self._pid != os.getpid():
             self._renew()
         for index in indices.tolist():
@@ -75,7 +78,7 @@ class RemoteImages(ImageSource):
                 self._coming[index] = self._threads.submit(self._fetch, index)
 
     def read(self, index: int) -> bytes:
-        """Return an image file. Raises ImageError for one that is gone, or another one by now; RemoteError."""
+        """Return an image file. Raises ImageError if it was removed or changed, RemoteError."""
         if self._pid != os.getpid():
             self._renew()
         with self._lock:
@@ -85,7 +88,7 @@ class RemoteImages(ImageSource):
         return self._fetch(index) if future is None else future.result()
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._threads.close()
 
     def _fetch(self, index: int) -> bytes:
@@ -93,6 +96,6 @@ class RemoteImages(ImageSource):
         try:
             return bytes(access.read_range(url, 0, info.size, info, patience=access.ROWS_PATIENCE))
         except MissingObjectError:
-            raise ImageError("is not there any more.") from None
+            raise ImageError("no longer exists.") from None
         except FormatError:
             raise ImageError("changed since the conversion began.") from None

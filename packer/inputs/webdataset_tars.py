@@ -1,14 +1,14 @@
-"""WebDataset: tars whose members belong together by name, up to the first dot of it, and the labels that stand beside images there.
+"""WebDataset: tars whose members form a sample (an image and its label) if names agree up to the first dot.
 
-    000.jpg  000.cls                 an image, and its label: a whole number or the name of a class, as text
-    001.jpg  001.cls  001.json       with label="x": entry x of the .json instead; label="txt": the text of the .txt
+    000.jpg  000.cls                 an image and its label: a whole number or a class name, as text
+    001.jpg  001.cls  001.json       with label="x": entry x of the .json; label="txt": the text of the .txt
     001.jpg  001.coarse.cls          with label="coarse.cls": the text of that field
-    001.seg.png                      an image of more than one ending is a part of its sample (a mask, another view), and left out
+    001.seg.png                      two extensions: another part of the sample (mask, second view), skipped
 
-As in the webdataset library, the key of a member is its path up to the first dot of its name, and what follows is the name of a field,
-in lower case. A tar is one of these if it holds a .cls, or if a label is asked for; else its images are those of a folder. Several
-tars follow each other as they are given; the words train, val, test ... at the beginning of their names are splits if there are
-several. Whole numbers number the lines of classes.txt, where one lies beside several tars.
+As in the webdataset library, a member's key is its path up to the first dot of its name; the rest, in lower
+case, is the field name. A tar is read as WebDataset if it holds a .cls or if a label is requested; else like
+a folder. Several tars are read in the given order; names that begin with different words among train, val,
+test ... define splits. Whole numbers index the lines of classes.txt, if several tars have one beside them.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOption
 
 CLASSES_FILE = "classes.txt"
 _LARGEST_LABEL = 16 << 20
-"""Bytes of a .cls, .json or .txt."""
+"""Largest .cls, .json or .txt in bytes."""
 _TEXTS = ("cls", "txt")
-"""Last words of fields whose text is a label."""
-_REMEDY = "Make the tar anew"
+"""Last parts of the names of fields whose text is a label."""
+_REMEDY = "Create the tar again"
 
 
 def is_label(label: str | None, asked: bool = True) -> Callable[[str], bool]:
-    """Return what tells whether a member may hold a label. label: the column that was asked for, or None; asked: False: none does."""
+    """Return a predicate: may a member of this name hold the label? False for all members if not `asked`."""
     ending = f".{_last(label_field(label))}"
     return lambda name: asked and name.lower().endswith(ending)
 
 
 def label_field(label: str | None) -> str:
-    """Return the field that holds the label: one of text by its name, or else the JSON that the label is an entry of.
+    """Return the field that holds the label: a text field of this name, or else the JSON with this entry.
 
     >>> label_field(None), label_field("coarse.cls"), label_field("txt"), label_field("weight")
     ('cls', 'coarse.cls', 'txt', 'json')
@@ -58,24 +58,24 @@ def _last(field: str) -> str:
 
 
 def split_sample(path: str) -> tuple[str, str]:
-    """Split a member's path into the sample's key and its field, as WebDataset does: "a/b.seg.png" -> ("a/b", "seg.png")."""
+    """Split a member's path into the sample's key and the field: "a/b.seg.png" -> ("a/b", "seg.png")."""
     folder, slash, name = path.rpartition("/")
     stem, _, ending = name.partition(".")
     return f"{folder}{slash}{stem}", ending.lower()
 
 
 def open_tars(paths: Sequence[str], options: SourceOptions) -> Iterator[Archive]:
-    """List tars, one after the other. Raises: SourceError, SpaceError."""
+    """Yield the listing of each tar in turn. Raises: SourceError, SpaceError."""
     return (open_archive(path, "", options.spool_dir, is_label(options.label)) for path in paths)
 
 
 def open_samples(
     name: str, archives: Iterable[Archive], options: SourceOptions, folder: str | None = None
 ) -> ImageSource:
-    """Put images and labels of the same name together; the archives are closed with the source, or where it is not made.
+    """Combine images and labels of the same key; the source, or an exception, closes the archives.
 
-    name: what to call the tars in messages; folder: where names of the classes that whole numbers stand for may lie, or None.
-    options: images without a label are refused, and labels without an image left out.
+    name: name of the tars in messages. folder: folder that may hold classes.txt, or None.
+    options: its findings refuse images without a label, and leave out labels without an image.
     Raises: SourceError.
     """
     findings, targets = options.findings, ImageTargets(findings=options.findings)
@@ -111,7 +111,8 @@ def open_samples(
         findings.notes.insert(0, f"Read as WebDataset: {len(keys):,} samples of {called}{named}.")
         if parts := sum(len(tar.keys) for tar in tars) - len(keys):
             findings.notes.append(
-                f"{parts:,} images are parts of samples (their names have two endings, as a.seg.png), and are left out."
+                f"{parts:,} images are parts of samples (their names have two extensions, as a.seg.png), "
+                "and are left out."
             )
         places = np.array([owners, members], np.int64)
         images = ArchiveImages(_unique(name, keys, tars, owners), tars, *places)
@@ -120,7 +121,10 @@ def open_samples(
 
 
 def _samples(tar: Archive, options: SourceOptions) -> tuple[dict[str, int], Callable[[str], str]]:
-    """Return the images of a tar, sample -> index, and what reads a sample's label; leave out labels of no image. Raises: SourceError."""
+    """Return the images of a tar, sample -> index, and a function that reads a sample's label.
+
+    Leaves out labels without an image. Raises: SourceError.
+    """
     field = label_field(options.label)
     labels: dict[str, str] = {}
     images: dict[str, int] = {}
@@ -134,7 +138,7 @@ def _samples(tar: Archive, options: SourceOptions) -> tuple[dict[str, int], Call
             _check_alone(tar, tar.keys[images.setdefault(sample, index)], key, "images")
     for sample, path in labels.items():
         if sample not in images:
-            reason = "is the label of no image."
+            reason = "is a label without an image."
             error = f"{tar.path}: {shorten(path)} {reason} {_REMEDY}"
             options.findings.leave_out(f"{os.path.basename(tar.path)}/{path}", reason, error)
     fields = {split_sample(path)[1] for path in tar.others}
@@ -149,40 +153,41 @@ def _samples(tar: Archive, options: SourceOptions) -> tuple[dict[str, int], Call
 
 
 def _check_alone(tar: Archive, first: str, path: str, what: str) -> None:
-    """Raise SourceError where a sample has two members of one kind."""
+    """Raise SourceError if a sample has two images or two labels."""
     if first != path:
         raise SourceError(
             f"{tar.path}: {shorten(first)} and {shorten(path)} are two {what} of one sample; one is packed. "
-            "Make the tar without one of them, or call it otherwise (a.left.png)."
+            "Create the tar without one of them, or rename it (a.left.png)."
         )
 
 
 def _unique(name: str, keys: list[str], tars: Sequence[Archive], owners: Sequence[int]) -> list[str]:
-    """Return the images' paths, below the tars' names where several tars hold the same. Raises: SourceError."""
+    """Return unique image paths, prefixed with the tars' names if tars share a path. Raises: SourceError."""
     if len(set(keys)) < len(keys):
         stems = [as_text(archive_stem(tar.path)) for tar in tars]
         keys = [f"{stems[owner]}/{key}" for key, owner in zip(keys, owners, strict=True)]
     if len(set(keys)) < len(keys):
         raise SourceError(
-            f"{name}: several tars of one name hold images of one name; each image needs a path of its own. Rename the tars."
+            f"{name}: several tars with the same name hold images with the same name; image paths must be "
+            "unique. Rename the tars."
         )
     return keys
 
 
 def _label(tar: Archive, path: str, label: str | None) -> str:
-    """Return the label of a sample as text. Raises ImageError without one, in words that follow the image's name."""
+    """Return a sample's label as text. Raises ImageError whose text continues the image's name."""
     called, (nbytes, *_) = path.rpartition("/")[2], tar.others[path]
     if nbytes > _LARGEST_LABEL:
-        raise ImageError(f"has a {called} of {nbytes:,} bytes, and {_LARGEST_LABEL:,} are read.")
+        raise ImageError(f"has a {called} of {nbytes:,} bytes; at most {_LARGEST_LABEL:,} are read.")
     try:
         text = tar.read_other(path).decode("utf-8").strip()
         told = json.loads(text) if label_field(label) == "json" else {label: text}
     except ImageError as error:
         raise ImageError(f"has a {called} that {error}") from None
     except UnicodeDecodeError:
-        raise ImageError(f"has a {called} that is no text of UTF-8.") from None
+        raise ImageError(f"has a {called} that is not UTF-8 text.") from None
     except (ValueError, RecursionError):
-        raise ImageError(f"has a {called} that is no JSON.") from None
+        raise ImageError(f"has a {called} that is not JSON.") from None
     value = told.get(label) if isinstance(told, dict) else None
     if value == "" and value == text:
         raise ImageError(f"has an empty {called}.")
@@ -192,14 +197,13 @@ def _label(tar: Archive, path: str, label: str | None) -> str:
 
 
 def read_classes(path: str) -> list[str]:
-    """Read names of classes, one a line. Raises: SourceError unless they are all different and not empty."""
-    names = [
-        line.rstrip("\n").strip() for line in read_lines(path, "names of classes are needed, one a line")
-    ]
+    """Read class names, one per line. Raises: SourceError unless all names are distinct and not empty."""
+    names = [line.rstrip("\n").strip() for line in read_lines(path, "class names are needed, one per line")]
     while names and not names[-1]:
         names.pop()
     if not names or "" in names or len(set(names)) < len(names):
         raise SourceError(
-            f"{path}: holds an empty name, a name twice, or none; one a line is needed. Correct it, or move it away."
+            f"{path}: holds no names, an empty name, or a name twice; distinct class names are needed, one "
+            "per line. Correct it, or move it away."
         )
     return names

@@ -17,7 +17,7 @@ from packer.load.batch_engine import BatchEngine
 from packer.load.fillers import Reading, RowFiller
 from packer.load.padded_batches import PaddedFiller, Padding, check_padded, parse_collate
 from packer.load.placement_choice import place_rows
-from packer.load.processes.transforms import PythonTransform, adapted
+from packer.load.processes.transforms import THREAD, PythonTransform, adapted
 from packer.load.ranks import TrainingRanks
 from packer.load.sampled_statistics import sampled_statistics
 from packer.machine import cores
@@ -198,9 +198,11 @@ class LoadPlan:
         fields, augmenter = self.rows.fields, None
         filler = RowFiller(reading, fields)
         if self.transform is not None and files.rows:
+            from packer.load.processes.threads import ThreadFiller
             from packer.load.processes.workers import TransformFiller
 
-            filler = TransformFiller(reading, fields, self.transform)
+            kind = ThreadFiller if self.transform.context == THREAD else TransformFiller
+            filler = kind(reading, fields, self.transform)
             fields = filler.probe(one_run(0, 1), seed=self.order.seed, epoch=0)
         if self.views:
             views = self._fitted(fields)

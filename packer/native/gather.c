@@ -262,21 +262,25 @@ on_fault(int number, siginfo_t *info, void *context)
     errno = saved;
 }
 
-/* Reinstall the handler if another replaced it, which would end the process. Takes 0.2 us. Called with the
-GIL. */
+static int
+guards(const struct sigaction *action)
+{
+    return (action->sa_flags & SA_SIGINFO) && action->sa_sigaction == on_fault;
+}
+
+/* Reinstall the handler if another replaced it, which would end the process. Takes 0.2 us. Several threads may
+call it at once: the exchange gives the replaced handler to one of them. */
 static void
 guard(void)
 {
-    struct sigaction now;
-    if (sigaction(SIGBUS, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault) return;
-    struct sigaction ours;
+    struct sigaction now, ours;
+    if (sigaction(SIGBUS, NULL, &now) == 0 && guards(&now)) return;
     memset(&ours, 0, sizeof ours);
-    before = now;
     ours.sa_sigaction = on_fault;
     sigemptyset(&ours.sa_mask);
     /* Not masked while it runs, so a jump out of it leaves nothing blocked. */
     ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
-    sigaction(SIGBUS, &ours, NULL);
+    if (sigaction(SIGBUS, &ours, &now) == 0 && !guards(&now)) before = now;
 }
 
 /* Return the file whose mapping holds an address, or -1. A mapping begins with the page of the file's first

@@ -95,7 +95,7 @@ class PackStore(ArrayStore):
         super().__init__(pack, [pack.header.field(f.name) for f in fields], self.subset.rows)
         self.verify = verify
         self._lock = threading.Lock()
-        self._pid = -1
+        self._pid = os.getpid()
         self._open: dict[str, FieldRows] = {}
         self._keep = 0
 

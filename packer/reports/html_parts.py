@@ -18,9 +18,9 @@ def text(value: object, most: int = _MOST_LETTERS) -> str:
     return html.escape(shown.decode(), quote=True)
 
 
-def faint(said: str) -> str:
-    """Return a paragraph of grey text, "" for no text. said: HTML."""
-    return f'<p class="faint">{said}</p>' if said else ""
+def faint(inner: str) -> str:
+    """Return a paragraph of grey text, "" for no text. inner: HTML."""
+    return f'<p class="faint">{inner}</p>' if inner else ""
 
 
 def bar(share: float) -> str:

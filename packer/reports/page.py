@@ -41,8 +41,10 @@ def render(card: CardContent) -> str:
     ]
     sections = [(name, title, body) for name, title, body in sections if body]
     title = ", ".join(card.names)
-    links = "".join(f'<a href="#{name}">{said}</a>' for name, said, _ in sections)
-    body = "".join(f'<section id="{name}"><h2>{said}</h2>{inner}</section>' for name, said, inner in sections)
+    links = "".join(f'<a href="#{name}">{heading}</a>' for name, heading, _ in sections)
+    body = "".join(
+        f'<section id="{name}"><h2>{heading}</h2>{inner}</section>' for name, heading, inner in sections
+    )
     return (
         f'{MARK}\n<html lang="en"><head><meta charset="utf-8"><title>{text(title)}</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -100,15 +102,15 @@ def _notes(card: CardContent) -> str:
 
 def _contents(card: CardContent) -> str:
     """Return the description of each pack, as packer info prints it, and the rows of each split."""
-    said = []
+    blocks = []
     for pack, name in zip(card.packs, card.names, strict=True):
         lines = [f"{name}: {units.count(pack.rows, 'row')}, {units.size(pack.nbytes)}", *pack.describe()[1:]]
-        said.append(f"<pre>{'<br>'.join(text(line) for line in lines)}</pre>")
+        blocks.append(f"<pre>{'<br>'.join(text(line) for line in lines)}</pre>")
     if len(card.parts) > 1:
         shares = [(part, part.rows / card.rows) for part in card.parts]
         split = [(text(p.name), bar(share), f"{p.rows:,}", f"{100 * share:.1f} %") for p, share in shares]
-        said.append(table((card.place, "", "rows", ""), split, ("name", "b", "n", "n")))
-    return "".join(said)
+        blocks.append(table((card.place, "", "rows", ""), split, ("name", "b", "n", "n")))
+    return "".join(blocks)
 
 
 def _labels(card: CardContent) -> str:
@@ -148,34 +150,34 @@ def _labels(card: CardContent) -> str:
 
 def _columns(card: CardContent) -> str:
     """Return the columns of a table from the header: types, missing cells, distributions."""
-    said = []
+    blocks = []
     for pack, name in zip(card.packs, card.names, strict=True):
         record = pack.parts[0].header.table
         if record is None:
             continue
-        said.append(f"<h3>{text(name)}</h3>" if len(card.packs) > 1 else "")
-        said.append("<p>As measured at conversion, before any transform.</p>")
+        blocks.append(f"<h3>{text(name)}</h3>" if len(card.packs) > 1 else "")
+        blocks.append("<p>As measured at conversion, before any transform.</p>")
         if measured := measured_on(record, pack.rows):
-            said.append(f"<p>Measured on {text(measured)}.</p>")
+            blocks.append(f"<p>Measured on {text(measured)}.</p>")
         columns = record["columns"]
         rows = [_column(column, column["statistics"] or {}) for column in columns[:_SHOWN_COLUMNS]]
         kinds = ("name m", "m", "m", "n m", "m", "m")
-        said.append(table(("column", "type", "used as", "missing", "distribution", ""), rows, kinds))
+        blocks.append(table(("column", "type", "used as", "missing", "distribution", ""), rows, kinds))
         more = len(columns) - len(rows)
-        said.append(faint(f"and {more:,} more columns" if more else ""))
-    return "".join(said)
+        blocks.append(faint(f"and {more:,} more columns" if more else ""))
+    return "".join(blocks)
 
 
 def _column(column: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the cells of a column. found: its statistics."""
     kind, drawn = column["type"], found.get("histogram")
     rows, missing = found.get("rows", 0), found.get("missing", 0)
-    chart, said = "", numbers_text(kind, found) if "mean" in found else ""
+    chart, summary = "", numbers_text(kind, found) if "mean" in found else ""
     if drawn and drawn["counts"]:
         low, high = (value_text(kind, edge) for edge in drawn["edges"])
         chart = histogram(drawn["counts"], low, high, column["name"])
     elif "distinct" in found:
-        said = units.count(found["distinct"], "value")
+        summary = units.count(found["distinct"], "value")
         shares = [
             (name, count / max(1, rows - missing)) for name, count in found["counts"][:_SHOWN_CATEGORIES]
         ]
@@ -188,7 +190,7 @@ def _column(column: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, .
         text(role_of(column)),
         f"{missing:,} ({100 * missing / rows:.2g} %)" if missing else "0" if rows else "",
         chart,
-        faint(text(said)),
+        faint(text(summary)),
     )
 
 
@@ -246,13 +248,13 @@ def _duplicates(card: CardContent) -> str:
     if found is None:
         return ""
     if card.noun != "image":
-        said = [
+        blocks = [
             f"{found.repeats:,} of {units.count(card.rows, 'row')} repeat the features and categories of"
             " an earlier row."
         ]
         if found.suspects:
-            said.append(f"{units.count(found.suspects, 'row')} with those of a row with another label.")
-        return "".join(f"<p>{line}</p>" for line in said)
+            blocks.append(f"{units.count(found.suspects, 'row')} with those of a row with another label.")
+        return "".join(f"<p>{line}</p>" for line in blocks)
     meanings = (
         (f"In more than one {card.place}",
          f"Rows that are (nearly) the same as a row of another {card.place}: a score measured on them is too"
@@ -263,14 +265,14 @@ def _duplicates(card: CardContent) -> str:
          "Rows that differ little: another size, compression or brightness, a slight crop. They may show the"
          " same object."),
     )  # fmt: skip
-    said = [_how_compared(found)]
+    blocks = [_how_compared(found)]
     for (title, meaning), (count, shown) in zip(meanings, found.kinds(), strict=True):
         if shown:
             pairs = units.count(count, "pair")
             pairs = pairs if count == len(shown) else f"{len(shown)} of {pairs}"
             drawn = "".join(_pair(card, found, number) for number in shown)
-            said.append(f'<h3>{title}: {pairs}</h3><p>{meaning}</p><div class="pairs">{drawn}</div>')
-    return "".join(said) + ("" if len(found.one) else "<p>None were found.</p>")
+            blocks.append(f'<h3>{title}: {pairs}</h3><p>{meaning}</p><div class="pairs">{drawn}</div>')
+    return "".join(blocks) + ("" if len(found.one) else "<p>None were found.</p>")
 
 
 def _how_compared(found: Duplicates) -> str:

@@ -1,4 +1,4 @@
-"""Arrays to be packed, from memory or from .npy, .npz and HDF5 files: which of them are fields, and under which names."""
+"""Arrays from memory or from .npy, .npz and HDF5 files, and the choice of arrays that become fields."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from packer.sentence import Option, Sentence
 from packer.source_kinds import is_array_file
 
 _HDF5 = (".h5", ".hdf5", ".hdf")
-_DECODED_BYTES = 256 << 20  # of compressed datasets: larger ones are staged in raw form, not held in memory
+_DECODED_BYTES = 256 << 20  # a larger compressed dataset is decoded to a temporary file instead of memory
 _LISTED = 12
 _LABELS = re.compile(
     r"(y|labels?|targets?|class(es)?|class_?ids?|categor(y|ies))\Z|.*(_y|_labels?|_targets?)\Z|y_.*\Z", re.I
@@ -35,8 +35,8 @@ _LABELS = re.compile(
 class ArraySource:
     """Arrays of equal length that become the fields of a pack.
 
-    fields: name of the field -> the array; rows: of each; subject: what they are called in messages; notes: what was taken for
-    what, where nobody named it.
+    subject: name of the source in messages. fields: field name -> array. notes: which arrays were chosen as
+    which fields, where the user did not name them.
     """
 
     subject: str
@@ -45,7 +45,7 @@ class ArraySource:
 
     @property
     def rows(self) -> int:
-        """Values of each array."""
+        """Number of samples."""
         return next(iter(self.fields.values())).shape[0]
 
     @property
@@ -55,16 +55,16 @@ class ArraySource:
 
     @property
     def decoded(self) -> list[DecodedColumn]:
-        """The arrays that have to be decoded in order."""
+        """The compressed datasets, which must be decoded in order."""
         return [column for column in self.fields.values() if isinstance(column, DecodedColumn)]
 
 
 def open_arrays(source: Any, names: Sequence[str] | None, rename: Mapping[str, str]) -> ArraySource:
-    """Find the fields in arrays.
+    """Return the arrays of a source with the names of their fields.
 
-    source: an array; a mapping of names to arrays, lists or .npy paths; a tuple of arrays; a path, or a list of paths. names: the
-    fields that are wanted, None for all; rename: name in the source -> of the field.
-    Raises UsageError, SourceError.
+    source: an array; a mapping of names to arrays, lists or .npy paths; a tuple of arrays; a path or a list
+    of paths. names: the requested fields, None for all. rename: array name -> field name. Raises UsageError,
+    SourceError.
     """
     if isinstance(source, Mapping):
         subject, found = "arrays", [_given(str(name), value) for name, value in source.items()]
@@ -83,7 +83,7 @@ def open_arrays(source: Any, names: Sequence[str] | None, rename: Mapping[str, s
     held = [one.name for one in found]
     twice = next((name for name in held if held.count(name) > 1), None)
     if twice is not None:
-        raise UsageError(f"{twice}: two files hold an array of that name. Pass a mapping of names to files.")
+        raise UsageError(f"{twice}: two files hold an array of this name. Pass a mapping of names to files.")
     if isinstance(source, Mapping):
         return _named(subject, found, names, rename)
     several = isinstance(source, list) and len(source) > 1
@@ -93,7 +93,7 @@ def open_arrays(source: Any, names: Sequence[str] | None, rename: Mapping[str, s
 
 
 def _given(name: str, value: Any) -> Column:
-    """Return an array of a mapping or tuple."""
+    """Return the column of an array in a mapping or tuple."""
     if is_array_file(value):
         (found, *more) = _opened(os.fspath(value))
         if more:
@@ -109,21 +109,23 @@ def _given(name: str, value: Any) -> Column:
     except ValueRefusedError as error:
         raise UsageError(f"{name}: {error}.") from None
     if array.ndim < 1:
-        raise UsageError(f"{name}: is one value; an array of all samples' values is needed. Pass [N, ...].")
+        raise UsageError(
+            f"{name}: is a single value; an array of all samples' values is needed. Pass [N, ...]."
+        )
     return ArrayColumn(name, name, array)
 
 
 def _opened(path: str) -> list[Column]:
-    """Return the arrays of a file; that of a .npy file is called as the file. Raises SourceError."""
+    """Return the arrays of a file; a .npy file's array has the file's name. Raises SourceError."""
     lower = path.lower()
     if not os.path.isfile(path):
-        raise SourceError(f"{path}: is no file. Check the name.")
+        raise SourceError(f"{path}: is not a file. Check the path.")
     if lower.endswith(_HDF5):
         return [_of_hdf5(path, one) for one in list_arrays(path) if one.shape]
     stem = os.path.splitext(os.path.basename(path))[0]
     try:
         if lower.endswith(".npz"):
-            # Not np.load, which leaves a file open that is no archive.
+            # np.load would leave a file open that is not an archive.
             with open(path, "rb") as file, NpzFile(file) as members:
                 arrays = {name: members[name] for name in members.files}
             return [ArrayColumn(n, f"{path}/{n}", array) for n, array in arrays.items() if np.shape(array)]
@@ -133,7 +135,7 @@ def _opened(path: str) -> list[Column]:
             f"{path}: NumPy cannot read it ({error}). Write it again with np.save, without objects."
         ) from None
     if not mapped.ndim:
-        raise SourceError(f"{path}: holds one value; an array [N, ...] is needed. Check the file.")
+        raise SourceError(f"{path}: holds a single value; an array [N, ...] is needed. Check the file.")
     if mapped.flags.c_contiguous and mapped.size and isinstance(mapped, np.memmap):
         extent = Extent("", int(mapped.offset), len(mapped), mapped.nbytes // len(mapped))
         return [FileColumn(stem, path, path, mapped.dtype, mapped.shape, (extent,))]
@@ -155,21 +157,22 @@ def _of_hdf5(path: str, one: Hdf5Array) -> Column:
 def _named(
     subject: str, found: list[Column], names: Sequence[str] | None, rename: Mapping[str, str]
 ) -> ArraySource:
-    """Return the source of arrays whose names are the fields', or are given by `rename`. Raises UsageError."""
+    """Return a source whose field names are the arrays' names, or those in `rename`. Raises UsageError."""
     known = {one.name: one for one in found}
     for old in rename:
         if old not in known:
             raise UsageError(
-                f"rename: {subject} has no {old!r}; there is {_list(found)}. Pass one of these names."
+                f"rename: {subject} has no {old!r}; it holds {_list(found)}. Pass one of these names."
             )
     fields = {rename.get(name, name): one for name, one in known.items()}
     if len(fields) != len(known):
-        raise UsageError(f"rename={dict(rename)!r}: gives one name to two arrays. Pass different ones.")
+        raise UsageError(f"rename={dict(rename)!r}: gives two arrays the same name. Pass different names.")
     if names is not None:
         for name in names:
             if name not in fields:
                 raise UsageError(
-                    f"fields: {subject} has no {name!r}; there is {_list(found)}. Pass one of these names, or rename."
+                    f"fields: {subject} has no {name!r}; it holds {_list(found)}. Pass one of these names, "
+                    "or rename."
                 )
         fields = {name: fields[name] for name in names}
     elif not fields:
@@ -182,12 +185,12 @@ def _named(
 
 
 def _check_lengths(subject: str, fields: Mapping[str, Column]) -> None:
-    """Raise UsageError unless all arrays have equally many values."""
+    """Raise UsageError unless all arrays have the same length."""
     counts = {name: one.shape[0] for name, one in fields.items()}
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{name} has {count:,}" for name, count in counts.items())
         raise UsageError(
-            f"{subject}: {told} values; all fields have a value for each sample. Cut them to one length."
+            f"{subject}: {told} values; all fields have a value for each sample. Cut them to the same length."
         )
 
 
@@ -199,9 +202,9 @@ def _chosen(
     *,
     ordered: bool,
 ) -> ArraySource:
-    """Find out which arrays are fields: as told, else by their shapes, dtypes and names.
+    """Choose the arrays that are fields: as requested, else by their shapes, dtypes and names.
 
-    ordered: the arrays were given in an order, in which `names` may name them. Raises UsageError, SourceError.
+    ordered: the arrays have an order, so `names` may name them by position. Raises UsageError, SourceError.
     """
     if rename:
         return _named(subject, found, [*rename.values()] if names is None else names, rename)
@@ -214,7 +217,7 @@ def _chosen(
                 subject, found, names, {one.name: name for one, name in zip(found, names, strict=True)}
             )
         raise UsageError(
-            f"fields: {subject} holds {_list(found)}; {', '.join(names)} are asked for. Name them by rename."
+            f"fields: {subject} holds {_list(found)}; {', '.join(names)} are requested. Name them by rename."
         )
     usable = [one for one in found if isinstance(one, ListColumn) or one.dtype.kind in "biufOUST"]
     if not usable:
@@ -232,8 +235,8 @@ def _chosen(
     ]
     if twins:
         raise UsageError(
-            f"{subject}: holds {_list(found)}: more than one set of samples, and a pack is made of one. "
-            f"Name its arrays: {Option('Fields.rename', {_safe(main.name): IMAGE})}."
+            f"{subject}: holds {_list(found)}: several sets of samples; a pack holds one set. Name the "
+            f"arrays of a set: {Option('Fields.rename', {_safe(main.name): IMAGE})}."
         )
     fields = _names_of(members)
     source = _named(subject, members, None, fields)
@@ -243,7 +246,7 @@ def _chosen(
         left_out = f"; left out: {_list(others)}" if others else ""
         source.notes.append(
             Sentence(
-                f"found {_list(found)}: {told}{left_out}. To have it otherwise, pass "
+                f"found {_list(found)}: {told}{left_out}. To choose differently, pass "
                 f"{Option('Fields.rename')}."
             )
         )
@@ -251,7 +254,7 @@ def _chosen(
 
 
 def _names_of(members: Sequence[Column]) -> dict[str, str]:
-    """Return the field's name of each array: image and label where one array alone looks like it, else its own, made a name."""
+    """Return each array's field name: image or label if only that array looks like it, or its own name."""
     images = [one for one in members if _looks(one) == IMAGE]
     flat = [
         one
@@ -259,7 +262,7 @@ def _names_of(members: Sequence[Column]) -> dict[str, str]:
         if one.shape[1:] in ((), (1,)) and (not isinstance(one, ListColumn) or one.dtype.kind == "i")
     ]
     called = [one for one in members if _LABELS.fullmatch(_base(one.name))]
-    # One value a row, or else several: one-hot, or as many numbers.
+    # Labels with one value per row, or else with several (one-hot, or several numbers).
     labels = [one for one in flat if one in called] or [one for one in called if len(one.shape) == 2]
     if not labels and len(members) == 2:
         labels = [one for one in flat if one.dtype.kind in "iu"]
@@ -274,13 +277,15 @@ def _names_of(members: Sequence[Column]) -> dict[str, str]:
         else:
             name = _safe(one.name)
         if name in names.values():
-            raise UsageError(f"{one.where}: would be called {name!r}, as another array. Name them by rename.")
+            raise UsageError(
+                f"{one.where}: its field would be {name!r}, like that of another array. Name them by rename."
+            )
         names[one.name] = name
     return names
 
 
 def _looks(one: Column) -> str:
-    """Return what an array probably holds, as default_names takes it."""
+    """Return what an array probably holds: "image", "number" or "", for `default_names`."""
     if isinstance(one, ListColumn):
         return "number" if one.dtype.kind == "i" else ""
     return IMAGE if looks_like_image(one.dtype, one.shape[1:]) else "number" if len(one.shape) == 1 else ""
@@ -291,7 +296,7 @@ def _base(name: str) -> str:
 
 
 def _safe(name: str) -> str:
-    """Return a name that a field may have."""
+    """Return a valid field name for an array's name."""
     text = re.sub(r"[^A-Za-z0-9_]+", "_", _base(name)).strip("_")
     return text if text[:1].isalpha() else f"field_{text}"
 

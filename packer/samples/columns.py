@@ -1,4 +1,4 @@
-"""Columns: all values of one field, in memory, in a file, or as a list; and the rows of a pack made of several of them."""
+"""Columns: all values of a field (in memory, in a file, or as a list), and rows of a pack from columns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _VALUES_AT_ONCE = 1 << 16
 
 
 class Column:
-    """All values of an array. dtype, shape: of all, [N, ...]; name: of the array; where: what it is called in messages."""
+    """All values of an array. dtype, shape, name: of the array [N, ...]; where: its name in messages."""
 
     def __init__(self, name: str, where: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         self.name, self.where, self.dtype, self.shape = name, where, dtype, shape
@@ -46,7 +46,7 @@ class Column:
 
     @property
     def described(self) -> str:
-        """The name, dtype and shape, as messages list them."""
+        """Name, dtype and shape, for messages."""
         kind = "text" if isinstance(self, ListColumn) else self.dtype.name
         return f"{self.name} {kind}{list(self.shape)}"
 
@@ -55,7 +55,7 @@ class Column:
         raise NotImplementedError
 
     def pieces(self) -> Iterator[NDArray[Any]]:
-        """Yield all values in order, some at a time."""
+        """Yield all values in order, in pieces."""
         rows, step = self.shape[0], max(1, _DIGEST_BYTES // max(1, self.row_bytes))
         return (self.part(start, min(rows, start + step)) for start in range(0, rows, step))
 
@@ -65,7 +65,7 @@ class Column:
 
 
 class ListColumn(Column):
-    """A column that is a list of values, text perhaps."""
+    """A column that is a list of values, for example of text."""
 
     def __init__(self, name: str, where: str, values: Sequence[Any]) -> None:
         numbers = all(isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in values)
@@ -93,7 +93,7 @@ class ArrayColumn(Column):
 
 
 class FileColumn(Column):
-    """A column whose rows lie raw in a file, one after the other or in stretches: read by the reader that packs are read by."""
+    """A column of raw rows in a file, in one or several extents, read by the same reader as packs."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class FileColumn(Column):
 
 
 class DecodedColumn(Column):
-    """A compressed dataset of an HDF5 file: decoded once, in order, into an unnamed file, whose rows are then read like others."""
+    """A compressed HDF5 dataset, decoded once into an unnamed file, from which rows are read."""
 
     def __init__(
         self, where: str, path: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
@@ -132,16 +132,16 @@ class DecodedColumn(Column):
         self._column: Column = self
 
     def decode(self, file: IO[bytes]) -> None:
-        """Write the values into an unnamed file, open as long as they are read. Raises SourceError, OSError."""
+        """Write the values to an unnamed file, which must stay open. Raises SourceError, OSError."""
         for piece in self.pieces():
             file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
         file.flush()
         extent = Extent("", 0, self.shape[0], self.row_bytes)
-        path = f"/dev/fd/{file.fileno()}"  # macOS has it, too
+        path = f"/dev/fd/{file.fileno()}"  # also available on macOS
         self._column = FileColumn(self.name, self.where, path, self.dtype, self.shape, (extent,))
 
     def pieces(self) -> Iterator[NDArray[Any]]:
-        """See Column; before `decode`, each call decodes them."""
+        """See Column; before `decode`, each call decodes all values."""
         if self._column is not self:
             return super().pieces()
         return (slab[self.name] for slab in read_slabs(self._path, [self.name]))
@@ -156,9 +156,10 @@ class DecodedColumn(Column):
 
 
 class ColumnField:
-    """A field made of a column, or of a list of values: its plan, its rows, a digest of its values.
+    """A field from a column or from a list of rows: its plan, its rows, a digest of its values.
 
-    column: None where rows were made of its values beforehand; row_bytes: mean bytes of a ragged row; 0 of a fixed field.
+    column: None if `values` holds the rows already. row_bytes: mean bytes of a ragged row, 0 for a fixed
+    field.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class ColumnField:
 
     @classmethod
     def of(cls, name: str, column: Column, declared: Declared) -> ColumnField:
-        """Return the field that a column becomes. Raises UsageError for dtypes and shapes that packs do not hold, SourceError."""
+        """Return the field of a column. Raises UsageError for unsupported dtypes and shapes, SourceError."""
         form, sized = declared.form(name), declared.sized
         values: Sequence[Any]
         try:
@@ -180,7 +181,8 @@ class ColumnField:
             elif form is not None and form.ragged:
                 if form.dtype is None or form.shape is None or len(column.shape) < 2:
                     raise ValueRefusedError(
-                        f"holds {column.dtype.name}{list(column.shape[1:])} a row, and {form.text} is declared. Declare its dtype"
+                        f"holds {column.dtype.name}{list(column.shape[1:])} per row, but {form.text} is "
+                        "declared. Declare its dtype"
                     )
                 values = [row for part in column.pieces() for row in part]
             else:
@@ -205,7 +207,7 @@ class ColumnField:
         return cls(FieldPlan(plan.field), ArrayColumn(name, column.where, np.stack(rows)))
 
     def rows(self, samples: NDArray[np.int64]) -> Rows:
-        """Return the rows of some samples, as PackWriter takes them. Raises SourceError."""
+        """Return the rows of some samples, for PackWriter. Raises SourceError."""
         if self.column is None:
             return [self._values[sample] for sample in samples.tolist()]
         if not len(samples):
@@ -218,7 +220,7 @@ class ColumnField:
             raise SourceError(f"{self.column.where}: {error}.") from None
 
     def values(self, count: int) -> Iterator[NDArray[Any]]:
-        """Yield the values of all rows, some at a time."""
+        """Yield the values of all rows, in pieces."""
         field = self.plan.field
         for start in range(0, count, _VALUES_AT_ONCE):
             rows = self.rows(np.arange(start, min(count, start + _VALUES_AT_ONCE)))
@@ -228,7 +230,7 @@ class ColumnField:
                 yield np.asarray(rows)
 
     def digest(self, progress: Callable[[int], None]) -> str:
-        """Return a digest of all values. progress: called with the bytes of arrays that were read."""
+        """Return a digest of all values. progress: called with the number of bytes read so far."""
 
         def pieces() -> Iterator[Any]:
             done = 0
@@ -244,31 +246,31 @@ class ColumnField:
 
 
 class ColumnSamples(RowMaker):
-    """Rows from columns of equal length, at the speed of memory."""
+    """Rows from columns of equal length, without a call per row."""
 
     def __init__(self, fields: Mapping[str, ColumnField], count: int, classes: Sequence[str] | None) -> None:
-        """count: of samples; classes: that labels number, where they are checked."""
+        """count: number of samples. classes: class names to check labels against; None: no check."""
         self._columns, self.count, self._classes = dict(fields), count, classes
         self.fields = tuple(column.plan.field for column in fields.values())
         self.ragged_bytes = round(sum(column.row_bytes for column in fields.values()))
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
-        """Return all fields."""
+        """Return the rows of all fields, with labels checked. Raises SourceError."""
         rows = self.taken(samples)
         if self._classes is not None and LABEL in rows:
             check_labels(np.asarray(rows[LABEL]), samples, len(self._classes))
         return rows
 
     def taken(self, samples: NDArray[np.int64]) -> dict[str, Rows]:
-        """Return the rows of some samples, unchecked."""
+        """Return the rows of some samples, without checking labels."""
         return {name: column.rows(samples) for name, column in self._columns.items()}
 
     def name(self, sample: int) -> str:
-        """Return its number."""
+        """Return the sample's number, for messages."""
         return f"sample {sample}"
 
     def labels(self) -> NDArray[np.int64] | None:
-        """Return the label of each sample, where there is one whole number or boolean; else None."""
+        """Return the label of each sample, if labels are single integers or booleans; else None."""
         column = self._columns.get(LABEL)
         if (
             column is None
@@ -279,26 +281,26 @@ class ColumnSamples(RowMaker):
         return np.asarray(column.rows(np.arange(self.count))).astype(np.int64)
 
     def check_pixels(self, subject: str) -> None:
-        """Raise UsageError for boxes or keypoints beside images that look like shares of the images' sides."""
+        """Raise UsageError for boxes or keypoints of images that look like fractions of the images' sides."""
         for name in COORDINATES if IMAGE in self._columns else ():
             if name in self._columns:
                 check_unit(subject, name, self._columns[name].values(self.count), None, None)
 
     def fingerprint(self, progress: Callable[[int], None] = lambda nbytes: None) -> dict[str, Any]:
-        """Return what tells whether the columns are still the same: a digest of every value.
+        """Return the columns' identity for resuming: the number of rows and a digest of all values.
 
-        progress: called with the bytes read of the column at hand.
+        progress: called with the bytes read of the current column.
         """
         found = {name: column.digest(progress) for name, column in self._columns.items()}
         return {"rows": self.count, "digest of the values": found}
 
 
 def check_labels(labels: NDArray[Any], samples: NDArray[np.int64], classes: int) -> None:
-    """Raise SourceError for a label that numbers no class."""
+    """Raise SourceError for a label outside 0 .. classes - 1."""
     wrong = (labels < 0) | (labels >= classes)
     if wrong.any():
         at = int(np.argmax(wrong.reshape(len(labels), -1).any(1)))
         raise SourceError(
-            f"sample {samples[at]}: its label is {labels[at]}, and there are {classes} classes, numbered from 0. Correct it, or pass all"
-            " classes."
+            f"sample {samples[at]}: its label is {labels[at]}; the {classes} classes are numbered from 0. "
+            "Correct it, or pass all classes."
         )

@@ -1,4 +1,4 @@
-"""Rows from a map-style dataset (``len`` and ``[i]``), made one by one on parallel workers; equal for any number of them."""
+"""Rows from a map-style dataset (``len`` and ``[i]``), read by any number of workers with equal results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from packer.samples.values import ValueRefusedError, held, shown
 from packer.starting import ForkSafeLock, die_with
 
 T = TypeVar("T")
-PROBED = 16  # samples that show what the fields are
+PROBED = 16  # samples read to infer the fields
 
 
 class Dataset(Protocol):
@@ -42,14 +42,14 @@ class Dataset(Protocol):
 
 
 class SampleFailedError(ImageError):
-    """A sample that the user's dataset did not give. original: its exception, where that can be passed between processes."""
+    """A failed sample of the user's dataset. original: the dataset's exception, if it can be pickled."""
 
     original: BaseException | None = None
 
     @classmethod
     def of(cls, error: Exception) -> SampleFailedError:
-        """Say what was raised."""
-        failed = cls(f"raised {type(error).__name__}: {shown(error) or 'without a word'}.")
+        """Return the error for an exception of the dataset."""
+        failed = cls(f"raised {type(error).__name__}: {shown(error) or 'no message'}.")
         with suppress(Exception):
             failed.original = pickle.loads(pickle.dumps(error))
         return failed
@@ -58,9 +58,9 @@ class SampleFailedError(ImageError):
 class DatasetRows(RowMaker):
     """Rows from a map-style dataset.
 
-    Draws from the global generators of Python, NumPy and torch are keyed by (seed, sample) while a sample is made, so that a
-    random transform gives the same rows for any number of workers. Where workers are threads they make one sample at a time:
-    those generators are shared, and so is the buffer of a dataset that returns the same one again.
+    The global generators of Python, NumPy and torch are seeded by (seed, sample) before each sample, so that
+    random transforms give the same rows for any number of workers. Worker threads read one sample at a time,
+    because they share these generators and any buffer that the dataset reuses.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class DatasetRows(RowMaker):
         self._alone = ForkSafeLock()
 
     def make(self, sample: int, at: int, block: Block) -> None:
-        """Ask the dataset for the sample. Raises ImageError."""
+        """Read a sample from the dataset into row `at` of a block. Raises ImageError."""
         if os.getpid() != self._parent and not self._settled:
             settle_in_child()
             self._settled = True
@@ -102,7 +102,7 @@ class DatasetRows(RowMaker):
         block.bytes_read += nbytes
 
     def labels(self) -> NDArray[np.int64] | None:
-        """Return the label of each sample, where the dataset tells them, as torchvision's do by ``targets``; else None."""
+        """Return the label of each sample from the dataset's ``targets`` (as in torchvision), or None."""
         targets = getattr(self._dataset, "targets", None)
         if targets is None or not hasattr(targets, "__len__") or len(targets) != len(self._dataset):
             return None
@@ -110,12 +110,12 @@ class DatasetRows(RowMaker):
         return found.astype(np.int64) if found.ndim == 1 and found.dtype.kind in "iub" else None
 
     def name(self, sample: int) -> str:
-        """Return the dataset and the number."""
+        """Return the sample's name for messages: dataset[number]."""
         return f"{self._subject}[{sample}]"
 
 
 def get(dataset: Dataset, sample: int, seed: int) -> Any:
-    """Return a sample, its random draws keyed by (seed, sample). Raises SampleFailedError from what the dataset raised."""
+    """Return a sample, with random draws seeded by (seed, sample). Raises SampleFailedError."""
     seed_draws(randomness.key(seed, "sample", sample))
     try:
         return dataset[sample]
@@ -126,20 +126,21 @@ def get(dataset: Dataset, sample: int, seed: int) -> Any:
 
 
 def seed_draws(key: int) -> None:
-    """Seed the global generators: Python's, NumPy's, and torch's if somebody has loaded it."""
+    """Seed the global generators of Python, NumPy, and torch if it is imported."""
     random.seed(key)
     np.random.seed(key & 0xFFFFFFFF)  # noqa: NPY002
     torch = sys.modules.get("torch")
     if torch is not None:
-        # torch.manual_seed looks at every kind of device, too: 83 us a call against 1.
+        # torch.manual_seed also seeds every kind of device: 83 us per call instead of 1 us.
         torch.default_generator.manual_seed(key & 0x7FFFFFFFFFFFFFFF)
 
 
 @contextmanager
 def kept_draws() -> Iterator[None]:
-    """Put the global generators back as they were at the end of the block."""
+    """Restore the state of the global generators at the end of the block."""
     torch = sys.modules.get("torch")
-    states = random.getstate(), np.random.get_state(), None if torch is None else torch.get_rng_state()  # noqa: NPY002
+    torch_state = None if torch is None else torch.get_rng_state()
+    states = random.getstate(), np.random.get_state(), torch_state  # noqa: NPY002
     try:
         yield
     finally:
@@ -150,10 +151,11 @@ def kept_draws() -> Iterator[None]:
 
 
 def settle_in_child() -> None:
-    """Make a forked process independent of its parent: positions of its own in open files, and torch on one thread.
+    """Make a forked process independent of its parent: separate positions in open files, one torch thread.
 
-    A dataset that opened its file before the fork, as a Pillow image does until it is read, would share the file's position with
-    the other workers, and read their samples. Torch's pool of threads does not outlive a fork, and the samples are the parallel work.
+    A file that the dataset opened before the fork (as an unread Pillow image does) shares its position with
+    the other workers, which would read each other's samples. Torch's thread pool does not survive a fork, and
+    the workers are parallel already.
     """
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
@@ -171,7 +173,7 @@ def settle_in_child() -> None:
 
 
 def probe(dataset: Dataset, subject: str, count: int, seed: int) -> list[Any]:
-    """Return some samples, evenly spread. Raises SourceError from what the dataset raised."""
+    """Return PROBED evenly spaced samples, without those that fail. Raises SourceError if all fail."""
     samples: list[Any] = []
     failed: SourceError | None = None
     for sample in np.unique(np.linspace(0, count - 1, min(count, PROBED)).astype(np.int64)).tolist():
@@ -185,7 +187,7 @@ def probe(dataset: Dataset, subject: str, count: int, seed: int) -> list[Any]:
 
 
 def told(name: str, error: SampleFailedError) -> SourceError:
-    """Return the error of a sample for the user, with the dataset's exception as its cause."""
+    """Return the user's error for a failed sample, with the dataset's exception as its cause."""
     failed = SourceError(f"{name}: ", error.sentence)
     failed.__dict__["original"] = error.original
     failed.__cause__ = error.__cause__
@@ -193,7 +195,7 @@ def told(name: str, error: SampleFailedError) -> SourceError:
 
 
 def chained(error: PackerError) -> PackerError:
-    """Give an error that came from a worker process the dataset's exception as its cause; that keeps the worker's traceback as text."""
+    """Set the dataset's exception as the cause of a worker's error; its cause is the worker's traceback."""
     original = error.__dict__.get("original")
     if original is not None and type(error.__cause__) is not type(original):
         original.__cause__ = error.__cause__
@@ -202,7 +204,7 @@ def chained(error: PackerError) -> PackerError:
 
 
 def in_child(work: Callable[[], T], *, forks: bool) -> T:
-    """Return what work() returns, from a forked process where `forks`: files that a dataset opens when first asked are not inherited."""
+    """Return work(), run in a forked process if `forks`: workers then inherit no files that it opens."""
     if not forks:
         return work()
     with warnings.catch_warnings():
@@ -216,9 +218,10 @@ def in_child(work: Callable[[], T], *, forks: bool) -> T:
                 return found
         except BrokenProcessPool:
             raise PackerError(
-                "dataset: reading some of its samples ended the process. See whether dataset[0] works by itself."
+                "dataset: the process died while it read some of the samples. Check whether dataset[0] "
+                "works by itself."
             ) from None
-        except OSError:  # no semaphores: /dev/shm is missing, or full
+        except OSError:  # no semaphores: /dev/shm is missing or full
             return work()
 
 
@@ -227,7 +230,7 @@ _adopted: list[Callable[[], Any]] = []
 
 def _adopt(work: Callable[[], Any], parent: int) -> None:
     die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     _adopted[:] = [work]
     settle_in_child()
 
@@ -237,14 +240,14 @@ def _work() -> Any:
 
 
 def is_map_style(dataset: object) -> bool:
-    """Return True for what has ``len`` and ``[i]``, and is not declared to be iterated only."""
+    """Return True if an object has ``len`` and ``[i]``, and is not an IterableDataset."""
     if any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__):
         return False
     return hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
 
 
 def class_names_of(dataset: object, field: str, rename: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Return the names of the classes that a dataset tells: torchvision's ``classes``, Hugging Face's features; else None."""
+    """Return a dataset's class names: its ``classes`` (torchvision), ``features`` (Hugging Face) or None."""
     features = getattr(dataset, "features", None)
     if isinstance(features, Mapping):
         source = next((old for old, new in rename.items() if new == field), field)

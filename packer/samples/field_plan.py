@@ -1,4 +1,4 @@
-"""The fields of a pack of samples: as declared ("uint8[32,32,3]", "int32[*]", "text"), else as the first samples show them."""
+"""Fields of a pack of samples: declared ("uint8[32,32,3]", "int32[*]", "text") or inferred from samples."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ Forms = Mapping[str, str | None]
 
 
 class Sized(NamedTuple):
-    """The size of images, (height, width), and how they are fitted to it: "crop", "pad" or "stretch"."""
+    """The target size of images, (height, width), and the way to fit them: "crop", "pad" or "stretch"."""
 
     size: tuple[int, int]
     fit: str
 
     def apply(self, images: NDArray[Any]) -> NDArray[Any]:
-        """Return images, uint8 or uint16 [N, h, w, C], of this size, as convert_images resizes them.
+        """Resize images, uint8 or uint16 [N, h, w, C], as convert_images does.
 
-        Of four channels the last is alpha, by which colours weigh.
+        The fourth channel is alpha, which weights the colours.
         """
-        from packer.pixels.decode_resize import DecodeResize, PixelSpec  # here: it loads OpenCV
+        from packer.pixels.decode_resize import DecodeResize, PixelSpec  # a late import: it loads OpenCV
 
         count, dtype = images.shape[3], images.dtype.name
         channels = COLORS[count] if dtype == "uint8" else count
@@ -58,11 +58,12 @@ class Sized(NamedTuple):
         return found
 
     def plan(self, plan: FieldPlan) -> FieldPlan:
-        """Return the plan of a field of images, resized. Raises ValueRefusedError for other fields."""
+        """Return the plan of an image field with resizing. Raises ValueRefusedError for other fields."""
         f = plan.field
         if not f.pixels:
             raise ValueRefusedError(
-                f"is {plan.described}, and images of 8 or 16 bits and 1, 3 or 4 channels are resized. Convert it, or leave out size"
+                f"is {plan.described}; only images of 8 or 16 bits and 1, 3 or 4 channels can be resized. "
+                "Convert it, or leave out size"
             )
         shape = (*self.size, (f.shape or ())[2])
         return replace(plan, field=Field(f.name, f.dtype, shape, {**f.about, "fit": self.fit}), sized=self)
@@ -70,11 +71,12 @@ class Sized(NamedTuple):
 
 @dataclass(frozen=True)
 class FieldPlan:
-    """A field, and how a sample's value becomes its row.
+    """A field, and the conversion of a sample's value to a row of the field.
 
-    color: of Pillow images, a key of CHANNELS, else ""; asked: it was chosen by the user. channels_first: values are [C, H, W] and
-    stored [H, W, C]. gray: values are [H, W] and stored [H, W, 1]. single: values are [1] and stored as numbers. sized: how images of
-    any size are brought to one. rounds: the dtype was declared, and floats are rounded to it.
+    color: for Pillow images a key of CHANNELS, else "". asked: the user chose the color. channels_first:
+    values are [C, H, W] and stored [H, W, C]. gray: values are [H, W] and stored [H, W, 1]. single: values
+    are [1] and stored as scalars. sized: target size of images, or None. rounds: the dtype was declared, so
+    floats are rounded to it.
     """
 
     field: Field
@@ -87,7 +89,10 @@ class FieldPlan:
     rounds: bool = False
 
     def row(self, value: Any) -> NDArray[Any] | bytes:
-        """Return a value as a row: of a fixed field an array of its shape and dtype, of a ragged one bytes. Raises ValueRefusedError."""
+        """Return a value as a row: an array of the field's shape and dtype, or bytes for a ragged field.
+
+        Raises ValueRefusedError.
+        """
         if is_pillow(value):
             value = pillow_pixels(value, self.color, asked=self.asked)
         found = as_value(value)
@@ -95,7 +100,7 @@ class FieldPlan:
         if not isinstance(found, np.ndarray):
             wanted = str if "encoding" in about else bytes
             if not self.field.ragged or "row_shape" in about or not isinstance(found, wanted):
-                raise ValueRefusedError(f"is {_kind(found)}, and the field is {self.described}")
+                raise ValueRefusedError(f"is {_kind(found)}, but the field is {self.described}")
             return _encoded(found) if isinstance(found, str) else found
         if not self.field.ragged:
             rows = self.stored(found[None])
@@ -104,8 +109,8 @@ class FieldPlan:
             row: NDArray[Any] = rows[0]
             return row
         if "row_shape" not in about:
-            raise ValueRefusedError(f"is {_kind(found)}, and the field is {self.described}")
-        if found.shape == (0,):  # an empty list, of whatever was to be in it; float64 for NumPy
+            raise ValueRefusedError(f"is {_kind(found)}, but the field is {self.described}")
+        if found.shape == (0,):  # an empty list, which NumPy makes float64
             return b""
         if found.ndim == 0 or list(found.shape[1:]) != list(about["row_shape"]):
             raise self._shape(found.shape)
@@ -114,7 +119,7 @@ class FieldPlan:
         return self._fit(found, about["dtype"]).tobytes()
 
     def stored(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return values of a fixed field, [N, ...], as they are stored: their dtype, channels last. Raises ValueRefusedError."""
+        """Return values [N, ...] of a fixed field in its dtype, channels last. Raises ValueRefusedError."""
         given = rows.shape[1:]
         if self.channels_first and rows.ndim == 4:
             rows = rows.transpose(0, 2, 3, 1)
@@ -127,14 +132,14 @@ class FieldPlan:
             dtype = np.dtype(self.field.dtype)
             if rows.ndim != 4 or rows.shape[3] != channels or rows.dtype != dtype or 0 in given:
                 raise ValueRefusedError(
-                    f"is {rows.dtype.name}{list(given)}, and images of {dtype.itemsize * 8} bits and {channels} channels are resized. "
-                    "Convert it"
+                    f"is {rows.dtype.name}{list(given)}; images of {dtype.itemsize * 8} bits and {channels} "
+                    "channels are needed for resizing. Convert it"
                 )
             return self.sized.apply(rows)
         return self._fit(rows, self.field.dtype)
 
     def _fit(self, values: NDArray[Any], dtype: str) -> NDArray[Any]:
-        """Return values as the field's dtype. Raises ValueRefusedError, which says how to declare another."""
+        """Return values in the field's dtype. Raises ValueRefusedError that suggests a wider dtype."""
         try:
             return fit(values, np.dtype(dtype), rounds=self.rounds)
         except ValueRefusedError as error:
@@ -147,18 +152,18 @@ class FieldPlan:
 
     @property
     def described(self) -> str:
-        """The form that declares the field."""
+        """The text that declares the field, such as "uint8[32,32,3]"."""
         return form_of(self.field)
 
     def _shape(self, shape: tuple[int, ...]) -> ValueRefusedError:
-        hint = "Bring all to one shape"
+        hint = "Convert all to the same shape"
         if self.field.ragged or len(shape) == len(self.field.shape or ()) == 1:
             hint += f", or declare rows of any length: fields={{{self.field.name!r}: 'int64[*]'}}"
-        return ValueRefusedError(f"has the shape {list(shape)}, and the field is {self.described}. {hint}")
+        return ValueRefusedError(f"has the shape {list(shape)}, but the field is {self.described}. {hint}")
 
 
 def form_of(field: Field) -> str:
-    """Return the text that declares a field.
+    """Return the text that declares a field, the inverse of `parse_form`.
 
     >>> form_of(Field("tokens", "|u1", None, {"dtype": "<i4", "row_shape": []}))
     'int32[*]'
@@ -175,7 +180,8 @@ def form_of(field: Field) -> str:
 class Form:
     """A declared form of a field.
 
-    dtype: None for text and bytes. shape: of a row, None if it is the first sample's; of a ragged field of an entry of a row.
+    dtype: None for text and bytes. shape: of a row, or of an entry of a row if ragged; None: taken from the
+    first sample.
     """
 
     text: str
@@ -186,10 +192,10 @@ class Form:
 
 @dataclass(frozen=True)
 class Declared:
-    """Fields as the user has declared them.
+    """The user's declarations of fields.
 
-    forms: of those that are named, None where none are; rename: name in the dataset -> of the field; channels: of Pillow images; sized:
-    of `image`.
+    forms: name -> form or None; None: no fields are named. rename: name in the dataset -> field name.
+    channels: color of Pillow images. sized: target size of `image`.
     """
 
     forms: dict[str, Form | None] | None = None
@@ -198,12 +204,12 @@ class Declared:
     sized: Sized | None = None
 
     def form(self, name: str) -> Form | None:
-        """Return the declared form of a field, None without one."""
+        """Return the declared form of a field, or None."""
         return (self.forms or {}).get(name)
 
 
 def parse_form(name: str, text: str) -> Form:
-    """Return the form that a text declares: a dtype, perhaps with a shape, of which the first number may be *; "text"; "bytes".
+    """Parse a form: a dtype with an optional shape, whose first side may be *; "text"; or "bytes".
 
     Raises UsageError.
     """
@@ -227,13 +233,13 @@ def parse_form(name: str, text: str) -> Form:
         return Form(text, dtype, shape, ragged)
     except (ValueError, TypeError):
         raise UsageError(
-            f"fields: {name!r} is declared as {text!r}; a dtype with or without a shape (uint8[32,32,3], float32, int32[*] for rows of any"
-            " length), text or bytes is allowed. Pass one of them."
+            f"fields: {name!r} is declared as {text!r}; a dtype with or without a shape (uint8[32,32,3], "
+            "float32, int32[*] for rows of any length), text or bytes is allowed. Pass one of them."
         ) from None
 
 
 def parse_fields(fields: str | Sequence[str] | Forms | None) -> dict[str, Form | None] | None:
-    """Return the declared fields, name -> form or None; None if there are none. Raises UsageError for names that no field can have."""
+    """Return the declared fields, name -> form or None; None if `fields` is None. Raises UsageError."""
     if fields is None:
         return None
     if isinstance(fields, str):
@@ -243,7 +249,7 @@ def parse_fields(fields: str | Sequence[str] | Forms | None) -> dict[str, Form |
     )
     if not given or (not isinstance(fields, Mapping) and len(given) != len(fields)):
         raise UsageError(
-            f"fields={fields!r}: names nothing, or a name twice. Pass for example ['image', 'label']."
+            f"fields={fields!r}: is empty, or holds a name twice. Pass for example ['image', 'label']."
         )
     for name in given:
         check_name(name)
@@ -251,11 +257,11 @@ def parse_fields(fields: str | Sequence[str] | Forms | None) -> dict[str, Form |
 
 
 def check_name(name: str) -> None:
-    """Raise UsageError for a name that no field of a pack can have."""
+    """Raise UsageError for a name that is not a valid field name."""
     if not is_field_name(str(name)):
         raise UsageError(
-            f"field {name!r}: cannot be a field's name; letters, digits and _ are allowed, a letter first, and no keyword of Python."
-            " Give it another name, for example by rename."
+            f"field {name!r}: not a valid field name; letters, digits and _ are allowed, beginning with a "
+            "letter, but no Python keyword. Give it another name, for example by rename."
         )
 
 
@@ -266,7 +272,7 @@ def plan_field(
     channels: str | None = None,
     sized: Sized | None = None,
 ) -> FieldPlan:
-    """Return the plan of a field from the values of some samples, at least one. sized: of `image`. Raises ValueRefusedError."""
+    """Return the plan of a field from the values of some samples (at least one). Raises ValueRefusedError."""
     color, asked = "", channels is not None
     if any(map(is_pillow, values)):
         color = _color(name, values, channels)
@@ -286,7 +292,7 @@ def plan_field(
         return FieldPlan(Field(name, "|u1", None, {}))
     arrays = [value for value in found if isinstance(value, np.ndarray)]
     if not arrays:
-        raise ValueRefusedError(f"is {_kind(found[0])}, and declared as {form.text if form else ''}")
+        raise ValueRefusedError(f"is {_kind(found[0])}, but declared as {form.text if form else ''}")
     if sized is not None and name == IMAGE:
         plan = sized.plan(plan_rows(name, arrays[0].dtype, arrays[0].shape, color=color))
     else:
@@ -305,8 +311,8 @@ def _plan_arrays(name: str, arrays: Sequence[NDArray[Any]], form: Form | None, c
         if len({shape[1:] for shape in shapes}) > 1 or any(not shape for shape in shapes):
             a, b = list(shapes[0]), list(shapes[1])
             raise ValueRefusedError(
-                f"has the shape {b} in one sample and {a} in another; rows have one shape, or differ in their first side alone."
-                " Resize in the dataset, for example by a transform"
+                f"has the shape {b} in one sample and {a} in another; rows have equal shapes, or differ "
+                "only in the first side. Resize in the dataset, for example by a transform"
             )
         return FieldPlan(ragged_field(name, dtype, shapes[0][1:]), color)
     return plan_rows(name, dtype, shapes[0], color=color, declared=declared)
@@ -320,10 +326,11 @@ def plan_rows(
     color: str = "",
     declared: tuple[int, ...] | None = None,
 ) -> FieldPlan:
-    """Return the plan of a fixed field whose values have this dtype and shape.
+    """Return the plan of a fixed field from the dtype and shape of its values.
 
-    Those called image, of 8 or 16 bits, are stored [H, W, C]: [H, W] and [C, H, W] are turned so. Whole numbers and booleans called
-    label, [1] as Keras has them, are stored as numbers. declared: the shape it is to have.
+    Fields named image, of 8 or 16 bits, are stored [H, W, C]; [H, W] and [C, H, W] are converted. Integers
+    and booleans named label with shape [1] (as in Keras) are stored as scalars. declared: the declared shape,
+    or None.
     """
     about: dict[str, Any] = {}
     channels_first = gray = False
@@ -342,31 +349,31 @@ def plan_rows(
         if declared == shape:
             return FieldPlan(Field(name, np.dtype(dtype).str, shape, {}))
         raise ValueRefusedError(
-            f"has the shape {list(shape)}, and {list(declared)} is declared. Declare {list(shape)}"
+            f"has the shape {list(shape)}, but {list(declared)} is declared. Declare {list(shape)}"
         )
     if any(side < 1 for side in row):
-        raise ValueRefusedError(f"has the shape {list(shape)}, and holds nothing. Leave it out")
+        raise ValueRefusedError(f"has the shape {list(shape)}, which holds no values. Leave it out")
     return FieldPlan(Field(name, np.dtype(dtype).str, row, about), color, channels_first, gray, single)
 
 
 def is_channels_first(shape: Sequence[int]) -> bool:
-    """Return True for the shape of images [C, H, W]."""
+    """Return True if a shape is that of an image [C, H, W]."""
     return len(shape) == 3 and shape[2] not in COLORS and shape[0] in COLORS
 
 
 def with_masks(plans: Mapping[str, FieldPlan]) -> dict[str, FieldPlan]:
-    """Return the plans, those of fields with a value for each pixel of `image` marked as masks, which augmentation moves with it."""
+    """Return the plans; fields with a value per pixel of `image` are marked as masks for augmentation."""
     image = plans[IMAGE].field if IMAGE in plans else None
     return {name: replace(plan, field=beside_images(plan.field, image)) for name, plan in plans.items()}
 
 
 def ragged_field(name: str, dtype: np.dtype[Any], row_shape: Iterable[int] = ()) -> Field:
-    """Return a field of arrays [n, *row_shape] of any length."""
+    """Return a ragged field of arrays [n, *row_shape]."""
     return Field(name, "|u1", None, {"dtype": np.dtype(dtype).str, "row_shape": list(row_shape)})
 
 
 def is_image_like(value: Any) -> bool:
-    """Return True for a Pillow image, or an array that looks like one: [H, W] of 8 or 16 bits, or three sides, one of them channels."""
+    """Return True for a Pillow image, or an array that looks like an image (see `looks_like_image`)."""
     if is_pillow(value):
         return True
     try:
@@ -377,16 +384,16 @@ def is_image_like(value: Any) -> bool:
 
 
 def looks_like_image(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-    """Return True for rows of such a dtype and shape that are probably images."""
+    """Return True if rows of this dtype and shape are probably images: [H, W], [H, W, C] or [C, H, W]."""
     if len(shape) == 2:
         return np.dtype(dtype).newbyteorder("<").str in _PIXELS and min(shape) > 4
     return len(shape) == 3 and (shape[2] in COLORS or shape[0] in COLORS) and dtype.kind in "uf"
 
 
 def _color(name: str, values: Sequence[Any], channels: str | None) -> str:
-    """Return the color in which Pillow images are stored: as asked, else gray or rgba where all are so, else rgb.
+    """Return the color of stored Pillow images: `channels`, else gray or rgba if all images are, else rgb.
 
-    Palette images of a field that is not called as images are, such as the masks of Pascal VOC, are stored as indices: "".
+    Palette images in fields without an image's name, such as Pascal VOC masks, are stored as indices: "".
     """
     found = {color_of(value) for value in values if is_pillow(value)}
     if channels is None and name not in PICTURES and {v.mode for v in values if is_pillow(v)} == {"P"}:
@@ -395,7 +402,8 @@ def _color(name: str, values: Sequence[Any], channels: str | None) -> str:
         if len(found) > 1 or channels is not None:
             modes = sorted({value.mode for value in values if is_pillow(value)})
             raise ValueRefusedError(
-                f"holds images of mode {', '.join(modes)}, whose values are stored as they are; one such kind goes without channels="
+                f"holds images of mode {', '.join(modes)}, whose values are stored unchanged; they need one "
+                "mode, and no channels="
             )
         return ""
     if channels is not None:
@@ -404,7 +412,7 @@ def _color(name: str, values: Sequence[Any], channels: str | None) -> str:
 
 
 def _encoded(text: str) -> bytes:
-    """Return text in UTF-8; undecodable bytes of file names come back as they were. Raises ValueRefusedError."""
+    """Encode text as UTF-8; escaped bytes of file names are restored. Raises ValueRefusedError."""
     with suppress(UnicodeEncodeError):
         return text.encode()
     data = text.encode("utf-8", "surrogatepass")
@@ -412,7 +420,7 @@ def _encoded(text: str) -> bytes:
         data = text.encode("utf-8", "surrogateescape")
     if data.decode("utf-8", "surrogateescape") != text:
         raise ValueRefusedError(
-            f"is text with lone surrogates, which UTF-8 has no bytes for ({text!a:.60}). Correct it"
+            f"is text with lone surrogates, which UTF-8 cannot encode ({text!a:.60}). Correct it"
         )
     return data
 

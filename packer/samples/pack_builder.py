@@ -1,4 +1,4 @@
-"""create, PackBuilder: a pack written sample by sample, their number unknown beforehand; whole or not there."""
+"""create, PackBuilder: a pack written sample by sample, without knowing their number; complete or absent."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ from packer.samples.values import ValueRefusedError, as_array, plain
 
 
 class PackBuilder:
-    """A pack being written sample by sample; made by ``create``, a context manager. For one thread.
+    """A pack being written sample by sample; a context manager, created by ``create``. Not thread-safe.
 
-    Rows are staged in raw form in ``<out>.packing`` beside the output, since neither their number nor the place of each is known
-    before the last one. At the end of the ``with`` block they are laid out, shuffled, and the pack gets its name. If an exception
-    leaves the block nothing is left; if the process is killed, the staged rows stay in ``<out>.packing`` until the next run of the
-    same output, which starts anew.
+    Rows are staged in raw form in ``<out>.packing`` beside the output, since their number and final order are
+    unknown until the last sample. The end of the ``with`` block shuffles the rows, writes the pack and
+    renames it to its final name. If an exception leaves the block, everything is removed. If the process is
+    killed, ``<out>.packing`` remains until the next run with the same output, which starts from the
+    beginning.
 
     Attributes
     ----------
     report : Report or None
-        What was written, once the pack is whole.
+        Summary of the finished pack; None until then.
     """
 
     def __init__(self, run: Conversion, options: PackingOptions, notes: Sequence[str] = ()) -> None:
@@ -51,7 +52,8 @@ class PackBuilder:
         self._place = WorkingFolder(run.out, overwrite=run.running.overwrite)
         self._opened: list[SampleStaging] = []
         self.in_block = False
-        # A builder that is dropped, as in a notebook's cell that failed, holds neither its folder nor its files.
+        # A builder without references, for example after a failed notebook cell, removes its folder and
+        # files.
         self._abandon = weakref.finalize(self, _abandon, os.getpid(), self._place, self._opened)
 
     @property
@@ -64,14 +66,13 @@ class PackBuilder:
 
         Parameters
         ----------
-        **values
-            The value of each field: a number, an array, a torch tensor, a Pillow image, text or bytes. The first sample fixes the
-            fields, their dtypes and shapes, but for what was declared.
+        **values The value of each field: a number, an array, a torch tensor, a Pillow image, text or bytes.
+            The first sample determines fields, dtypes and shapes that were not declared.
 
         Raises
         ------
         SourceError
-            A value does not fit its field; the sample is left out, and the pack may be gone on with.
+            A value does not fit its field; the sample is not written, and more samples may follow.
         SpaceError, PackerError
         """
         self._append({name: [value] for name, value in values.items()}, 1)
@@ -81,13 +82,13 @@ class PackBuilder:
 
         Parameters
         ----------
-        **columns
-            The values of each field: an array or tensor [k, ...], or a list of k values, equally many for every field.
+        **columns The values of each field: an array or tensor [k, ...], or a list of k values, with the same
+            k for all fields.
 
         Raises
         ------
         SourceError, SpaceError, PackerError
-            None of the samples is written then.
+            None of the samples is written.
         """
         columns = {
             name: column if isinstance(column, (list, tuple)) else _array(name, column)
@@ -97,13 +98,14 @@ class PackBuilder:
         if len(set(counts.values())) > 1:
             told = ", ".join(f"{name} has {count:,}" for name, count in counts.items())
             raise SourceError(
-                f"samples from {self.rows} on: {told} values; all fields have equally many. Pass them so."
+                f"samples from {self.rows} on: {told} values; all fields need the same number. Pass equal "
+                "numbers."
             )
         if count := next(iter(counts.values()), 0):
             self._append(columns, count)
 
     def _append(self, columns: Mapping[str, Any], count: int) -> None:
-        """Append the values of some samples. Raises SourceError: none of them is appended then."""
+        """Append the values of some samples. If it raises SourceError, none of them is appended."""
         self._check_open()
         first = self.rows
         if self._staging is None:
@@ -118,7 +120,7 @@ class PackBuilder:
                 if isinstance(column, np.ndarray) and not plan.field.ragged:
                     rows[name] = plan.stored(column)
                     if rows[name].shape[1:] != plan.field.shape:
-                        plan.row(column[0])  # says what is wrong
+                        plan.row(column[0])  # raises an error that describes the mismatch
                     continue
                 made = []
                 for value in column:
@@ -130,7 +132,7 @@ class PackBuilder:
         self._add(rows, count)
 
     def finish(self) -> Report:
-        """Lay the rows out, seal the pack and give it its name; what the end of a ``with`` block does.
+        """Write the pack from the staged rows and rename it to its final name, as the end of ``with`` does.
 
         Returns
         -------
@@ -139,10 +141,9 @@ class PackBuilder:
 
         Raises
         ------
-        SourceError
-            No sample was written.
-        UsageError
-            All boxes or keypoints look like shares of the image's sides, and no unit is given; or another option does not fit.
+        SourceError No sample was written.
+        UsageError All boxes or keypoints look like fractions of the image's sides; or an option does not fit
+            the fields.
         SpaceError, PackerError
         """
         self._check_open()
@@ -155,17 +156,17 @@ class PackBuilder:
                 self._place.close(keep=False)
                 raise
             finally:
-                for staging in self._opened:  # the disk would be no emptier while a notebook has the builder
+                for staging in self._opened:  # or the disk stays full while a notebook keeps the builder
                     staging.close()
         self.report = run.report(written, self._notes)
         return self.report
 
     def _lay_out(self) -> Report:
-        """Write the staged rows in their order."""
+        """Write the staged rows in the order of the pack."""
         run, staged = self._run, self._staging
         if staged is None:
             raise SourceError(
-                f"{run.out}: no samples were written; a pack has at least one. Nothing was made."
+                f"{run.out}: no samples were written; a pack has at least one. No file was created."
             )
         staged.flush()
         options = self._options.for_fields(None, staged.fields)
@@ -182,7 +183,7 @@ class PackBuilder:
         return replace(written, bytes_read=staged.nbytes)
 
     def discard(self) -> None:
-        """Remove what was written; called again, or after finish, it does nothing."""
+        """Remove the staged rows; does nothing after finish or an earlier discard."""
         if not self._ended:
             self._ended = True
             self._abandon()
@@ -200,7 +201,7 @@ class PackBuilder:
             self.finish()
 
     def plan(self, plans: Mapping[str, FieldPlan]) -> None:
-        """Begin with fields that were planned from samples already."""
+        """Start staging with fields that were planned from samples."""
         self._plans = dict(plans)
         fields = [plan.field for plan in plans.values()]
         self._options.for_fields(None, fields)
@@ -208,7 +209,7 @@ class PackBuilder:
         self._opened.append(self._staging)
 
     def add_rows(self, rows: Mapping[str, Any]) -> None:
-        """Append one sample whose rows were made by the plans."""
+        """Append a sample that the plans have converted to rows."""
         self._add({name: [row] for name, row in rows.items()}, 1)
 
     def _begin(self, first: Mapping[str, Sequence[Any]], number: int) -> None:
@@ -224,7 +225,7 @@ class PackBuilder:
 
     def _check_names(self, given: Iterable[str], which: str, wanted: Iterable[str]) -> None:
         for name in sorted(set(wanted) ^ set(given)):
-            found = "is not given" if name in wanted else "is no field of this pack"
+            found = "is missing" if name in wanted else "is not a field of this pack"
             raise SourceError(
                 f"{which}: {name!r} {found}; every sample has {', '.join(sorted(wanted))}. Pass these."
             )
@@ -241,15 +242,16 @@ class PackBuilder:
     def _check_open(self) -> None:
         if self._ended:
             raise UsageError(
-                f"{self._run.out}: is finished or discarded; no samples can be added to it. Create another pack."
+                f"{self._run.out}: is finished or discarded; no samples can be added to it. Create another "
+                "pack."
             )
 
 
-_building: weakref.WeakValueDictionary[str, PackBuilder] = weakref.WeakValueDictionary()  # of create, by path
+_building: weakref.WeakValueDictionary[str, PackBuilder] = weakref.WeakValueDictionary()  # path -> builder
 
 
 def _abandon(made_in: int, place: WorkingFolder, opened: Sequence[SampleStaging]) -> None:
-    """Close and remove what a builder has left, except in a forked child. made_in: the process that made it."""
+    """Close and remove the files of an abandoned builder, but not in a forked child. made_in: its process."""
     if os.getpid() == made_in:
         for staging in opened:
             staging.close()
@@ -264,7 +266,7 @@ def _array(name: str, column: Any) -> Any:
         raise SourceError(f"{name}: {error}.") from None
     if not found.ndim:
         raise SourceError(
-            f"{name}: is one value; write_rows takes those of several samples, [k, ...]. Use write."
+            f"{name}: is a single value; write_rows needs the values of several samples, [k, ...]. Use write."
         )
     return found.tolist() if found.dtype.kind in "OUST" else found
 
@@ -287,21 +289,21 @@ def create(
     overwrite: bool = False,
     progress: bool | Callable[[int], None] = False,
 ) -> PackBuilder:
-    """Begin a pack that is written sample by sample.
+    """Create a pack that is written sample by sample.
 
     Parameters
     ----------
-    out, fields
-        As in pack_dataset; fields have the names that `write` gives them. Default: as the first sample shows them.
-    size, fit
-        As in convert_images, of the field ``image``: its images of 8 bits may then differ in size. Default: stored as they are.
-    classes, store, quality, split, shuffle, seed, shards, workers, overwrite, progress
-        As in pack_dataset. Splits get equal shares of each label.
+    out, fields As in pack_dataset; field names are the keywords of `write`. Default: inferred from the first
+        sample.
+    size, fit As in convert_images, for the field ``image``, whose 8-bit images may then differ in size.
+        Default: no resizing.
+    classes, store, quality, split, shuffle, seed, shards, workers, overwrite, progress As in pack_dataset.
+        Splits are stratified by label.
 
     Returns
     -------
-    PackBuilder
-        Its ``write(**values)`` and ``write_rows(**columns)`` append samples; the end of the ``with`` block seals the pack.
+    PackBuilder Its ``write(**values)`` and ``write_rows(**columns)`` append samples; the end of the ``with``
+        block writes the pack.
 
     Raises
     ------
@@ -309,10 +311,11 @@ def create(
 
     Notes
     -----
-    Samples are written twice, once as they come, once in their place, and need that room on the disk for the time. A run that was
-    killed or left by an exception is not gone on with. Without ``with``, ``finish()`` seals the pack and ``discard()`` leaves nothing;
-    a builder that is dropped is discarded, and so is an unfinished one of the same name when another is created (a notebook's cell
-    that is run again).
+    Samples are written twice, first to a staging file, then to the pack, and temporarily need twice the disk
+    space. A run that was killed or ended by an exception cannot be resumed. Without ``with``, ``finish()``
+    writes the pack and ``discard()`` removes everything. A builder without references is discarded, and so is
+    an unfinished builder of the same output when ``create`` is called again (a notebook cell that runs
+    again).
 
     Examples
     --------
@@ -337,7 +340,7 @@ def create(
     )
     if options.declared.rename:
         raise UsageError(
-            "rename: is about names in a dataset; create has the names that write gives. Leave it out."
+            "rename: applies to names in a dataset; create uses the names passed to write. Leave it out."
         )
     path = os.path.abspath(run.out)
     earlier = _building.get(path)

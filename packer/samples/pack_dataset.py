@@ -1,4 +1,4 @@
-"""pack_dataset: arrays, files of arrays, a dataset or a generator become one pack."""
+"""pack_dataset: converts arrays, files of arrays, a dataset or a generator to a pack."""
 
 from __future__ import annotations
 
@@ -66,41 +66,36 @@ def pack_dataset(
     progress: bool | Callable[[int], None] = False,
     on_plan: Callable[[Sequence[str]], None] | None = None,
 ) -> Report:
-    """Pack arrays, files of arrays, a map-style dataset, or whatever yields samples.
+    """Pack arrays, files of arrays, a map-style dataset, or an iterable of samples.
 
     Parameters
     ----------
-    dataset
-        An array [N, ...]; a mapping of names to arrays, or a tuple (images, labels); a .npy, .npz or HDF5 file, or a list of .npy
-        files; what has ``len`` and ``[i]`` (a Dataset of torchvision's or Hugging Face's, a list of samples); or a generator or another
-        iterable, of any length. Samples are mappings, tuples, named tuples or single values; values are numbers, NumPy arrays, torch
-        tensors, Pillow images, text or bytes.
-    out
-        A name that ends in .h5 becomes one HDF5 file, another one a directory of .npy files, or of shards.
-    fields
-        Names of the values of a tuple, in order, or those wanted of a mapping; a mapping of names to forms ("uint8[32,32,3]",
-        "int32[*]", "text" ...); or ``Fields(forms, rename=..., channels=...)``, which says more.
-    size, fit
-        As in convert_images, of the field ``image``: its images of 8 bits may then differ in size. Default: stored as they are.
-    classes
-        Names of the classes that labels number, as in convert_images. Default: those that the dataset tells.
-    store, quality, split, shuffle, seed, shards, overwrite
-        As in convert_images. Splits get equal shares of each label where labels are arrays. Or `split` says which samples each has, as
-        ranges: ``{"train": range(50000), "test": range(50000, 60000)}``. A dataset's draws from the global
-        generators of Python, NumPy and torch are keyed by (seed, sample).
-    workers
-        Processes that ask a dataset for samples (threads where forking is not safe); default: one for each core. The result does not
-        depend on it. A generator runs in this process.
-    on_error
-        "stop" at the first sample that raises or does not fit, or "skip" such samples and list them.
-    resume
-        As in convert_images. Of a dataset text that identifies its content, for example "birds v3": equal text vouches for equal
-        samples. Values of arrays and files are compared.
-    progress
-        Show a bar; or a function that is called now and then with the samples done so far.
-    on_plan
-        Called once before anything is written: with a line that says what is to be written and about how large it is, and with notes
-        on what was found.
+    dataset An array [N, ...]; a mapping of names to arrays, or a tuple (images, labels); a .npy, .npz or HDF5
+        file, or a list of .npy files; an object with ``len`` and ``[i]`` (a torchvision or Hugging Face
+        dataset, a list of samples); or a generator or other iterable of any length. Samples are mappings,
+        tuples, named tuples or single values; values are numbers, NumPy arrays, torch tensors, Pillow images,
+        text or bytes.
+    out A name that ends in .h5 gives an HDF5 file; any other name gives a directory of .npy files, or of
+        shards.
+    fields Names for the values of a tuple, in order, or the requested names of a mapping; a mapping of names
+        to forms ("uint8[32,32,3]", "int32[*]", "text" ...); or ``Fields(forms, rename=..., channels=...)``
+        with more options.
+    size, fit As in convert_images, for the field ``image``, whose 8-bit images may then differ in size.
+        Default: no resizing.
+    classes Class names, indexed by the labels, as in convert_images. Default: those of the dataset.
+    store, quality, split, shuffle, seed, shards, overwrite As in convert_images. Splits are stratified by
+        label if labels are an array. `split` may also give ranges of samples: ``{"train": range(50000),
+        "test": range(50000, 60000)}``. The global generators of Python, NumPy and torch are seeded by (seed,
+        sample) for each sample of a dataset.
+    workers Processes that read a dataset (threads where forking is unsafe); default: one per core. The result
+        does not depend on it. A generator runs in this process.
+    on_error "stop": raise for the first sample that fails or does not fit its field; "skip": leave such
+        samples out and report them.
+    resume As in convert_images. For a dataset pass text that identifies its content, for example "birds v3":
+        equal text means equal samples. Arrays and files are compared by their values.
+    progress True shows a progress bar; a function is called repeatedly with the number of finished samples.
+    on_plan Called once, before writing, with a line on fields and approximate size, and with notes on the
+        input.
 
     Returns
     -------
@@ -110,17 +105,17 @@ def pack_dataset(
     Raises
     ------
     SourceError
-        A sample raised, or does not fit; the exception of the dataset is its cause.
+        A sample raised, or does not fit its field; the dataset's exception is the cause.
     UsageError, SpaceError, PackerError
 
     Notes
     -----
-    Values are stored exactly; where a dtype is declared, floats may be rounded to it. Nothing is left under `out` unless the pack is
-    whole. Of a generator, and of HDF5 datasets that are compressed, rows are staged in raw form beside the output, then laid out
-    shuffled: they are written twice.
+    Values are stored exactly, but floats are rounded to a declared dtype. `out` only ever holds a complete
+    pack. Rows of generators and of compressed HDF5 datasets are written twice: staged in raw form beside the
+    output, then in the order of the pack.
 
-    Images called ``image`` of 8 or 16 bits are stored [H, W, C]: [C, H, W] is turned, [H, W] gets one channel. Packs of images have the
-    field ``key``, the number of the sample.
+    A field named ``image`` of 8 or 16 bits is stored [H, W, C]: [C, H, W] is transposed, [H, W] gets one
+    channel. Packs with images have a field ``key``, the number of the sample.
 
     Examples
     --------
@@ -161,13 +156,13 @@ def pack_dataset(
 
 
 def _is_arrays(dataset: Any) -> bool:
-    """Return True for arrays, and for files of them."""
+    """Return True for arrays and for files of arrays. Raises UsageError for other paths."""
     if isinstance(dataset, (str, os.PathLike)):
         if is_array_file(dataset):
             return True
         raise UsageError(
-            f"{os.fspath(dataset)}: is no file of arrays (.npy, .npz, .h5); images and tables have functions of their own. Use"
-            " convert_images or convert_table."
+            f"{os.fspath(dataset)}: is not a file of arrays (.npy, .npz, .h5); images and tables have "
+            "separate functions. Use convert_images or convert_table."
         )
     if isinstance(dataset, list):
         return bool(dataset) and all(map(is_array_file, dataset))
@@ -192,24 +187,36 @@ def _is_frame(value: Any) -> bool:
 
 
 def _check_samples(dataset: Any) -> None:
-    """Refuse what looks like a dataset and yields something else than samples. Raises UsageError."""
+    """Raise UsageError for an object that does not yield samples, such as a DataLoader or a data frame."""
     reason = ""
     if any(kind.__name__ == "DataLoader" for kind in type(dataset).__mro__):
         reason = "yields batches; samples are packed. Pass its dataset"
     elif _is_frame(dataset):
-        reason = "is a table. Pass its columns, for example {'features': frame[names].to_numpy(), 'label': frame['y'].to_numpy()}"
+        reason = (
+            "is a table. Pass its columns, for example "
+            "{'features': frame[names].to_numpy(), 'label': frame['y'].to_numpy()}"
+        )
     elif isinstance(dataset, tuple) and dataset and all(isinstance(value, list) for value in dataset):
-        reason = "holds lists alone, columns or samples. Pass columns by name, {'features': X, 'label': y}, samples as a list"
+        reason = (
+            "holds only lists, which may be columns or samples. Pass columns by name, "
+            "{'features': X, 'label': y}, or samples as a list"
+        )
     elif isinstance(dataset, Mapping):
-        reason = f"holds several datasets ({', '.join(map(str, dataset))}); a pack is made of one. Pass one of them"
+        reason = (
+            f"holds several datasets ({', '.join(map(str, dataset))}); a pack holds one dataset. Pass one "
+            "of them"
+        )
     elif not is_map_style(dataset) and not isinstance(dataset, Iterable):
-        reason = "is neither arrays nor a dataset; what has len() and [i], or can be iterated, is packed. Pass such"
+        reason = (
+            "is neither arrays nor a dataset; objects with len() and [i], and iterables, are packed. Pass "
+            "one of these"
+        )
     if reason:
         raise UsageError(f"{type(dataset).__name__}: {reason}.")
 
 
 def _key(dataset: Any, resume: bool | str) -> str | None:
-    """Return what identifies a dataset: as given, or the fingerprint that Hugging Face's datasets have."""
+    """Return a dataset's identity for resuming: the given text, or a Hugging Face fingerprint, or None."""
     if isinstance(resume, str):
         return resume
     if type(dataset).__module__.partition(".")[0] == "datasets":
@@ -219,7 +226,7 @@ def _key(dataset: Any, resume: bool | str) -> str | None:
 
 
 class _Job:
-    """A packing whose options have been checked."""
+    """A conversion of samples with checked options."""
 
     def __init__(
         self,
@@ -231,7 +238,7 @@ class _Job:
         self._run, self._options, self._on_plan, self._shown = run, options, on_plan, shown
 
     def arrays(self, source: ArraySource) -> Report:
-        """Pack arrays, or files of them."""
+        """Pack arrays or files of arrays."""
         run, options = self._run, self._options
         if source.decoded:
             self._refuse_resuming(f"{source.subject}: is compressed, so its rows are staged, and")
@@ -270,7 +277,7 @@ class _Job:
         if count < 1:
             raise SourceError(f"{subject}: holds no samples; a pack has at least one.")
         if key is None:
-            self._refuse_resuming(f"{subject}: what it holds cannot be told, so")
+            self._refuse_resuming(f"{subject}: its content cannot be identified, so")
         forks = run.running.workers > 1 and forks_safely()
         with kept_draws():
             plan = in_child(
@@ -281,7 +288,7 @@ class _Job:
             options = options.for_fields(class_names_of(dataset, LABEL, options.declared.rename), plan.fields)
             classes = None if options.classes is None else len(options.classes)
             maker = DatasetRows(dataset, subject, plan, seed=options.seed, classes=classes)
-            # Before anything is made that grows with the number of samples.
+            # Before any work that grows with the number of samples.
             nbytes = maker.pack_bytes(count)
             self._begin(subject, maker.fields, count, nbytes, notes, nbytes)
             told_of = None if key is None else {"rows": count, "key": key, "seed of draws": options.seed}
@@ -289,14 +296,14 @@ class _Job:
             return self._write(options.task(maker, order, subject, told_of, forks=forks), notes)
 
     def _write(self, task: ConversionTask, notes: Sequence[str], bytes_read: int = 0) -> Report:
-        """Write the pack, unless it is there already."""
+        """Write the pack, unless resuming finds it complete."""
         report = self._run.pack(task, task.nbytes, notes)
         return replace(report, bytes_read=bytes_read) if bytes_read and not report.already else report
 
     def iterable(self, samples: Iterable[Any]) -> Report:
-        """Pack what yields samples."""
+        """Pack an iterable of samples."""
         subject = type(samples).__name__
-        self._refuse_resuming(f"{subject}: can be read once only, in order, so")
+        self._refuse_resuming(f"{subject}: can be read only once, in order, so")
         options = self._options
         skip = self._run.running.skip
         source = _numbered(samples, subject)
@@ -330,8 +337,8 @@ class _Job:
     def _refuse_resuming(self, why: str) -> None:
         if self._run.running.resume:
             raise UsageError(
-                f"{why} an interrupted run is not gone on with. Leave out {Option('resume', True)}, or "
-                f"for a dataset pass text that says what it holds, such as {Option('resume', 'birds v3')}."
+                f"{why} an interrupted run cannot be resumed. Leave out {Option('resume', True)}, or for a "
+                f"dataset pass text that identifies its content, such as {Option('resume', 'birds v3')}."
             )
 
     def _begin(
@@ -343,9 +350,10 @@ class _Job:
         notes: Sequence[str],
         nbytes: int = 0,
     ) -> None:
-        """Look for room on the disk, and say what is to be written, before any work that grows with the number of samples.
+        """Check the disk space and call `on_plan`, before any work that grows with the number of samples.
 
-        rows: None where it is not known; needed: bytes on the disk; nbytes: of the pack, raw. Raises SpaceError.
+        rows: number of samples or None. needed: bytes on the disk. nbytes: uncompressed size of the pack.
+        Raises SpaceError.
         """
         if not self._run.running.resume:
             check_room(self._run.out, needed)
@@ -358,7 +366,7 @@ class _Job:
 
 
 def _numbered(samples: Iterable[Any], subject: str) -> Iterator[tuple[int, Any]]:
-    """Yield the samples with their numbers. Raises SourceError from what the iterable raised."""
+    """Yield the samples with their numbers. Raises SourceError from the iterable's exception."""
     iterator = iter(samples)
     for number in itertools.count():
         try:
@@ -373,9 +381,9 @@ def _numbered(samples: Iterable[Any], subject: str) -> Iterator[tuple[int, Any]]
 
 
 def _turned(columns: Mapping[str, ColumnField]) -> list[str]:
-    """Say of which fields the axes are stored in another order."""
+    """Return a note for each field that is transposed from [C, H, W] to [H, W, C]."""
     return [
-        f"{name}: rows are [C, H, W] and are stored [H, W, C]; batches of torch are [N, C, H, W] as they were."
+        f"{name}: rows are [C, H, W] and are stored [H, W, C]; torch batches are again [N, C, H, W]."
         for name, column in columns.items()
         if column.plan.channels_first
     ]

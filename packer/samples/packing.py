@@ -1,4 +1,4 @@
-"""Options that all samples are packed by, checked; from rows that can be made to the task of writing their pack."""
+"""Options of pack_dataset and create, and the task of writing a pack of samples."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ from packer.samples.field_plan import (
 from packer.samples.values import check_color
 from packer.sentence import Option
 
-_MOST_STRATA = 1000  # different labels of which splits get equal shares each
+_MOST_STRATA = 1000  # splits are stratified up to this number of distinct labels
 
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields that samples become, as ``pack_dataset(fields=...)`` and ``create`` take them.
+    """Fields of samples, for ``fields=`` of ``pack_dataset`` and ``create``.
 
     Parameters
     ----------
-    forms
-        Names: of the values of a tuple, in order, or those wanted of a mapping. Or a mapping of names to forms: a dtype with or without
-        a shape ("uint8[32,32,3]", "float32"), "int32[*]" for rows of any length, "text", "bytes" or None. Default: all, as the samples
-        show them; a tuple of two is (image, label), or (features, label).
-    rename
-        Name in the dataset, or path in the HDF5 file -> name of the field.
-    channels
-        "rgb", "gray" or "rgba": what a pixel of Pillow images holds. Default: gray or rgba where all samples looked at are so, else
-        rgb, alpha composited on white; of palette images that are not called as images are (masks) the indices.
+    forms Names for the values of a tuple, in order, or the requested names of a mapping. Or a mapping of
+        names to forms: a dtype with or without a shape ("uint8[32,32,3]", "float32"), "int32[*]" for rows of
+        any length, "text", "bytes" or None. Default: all values, inferred from samples; a tuple of two is
+        (image, label), or (features, label).
+    rename Mapping of a name in the dataset, or a path in the HDF5 file, to the name of its field.
+    channels "rgb", "gray" or "rgba": channels of Pillow images. Default: gray or rgba if all inspected
+        samples are, else rgb, with alpha composited on white; palette images in fields without an image's
+        name (masks) are stored as indices.
 
     Examples
     --------
     >>> import numpy as np
     >>> from packer import Fields, pack_dataset
     >>> columns = {"x_train": np.zeros((9, 4, 4, 3), np.uint8), "y_train": np.arange(9)}
-    >>> pack_dataset(columns, "renamed.h5", fields=Fields(rename={"x_train": "image", "y_train": "label"})).rows
+    >>> fields = Fields(rename={"x_train": "image", "y_train": "label"})
+    >>> pack_dataset(columns, "renamed.h5", fields=fields).rows
     9
     """
 
@@ -68,13 +68,13 @@ class Fields:
     channels: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the words. Raises UsageError."""
+        """Check `channels`. Raises UsageError."""
         check_color(self.channels)
 
 
 @dataclass(frozen=True)
 class PackingOptions:
-    """The options of pack_dataset and create, checked. storing: how rows are stored; spans: samples of each split."""
+    """Checked options of pack_dataset and create. storing: of rows on disk; spans: samples of each split."""
 
     declared: Declared
     classes: tuple[str, ...] | None
@@ -99,7 +99,7 @@ class PackingOptions:
         split: str | Mapping[str, float] | Mapping[str, range] | None,
         shards: int | str | None,
     ) -> PackingOptions:
-        """Check them all. Raises UsageError."""
+        """Check all options. Raises UsageError."""
         storing = RowStorage.parse(out, None, store, quality, shards)
         if not isinstance(shuffle, bool):
             raise UsageError(f"shuffle={shuffle!r}: is neither True nor False. Pass one of them.")
@@ -109,7 +109,8 @@ class PackingOptions:
         form = (forms or {}).get(IMAGE)
         if sized is not None and form is not None and form.shape is not None:
             raise UsageError(
-                f"size {size}: 'image' is declared as {form.text}, which has a size too. Leave one of them out."
+                f"size {size}: 'image' is declared as {form.text}, which includes a size. Leave one of them "
+                "out."
             )
         rename = {str(old): str(new) for old, new in (fields.rename or {}).items()}
         for name in rename.values():
@@ -127,32 +128,34 @@ class PackingOptions:
 
     @property
     def notes(self) -> list[str]:
-        """Notes on the options, a sentence each."""
+        """Notes on the options, one sentence each."""
         sized = self.declared.sized
         return [] if sized is None else [*note_on_size(*sized.size)]
 
     def for_fields(self, found: tuple[str, ...] | None, fields: Sequence[Field]) -> PackingOptions:
-        """Return the options with the names of classes that a source tells, where none are given.
+        """Return the options for these fields; `found`, the source's class names, replaces missing `classes`.
 
-        Raises UsageError for options that these fields cannot be packed by.
+        Raises UsageError for options that do not fit the fields.
         """
         for f in fields:
             check_name(f.name)
         self.storing.fields(fields)
         if self.storing.store == "jpeg" and all(f.name != IMAGE for f in fields):
             raise UsageError(
-                "store jpeg: is about the field 'image', and there is none. Name it by fields or "
+                "store jpeg: applies to the field 'image', but there is no such field. Name it by fields or "
                 f"rename, or pass {Option('store', 'raw')}."
             )
         key = next((f for f in fields if f.name == KEY), None)
         if key is not None and "encoding" not in key.about:
             raise UsageError(
-                f"field 'key': is {form_of(key)}; it names the input of a row, as text. Give it another name by fields or rename."
+                f"field 'key': is {form_of(key)}; this field names the input of a row, as text. Give it "
+                "another name by fields or rename."
             )
         names = {f.name for f in fields}
         if self.declared.sized is not None and IMAGE in names and names.intersection(COORDINATES):
             raise UsageError(
-                "size: boxes and keypoints do not move with images that are resized here. Resize both in the dataset, and leave it out."
+                "size: boxes and keypoints are not transformed with images that are resized here. Resize "
+                "both in the dataset, and leave it out."
             )
         label = next((f for f in fields if f.name == LABEL), None)
         numbers = (
@@ -163,13 +166,13 @@ class PackingOptions:
         )
         if self.classes is not None and not numbers:
             raise UsageError(
-                "classes: number the labels, and there is no field 'label' of one whole number a sample. Leave them out, name the"
-                " labels by rename, or convert them to int64."
+                "classes: apply to the field 'label' with one whole number per sample, but there is no such "
+                "field. Leave them out, name the labels by rename, or convert them to int64."
             )
         return self if self.classes is not None or not numbers else replace(self, classes=found)
 
     def order(self, maker: RowMaker, count: int) -> SampleOrder:
-        """Return which sample stands in which row. Raises UsageError."""
+        """Return the order of the samples in the pack. Raises UsageError."""
         labels = maker.labels() if self.split is not None else None
         if labels is not None and len(np.unique(labels)) > _MOST_STRATA:
             labels = None
@@ -191,8 +194,8 @@ class PackingOptions:
     ) -> ConversionTask:
         """Return the task of writing a pack of samples.
 
-        source: what tells whether they are still the same, recorded; None: nothing does, and an interrupted run is not gone on with.
-        forks: the maker's rows are looked at in a forked process. Raises UsageError.
+        source: recorded identity of the samples, compared when a run is resumed; None: the run cannot be
+        resumed. forks: read sample rows for the size estimate in a forked process. Raises UsageError.
         """
         storing = self.storing
         if storing.shard_bytes is not None:
@@ -225,9 +228,10 @@ class PackingOptions:
 
 
 def _without_columns(split: Split | None) -> Split | None:
-    """Return it. Raises UsageError for one by columns."""
+    """Return the split. Raises UsageError for a split by columns."""
     for option in () if split is None else split.about_columns():
         raise UsageError(
-            f"{option}: is about columns of a table or of a CSV of labels; samples have none. Pass shares, or the rows of each split."
+            f"{option}: applies to columns of a table or of a CSV of labels; samples have none. Pass "
+            "shares, or the rows of each split."
         )
     return split

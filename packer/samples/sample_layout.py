@@ -1,4 +1,4 @@
-"""The values of a sample (a dict, a tuple, one value) by the names of their fields; the fields as the first samples show them."""
+"""The layout of samples (mapping, tuple, single value): values by field, and fields inferred from samples."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from packer.sentence import Option, Sentence
 class SampleLayout:
     """The members of a sample that become fields.
 
-    members: field -> key or position in the sample; None: the sample itself. strict: other members than these are an error, since
-    nobody said that they are to be left out. named: samples are mappings.
+    members: field -> key or position in the sample; None: the sample itself. strict: further members are an
+    error, since the user did not choose the fields. named: samples are mappings.
     """
 
     members: Mapping[str, Any]
@@ -38,27 +38,30 @@ class SampleLayout:
     named: bool
 
     def values(self, sample: Any) -> dict[str, Any]:
-        """Return the values of a sample by field. Raises ValueRefusedError for a sample of another form than the first."""
+        """Return a sample's values by field. Raises ValueRefusedError if it differs from the first sample."""
         members = self.members
         if None in members.values():
             return dict.fromkeys(members, sample)
         values = _mapping(sample) if self.named else _tuple(sample)
         if values is None:
             kind = "mappings" if self.named else f"{len(members)} values"
-            raise ValueRefusedError(f"is {_kind(sample)}, and others are {kind}. Return one form of sample")
+            raise ValueRefusedError(
+                f"is {_kind(sample)}, but others are {kind}. Return samples of the same form"
+            )
         given: Any = values if self.named else range(len(values))
         missing = [key for key in members.values() if key not in given]
         if missing or (self.strict and len(given) > len(members)):
             raise ValueRefusedError(
-                f"has {', '.join(map(repr, given))}, and others have {', '.join(map(repr, members.values()))}. Return the same in every "
-                "sample, or name the fields that are wanted"
+                f"has {', '.join(map(repr, given))}, but others have "
+                f"{', '.join(map(repr, members.values()))}. Return the same members in every sample, or "
+                "name the requested fields"
             )
         return {name: values[key] for name, key in members.items()}
 
 
 @dataclass(frozen=True)
 class SamplePlan:
-    """The layout of samples, the plan of each field, and what to tell of them. ragged_bytes: a row's, about."""
+    """The layout of samples, the plan of each field, and notes. ragged_bytes: mean ragged bytes per row."""
 
     layout: SampleLayout
     plans: Mapping[str, FieldPlan]
@@ -71,12 +74,12 @@ class SamplePlan:
         return tuple(plan.field for plan in self.plans.values())
 
     def rows(self, sample: Any) -> dict[str, Any]:
-        """Return a sample's rows by field, arrays and bytes. Raises ValueRefusedError."""
+        """Return a sample's rows by field, as arrays and bytes. Raises ValueRefusedError."""
         return {name: row_of(self.plans[name], value) for name, value in self.layout.values(sample).items()}
 
 
 def row_of(plan: FieldPlan, value: Any) -> Any:
-    """Return a value's row. Raises ValueRefusedError that names the field."""
+    """Return a value as a row. Raises ValueRefusedError that names the field."""
     try:
         return plan.row(value)
     except ValueRefusedError as error:
@@ -86,9 +89,10 @@ def row_of(plan: FieldPlan, value: Any) -> Any:
 def plan_samples(
     samples: Sequence[Any], subject: str, declared: Declared, *, some: bool = True
 ) -> SamplePlan:
-    """Return the plan that some samples of a dataset show.
+    """Return the plan of a dataset, inferred from some samples.
 
-    some: they stand for all, so that boxes and keypoints are checked in them. Raises UsageError, SourceError.
+    some: the samples represent the dataset, so check the unit of their boxes and keypoints. Raises
+    UsageError, SourceError.
     """
     layout, notes = _layout(samples[0], subject, declared.forms, declared.rename)
     try:
@@ -101,7 +105,7 @@ def plan_samples(
     for name, plan in plans.items():
         placed = some and name in COORDINATES and IMAGE in plans
         if not (plan.field.ragged or placed):
-            continue  # a value that does not fit is refused when its row is made, where it may be skipped
+            continue  # a value that does not fit is refused later, when on_error can skip its sample
         try:
             rows = [row_of(plan, value) for value in columns[name]]
         except ValueRefusedError as error:
@@ -129,8 +133,8 @@ def plan_fields(
         if not plans[name].color and any(is_pillow(value) and value.mode == "P" for value in values):
             notes.append(
                 Sentence(
-                    f"{name}: holds palette images, whose indices are stored, as of masks; for their colours "
-                    f"pass {Option('Fields.channels', 'rgb')}."
+                    f"{name}: holds palette images, whose indices are stored, as for masks; to store their "
+                    f"colours pass {Option('Fields.channels', 'rgb')}."
                 )
             )
     return with_masks(plans), notes
@@ -147,7 +151,8 @@ def _layout(
             for name in forms:
                 if name not in fields:
                     raise UsageError(
-                        f"fields: the samples of {subject} have {', '.join(fields)}, and no {name!r}. Pass these, or rename."
+                        f"fields: the samples of {subject} have {', '.join(fields)}, but no {name!r}. Pass "
+                        "these names, or rename."
                     )
             fields = {name: fields[name] for name in forms}
         return SampleLayout(fields, forms is None, True), _notes(fields, known)
@@ -158,19 +163,21 @@ def _layout(
             names = default_names([_looks(value) for value in values], f"{subject}: its samples are tuples")
         if len(names) != len(values):
             raise UsageError(
-                f"fields: the samples of {subject} have {len(values)} values, and {len(names)} fields are named. Name each."
+                f"fields: the samples of {subject} have {len(values)} values, but {len(names)} fields are "
+                "named. Name each value."
             )
         _check_rename(rename, names, subject)
         return SampleLayout({rename.get(name, name): at for at, name in enumerate(names)}, True, False), []
     if forms is None and isinstance(sample, (str, bytes)):
         raise UsageError(
-            f"{subject}: its samples are text or bytes. Name their field, for example fields=['text']; image files are converted by"
-            " convert_images."
+            f"{subject}: its samples are text or bytes. Name their field, for example fields=['text']; for "
+            "image files use convert_images."
         )
     names = [*forms] if forms is not None else ["image" if is_image_like(sample) else "features"]
     if len(names) != 1:
         raise UsageError(
-            f"fields: a sample of {subject} is one value, and {len(names)} fields are named. Name one."
+            f"fields: a sample of {subject} is a single value, but {len(names)} fields are named. Name one "
+            "field."
         )
     _check_rename(rename, names, subject)
     return SampleLayout({rename.get(names[0], names[0]): None}, False, False), []
@@ -180,29 +187,31 @@ def _check_rename(rename: Mapping[str, str], names: Sequence[str], subject: str)
     for old in rename:
         if old not in names:
             raise UsageError(
-                f"rename: the samples of {subject} have {', '.join(names)}, and no {old!r}. Pass one of these names."
+                f"rename: the samples of {subject} have {', '.join(names)}, but no {old!r}. Pass one of "
+                "these names."
             )
     if len({rename.get(name, name) for name in names}) != len(names):
-        raise UsageError(f"rename={dict(rename)!r}: gives one name to two values. Pass different ones.")
+        raise UsageError(f"rename={dict(rename)!r}: gives two values the same name. Pass different names.")
 
 
 def _notes(fields: Mapping[str, Any], sample: Mapping[Any, Any]) -> list[str]:
-    """Say that augment= looks for `image`, where images are called otherwise."""
+    """Return a note if the only images have a name other than `image`, which augment= needs."""
     images = [name for name, key in fields.items() if name in PICTURES and is_image_like(sample[key])]
     if "image" in fields or len(images) != 1:
         return []
     return [
         Sentence(
             f"{images[0]}: holds images; augment= and Normalize() work on the field 'image'. Pass "
-            f"{Option('Fields.rename', {images[0]: 'image'})} for these."
+            f"{Option('Fields.rename', {images[0]: 'image'})} to use them."
         )
     ]
 
 
 def default_names(looks: Sequence[str], said: str) -> list[str]:
-    """Return the names of values in order where nobody gave them: (image or features, label); or (label, image).
+    """Return default names of values, in order: (image or features, label); or (label, image).
 
-    looks: of each value "image", "number" for a single one, or ""; said: what they are, the beginning of a sentence. Raises UsageError.
+    looks: for each value "image", "number" (a scalar), or "". said: description of the values, the beginning
+    of an error. Raises UsageError for more than two values.
     """
     if len(looks) > 2:
         raise UsageError(
@@ -221,7 +230,7 @@ def _looks(value: Any) -> str:
 
 
 def _mapping(sample: Any) -> Mapping[Any, Any] | None:
-    """Return a sample as a mapping: of a named tuple its fields; None of others."""
+    """Return a mapping, or a named tuple as a mapping of its fields; None for other samples."""
     if isinstance(sample, Mapping):
         return sample
     if isinstance(sample, tuple) and hasattr(sample, "_fields"):
@@ -230,7 +239,7 @@ def _mapping(sample: Any) -> Mapping[Any, Any] | None:
 
 
 def _tuple(sample: Any) -> Sequence[Any] | None:
-    """Return the values of a tuple, or of a list that is no list of numbers; None of others."""
+    """Return the values of a tuple, or of a list that does not hold only numbers; None for other samples."""
     if isinstance(sample, tuple):
         return sample
     if isinstance(sample, list) and not all(isinstance(v, (int, float, np.number)) for v in sample):

@@ -1,4 +1,4 @@
-"""Samples whose number is not known beforehand: staged as records, then the rows of a pack."""
+"""Samples of unknown number, staged as records in a file, then read as the rows of a pack."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from packer.samples.columns import Column, ColumnField, ColumnSamples
 from packer.samples.field_plan import FieldPlan
 
 _BUFFER_BYTES = 4 << 20
-_RECORD_BYTES = (
-    1 << 16
-)  # rows of more bytes lie outside of the records: dealing them to buckets would only write them once more
+_RECORD_BYTES = 1 << 16
+"""Largest row in a record; larger rows stay in the blob, since shuffling writes the records again."""
 _PLACE = np.dtype([("at", "<i8"), ("length", "<i8")])
 
 
 class SampleStaging(StagedRows):
-    """Rows of samples, buffered and appended. fields: of the pack; sizes: field -> bytes of its rows among those that lie apart."""
+    """Rows of samples, buffered and appended to a file.
+
+    fields: fields of the pack. sizes: field -> bytes of its rows in the blob, for fields stored outside the
+    records.
+    """
 
     def __init__(self, place: WorkingFolder, fields: Sequence[Field], name: str) -> None:
         apart = {f.name for f in fields if f.ragged or f.row_bytes > _RECORD_BYTES}
@@ -40,11 +43,11 @@ class SampleStaging(StagedRows):
 
     @property
     def samples(self) -> int:
-        """Rows so far, those in the buffer included."""
+        """Number of rows so far, including those in the buffer."""
         return self.rows + self._held
 
     def add(self, rows: Mapping[str, NDArray[Any] | Sequence[Any]], count: int) -> None:
-        """Append `count` rows: of fixed fields [count, *shape] of their dtype, or a list of rows; of ragged ones the bytes of each."""
+        """Append `count` rows: for each field an array [count, *shape] or a list; ragged rows are bytes."""
         first = 0
         while first < count:
             step = min(count - first, len(self._records) - self._held)
@@ -73,13 +76,13 @@ class SampleStaging(StagedRows):
         self.sizes[name] += len(self._bytes) - begin
 
     def flush(self) -> None:
-        """Write what the buffer holds. Raises SpaceError, PackerError."""
+        """Write the buffer to the file. Raises SpaceError, PackerError."""
         self.append(self._records[: self._held], self._bytes)
         self._bytes, self._held = bytearray(), 0
 
 
 class StagedColumn(Column):
-    """A field of staged samples, in the order in which they came."""
+    """A field of staged samples, in the order of arrival."""
 
     def __init__(self, field: Field, values: NDArray[Any], blob: memoryview) -> None:
         super().__init__(field.name, field.name, np.dtype(field.dtype), (len(values), *(field.shape or ())))
@@ -94,7 +97,7 @@ class StagedSamples(ColumnSamples):
     """Rows from staged samples."""
 
     def __init__(self, staged: SampleStaging, classes: Sequence[str] | None) -> None:
-        """staged: all of them, flushed; classes: that labels number, where they are checked."""
+        """staged: all samples, flushed. classes: class names to check labels against; None: no check."""
         self._staged, self._blob = staged, staged.mapped_blob()
         records = np.memmap(staged.path, staged.dtype, "r")
         self._file: ShuffledFile | None = None
@@ -111,7 +114,7 @@ class StagedSamples(ColumnSamples):
 
     @contextmanager
     def in_order(self, order: SampleOrder, *, shuffled: bool, workers: int) -> Iterator[None]:
-        """Read the rows in the order of their pack within the block."""
+        """Read rows in the order of the pack within the block."""
         with self._staged.in_order(order.samples, shuffled=shuffled, workers=workers) as self._file:
             yield
 
@@ -123,7 +126,7 @@ class StagedSamples(ColumnSamples):
 
 
 def _rows_of(field: Field, values: NDArray[Any], blob: memoryview) -> Rows:
-    """Return rows as a pack's writer takes them. values: a member of records."""
+    """Return the rows of a field for PackWriter. values: its member of the records."""
     if values.dtype.names is None:
         return np.ascontiguousarray(values)
     ends = (values["at"] + values["length"]).tolist()

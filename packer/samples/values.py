@@ -1,4 +1,4 @@
-"""Values of samples as NumPy arrays, text or bytes: arrays, tensors, Pillow images and numbers, without importing their libraries."""
+"""Values of samples as NumPy arrays, text or bytes; tensors and Pillow images need no imports here."""
 
 from __future__ import annotations
 
@@ -14,30 +14,27 @@ from packer.errors import UsageError
 from packer.format.header import DTYPES
 
 Value = NDArray[Any] | str | bytes
-"""What a pixel of a Pillow image holds -> Pillow's mode."""
-# Modes whose values are stored as they are: bilevel, 16 and 32 bits, floats.
+"""A value that fields can hold."""
+# Pillow modes whose values are stored unchanged: bilevel, 16 and 32 bits, floats.
 _PLAIN_MODES = frozenset(("1", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"))
 _GRAY_MODES = frozenset(("L", "LA", "La"))
 _ALPHA_MODES = frozenset(("RGBA", "LA", "PA", "La", "RGBa"))
-DAMAGE = (
-    OSError,
-    SyntaxError,
-    ValueError,
-)  # what Pillow raises of a damaged file, and of a mode that it does not convert
-_SHOWN = 60  # letters of a value in a message
+DAMAGE = (OSError, SyntaxError, ValueError)
+"""Exceptions of Pillow for a damaged file, and for a mode that it cannot convert."""
+_SHOWN = 60  # longest value in a message, in characters
 
 
 class ValueRefusedError(ValueError):
-    """A value that has no place in a field; its text continues a sentence that names the sample and the field."""
+    """A value that does not fit a field; the text continues a sentence that names sample and field."""
 
 
 def is_pillow(value: object) -> bool:
-    """Return True for an image of Pillow, told by its methods."""
+    """Return True for a Pillow image, recognised by its attributes."""
     return hasattr(value, "getbands") and hasattr(value, "convert") and hasattr(value, "mode")
 
 
 def color_of(image: Any) -> str:
-    """Return what a pixel of a Pillow image holds: "gray", "rgb" or "rgba"; "" for one whose values are stored as they are."""
+    """Return the color of a Pillow image: "gray", "rgb" or "rgba"; "" if its values are stored unchanged."""
     if image.mode in _PLAIN_MODES:
         return ""
     if image.mode in _GRAY_MODES:
@@ -46,26 +43,28 @@ def color_of(image: Any) -> str:
 
 
 def pillow_pixels(image: Any, color: str, *, asked: bool = False) -> NDArray[Any]:
-    """Return a Pillow image as an array [H, W, C], or [H, W] of one whose values are stored as they are (color "").
+    """Return a Pillow image as an array [H, W, C], or [H, W] if its values are stored unchanged (color "").
 
-    Alpha is composited on white where the pixels have none. asked: the user chose the color. Raises ValueRefusedError for a
-    colored image among gray ones unless gray was asked for, and for a mode that Pillow does not convert.
+    Alpha is composited on white unless `color` has alpha. asked: the user chose the color. Raises
+    ValueRefusedError for a colored image among gray images unless the user chose gray, and for a mode that
+    Pillow cannot convert.
     """
     found = color_of(image)
     if bool(found) != bool(color) and (color or image.mode != "P"):
         raise ValueRefusedError(
-            f"is an image of mode {image.mode}, and others are {color or 'of one plain channel'}; one kind is stored."
-            " Convert the images in the dataset"
+            f"is an image of mode {image.mode}, but others are {color or 'of one plain channel'}; a field "
+            "holds one kind of image. Convert the images in the dataset"
         )
     if color == "gray" and found != "gray" and not asked:
         raise ValueRefusedError(
-            f"is an image of mode {image.mode}, and others are gray; colors are not dropped unasked. Pass channels='rgb'"
+            f"is an image of mode {image.mode}, but others are gray; colors are dropped only on request. "
+            "Pass channels='rgb'"
         )
     try:
         if not color:
             return np.asarray(image)
         if image.mode == "La":
-            image = image.convert("LA")  # the one conversion of it that Pillow has
+            image = image.convert("LA")  # Pillow's only conversion of this mode
         if color != "rgba" and (image.mode in _ALPHA_MODES or "transparency" in image.info):
             layered = image.convert("RGBA")
             image = layered.convert("RGB")
@@ -80,7 +79,7 @@ def pillow_pixels(image: Any, color: str, *, asked: bool = False) -> NDArray[Any
 
 
 def held(value: Any) -> Any:
-    """Return a copy of a sample that is kept for later: a dataset may fill the same buffer, list or dict again."""
+    """Return a copy of a sample for later use: a dataset may reuse its buffer, list or dict."""
     if isinstance(value, Mapping):
         return {key: held(member) for key, member in value.items()}
     if isinstance(value, (list, tuple)):
@@ -93,25 +92,25 @@ def held(value: Any) -> Any:
     if hasattr(value, "detach") and hasattr(value, "clone"):  # a tensor of torch
         return value.detach().clone()
     if isinstance(value, (np.ndarray, bytearray)) or is_pillow(value) or hasattr(value, "iloc"):  # a frame
-        # An image that is read only now may be damaged, which is said where it becomes a row.
+        # Pillow reads the file now and may find damage, which is reported when the sample becomes a row.
         with suppress(*DAMAGE):
             return value.copy()
     return value
 
 
 def as_value(value: Any) -> Value:
-    """Return a value as an array, str or bytes; an image of Pillow as its pixels are. Raises ValueRefusedError."""
+    """Return a value as an array, str or bytes; a Pillow image as its pixels. Raises ValueRefusedError."""
     if isinstance(value, str):
         return value
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     if value is None:
         raise ValueRefusedError(
-            "is None; every sample has a value in every field. Fill it, or leave the field out"
+            "is None; every sample needs a value in every field. Fill it, or leave the field out"
         )
     if isinstance(value, Mapping):
         raise ValueRefusedError(
-            "is a mapping; a field holds one value. Return its members as fields of their own"
+            "is a mapping; a field holds one value. Return its members as separate fields"
         )
     if is_pillow(value):
         return pillow_pixels(value, color_of(value))
@@ -124,17 +123,15 @@ def as_value(value: Any) -> Value:
 
 
 def as_array(value: Any) -> NDArray[Any]:
-    """Return what NumPy makes of a value, a tensor of torch's included. Raises ValueRefusedError."""
+    """Convert a value, such as a torch tensor, to a NumPy array. Raises ValueRefusedError."""
     if hasattr(value, "detach") and hasattr(value, "cpu"):  # a tensor of torch
         try:
             value = value.detach().cpu().numpy()
         except (TypeError, RuntimeError) as error:  # bfloat16, sparse, meta
             raise ValueRefusedError(
-                f"is a tensor that NumPy has no array for ({error}). Convert it, for example with .float()"
+                f"is a tensor that NumPy cannot represent ({error}). Convert it, for example with .float()"
             ) from None
-    if hasattr(value, "iloc") and hasattr(
-        value, "columns"
-    ):  # a data frame: integers are not rounded to floats unasked
+    if hasattr(value, "iloc") and hasattr(value, "columns"):  # a data frame; `fit` refuses to round integers
         rows = np.asarray(value)
         if rows.dtype.kind == "f":
             columns = [value.iloc[:, at].to_numpy() for at in range(rows.shape[1])]
@@ -142,36 +139,39 @@ def as_array(value: Any) -> NDArray[Any]:
         return rows
     if isinstance(value, np.ma.MaskedArray):
         raise ValueRefusedError(
-            "is a masked array, and masks are not stored. Fill it, or make the mask a field of its own"
+            "is a masked array, whose mask cannot be stored. Fill it, or store the mask as a separate field"
         )
     try:
         return np.asarray(value)
     except (ValueError, TypeError) as error:
         raise ValueRefusedError(
-            f"is no array ({error}); numbers, arrays, tensors, images, text and bytes are stored. Convert it in the dataset"
+            f"is not an array ({error}); numbers, arrays, tensors, images, text and bytes are stored. "
+            "Convert it in the dataset"
         ) from None
 
 
 def plain(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of a dtype that packs hold, little-endian. Raises ValueRefusedError for another."""
+    """Return an array in little-endian order. Raises ValueRefusedError for a dtype that packs cannot hold."""
     dtype = array.dtype.newbyteorder("<")
     if dtype.str not in DTYPES:
         kind = type(array[()]).__name__ if array.ndim == 0 and array.dtype == object else array.dtype
         raise ValueRefusedError(
-            f"is of type {kind}; integers, floats to 64 bits, booleans, text and bytes are stored. Convert it"
+            f"is of type {kind}; integers, floats up to 64 bits, booleans, text and bytes are stored. "
+            "Convert it"
         )
     return array.astype(dtype, copy=False)
 
 
 def fit(array: NDArray[Any], dtype: np.dtype[Any], *, rounds: bool = False) -> NDArray[Any]:
-    """Return an array as the dtype of its field, every value kept. rounds: floats may be rounded to floats.
+    """Convert an array to the dtype of its field without changing any value.
 
-    Raises ValueRefusedError for values that the dtype cannot hold.
+    rounds: floats may be rounded to a smaller float. Raises ValueRefusedError for values that the dtype
+    cannot hold.
 
     >>> fit(np.array([1, 2]), np.dtype("u1"))
     array([1, 2], dtype=uint8)
     """
-    # NumPy calls int64 to float64 safe, too, which rounds above 2**53.
+    # NumPy also calls int64 to float64 safe, although it rounds above 2**53.
     wide = array.dtype.kind in "iu" and dtype.kind == "f" and array.dtype.itemsize >= dtype.itemsize
     if array.dtype == dtype or (np.can_cast(array.dtype, dtype, "safe") and not wide):
         return array.astype(dtype, copy=False)
@@ -185,18 +185,18 @@ def fit(array: NDArray[Any], dtype: np.dtype[Any], *, rounds: bool = False) -> N
         return cast
     wrong = array[np.unravel_index(int(np.argmin(same)), array.shape)] if array.ndim else array[()]
     raise ValueRefusedError(
-        f"has the value {shown(wrong)}, and the field is {dtype.name}. Declare a dtype that holds it"
+        f"has the value {shown(wrong)}, but the field is {dtype.name}. Declare a dtype that holds it"
     )
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message, shortened."""
+    """Return a value as text for a message, truncated."""
     text = str(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
 def check_color(channels: str | None) -> str | None:
-    """Return it, if it is one of CHANNELS or None. Raises UsageError."""
+    """Return `channels` if it is None or a key of CHANNELS. Raises UsageError."""
     if channels is not None and channels not in CHANNELS:
         raise UsageError(f"channels {channels!r}: is not one of {', '.join(CHANNELS)}. Pass one of them.")
     return channels

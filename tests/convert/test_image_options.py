@@ -153,7 +153,7 @@ def test_appending_reads_labels_as_the_pack_was_made(photo_folder: Path, tmp_pat
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ({"labels": 3}, "labels=3: is no file. Pass its name, or Labels(...)."),
+        ({"labels": 3}, "labels=3: is not a file name. Pass a file name, or Labels(...)."),
         (
             {"pairs": "masks"},
             "pairs='masks': is not a mapping of fields to folders. Pass for example {'mask': 'masks/'}.",

@@ -291,7 +291,7 @@ def test_a_class_that_is_not_listed(photo_folder: Path, tmp_path: Path):
         "Leave its images out, add it, or pass on_error='skip'."
     )
     report = convert_images(photo_folder, tmp_path / "p.h5", size=16, classes="red,green", on_error="skip")
-    reason = "its class is blue, which is not among the 2 given."
+    reason = "its class is blue, which is not one of the 2 given classes."
     assert report.skipped == tuple({"key": f"blue/{n}.jpg", "reason": reason} for n in range(8))
     assert (report.rows, open_pack(tmp_path / "p.h5").header.classes) == (16, ("red", "green"))
 

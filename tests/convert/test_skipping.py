@@ -160,7 +160,7 @@ def test_appended_images_are_skipped_alike(pets: Path):
     Path("m.csv").write_text("file,kind\nm0,a\nm1,cow\nm9,a\n")
     report = append_images("p", "more", labels="m.csv", on_error="skip")
     assert {s["key"]: s["reason"] for s in report.skipped} == {
-        "m1.jpg": "its class is cow, which is not among the 3 given.",
+        "m1.jpg": "its class is cow, which is not one of the 3 given classes.",
         "m2.jpg": "has no row in m.csv.",
         "m.csv line 4": "no image is called m9.",
     }

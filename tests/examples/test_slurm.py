@@ -18,7 +18,7 @@ def test_it_is_bash_and_knows_its_steps():
     assert not subprocess.run(["bash", "-n", SCRIPT], check=True, capture_output=True).stderr
     done = subprocess.run(["bash", SCRIPT, "trian"], check=False, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == "examples/slurm.sh: trian is no step; convert, index and train are.\n"
+    assert done.stderr == "examples/slurm.sh: trian is not a step; convert, index and train are.\n"
 
 
 def test_an_array_of_two_makes_one_pack(photo_folder: Path, tmp_path: Path):

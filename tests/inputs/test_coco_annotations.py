@@ -159,7 +159,7 @@ def test_one_file_of_annotations_is_no_split_and_other_images_are_left_out(tmp_p
         assert source.splits == {}
         assert source.keys == [f"val2017/{n}.png" for n in range(3)]
         assert (
-            "1 images lie in other folders than the annotations', and are left out." in source.findings.notes
+            "1 images lie outside the folders of the annotations, and are left out." in source.findings.notes
         )
     assert find_annotations(str(tmp_path / "val2017")) == []
 
@@ -172,7 +172,7 @@ def test_crowds_and_boxes_without_area_are_left_out_with_a_note(flat: Path) -> N
     report = convert_images(flat / "images", flat / "out.h5", size=8, labels=flat / "told.json")
     assert boxes_of(open_pack(flat / "out.h5"))["1.png"] == ([], [])
     assert report.notes[-3:] == (
-        "Read as COCO's annotations: 3 boxes of 3 classes on 3 images, 1 of them without any; segmentations and keypoints are left out.",
+        "Read as COCO annotations: 3 boxes of 3 classes on 3 images, 1 of them without boxes; segmentations and keypoints are left out.",
         "1 annotations of crowds are left out.",
         "2 annotations whose boxes have no area are left out.",
     )
@@ -214,7 +214,7 @@ def test_annotations_that_cannot_be_used_are_one_sentence_or_skipped(
 @pytest.mark.parametrize(
     ("lists", "said"),
     [
-        ({"images": None}, "has no list images; COCO's annotations are needed"),
+        ({"images": None}, "has no list images; COCO annotations are needed"),
         ({"annotations": {}}, "has no list annotations"),
         ({"categories": []}, "has no categories; the labels of boxes number them. Add them."),
         ({"categories": [{"id": 1}]}, "category 1 has no id or no name; each has both. Correct it."),
@@ -228,10 +228,10 @@ def test_annotations_that_cannot_be_used_are_one_sentence_or_skipped(
             "image 1 has no id; each has an id and a file_name. Correct it.",
         ),
         ({"images": [{"id": 1}]}, "image 1 has no file_name; each has an id and a file_name. Correct it."),
-        ({"images": [7]}, "image 1 is no object with names; COCO's are. Correct it."),
-        ({"images": [USUAL["images"][0]] * 2}, "two images have the id 100; each has its own. Correct it."),
+        ({"images": [7]}, "image 1 is not a JSON object; COCO entries are. Correct it."),
+        ({"images": [USUAL["images"][0]] * 2}, "two images have the id 100; ids are unique. Correct it."),
         ({"images": [*USUAL["images"], {"id": 5, "file_name": "0.png"}]}, "0.png is listed twice"),
-        ({"annotations": [7]}, "annotation 1 is no object with names; COCO's are. Correct it."),
+        ({"annotations": [7]}, "annotation 1 is not a JSON object; COCO entries are. Correct it."),
     ],
 )
 def test_other_lists_are_one_sentence(flat: Path, lists: dict[str, Any], said: str) -> None:
@@ -257,19 +257,19 @@ def test_images_that_are_not_listed_are_one_sentence_or_skipped(flat: Path) -> N
 def test_images_that_are_listed_and_not_there_are_one_sentence_or_skipped(flat: Path) -> None:
     (flat / "images" / "2.png").unlink()
     assert refused(flat) == (
-        f"{flat / 'told.json'}: image 3 is called 2.png, and no file is, or several are. Correct it, "
+        f"{flat / 'told.json'}: image 3 is called 2.png, a name that no file or several files have. Correct it, "
         "or pass on_error='skip'."
     )
     pack = converted(flat, on_error="skip")
     assert pack.rows == 2
     assert pack.header.skipped == (
-        {"key": "told.json image 3", "reason": "is called 2.png, and no file is, or several are."},
+        {"key": "told.json image 3", "reason": "is called 2.png, a name that no file or several files have."},
     )
 
 
 def test_an_image_of_another_size_than_listed_is_refused(flat: Path) -> None:
     picture(flat / "images" / "0.png", 0, (16, 8))
-    assert "has 8 x 16 pixels, and 8 x 8 in told.json; its boxes are of those." in refused(flat)
+    assert "has 8 x 16 pixels, but 8 x 8 in told.json, which its boxes refer to." in refused(flat)
     told = annotations(["0.png", "1.png", "2.png"])
     for image in told["images"]:
         del image["width"]
@@ -288,7 +288,7 @@ def test_damaged_json_is_one_sentence(flat: Path) -> None:
     for text in (whole[:-5], "", "[" * 100_000, "\0", "[]", "7"):
         path.write_text(text)
         said = refused(flat)
-        assert said.startswith((f"{path}: a damaged or truncated JSON", f"{path}: has no list images"))
+        assert said.startswith((f"{path}: damaged or truncated JSON", f"{path}: has no list images"))
 
 
 def test_files_of_other_categories_do_not_go_together(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_files_of_other_categories_do_not_go_together(tmp_path: Path) -> None:
         )
         write(tmp_path / "annotations" / f"instances_{word}.json", told)
     with pytest.raises(
-        PackerError, match=r"instances_val\.json: has other categories than .*instances_train\.json"
+        PackerError, match=r"instances_val\.json: its categories differ from those of .*instances_train\.json"
     ):
         open_source(tmp_path)
 
@@ -308,6 +308,6 @@ def test_files_of_other_categories_do_not_go_together(tmp_path: Path) -> None:
 def test_options_about_a_csv_are_refused(flat: Path) -> None:
     with pytest.raises(
         UsageError,
-        match=r"^labels=Labels\(boxes='a,b,c,d'\): is about columns of a CSV, and .*told\.json is JSON\. Leave it out\.",
+        match=r"^labels=Labels\(boxes='a,b,c,d'\): applies to columns of a CSV, but .*told\.json is JSON\. Leave it out\.",
     ):
         converted(flat, labels=Labels(flat / "told.json", boxes="a,b,c,d"))

@@ -135,7 +135,7 @@ def test_the_same_folders_in_one_are_classes_and_their_parent_is_too() -> None:
             ["fold1/cat/1.jpg", "fold1/dog/1.jpg", "fold2/cat/2.jpg", "fold2/dog/2.jpg"],
             ["fold1", "fold2"],
             UsageError,
-            "pets: fold1 and fold2 hold the same folders (cat, dog), as parts of a data set do; its "
+            "pets: fold1 and fold2 hold the same folders (cat, dog), as parts of a dataset do; its "
             "folders would be classes. Pass one of its folders, masks by pairs={'mask': 'DIR'}, or "
             "if they are the classes, classes='fold1,fold2'.",
         ),
@@ -167,7 +167,7 @@ def test_the_same_folders_in_one_are_classes_and_their_parent_is_too() -> None:
             ["ground_truth/bent/1.png", "test/bent/1.png", "train/good/1.png"],
             ["ground_truth", "test", "train"],
             UsageError,
-            "pets: its folders test and train are called as splits are, and ground_truth lies beside "
+            "pets: its folders test and train are called like splits, and ground_truth lies beside "
             "them; its folders would be classes. Pass one of its folders, masks by pairs={'mask': "
             "'DIR'}, or if they are the classes, classes='ground_truth,test,train'.",
         ),
@@ -183,7 +183,7 @@ def test_the_same_folders_in_one_are_classes_and_their_parent_is_too() -> None:
             ["test_images/1.jpg", "train_images/1.jpg"],
             ["test_images", "train_images"],
             UsageError,
-            "pets: its folders test_images and train_images are called as splits are, and all are "
+            "pets: its folders test_images and train_images are called like splits, and all are "
             "splits only if called train, val, test; its folders would be classes. Pass one of its "
             "folders, masks by pairs={'mask': 'DIR'}, or if they are the classes, "
             "classes='test_images,train_images'.",
@@ -198,7 +198,7 @@ def test_the_same_folders_in_one_are_classes_and_their_parent_is_too() -> None:
             ["seg_test/seg_test/sea/1.jpg", "seg_train/seg_train/sea/1.jpg"],
             ["seg_test", "seg_train"],
             UsageError,
-            "pets/seg_train: its only folder is called seg_train, as splits are; its folders would "
+            "pets/seg_train: its only folder is called seg_train, like a split; its folders would "
             "be classes. Pass one of its folders, masks by pairs={'mask': 'DIR'}, or if they are the "
             "classes, classes='seg_train'.",
         ),
@@ -227,13 +227,13 @@ def test_the_same_folders_in_one_are_classes_and_their_parent_is_too() -> None:
             ["test/cat/1.jpg", "train/cat/1.jpg"],
             ["train", "test", "validation", "train/cat", "test/cat"],
             SourceError,
-            "pets/validation: a split without images; each needs some. Add some, or remove the folder.",
+            "pets/validation: a split without images; each needs at least one. Add some, or remove the folder.",
         ),
         (
             ["train/cat/1.jpg", "val/1.jpg"],
             ["train", "val", "train/cat"],
             SourceError,
-            "pets/val: holds no class folders, as other splits do; all or none may. Sort its images into classes, or pass "
+            "pets/val: holds no class folders, but other splits do; all or no splits may. Sort its images into class folders, or pass "
             "labels=Labels(unlabeled='val').",
         ),
         (
@@ -270,17 +270,17 @@ def test_files_that_are_not_read_are_counted_by_suffix() -> None:
 def test_images_that_may_be_masks_are_noted() -> None:
     keys = ["a/x (1).png", "a/x (1)_mask.png", "a/y.png", "a/z_mask.png"]
     assert notes_on(keys, True, ["a", "b"]) == [
-        "1 image called as another with a word for masks behind it, such as a/x (1)_mask.png beside a/x (1).png: "
-        "packed as images. If they are masks, move them into a folder of their own, and pass it by pairs={'mask': 'DIR'}."
+        "1 image named like masks of other images, such as a/x (1)_mask.png beside a/x (1).png: "
+        "packed as images. If they are masks, move them into a separate folder, and pass it by pairs={'mask': 'DIR'}."
     ]
 
 
 def test_classes_that_look_alike_or_are_numbers_are_noted() -> None:
-    alike = "The classes {!r} and {!r} differ only in case, in spaces or in how Unicode writes them; they are two classes."
+    alike = "The classes {!r} and {!r} differ only in case, spaces or Unicode form; they are two classes."
     for first, second in (("Cat", "cat"), ("caf\u00e9", "cafe\u0301"), ("a  b", "a b")):
         assert notes_on_classes(["x", first, second]) == [alike.format(first, second)]
     assert notes_on_classes(["1", "10", "2"]) == [
-        "The classes are numbers in the order of texts (1, 10, 2 ...), and labels are other ones: class 1 has the label 0."
+        "The classes are numbers, sorted as text (1, 10, 2 ...), so labels differ from them: class 1 has the label 0."
     ]
     assert notes_on_classes(["01", "02"])[0].endswith("class 01 has the label 0.")
     for classes in ([], ["cat", "dog"], ["0", "1"], ["00", "01", "02"], ["10", "x", "2"]):
@@ -307,10 +307,10 @@ def test_a_split_without_class_folders_has_no_labels_where_that_is_said() -> Non
     )
     flat = ["test/1.jpg", "train/cat/1.jpg"]
     with pytest.raises(
-        SourceError, match=r"Sort its images into classes, or pass labels=Labels\(unlabeled='test'\)\."
+        SourceError, match=r"Sort its images into class folders, or pass labels=Labels\(unlabeled='test'\)\."
     ):
         class_folders("pets", flat, {"test", "train", "train/cat"})
     with pytest.raises(
-        UsageError, match=r"unlabeled='val'\) is no split of it; its splits are train, test\."
+        UsageError, match=r"unlabeled='val'\) is not one of its splits; its splits are train, test\."
     ):
         class_folders("pets", flat, {"test", "train", "train/cat"}, unlabeled=["val"])

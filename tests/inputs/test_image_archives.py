@@ -135,7 +135,7 @@ def test_a_folder_inside(write: Write, kind: str) -> None:
 def test_a_folder_that_is_not_inside(write: Write, kind: str, inside: str) -> None:
     path = write({"README": b"", "data/cat/1.jpg": b"1", "more": None}, kind)
     assert refused(path, inside, UsageError) == (
-        f"{path}/{inside}: no such folder in the archive; its top holds data, more. Pass a folder that it holds."
+        f"{path}/{inside}: no such folder in the archive; its top holds data, more. Pass one of its folders."
     )
 
 
@@ -163,7 +163,7 @@ def test_long_names_and_names_that_are_not_utf_8(write: Write, format: int) -> N
 def test_names_that_lead_out_are_refused_for_images_only(write: Write, name: str, kind: str) -> None:
     path = write({name: b"1"}, kind)
     assert refused(path) == (
-        f"{path}: {name} leads out of the archive; images must be ordinary members. Make the archive without it."
+        f"{path}: {name} leads out of the archive; images must be ordinary members. Create the archive without it."
     )
     path = write({name.replace("jpg", "txt"): b"1", "cat/2.jpg": b"2"}, kind)
     archive = open_archive(path)
@@ -190,7 +190,7 @@ def test_links_and_devices_are_refused_for_images_only(write: Write, type: bytes
         return buffer.getvalue()
 
     assert refused(write(archive_of("cat/1.jpg"))) == (
-        f"pets.tar: cat/1.jpg {reason}; images must be ordinary members. Make the archive without it."
+        f"pets.tar: cat/1.jpg {reason}; images must be ordinary members. Create the archive without it."
     )
     open_archive(write(archive_of("cat/latest"))).close()
 
@@ -201,7 +201,7 @@ def test_links_encryption_and_rare_methods_in_a_zip(write: Write) -> None:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as file:
         file.writestr(link, "elsewhere")
-    ending = "; images must be ordinary members. Make the archive without it."
+    ending = "; images must be ordinary members. Create the archive without it."
     assert refused(write(buffer.getvalue(), ".zip")) == f"pets.zip: cat/1.jpg is a link{ending}"
 
     encrypted = bytearray(zip_bytes({"cat/1.jpg": b"1"}))
@@ -227,7 +227,7 @@ def test_a_name_that_occurs_twice_is_refused(tmp_path: Path, kind: str) -> None:
             tar.addfile(tarfile.TarInfo("1.jpg"))
             tar.addfile(tarfile.TarInfo("./1.jpg"))
     assert refused(str(path)).endswith(
-        "1.jpg occurs twice; each image needs a name of its own. Make the archive anew."
+        "1.jpg occurs twice; names in an archive are unique. Create the archive again."
     )
 
 
@@ -237,13 +237,16 @@ def test_truncated_archives_are_refused(write: Write, kind: str, share: float) -
     path = write({f"cat/{n}.jpg": os.urandom(700) for n in range(30)}, kind)
     whole = Path(path).read_bytes()
     write(whole[: int(len(whole) * share)], kind)
-    assert refused(path) == f"{path}: a damaged or truncated archive; a whole one is needed. Fetch it again."
+    assert (
+        refused(path)
+        == f"{path}: a damaged or truncated archive; an intact archive is needed. Fetch it again."
+    )
 
 
 def test_a_tar_that_ends_between_two_members_is_refused(write: Write) -> None:
     whole = tar_bytes({"cat/1.jpg": b"1", "cat/2.jpg": b"2"})
     assert refused(write(whole[:1024])) == (
-        "pets.tar: a damaged or truncated archive; a whole one is needed. Fetch it again."
+        "pets.tar: a damaged or truncated archive; an intact archive is needed. Fetch it again."
     )
 
 
@@ -251,7 +254,7 @@ def test_a_damaged_header_in_the_middle_is_refused(write: Write) -> None:
     damaged = bytearray(tar_bytes({"cat/1.jpg": b"1", "cat/2.jpg": b"2", "cat/3.jpg": b"3"}))
     damaged[1024 + 3] ^= 1
     assert refused(write(bytes(damaged))) == (
-        "pets.tar: a damaged or truncated archive; a whole one is needed. Fetch it again."
+        "pets.tar: a damaged or truncated archive; an intact archive is needed. Fetch it again."
     )
 
 
@@ -259,7 +262,7 @@ def test_damage_that_only_the_compressors_checksum_shows_is_refused(write: Write
     damaged = bytearray(gzip.compress(tar_bytes({"cat/1.jpg": b"1"})))
     damaged[-6] ^= 1
     assert refused(write(bytes(damaged), ".tgz")) == (
-        "pets.tgz: a damaged or truncated archive; a whole one is needed. Fetch it again."
+        "pets.tgz: a damaged or truncated archive; an intact archive is needed. Fetch it again."
     )
 
 
@@ -282,7 +285,7 @@ def test_an_archive_that_shrinks_while_it_is_read(write: Write, kind: str) -> No
     with pytest.raises(SourceError) as error:
         archive.read(0)
     assert str(error.value) == (
-        f"{path}: was changed while it was read. Run the same command again when it is whole."
+        f"{path}: was changed while it was read. Run the same command again once it is complete."
     )
     archive.close()
 
@@ -321,8 +324,8 @@ def test_no_room_to_spool_is_a_space_error(write: Write, monkeypatch: pytest.Mon
     with pytest.raises(SpaceError) as error:
         open_archive(path, "", "/tmp")
     assert str(error.value) == (
-        "pets.tgz: no space left in /tmp for a temporary copy of its images, which cannot be read "
-        "at random where they are. Make room there."
+        "pets.tgz: no space left in /tmp for a temporary copy of its images; the file itself "
+        "has no random access. Free space there."
     )
 
 
@@ -381,14 +384,14 @@ def test_a_zip_whose_directory_names_another_member_is_an_image_error(write: Wri
     assert archive.read(0) == b"data"
     with pytest.raises(ImageError) as error:
         archive.read(1)
-    assert str(error.value) == "is another member where it lies than in the archive's directory."
+    assert str(error.value) == "has a local header that differs from the archive's directory."
     archive.close()
 
 
 def test_members_of_a_zip_that_share_bytes_are_refused(write: Write) -> None:
     twice = [(b"a/1.jpg", b"a/1.jpg", 4, None), (b"a/2.jpg", b"a/2.jpg", 4, 0)]
     assert refused(write(zip_of(twice), ".zip")) == (
-        "pets.zip: a/1.jpg and a/2.jpg share bytes of it; each member has its own. Make the archive anew."
+        "pets.zip: a/1.jpg and a/2.jpg overlap; members of an archive may not. Create the archive again."
     )
 
 
@@ -397,7 +400,7 @@ def test_members_of_a_zip_that_would_lie_behind_its_end_are_refused(
     write: Write, size: int, offset: int | None
 ) -> None:
     assert refused(write(zip_of([(b"a/1.jpg", b"a/1.jpg", size, offset)]), ".zip")) == (
-        "pets.zip: a/1.jpg would lie behind its end; a whole archive is needed. Fetch it again."
+        "pets.zip: a/1.jpg lies beyond its end; an intact archive is needed. Fetch it again."
     )
 
 
@@ -405,7 +408,7 @@ def test_members_of_a_zip_that_would_lie_behind_its_end_are_refused(
 def test_zero_bytes_and_backslashes_in_names_of_a_zip(write: Write, name: bytes) -> None:
     assert refused(write(zip_of([(name, name, 4, None)]), ".zip")) == (
         f"pets.zip: {name.decode()} has a zero byte or a backslash in its name; images must be ordinary members. "
-        "Make the archive without it."
+        "Create the archive without it."
     )
 
 
@@ -419,7 +422,7 @@ def test_names_that_no_system_has_are_refused_for_images_only(write: Write, kind
     assert message.startswith("pets" + kind + ": a/a/")
     assert len(message) < 300
     assert message.endswith(
-        "is longer than 4,096 bytes; images must be ordinary members. Make the archive without it."
+        "is longer than 4,096 bytes; images must be ordinary members. Create the archive without it."
     )
 
 
@@ -448,7 +451,10 @@ def tar_header(name: bytes, size: int, type: bytes = b"0", told: bytes = b"") ->
 def test_tar_headers_that_would_exhaust_memory_or_time(write: Write, header: bytes, kind: str) -> None:
     data = header + tar_bytes({"a/2.jpg": b"1"})
     path = write(gzip.compress(data, 1) if kind == ".tgz" else data, kind)
-    assert refused(path) == f"{path}: a damaged or truncated archive; a whole one is needed. Fetch it again."
+    assert (
+        refused(path)
+        == f"{path}: a damaged or truncated archive; an intact archive is needed. Fetch it again."
+    )
 
 
 @pytest.mark.parametrize("kind", [".tar", ".tgz"])
@@ -460,8 +466,8 @@ def test_what_lies_behind_the_end_of_a_tar_is_not_left_out_silently(write: Write
     open_archive(archive_of(one + b"\0" * 9000)).close()
     path = archive_of(one + tar_bytes({"a/2.jpg": b"1"}))
     sentence = (
-        f"{path}: goes on behind its end, as several archives in one file do; one is read. "
-        "Unpack it with tar --ignore-zeros, or make it anew."
+        f"{path}: has data after its end marker, as concatenated archives have; only the first would be read. "
+        "Unpack it with tar --ignore-zeros, or create it again."
     )
     assert refused(path) == sentence
 
@@ -478,7 +484,7 @@ def test_an_archive_that_is_written_anew_in_its_place_gives_no_image(write: Writ
         with pytest.raises(SourceError) as error:
             archive.read(0)
         assert str(error.value) == (
-            f"{path}: was changed while it was read. Run the same command again when it is whole."
+            f"{path}: was changed while it was read. Run the same command again once it is complete."
         )
     archive.close()
 
@@ -520,8 +526,8 @@ def test_a_member_that_grows_a_hundredfold_is_not_inflated(
     with pytest.raises(ImageError) as caught:
         opened.read(0)
     assert str(caught.value) == (
-        f"1,048,576 bytes, made of {packed:,} in the archive; above 10,000 at most 100 times as many are."
-        " Unpack the archive if it is meant."
+        f"expands from {packed:,} to 1,048,576 bytes; files above 10,000 bytes may expand at most 100 times."
+        " Unpack the archive if the file is genuine."
     )
     assert opened.read(1) == bytes(9_000)
     opened.close()

@@ -340,7 +340,8 @@ def test_partners_without_image_are_a_note(encode: Encode, folder: Folder) -> No
 
 def test_a_folder_that_is_not_there(folder: Folder) -> None:
     assert (
-        refused("nowhere", ["1.jpg"]) == "nowhere: no such folder or archive; pair mask needs one. Check it."
+        refused("nowhere", ["1.jpg"])
+        == "nowhere: no such folder or archive; pair mask needs one. Check the path."
     )
 
 
@@ -349,8 +350,8 @@ def test_a_folder_that_is_not_there(folder: Folder) -> None:
 )
 def test_names_that_fields_cannot_have(name: str) -> None:
     assert refused("masks", ["1.jpg"], name) == (
-        f"pair {name}: not a name for a field; letters, digits and _ are allowed, and box_label, boxes, checksums, header, "
-        "image, key, keypoints, label, packer, trailer are taken. Pass another one, for example mask."
+        f"pair {name}: not a valid field name; letters, digits and _ are allowed, and box_label, boxes, checksums, header, "
+        "image, key, keypoints, label, packer, trailer are reserved. Pass another name, for example mask."
     )
 
 
@@ -401,8 +402,8 @@ def test_the_first_file_that_can_be_read_says_what_is_needed(encode: Encode, fol
             messages.append(str(error.value))
     assert messages == [
         "its mask 0.png: not a PNG, TIFF, BMP, WebP, GIF, JPEG or npy file; those are read.",
-        "its mask 2.png: holds uint8; uint16 is needed, as in the others.",
-        "its mask 3.png: holds uint8 in 3 channels; uint16 is needed, as in the others.",
+        "its mask 2.png: holds uint8; uint16 is needed, as in the other files.",
+        "its mask 3.png: holds uint8 in 3 channels; uint16 is needed, as in the other files.",
     ]
 
 
@@ -413,13 +414,14 @@ def test_what_is_needed_can_be_given(encode: Encode, folder: Folder) -> None:
         with pytest.raises(ImageError) as error:
             row_of(pair, 0, ImagePlacement.of("stretch", (6, 9), (8, 8)))
     assert (
-        str(error.value) == "its mask 1.png: holds uint8; float32 in 2 channels is needed, as in the others."
+        str(error.value)
+        == "its mask 1.png: holds uint8; float32 in 2 channels is needed, as in the other files."
     )
 
 
 def test_no_file_that_can_be_read(folder: Folder) -> None:
     assert refused(folder({"a/1.png": b"", "a/2.png": b"x"}), ["a/1.jpg", "a/2.jpg"]) == (
-        "masks/a/1.png: empty (0 bytes). No mask can be read, of 2 tried."
+        "masks/a/1.png: empty (0 bytes). None of the 2 mask files that were tried can be read."
     )
 
 
@@ -428,8 +430,8 @@ def test_a_mask_of_the_unturned_image_is_refused(encode: Encode, folder: Folder)
         with pytest.raises(ImageError) as error:
             pair.read(0, ImagePlacement.of("stretch", (9, 6), (6, 9)), np.empty((6, 9), np.uint8))
         assert str(error.value) == (
-            "its mask 1.png: 9 x 6 pixels, and its image 6 x 9 when upright; they must lie alike. "
-            "Turn it as the image's EXIF orientation says."
+            "its mask 1.png: has 9 x 6 pixels, but its upright image has 6 x 9; both need the same orientation. "
+            "Rotate it as the image's EXIF orientation says."
         )
         pair.read(0, ImagePlacement.of("stretch", (18, 12), (6, 9)), np.empty((6, 9), np.uint8))
 
@@ -586,7 +588,7 @@ def test_endless_files_are_not_read(folder: Folder, tmp_path: Path) -> None:
     with open_pair("mask", place, ["0.jpg", "1.jpg"], spec=SPEC) as pair, pytest.raises(ImageError) as error:
         row_of(pair, 1, ImagePlacement.of("stretch", (6, 9), (8, 8)))
     assert str(error.value) == (
-        "its mask 1.npy: 1,099,511,627,776 bytes; at most 2,863,311,520 are read. Raise max_pixels= if it is meant."
+        "its mask 1.npy: 1,099,511,627,776 bytes; at most 2,863,311,520 are read. Raise max_pixels= if the size is correct."
     )
 
 
@@ -732,7 +734,7 @@ def test_jpeg_masks_get_a_note(folder: Folder, encode: Encode) -> None:
         with open_pair("mask", place, ["1.png"], spec=SPEC) as pair:
             (note,) = pair.findings.notes
             assert note.startswith(
-                "masks/1.jpg is a JPEG file, whose values are only about those that were saved: it has "
+                "masks/1.jpg is a JPEG file, which stores values only approximately: it has "
             )
             assert pair.field.shape == (8, 8)
 

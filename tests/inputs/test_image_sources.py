@@ -267,7 +267,7 @@ def test_a_link_that_leads_back_is_refused(tree: Tree, link: str, target: str, b
     tree("cat/a/1.jpg")
     Path("pets", link).symlink_to(target)
     assert refused("pets") == (
-        f"pets/{link}: a link back to {back}, which holds it; links may not form a loop. Remove the link."
+        f"pets/{link}: a link back to {back}, which contains it; links may not form a loop. Remove the link."
     )
 
 
@@ -363,23 +363,23 @@ def test_twins_are_packed(tree: Tree, jpeg: bytes) -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("gone", "gone: no such file or folder; folders, lists and archives are read. Check it."),
+        ("gone", "gone: no such file or folder; folders, lists and archives are read. Check the path."),
         (
             "gone.tar/train",
-            "gone.tar/train: no such file or folder; folders, lists and archives are read. Check it.",
+            "gone.tar/train: no such file or folder; folders, lists and archives are read. Check the path.",
         ),
         (
             "x.rar/train",
-            "x.rar/train: no such file or folder; folders, lists and archives are read. Check it.",
+            "x.rar/train: no such file or folder; folders, lists and archives are read. Check the path.",
         ),
         (
             "x.rar",
             "x.rar: not a source of images; folders and files ending in .lst, .txt, .tar, .tar.gz, .tgz, .tar.bz2, "
-            ".tbz2, .tar.xz, .txz, .zip are. Pass one.",
+            ".tbz2, .tar.xz, .txz, .zip are. Pass one of them.",
         ),
         (
             "pets.tar/cow",
-            "pets.tar/cow: no such folder in the archive; its top holds cat. Pass a folder that it holds.",
+            "pets.tar/cow: no such folder in the archive; its top holds cat. Pass one of its folders.",
         ),
     ],
 )
@@ -449,7 +449,7 @@ class TestLists:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("\n\n", ": names no images; one path a line is read. Check the file."),
+            ("\n\n", ": names no images; a list holds one path per line. Check the file."),
             (
                 "b.jpg\nc.jpg\n",
                 " line 2: no file c.jpg; paths are absolute, or relative to the list's folder. "
@@ -462,15 +462,15 @@ class TestLists:
             ),
             (
                 "b.jpg\ncat/../b.jpg\n",
-                " line 2: cat/../b.jpg is in line 1, too; each image is packed once. Remove one.",
+                " line 2: cat/../b.jpg is also in line 1; each image is packed once. Remove one line.",
             ),
             (
                 "b.jpg\n../pets/b.jpg\n",
-                " line 2: ../pets/b.jpg is in line 1, too; each image is packed once. Remove one.",
+                " line 2: ../pets/b.jpg is also in line 1; each image is packed once. Remove one line.",
             ),
             (
                 "b.jpg 1\n\na b.jpg\n",
-                " line 3: the label is empty; finite numbers, whole ones from -2**63 to 2**63 - 1, or class names, are accepted. "
+                " line 3: the label is empty; finite numbers, whole numbers from -2**63 to 2**63 - 1, or class names, are accepted. "
                 "Correct it, or pass on_error='skip'.",
             ),
         ],
@@ -524,7 +524,7 @@ class TestLists:
 
     def test_labels_come_from_one_place(self) -> None:
         assert refused(self.listed("b.jpg 1\n"), UsageError, labelled=True) == (
-            "pets/list.txt: has labels, and labels= is given; one of them is used. Drop one."
+            "pets/list.txt: has labels, but labels= is given too; only one of them can be used. Drop one."
         )
 
 
@@ -561,8 +561,8 @@ def test_a_list_that_is_a_pipe_or_no_text_is_refused(tree: Tree) -> None:
     Path("zero.txt").write_bytes(b"pets/cat/1.jpg\0\n")
     Path("long.txt").write_text("a" * 9000)
     for name, begins in (
-        ("pipe.txt", "pipe.txt: is no regular file; a list of paths is needed."),
-        ("zero.txt", "zero.txt line 1: has zero bytes, as no text of UTF-8 has; a list of paths is needed."),
+        ("pipe.txt", "pipe.txt: is not a regular file; a list of paths is needed."),
+        ("zero.txt", "zero.txt line 1: has zero bytes, which UTF-8 text has not; a list of paths is needed."),
         ("long.txt", f"long.txt line 1: no file {'a' * 120}... (9,000 characters); paths are absolute"),
     ):
         with pytest.raises(SourceError) as error:

@@ -115,7 +115,7 @@ def test_cells_of_several_names_where_asked_for(write: Write, header: str) -> No
 
 def test_a_wrong_label_is_named_with_its_column(write: Write) -> None:
     assert refused(write("file,a,b\n1,2,3\n2,2,inf\n3,4,5"), label="b") == (
-        "l.csv line 3: b is inf; finite numbers, whole ones from -2**63 to 2**63 - 1, or class names, are accepted. "
+        "l.csv line 3: b is inf; finite numbers, whole numbers from -2**63 to 2**63 - 1, or class names, are accepted. "
         "Correct it, or pass on_error='skip'."
     )
     assert refused(write("file,a,b\n1,2,3\n2,2,x\n3,4,5"), label="a,b") == (
@@ -127,7 +127,7 @@ def test_rows_that_disagree_in_any_chosen_column_are_refused(write: Write) -> No
     path = write("file,a,b,c\n1,2,3,4\n2,2,3,4\n3,4,5,6\n1,2,3,9\n")
     assert read_targets(path, KEYS, label="a,b").fixed["label"].shape == (3, 2)
     assert refused(path, label="a,c") == (
-        "l.csv line 5: cat/1.jpg has the label 2,9, and 2,4 in line 2; each image has one. "
+        "l.csv line 5: cat/1.jpg has the label 2,9, but 2,4 in line 2; each image has one. "
         "Remove one of the rows, or pass on_error='skip'."
     )
 
@@ -200,7 +200,7 @@ def test_shares_of_the_sides_become_pixels(write: Write) -> None:
     np.testing.assert_array_equal(targets.place(2, CROP)["keypoints"], [[np.nan, np.nan]])
     with pytest.raises(
         UsageError,
-        match=r"^labels=Labels\(boxes_unit=\): is about boxes and keypoints, and there are none. Pass labels=Labels\(boxes=",
+        match=r"^labels=Labels\(boxes_unit=\): applies to boxes and keypoints, but there are none. Pass labels=Labels\(boxes=",
     ):
         read_targets(write("1,2\n2,2\n3,2\n"), KEYS).measured_in("pixels", "l.csv")
 
@@ -298,7 +298,7 @@ def test_every_image_needs_keypoints_of_its_own(write: Write) -> None:
         "l.csv: no keypoints for cat/2.png and 1 more; every image needs one. Add the rows, or pass on_error='skip'."
     )
     assert refused(write("file,x,y\n1,1,2\n1,1,3\n2,1,2\n3,1,2\n"), keypoints="x,y") == (
-        "l.csv line 3: cat/1.jpg has the keypoints 1,3, and 1,2 in line 2; each image has one. "
+        "l.csv line 3: cat/1.jpg has the keypoints 1,3, but 1,2 in line 2; each image has one. "
         "Remove one of the rows, or pass on_error='skip'."
     )
 
@@ -320,12 +320,12 @@ def test_boxes_and_keypoints_together(write: Write) -> None:
     [
         (
             {"boxes": "a,b,c"},
-            "boxes a,b,c: four columns are needed: left, top, right, bottom, no width and height. "
+            "boxes a,b,c: four columns are needed: left, top, right, bottom, not width and height. "
             "Pass for example xmin,ymin,xmax,ymax.",
         ),
         (
             {"boxes": "x,y,w,h"},
-            "boxes x,y,w,h: four columns are needed: left, top, right, bottom, no width and height. "
+            "boxes x,y,w,h: four columns are needed: left, top, right, bottom, not width and height. "
             "Pass for example xmin,ymin,xmax,ymax.",
         ),
         (
@@ -344,15 +344,15 @@ def test_boxes_and_keypoints_together(write: Write) -> None:
         ),
         (
             {"label": "a,b", "boxes": CORNERS},
-            "label a,b: 2 columns; boxes, class names, and cells of several names, have one. Pass one.",
+            "label a,b: 2 columns; one column is allowed with boxes, with class names and with a separator. Pass one column.",
         ),
         (
             {"label": "a", "keypoints": "a,b"},
-            "column a: chosen twice; each column is one thing. Pass it once.",
+            "column a: chosen twice; each column has one role. Pass it once.",
         ),
         (
             {"label": "a,b", "label_separator": "|"},
-            "label a,b: 2 columns; boxes, class names, and cells of several names, have one. Pass one.",
+            "label a,b: 2 columns; one column is allowed with boxes, with class names and with a separator. Pass one column.",
         ),
     ],
 )
@@ -407,7 +407,7 @@ def test_what_has_no_labels_stays(write: Write) -> None:
     [
         ("1,b\n2,cow\n3,c\n", "the class cow", "Leave its images out, add it, or pass on_error='skip'."),
         ("1,0\n2,1\n3,2\n", "the class 0", "Leave its images out, add it, or pass on_error='skip'."),
-        ("1,0.5\n2,1\n3,2\n", "labels that are no classes", "Leave the classes out."),
+        ("1,0.5\n2,1\n3,2\n", "labels that are not classes", "Leave out the classes."),
     ],
 )
 def test_other_classes_are_refused(write: Write, text: str, found: str, remedy: str) -> None:
@@ -421,9 +421,9 @@ def test_other_classes_are_refused(write: Write, text: str, found: str, remedy: 
 @pytest.mark.parametrize("chosen", [{}, {"label": "a"}])
 def test_paths_out_of_the_folder_name_no_image(write: Write, name: str, chosen: dict[str, str]) -> None:
     assert refused(write(f"file,a\n1,0\n{name},1\n"), **chosen) == (
-        f"l.csv line 3: no image is called {name}; paths below the images' folder are read, as cat/1.jpg, their ends, and names "
-        "without extension that one image has, in one of the columns file, a. Correct the row, pass "
-        "labels=Labels(file_column=) for another column, or pass on_error='skip'."
+        f"l.csv line 3: no image is called {name}; names are paths relative to the images' folder, such as cat/1.jpg, their ends, or "
+        "unique names without extension, in one of the columns file, a. Correct the row, pass labels=Labels(file_column=) for another "
+        "column, or pass on_error='skip'."
     )
 
 
@@ -461,17 +461,17 @@ def test_separators_and_what_is_said_of_them(write: Write) -> None:
 
 def test_combinations_in_a_plain_column_are_said(write: Write) -> None:
     (note,) = read_targets(write("1,cat|dog\n2,cat\n3,dog\n"), KEYS).findings.notes
-    assert note.startswith("Classes hold a | or ;, such as 'cat|dog'; each is one class.")
+    assert note.startswith("Some classes contain | or ;, such as 'cat|dog'; each is one class.")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"label_separator": ""}, "labels=Labels(separator=''): stands between names in one column of labels"),
-        ({"label_separator": "|", "boxes": "p,q,r,s"}, "labels=Labels(separator='|'): stands between names in one column"),
-        ({"label_as": "float", "label_separator": "|"}, "labels=Labels(as_='float'): is about labels that are numbers, and"),
-        ({"label_as": "float", "keypoints": "x,y"}, "labels=Labels(as_='float'): is about labels that are numbers"),
-        ({"label_as": "float", "label": "a", "boxes": "p,q,r,s"}, "labels=Labels(as_='float'): is about labels that are numbers"),
+        ({"label_separator": ""}, "labels=Labels(separator=''): separates class names in a label column"),
+        ({"label_separator": "|", "boxes": "p,q,r,s"}, "labels=Labels(separator='|'): separates class names in a label column"),
+        ({"label_as": "float", "label_separator": "|"}, "labels=Labels(as_='float'): applies to labels that are numbers, but"),
+        ({"label_as": "float", "keypoints": "x,y"}, "labels=Labels(as_='float'): applies to labels that are numbers"),
+        ({"label_as": "float", "label": "a", "boxes": "p,q,r,s"}, "labels=Labels(as_='float'): applies to labels that are numbers"),
         ({"label_as": "text"}, "as_ 'text': is not one of auto, classes, float."),
     ],
 )  # fmt: skip
@@ -490,7 +490,7 @@ def test_refused_images_count_in_the_fingerprint(write: Write) -> None:
 
 def test_a_csv_of_a_header_alone_is_refused_where_images_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("file,label\n")
-    with pytest.raises(SourceError, match="holds no rows; one for each image is needed"):
+    with pytest.raises(SourceError, match="holds no rows; a row for each image is needed"):
         read_targets(str(tmp_path / "labels.csv"), ["a.jpg", "b.jpg"], label=["label"], skip=True)
 
 

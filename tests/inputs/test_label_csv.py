@@ -31,7 +31,7 @@ def test_lines_keep_their_ends_and_bytes() -> None:
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 def test_what_is_no_regular_file_is_refused_at_once(kind: str) -> None:
     os.mkfifo("l.csv") if kind == "pipe" else os.symlink("/dev/zero", "l.csv")
-    assert refused() == "l.csv: is no regular file; a list is needed. Copy it to one."
+    assert refused() == "l.csv: is not a regular file; a list is needed. Copy it to a regular file."
 
 
 def test_a_folder_or_nothing() -> None:
@@ -44,7 +44,7 @@ def test_a_folder_or_nothing() -> None:
 def test_an_endless_line_is_refused_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(label_csv, "LONGEST", 1000)
     Path("l.csv").write_text("a\n" + "x" * 1000 + "\n")
-    assert refused() == ("l.csv line 2: is longer than 1,000 characters; a list is needed. Check what it is.")
+    assert refused() == ("l.csv line 2: is longer than 1,000 characters; a list is needed. Check the file.")
     Path("l.csv").write_text("a\n" + "x" * 999 + "\n")
     assert len(list(read_lines("l.csv", ""))) == 2
 
@@ -55,8 +55,8 @@ def test_an_endless_line_is_refused_in_bounded_memory(monkeypatch: pytest.Monkey
 def test_zero_bytes_and_utf_16_are_told(data: bytes, line: int) -> None:
     Path("l.csv").write_bytes(data)
     assert refused() == (
-        f"l.csv line {line}: has zero bytes, as no text of UTF-8 has; a list is needed. "
-        "Check what it is; of UTF-16, convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW."
+        f"l.csv line {line}: has zero bytes, which UTF-8 text has not; a list is needed. "
+        "Check the file; convert UTF-16 with: iconv -f UTF-16 -t UTF-8 OLD > NEW."
     )
 
 
@@ -69,7 +69,7 @@ def test_a_file_that_is_written_while_it_is_read_is_refused() -> None:
     with pytest.raises(SourceError) as error:
         list(lines)
     assert str(error.value) == (
-        "l.csv: was changed while it was read. Run the same command again when it is whole."
+        "l.csv: was changed while it was read. Run the same command again once it is complete."
     )
 
 

@@ -71,7 +71,7 @@ def test_whole_numbers_with_leading_zeros_are_names() -> None:
     numbered = number_labels(rows, ["002", "1"], names=["a", "b", "c"])
     assert (numbered[0].tolist(), numbered[1]) == ([2, 1], ["a", "b", "c"])
     with pytest.raises(
-        SourceError, match=r"line 1: the label is 0\.5, and 007 in line 0; numbers or class names"
+        SourceError, match=r"line 1: the label is 0\.5, but 007 in line 0; numbers or class names"
     ):
         number_labels(rows, ["007", "0.5"])
 
@@ -80,8 +80,8 @@ def test_numbers_that_float32_makes_equal_are_noted() -> None:
     rows = CheckedRows("l.csv", range(3))
     number_labels(rows, ["123456789.123", "1.5", "123456789.456"])
     assert rows.findings.notes[:1] == [
-        "the label is stored as float32, which makes 1 of 3 different numbers equal to others. If that matters, subtract what "
-        "they have in common."
+        "the label is stored as float32, which makes 1 of 3 distinct numbers equal to others. If that matters, subtract "
+        "a common offset first."
     ]
     rows = CheckedRows("l.csv", range(2))
     number_columns(rows, {"a": ["1", "2.5"], "b": ["16777217", "16777216"]})
@@ -120,7 +120,7 @@ def test_labels_that_are_refused(texts: list[str], message: str) -> None:
     with pytest.raises(SourceError) as error:
         number_labels(CheckedRows("l.csv", [1, 2, 3]), texts)
     assert str(error.value) == (
-        f"l.csv {message}; finite numbers, whole ones from -2**63 to 2**63 - 1, or class names, are accepted. "
+        f"l.csv {message}; finite numbers, whole numbers from -2**63 to 2**63 - 1, or class names, are accepted. "
         "Correct it, or pass on_error='skip'."
     )
 
@@ -128,15 +128,15 @@ def test_labels_that_are_refused(texts: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["cat", "1e3", "dog"], "line 2: the label is 1e3, and cat in line 1"),
-        (["1", "0.5", "dog"], "line 3: the label is dog, and 0.5 in line 2"),
+        (["cat", "1e3", "dog"], "line 2: the label is 1e3, but cat in line 1"),
+        (["1", "0.5", "dog"], "line 3: the label is dog, but 0.5 in line 2"),
     ],
 )
 def test_names_and_fractions_do_not_mix(texts: list[str], message: str) -> None:
     with pytest.raises(SourceError) as error:
         number_labels(CheckedRows("l.csv", [1, 2, 3]), texts)
     assert str(error.value) == (
-        f"l.csv {message}; numbers or class names are accepted, not both. Correct one, or pass labels=Labels(as_='classes')."
+        f"l.csv {message}; numbers or class names are accepted, not both. Correct one of them, or pass labels=Labels(as_='classes')."
     )
 
 
@@ -240,9 +240,9 @@ def test_chosen_columns_are_found_by_the_header(write: Write) -> None:
 def test_the_file_column_is_the_first_unless_another_is_named(write: Write) -> None:
     path = write(",file,a\n0,cat/2.png,x\n1,dog/3.jpg,y\n")
     assert refused(path, KEYS, "a") == (
-        "labels.csv line 2: no image is called 0; paths below the images' folder are read, as cat/1.jpg, their ends, and names without "
-        "extension that one image has, in one of the columns , file, a. Correct the row, pass "
-        "labels=Labels(file_column=) for another column, or pass on_error='skip'."
+        "labels.csv line 2: no image is called 0; names are paths relative to the images' folder, such as cat/1.jpg, their ends, or "
+        "unique names without extension, in one of the columns , file, a. Correct the row, pass labels=Labels(file_column=) for another "
+        "column, or pass on_error='skip'."
     )
     assert LabelTable(path, KEYS, ("a",), file_column="file").images.tolist() == [1, 2]
 
@@ -260,7 +260,8 @@ def test_two_columns_are_read(write: Write, row: str, count: str) -> None:
 
 def test_columns_are_listed_where_one_has_to_be_named(write: Write) -> None:
     assert refused(write("file,label,split\n1,0,train\n")).startswith(
-        "labels.csv line 1: 3 columns (file, label, split); two are read, file and label, parted by commas, or by tabs in a .tsv. Name"
+        "labels.csv line 1: 3 columns (file, label, split); two are expected, file and label, separated by commas, or by tabs in a .tsv. "
+        "Choose"
     )
 
 
@@ -280,14 +281,14 @@ def test_rows_are_as_long_as_the_header(write: Write) -> None:
 )
 def test_chosen_columns_must_be_there_once(write: Write, header: str, found: str) -> None:
     assert refused(write(header), KEYS, "a") == (
-        f"labels.csv line 1: {found}; the first row names the columns, here {header.replace(',', ', ')}. "
-        "Correct it, or pass others."
+        f"labels.csv line 1: {found}; the first row names the columns: {header.replace(',', ', ')}. "
+        "Correct it, or pass other columns."
     )
 
 
 def test_the_file_column_cannot_be_chosen(write: Write) -> None:
     assert refused(write("file,a\n1,2\n"), KEYS, "a", "file") == (
-        "labels.csv line 1: file names the files; the columns are file, a. Choose another one, or name that of the files with "
+        "labels.csv line 1: file names the files; the columns are file, a. Choose another column, or pass the column of file names as "
         "labels=Labels(file_column=)."
     )
 
@@ -298,18 +299,18 @@ def test_the_file_column_cannot_be_chosen(write: Write) -> None:
 @pytest.mark.parametrize("chosen", [(), ("label",)])
 def test_unknown_names_are_refused(write: Write, name: str, chosen: tuple[str, ...]) -> None:
     assert refused(write(f"file,label\n1,0\n{name},1\n"), KEYS, *chosen) == (
-        f"labels.csv line 3: no image is called {name}; paths below the images' folder are read, as cat/1.jpg, their ends, and names "
-        "without extension that one image has, in one of the columns file, label. Correct the row, pass "
-        "labels=Labels(file_column=) for another column, or pass on_error='skip'."
+        f"labels.csv line 3: no image is called {name}; names are paths relative to the images' folder, such as cat/1.jpg, their ends, or "
+        "unique names without extension, in one of the columns file, label. Correct the row, pass labels=Labels(file_column=) for "
+        "another column, or pass on_error='skip'."
     )
 
 
 def test_an_ambiguous_name_is_refused(write: Write) -> None:
     keys = ["a/1.jpg", "b/1.png", "b/2.png"]
     assert refused(write("2,0\n1,1\n"), keys) == (
-        "labels.csv line 2: several images are called 1; paths below the images' folder are read, as a/1.jpg, their ends, and names "
-        "without extension that one image has, in one of the columns 2, 0. Correct the row, pass labels=Labels(file_column=) for "
-        "another column, or pass on_error='skip'."
+        "labels.csv line 2: several images are called 1; names are paths relative to the images' folder, such as a/1.jpg, their ends, or "
+        "unique names without extension, in one of the columns 2, 0. Correct the row, pass labels=Labels(file_column=) for another "
+        "column, or pass on_error='skip'."
     )
 
 
@@ -322,12 +323,12 @@ def test_images_without_a_row_are_refused(write: Write, text: str, others: str) 
 
 
 def test_an_empty_csv_is_refused(write: Write) -> None:
-    assert refused(write("")) == "labels.csv: holds no rows; one for each image is needed. Add them."
+    assert refused(write("")) == "labels.csv: holds no rows; a row for each image is needed. Add them."
 
 
 def test_rows_that_disagree_are_refused(write: Write) -> None:
     assert refused(write("file,label\n1,0\n2,1\ncat/1.jpg,2\n3,0\n")) == (
-        "labels.csv line 4: cat/1.jpg has the label 2, and 0 in line 2; each image has one. "
+        "labels.csv line 4: cat/1.jpg has the label 2, but 0 in line 2; each image has one. "
         "Remove one of the rows, or pass on_error='skip'."
     )
 
@@ -381,7 +382,7 @@ def test_label_as() -> None:
     with pytest.raises(SourceError) as error:
         number_labels(CheckedRows("l.csv", [1, 2]), ["1", "cat"], label_as="float")
     assert str(error.value) == (
-        "l.csv line 2: the label is cat; finite numbers, whole ones from -2**63 to 2**63 - 1, or class names, are accepted. "
+        "l.csv line 2: the label is cat; finite numbers, whole numbers from -2**63 to 2**63 - 1, or class names, are accepted. "
         "Correct it, or pass on_error='skip'."
     )
     with pytest.raises(UsageError, match="is not one of auto, classes, float"):
@@ -389,7 +390,8 @@ def test_label_as() -> None:
     values = number_columns(CheckedRows("l.csv", [1]), {"a": ["1"], "b": ["0"]}, label_as="float")
     assert values.dtype == np.float32
     with pytest.raises(
-        UsageError, match="label a,b: 2 columns; boxes, class names, and cells of several names"
+        UsageError,
+        match="label a,b: 2 columns; one column is allowed with boxes, with class names and with a separator",
     ):
         Labels(column="a,b", as_="classes")
 
@@ -417,11 +419,11 @@ def test_refused_labels_have_reasons_and_are_no_classes() -> None:
         ),
         (
             ["0.5", "1"],
-            "Labels are numbers, stored as float32; labels=Labels(as_='classes') takes them for classes.",
+            "Labels are numbers, stored as float32; labels=Labels(as_='classes') treats them as classes.",
         ),
         (
             ["cat|dog", "cat"],
-            "Classes hold a | or ;, such as 'cat|dog'; each is one class. "
+            "Some classes contain | or ;, such as 'cat|dog'; each is one class. "
             "Pass labels=Labels(separator='|') if cells hold several.",
         ),
     ],
@@ -457,8 +459,8 @@ def test_tabs_part_the_cells_of_a_tsv_and_commas_those_of_other_files(write: Wri
         (column,) = table.columns.values()
         assert (list(column), table.images.tolist()) == (["a,b", "c", "d"], [0, 1, 2])
     assert refused(write("file;label\n1;a\n")) == (
-        "labels.csv line 1: 1 column (file;label); two are read, file and label, parted by commas, or by tabs in a .tsv. "
-        "Name the label's with labels=Labels(column=)."
+        "labels.csv line 1: 1 column (file;label); two are expected, file and label, separated by commas, or by tabs in a .tsv. "
+        "Choose the label column with labels=Labels(column=)."
     )
 
 
@@ -468,9 +470,9 @@ def test_the_file_column_may_be_named(write: Write) -> None:
     table = LabelTable(write("label,path\nx,1\ny,2\nz,3\n"), KEYS, (), file_column="path")
     assert (table.images.tolist(), list(table.columns[""])) == ([0, 1, 2], ["x", "y", "z"])
     for chosen, column, message in (
-        ((), "path", "3 columns (a, path, b); two are read, file and label, parted by commas"),
-        (("a",), "file", "no column file; the first row names the columns, here a, path, b. Correct it, or pass others."),
-        (("path",), "path", "path names the files; the columns are a, path, b. Choose another one, or name that"),
+        ((), "path", "3 columns (a, path, b); two are expected, file and label, separated by commas"),
+        (("a",), "file", "no column file; the first row names the columns: a, path, b. Correct it, or pass other columns."),
+        (("path",), "path", "path names the files; the columns are a, path, b. Choose another column, or pass the column"),
     ):  # fmt: skip
         with pytest.raises(SourceError) as error:
             LabelTable(write("a,path,b\nx,1,0\n"), KEYS, chosen, file_column=column)
@@ -485,9 +487,9 @@ def test_paths_and_stems_find_their_image(write: Write, name: str) -> None:
     for other in ("cat/1", "1.png"):
         assert f"no image is called {other};" in refused(write(f"file,x\n{other},a\n"), keys, "x")
     assert refused(write("file,x\n2,a\n"), keys, "x") == (
-        "labels.csv line 2: several images are called 2; paths below the images' folder are read, as cat/1.jpg, their ends, and names "
-        "without extension that one image has, in one of the columns file, x. Correct the row, pass labels=Labels(file_column=) for "
-        "another column, or pass on_error='skip'."
+        "labels.csv line 2: several images are called 2; names are paths relative to the images' folder, such as cat/1.jpg, their ends, "
+        "or unique names without extension, in one of the columns file, x. Correct the row, pass labels=Labels(file_column=) for another "
+        "column, or pass on_error='skip'."
     )
 
 
@@ -499,7 +501,7 @@ def test_a_prefix_that_all_names_have_is_passed_over(write: Write, prefix: str) 
         assert table.images.tolist() == [2, 1, 0]
         shown = prefix.replace("\\", "/")
         assert table.findings.notes == [
-            f"labels.csv: its names begin with {shown!r}, which is passed over: {names[0]!r} is 'dog/3.jpg'."
+            f"labels.csv: its names begin with {shown!r}, which is ignored: {names[0]!r} is 'dog/3.jpg'."
         ]
 
 
@@ -517,8 +519,8 @@ def test_ends_of_names_that_may_be_another_image_are_refused(write: Write) -> No
         with pytest.raises(SourceError) as error:
             LabelTable(write("".join(f"{name},0\n" for name in names)), keys, (), Findings(skip=True))
         assert str(error.value) == (
-            f"labels.csv line 2: {names[1]} does not begin with test/, as the names before it do; all names have one prefix before the"
-            " paths below the images' folder, or none. Pass the folder that holds all images."
+            f"labels.csv line 2: {names[1]} does not begin with test/, as the names before it do; all names have the same prefix, "
+            "or none, before the path relative to the images' folder. Pass the folder that holds all images."
         )
     assert "several images are called x/a/1.jpg;" in refused(write("x/a/1.jpg,0\n"), keys)
     assert "several images are called 1.jpg;" in refused(write("1.jpg,0\n"), ["a/1.jpg", "b/1.jpg"])
@@ -545,8 +547,8 @@ def test_labels_of_another_folder_are_refused(write: Write, tmp_path: Path) -> N
     with pytest.raises(SourceError) as error:
         read("/data/test", "train")
     assert str(error.value) == (
-        "labels.csv line 1: /data/test/1.jpg is in the folder test, and the images are those of train; labels of another folder are not"
-        " taken. Pass that folder, or write the names as paths below the images' folder."
+        "labels.csv line 1: /data/test/1.jpg is in the folder test, but the images are those of train; labels of another folder are not"
+        " used. Pass that folder, or write the names as paths relative to the images' folder."
     )
     for names, folder in (("old", "train"), ("val", "train.tar"), ("train", "old"), ("test", "train-00.zip")):
         with pytest.raises(SourceError, match="labels of another folder"):

@@ -146,13 +146,13 @@ def test_one_of_several_labels_is_chosen(tmp_path: Path) -> None:
     with open_source(path) as source:
         assert "label" not in source.targets.fixed
         assert source.findings.notes[1] == (
-            "No column is called label, or alone names classes, so the pack has no labels; columns that can be one: "
+            "No column is called label, and no single column has class names, so the pack has no labels; possible label columns: "
             "fine_label, coarse_label, text. Pass labels=Labels(column=)."
         )
     with open_source(path, SourceOptions(label="coarse_label")) as source:
         assert source.targets.fixed["label"].tolist() == [0] * 9
     assert refused(path, label="x") == (
-        f"{path}: has no column x of integers, numbers or texts; fine_label, coarse_label, text can be labels. Pass one of them."
+        f"{path}: has no column x of integers, floats or text; fine_label, coarse_label, text can be labels. Pass one of them."
     )
     assert refused(path, label="img").startswith(f"{path}: has no column img")
     convert_images(path, tmp_path / "a.h5", size=4, labels=Labels(column="coarse_label"))
@@ -186,7 +186,7 @@ def test_nulls_are_one_sentence_or_skipped(tmp_path: Path) -> None:
     with open_source(path, SourceOptions(findings=Findings(True))) as source:
         assert source.findings.refused == {
             1: "holds no image.",
-            2: "holds the name of an image (2.png) and not its bytes.",
+            2: "holds the name of an image (2.png) instead of its bytes.",
         }
     report = convert_images(path, tmp_path / "a.h5", size=4, on_error="skip")
     assert (report.rows, len(report.skipped)) == (1, 2)
@@ -199,7 +199,7 @@ def test_labels_that_are_no_classes_are_one_sentence_or_skipped(
     labels = pyarrow.array([*LABELS[:8], value], pyarrow.int64())
     path = write(tmp_path / "a.parquet", {"image": images(), "label": labels}, FEATURES)
     assert refused(path) == (
-        f"{path} row 9: label is {said}; 0 to 2 are classes. Correct it, or pass on_error='skip'."
+        f"{path} row 9: label is {said}; classes are numbered from 0 to 2. Correct it, or pass on_error='skip'."
     )
     with open_source(path, SourceOptions(findings=Findings(True))) as source:
         assert source.findings.refused == {8: f"label is {said} (a.parquet row 9)."}
@@ -233,20 +233,22 @@ def test_files_that_do_not_belong_together_are_one_sentence(tmp_path: Path) -> N
     first = usual(tmp_path / "hf" / "a.parquet")
     other = write(tmp_path / "hf" / "b.parquet", {"img": images(), "label": LABELS})
     assert refused(tmp_path / "hf") == (
-        f"{other}: its column 'image' is not as that of {first}, or is not there; files of one data set have equal columns. "
-        "Pass those that belong together."
+        f"{other}: its column 'image' is missing or differs from that of {first}; all files of a dataset have equal columns. "
+        "Pass the files that belong together."
     )
     about = {**FEATURES, "label": {"names": ["a", "b", "c"], "_type": "ClassLabel"}}
     write(tmp_path / "hf" / "b.parquet", {"image": images(), "label": LABELS}, about)
-    assert refused([first, other]).startswith(f"{other}: its column 'label' is not as that of {first}")
+    assert refused([first, other]).startswith(
+        f"{other}: its column 'label' is missing or differs from that of {first}"
+    )
 
 
 def test_a_column_of_another_type_in_a_later_file_is_one_sentence(tmp_path: Path) -> None:
     write(tmp_path / "hf" / "0.parquet", {"image": images(range(2)), "label": pyarrow.array([0, 1])})
     write(tmp_path / "hf" / "1.parquet", {"image": images(range(2)), "label": pyarrow.array(["a", "b"])})
     assert refused(tmp_path / "hf") == (
-        f"{tmp_path}/hf/1.parquet: its column 'label' is not as that of {tmp_path}/hf/0.parquet, or is not there; "
-        "files of one data set have equal columns. Pass those that belong together."
+        f"{tmp_path}/hf/1.parquet: its column 'label' is missing or differs from that of {tmp_path}/hf/0.parquet; "
+        "all files of a dataset have equal columns. Pass the files that belong together."
     )
 
 
@@ -255,13 +257,13 @@ def test_without_a_label_the_columns_that_can_be_one_are_named(tmp_path: Path) -
     with open_source(write(tmp_path / "a.parquet", columns)) as source:
         assert "label" not in source.targets.fixed
         assert source.findings.notes[1] == (
-            "No column is called label, or alone names classes, so the pack has no labels; columns that can be one: labels. "
+            "No column is called label, and no single column has class names, so the pack has no labels; possible label columns: labels. "
             "Pass labels=Labels(column=)."
         )
     del columns["labels"]
     with open_source(write(tmp_path / "b.parquet", columns)) as source:
         assert source.findings.notes[1] == (
-            "No column is called label, or alone names classes, so the pack has no labels; columns that can be one: none. "
+            "No column is called label, and no single column has class names, so the pack has no labels; possible label columns: none. "
             "Pass labels=Labels(column=)."
         )
 
@@ -269,14 +271,14 @@ def test_without_a_label_the_columns_that_can_be_one_are_named(tmp_path: Path) -
 def test_several_columns_of_images_and_no_rows_are_one_sentence(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", {"left": images(), "right": images()})
     assert refused(path) == (
-        f"{path}: its columns of images are: left, right; one is packed, of the bytes of image files, as binary or "
-        "struct<bytes, path>. Call it image, or drop the others."
+        f"{path}: its image columns are: left, right; one is packed, with the bytes of image files as binary or "
+        "struct<bytes, path>. Name it image, or drop the others."
     )
     path = write(tmp_path / "a.parquet", {"image": images(), "mask": images()})
     with open_source(path) as source:
         assert len(source) == 9
     path = write(tmp_path / "a.parquet", {"image": images(range(0))}, FEATURES)
-    assert refused(path) == f"{path}: holds no rows; images are needed. Check it."
+    assert refused(path) == f"{path}: holds no rows; images are needed. Check the file."
 
 
 def test_a_folder_with_images_is_one_of_images(tmp_path: Path) -> None:
@@ -307,8 +309,8 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = usual(tmp_path / "a.parquet")
     monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: open("/dev/full", "wb"))  # noqa: SIM115
     assert refused(path, spool_dir=str(tmp_path)) == (
-        f"{path}: no space left in {tmp_path} for a temporary copy of its images, "
-        "which cannot be read at random where they are. Make room there."
+        f"{path}: no space left in {tmp_path} for a temporary copy of its images; "
+        "the file itself has no random access. Free space there."
     )
     assert os.listdir(tmp_path) == ["a.parquet"]
 

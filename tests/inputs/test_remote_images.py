@@ -64,7 +64,7 @@ def test_an_image_that_changes_is_refused(server: ObjectServer, photos: Path, tm
         with pytest.raises(SourceError, match=r"changed since the conversion began\."):
             source.read(0)
         del server.objects[f"bucket/photos/{source.keys[0]}"]
-        with pytest.raises(SourceError, match=r"is not there any more\."):
+        with pytest.raises(SourceError, match=r"no longer exists\."):
             source.read(0)
 
 
@@ -82,9 +82,9 @@ def test_a_store_that_gives_up_can_be_gone_on_with(
 
 
 def test_what_cannot_be_packed(server: ObjectServer, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is nothing of that name"):
+    with pytest.raises(UsageError, match="no object has this prefix"):
         convert_images("s3://bucket/none", tmp_path / "out.h5", size=32)
-    with pytest.raises(UsageError, match="is an archive; of stores, folders of images are read"):
+    with pytest.raises(UsageError, match="is an archive; only folders of images are read from stores"):
         convert_images("s3://bucket/photos.tar", tmp_path / "out.h5", size=32)
 
 

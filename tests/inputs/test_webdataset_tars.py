@@ -109,10 +109,10 @@ def test_files_are_given_in_several_ways(folder: Path, monkeypatch: pytest.Monke
         "000001.tar: cannot be read (No such file or directory); an archive is needed."
     )
     assert refused("{000002..000000}.tar").startswith(
-        "{000002..000000}.tar: {000002..000000} is no range of files"
+        "{000002..000000}.tar: {000002..000000} is not a range of files"
     )
     assert refused(["000000.tar", "."]) == (
-        ".: is a second SRC; images come from one. Put the folders into one, or run packer merge."
+        ".: is a second SRC; images come from one source. Put the folders into one folder, or run packer merge."
     )
     assert isinstance(refused("{a,b}.tar"), str)
 
@@ -124,7 +124,7 @@ def test_classes_txt_names_whole_numbers(folder: Path) -> None:
         assert source.targets.fixed["label"].tolist() == [n % 3 for n in range(8)]
     (folder / "classes.txt").write_text("cat\ndog\n")
     assert refused(folder) == (
-        f"{folder} sample 3: the .cls is 2; 0 to 1 are classes. Correct it, or pass on_error='skip'."
+        f"{folder} sample 3: the .cls is 2; classes are numbered from 0 to 1. Correct it, or pass on_error='skip'."
     )
     with open_source(folder, SourceOptions(findings=Findings(True))) as source:
         assert source.findings.refused == {
@@ -132,7 +132,7 @@ def test_classes_txt_names_whole_numbers(folder: Path) -> None:
             5: "the .cls is 2 (shards sample 6).",
         }
     (folder / "classes.txt").write_text("cat\ncat\n")
-    assert "holds an empty name, a name twice, or none" in refused(folder)
+    assert "holds no names, an empty name, or a name twice" in refused(folder)
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ def test_splits_are_told_by_the_names_of_tars(tmp_path: Path) -> None:
         assert [source.keys[index] for index in source.splits["val"]] == ["0004.png", "0005.png"]
     write_tar(place / "more.tar", {"z.png": PNG[0], "z.cls": b"0"})
     assert refused(place) == (
-        f"{place}/more.tar: is called as no split, and {place}/train-0.tar as train; all files are splits, or none. "
-        "Pass those that belong together."
+        f"{place}/more.tar: its name is not that of a split, but {place}/train-0.tar is called train; all files are splits, or none. "
+        "Pass the files that belong together."
     )
     with open_source([place / "more.tar", place / "train-0.tar"]) as source:
         assert source.splits == {}
@@ -236,15 +236,15 @@ def test_parts_of_samples_are_left_out_with_a_note(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("members", "options", "said", "skipped"),
     [
-        ({"1.png": b"x", "1.cls": b"1", "2.png": b"x"}, {}, "2.png has no .cls beside it. Make", {1}),
+        ({"1.png": b"x", "1.cls": b"1", "2.png": b"x"}, {}, "2.png has no .cls beside it. Create", {1}),
         (
             {"1.png": b"x", "1.cls": b"1", "2.png": b"x", "2.cls": b" "},
             {},
-            "2.png has an empty 2.cls. Make",
+            "2.png has an empty 2.cls. Create",
             {1},
         ),
-        ({"1.png": b"x", "1.cls": b"\xff"}, {}, "1.png has a 1.cls that is no text of UTF-8. Make", {0}),
-        ({"1.png": b"x", "1.json": b"{"}, {"label": "a"}, "1.png has a 1.json that is no JSON. Make", {0}),
+        ({"1.png": b"x", "1.cls": b"\xff"}, {}, "1.png has a 1.cls that is not UTF-8 text. Create", {0}),
+        ({"1.png": b"x", "1.json": b"{"}, {"label": "a"}, "1.png has a 1.json that is not JSON. Create", {0}),
         (
             {"1.png": b"x", "1.json": b"{}"},
             {"label": "a"},
@@ -252,11 +252,11 @@ def test_parts_of_samples_are_left_out_with_a_note(tmp_path: Path) -> None:
             {0},
         ),
         ({"1.png": b"x", "1.json": b'{"a": [1]}'}, {"label": "a"}, "without a number or text called a", {0}),
-        ({"1.png": b"x", "1.json": b"[" * 99999}, {"label": "a"}, "that is no JSON", {0}),
+        ({"1.png": b"x", "1.json": b"[" * 99999}, {"label": "a"}, "that is not JSON", {0}),
         (
             {"1.png": b"x", "1.cls": b"1", "2.cls": b"1"},
             {},
-            "2.cls is the label of no image. Make the tar anew",
+            "2.cls is a label without an image. Create the tar again",
             set(),
         ),
     ],
@@ -267,7 +267,7 @@ def test_what_cannot_be_used_is_one_sentence_or_skipped(
     path = write_tar(tmp_path / "a.tar", {"0.png": PNG[0], "0.cls": b"1", "0.json": b'{"a": 1}', **members})
     text = refused(path, **options)
     assert said in text
-    assert text.endswith("Make the tar anew, or pass on_error='skip'.")
+    assert text.endswith("Create the tar again, or pass on_error='skip'.")
     with open_source(path, SourceOptions(findings=Findings(True), **options)) as source:  # type: ignore[arg-type]
         assert set(source.findings.refused) == {index + 1 for index in skipped}
         assert len(source.findings.skipped) == (not skipped)
@@ -284,7 +284,7 @@ def test_a_field_is_all_that_follows_the_first_dot(tmp_path: Path) -> None:
     only = {name: data for name, data in members.items() if not name.endswith(("0.cls", "1.cls"))}
     path = write_tar(tmp_path / "b.tar", only)
     assert refused(path) == (
-        f"{path}: a.b/0.png has no .cls beside it (there are .coarse.cls). Make the tar anew, or pass on_error='skip'."
+        f"{path}: a.b/0.png has no .cls beside it (there are .coarse.cls). Create the tar again, or pass on_error='skip'."
     )
     assert refused(path, label="fine.cls").startswith(
         f"{path}: a.b/0.png has no .fine.cls beside it (there are .coarse.cls)."
@@ -292,7 +292,7 @@ def test_a_field_is_all_that_follows_the_first_dot(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "c.tar", {"1.png": PNG[0], "1.cls": b"a", "1.CLS": b"b"})
     assert refused(path) == (
         f"{path}: 1.cls and 1.CLS are two labels of one sample; one is packed. "
-        "Make the tar without one of them, or call it otherwise (a.left.png)."
+        "Create the tar without one of them, or rename it (a.left.png)."
     )
 
 
@@ -309,7 +309,8 @@ def test_a_truncated_tar_is_one_sentence(folder: Path) -> None:
     path = folder / "000000.tar"
     path.write_bytes(path.read_bytes()[:3000])
     assert (
-        refused(folder) == f"{path}: a damaged or truncated archive; a whole one is needed. Fetch it again."
+        refused(folder)
+        == f"{path}: a damaged or truncated archive; an intact archive is needed. Fetch it again."
     )
     with pytest.raises(SourceError):
         convert_images(folder, folder.parent / "out.h5", size=4)

@@ -223,7 +223,7 @@ def test_values_that_are_missing_are_told(datasets: ModuleType, tmp_path: Path):
     from packer.integrations.huggingface import from_hf
 
     dataset = datasets.Dataset.from_dict({"x": [1.5, None, 2.5]})
-    with pytest.raises(SourceError, match="every sample has a value in every field"):
+    with pytest.raises(SourceError, match="every sample needs a value in every field"):
         from_hf(dataset, tmp_path / "p.h5")
     parts = datasets.DatasetDict({"train": dataset, "test": dataset})
     with pytest.raises(UsageError, match=r"^split: the dataset already has splits \(train, test\)\."):

@@ -333,7 +333,7 @@ def test_a_table_is_converted_first(tmp_path: Path, capfd: pytest.CaptureFixture
         ({"sise": 2}, r"sise=: is not an option of convert_images"),
         ({"shard_size": "1GB"}, r"shard_size=: is not an option of convert_images; pass shards=\"2GB\""),
         ({"overwrite": True}, r"overwrite=: is not an option of fill_pack"),
-        ({"labels": object()}, r"is no file. Pass its name, or Labels"),
+        ({"labels": object()}, r"is not a file name. Pass a file name, or Labels"),
         ({"labels": lambda: 0}, r"cannot be pickled for another process"),
     ],
 )

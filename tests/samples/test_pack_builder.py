@@ -113,22 +113,22 @@ def test_a_refused_sample_is_left_out_and_the_pack_goes_on(tmp_path: Path) -> No
     with create(tmp_path / "out.h5", fields=FORMS) as pack:
         write(pack, 0, 3)
         for values, said in [
-            ({"label": 3}, r"sample 3: 'image' is not given; every sample has image, label, tokens"),
+            ({"label": 3}, r"sample 3: 'image' is missing; every sample has image, label, tokens"),
             (
                 {"image": IMAGES[3], "tokens": [], "label": 3, "x": 1},
-                r"sample 3: 'x' is no field of this pack",
+                r"sample 3: 'x' is not a field of this pack",
             ),
             (
                 {"image": IMAGES[3][:7], "tokens": [], "label": 3},
-                r"sample 3: field 'image' has the shape \[7, 6, 3\], and the field is uint8\[8,6,3\]",
+                r"sample 3: field 'image' has the shape \[7, 6, 3\], but the field is uint8\[8,6,3\]",
             ),
             (
                 {"image": IMAGES[3], "tokens": [], "label": 1.5},
-                r"field 'label' has the value 1.5, and the field is int64",
+                r"field 'label' has the value 1.5, but the field is int64",
             ),
             (
                 {"image": IMAGES[3], "tokens": [1 << 40], "label": 3},
-                r"has the value 1099511627776, and the field is int32",
+                r"has the value 1099511627776, but the field is int32",
             ),
         ]:
             with pytest.raises(SourceError, match=said):
@@ -139,7 +139,7 @@ def test_a_refused_sample_is_left_out_and_the_pack_goes_on(tmp_path: Path) -> No
             pack.write_rows(image=IMAGES[3:5], tokens=TOKENS[3:4], label=[3, 4])
         with pytest.raises(SourceError, match=r"sample 4: field 'tokens' has the shape \[1, 1\]"):
             pack.write_rows(image=IMAGES[3:5], tokens=[[1], [[2]]], label=[3, 4])
-        with pytest.raises(SourceError, match="label: is a masked array, and masks are not stored"):
+        with pytest.raises(SourceError, match="label: is a masked array, whose mask cannot be stored"):
             pack.write_rows(image=IMAGES[3:4], tokens=[[1]], label=np.ma.masked_array([3], [True]))
         assert pack.rows == 3
         write(pack, 3, ROWS)
@@ -213,7 +213,7 @@ def test_what_exists_is_replaced_only_if_asked_and_only_when_whole(tmp_path: Pat
 
 def test_labels_of_no_class_leave_nothing(tmp_path: Path) -> None:
     with (
-        pytest.raises(SourceError, match="its label is 2, and there are 2 classes, numbered from 0"),
+        pytest.raises(SourceError, match="its label is 2; the 2 classes are numbered from 0"),
         create(tmp_path / "out.h5", classes=["a", "b"]) as pack,
     ):
         pack.write_rows(label=[0, 1, 2])

@@ -263,7 +263,7 @@ def test_pairs_of_labels_and_images_and_unnamed_triples(tmp_path: Path) -> None:
     # Declared shapes are kept, and a label of another shape than the others' is no label of this field.
     pack_dataset((x, LABELS[:, None]), tmp_path / "c", fields={"features": None, "label": "int64[1]"})
     assert form_of(open_pack(tmp_path / "c").fields[1]) == "int64[1]"
-    with pytest.raises(ValueRefusedError, match=r"has the shape \[2\], and the field is int64\[\]"):
+    with pytest.raises(ValueRefusedError, match=r"has the shape \[2\], but the field is int64\[\]"):
         plan_rows("label", np.dtype("<i8"), (1,)).row([1, 2])
 
 
@@ -319,7 +319,7 @@ def test_declared_dtypes(tmp_path: Path) -> None:
     pack = open_pack(tmp_path / "out.h5")
     np.testing.assert_array_equal(pack.read("features"), values.astype(np.float32))
     assert pack.read("label").dtype == np.int16
-    with pytest.raises(SourceError, match=r"label: has the value 300, and the field is uint8"):
+    with pytest.raises(SourceError, match=r"label: has the value 300, but the field is uint8"):
         pack_dataset({"label": np.array([1, 300])}, tmp_path / "no.h5", fields={"label": "uint8"})
     assert not (tmp_path / "no.h5").exists()
 
@@ -396,7 +396,7 @@ def test_floats_of_a_field_that_nobody_declared_are_not_rounded(way: str, tmp_pa
 
     with pytest.raises(
         SourceError,
-        match=r"field 'x' has the value 0.1, and the field is float32. Declare a dtype that holds it, for example"
+        match=r"field 'x' has the value 0.1, but the field is float32. Declare a dtype that holds it, for example"
         r" fields={'x': 'float64'}, or 'float32', to which floats are rounded",
     ):
         pack_dataset(source(), tmp_path / "out.h5")
@@ -498,7 +498,7 @@ def test_palette_masks_are_stored_as_indices(tmp_path: Path) -> None:
     mask.putpalette(list(range(256)) * 3)
     report = pack_dataset([(Image.fromarray(IMAGES[0]), mask)] * 3, tmp_path / "out.h5")
     assert report.notes == (
-        "label: holds palette images, whose indices are stored, as of masks; for their colours pass fields=Fields(channels='rgb').",
+        "label: holds palette images, whose indices are stored, as for masks; to store their colours pass fields=Fields(channels='rgb').",
     )
     np.testing.assert_array_equal(open_pack(tmp_path / "out.h5").read("label")[0], np.asarray(mask))
     pack_dataset([{"a": mask}] * 3, tmp_path / "rgb.h5", fields=Fields(channels="rgb"))
@@ -569,7 +569,7 @@ def test_boxes_and_keypoints_are_pixels_of_their_image(share: float, way: str, t
             for row, given in zip(rows_of(open_pack(out), name), columns[name], strict=True):
                 np.testing.assert_array_equal(row, given)
         out.unlink()
-        with pytest.raises(UsageError, match="size: boxes and keypoints do not move with images"):
+        with pytest.raises(UsageError, match="size: boxes and keypoints are not transformed with images"):
             pack(16)
     assert os.listdir(tmp_path) == []
 
@@ -607,7 +607,7 @@ def test_color_among_gray_is_not_dropped(tmp_path: Path) -> None:
     gray, color = Image.new("L", (6, 8)), Image.new("RGB", (6, 8))
     samples = Samples(lambda i: (color if i == 33 else gray, 0), 400)
     with pytest.raises(
-        SourceError, match=r"Samples\[33\]: field 'image' is an image of mode RGB, and others are gray"
+        SourceError, match=r"Samples\[33\]: field 'image' is an image of mode RGB, but others are gray"
     ):
         pack_dataset(samples, tmp_path / "out.h5")
     pack_dataset(samples, tmp_path / "out.h5", fields=Fields(channels="rgb"))
@@ -739,31 +739,31 @@ def _short(index: int) -> Any:
             Samples(_short),
             {},
             SourceError,
-            r"Samples\[21\]: field 'image' has the shape \[7, 6, 3\], and the field is uint8\[8,6,3\]",
+            r"Samples\[21\]: field 'image' has the shape \[7, 6, 3\], but the field is uint8\[8,6,3\]",
         ),
         (
             Samples(lambda i: None),
             {},
             SourceError,
-            "Samples: field 'features' is None; every sample has a value",
+            "Samples: field 'features' is None; every sample needs a value",
         ),
         (Samples(lambda i: (1, 2, 3)), {}, UsageError, "tuples of 3 values without names. Pass fields"),
-        (Samples(lambda i: (1, 2)), {"fields": ["a"]}, UsageError, "have 2 values, and 1 fields are named"),
-        (Samples(lambda i: {"a": 1}), {"fields": ["b"]}, UsageError, "have a, and no 'b'"),
+        (Samples(lambda i: (1, 2)), {"fields": ["a"]}, UsageError, "have 2 values, but 1 fields are named"),
+        (Samples(lambda i: {"a": 1}), {"fields": ["b"]}, UsageError, "have a, but no 'b'"),
         (Samples(lambda i: 1, 0), {}, SourceError, "Samples: holds no samples"),
         (iter(()), {}, SourceError, "yields no samples"),
         ((IMAGES, LABELS[:7]), {}, UsageError, "0 has 60, 1 has 7 values"),
         ({"image": IMAGES, "label": LABELS[:7]}, {}, UsageError, "image has 60, label has 7 values"),
         ({"a": np.array([1j])}, {}, UsageError, "a: is of type complex128"),
         (IMAGES[:0], {}, SourceError, "holds no samples"),
-        ((IMAGES, LABELS), {"classes": ["a", "b"]}, SourceError, "and there are 2 classes, numbered from 0"),
-        ((IMAGES, LABELS), {"fields": ["image", "class"]}, UsageError, "'class': cannot be a field's name"),
+        ((IMAGES, LABELS), {"classes": ["a", "b"]}, SourceError, "the 2 classes are numbered from 0"),
+        ((IMAGES, LABELS), {"fields": ["image", "class"]}, UsageError, "'class': not a valid field name"),
         ((IMAGES, LABELS), {"fields": {"image": "uint9"}}, UsageError, "is declared as 'uint9'"),
         (
             {"image": VALUES["embeddings"][0]},
             {"size": 4},
             UsageError,
-            r"is float16\[16\], and images of 8 or 16 bits and 1, 3 or 4 channels",
+            r"is float16\[16\]; only images of 8 or 16 bits and 1, 3 or 4 channels",
         ),
         ((IMAGES, LABELS), {"size": 0}, UsageError, "size 0: is not a number or HxW"),
         (
@@ -776,22 +776,22 @@ def _short(index: int) -> Any:
             (IMAGES, LABELS),
             {"size": 4, "fields": {"image": "uint8[8,6,3]", "label": None}},
             UsageError,
-            "has a size too",
+            "which includes a size",
         ),
         ({"a": [2**53 + 1, 0.5]}, {}, SourceError, "a: sample 0 has the value 9007199254740993"),
         (
             {"a": np.array([2**53 + 1])},
             {"fields": {"a": "float64"}},
             SourceError,
-            "has the value 9007199254740993, and the field is float64",
+            "has the value 9007199254740993, but the field is float64",
         ),
         ({"a": np.ma.masked_array([1, 2], [True, False])}, {}, UsageError, "a: is a masked array"),
         (["a.jpg", "b.jpg"], {}, UsageError, "its samples are text or bytes. Name their field"),
         (7, {}, UsageError, "int: is neither arrays nor a dataset"),
         ("photos/", {}, UsageError, "Use convert_images or convert_table"),
-        ("no.npy", {}, SourceError, "no.npy: is no file"),
-        (Samples(lambda i: 1), {"resume": True}, UsageError, "what it holds cannot be told"),
-        (iter([1]), {"resume": True}, UsageError, "can be read once only"),
+        ("no.npy", {}, SourceError, "no.npy: is not a file"),
+        (Samples(lambda i: 1), {"resume": True}, UsageError, "its content cannot be identified"),
+        (iter([1]), {"resume": True}, UsageError, "can be read only once"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -820,7 +820,7 @@ def test_a_name_that_no_field_can_have_is_refused_before_anything_is_written(
         "generator": ({name: i} for i in range(3)),
     }
     options = {"rename": {"fields": Fields(rename={"a": name})}, "fields": {"fields": [name]}}.get(way, {})
-    with pytest.raises(UsageError, match=f"^field {name!r}: cannot be a field's name; letters, digits and _"):
+    with pytest.raises(UsageError, match=f"^field {name!r}: not a valid field name; letters, digits and _"):
         pack_dataset(sources.get(way, {"a": LABELS}), tmp_path / "out.h5", **options)  # type: ignore[arg-type]
     assert os.listdir(tmp_path) == []
 
@@ -836,10 +836,10 @@ def test_columns_of_data_frames_and_lists(tmp_path: Path) -> None:
         np.testing.assert_array_equal(open_pack(out).read("features"), frame.to_numpy())
         np.testing.assert_array_equal(open_pack(out).read("label"), LABELS)
     frame["b"] = 2**53 + 1
-    with pytest.raises(UsageError, match=r"0: has the value 9007199254740993, and the field is float64"):
+    with pytest.raises(UsageError, match=r"0: has the value 9007199254740993, but the field is float64"):
         pack_dataset((frame, LABELS), tmp_path / "out.h5")
     with pytest.raises(
-        UsageError, match=r"tuple: holds lists alone, columns or samples. Pass columns by name"
+        UsageError, match=r"tuple: holds only lists, which may be columns or samples. Pass columns by name"
     ):
         pack_dataset(([[1, 2], [3, 4]], [0, 1]), tmp_path / "out.h5")
 
@@ -848,12 +848,12 @@ def test_lone_surrogates_and_tensors_without_values_are_one_sentence(tmp_path: P
     torch = pytest.importorskip("torch")
     for text in ("a\ud800", "\udcc3\udca9"):  # no bytes; the bytes of another text
         with pytest.raises(
-            SourceError, match=r"field 'a' is text with lone surrogates, which UTF-8 has no bytes for"
+            SourceError, match=r"field 'a' is text with lone surrogates, which UTF-8 cannot encode"
         ):
             pack_dataset([{"a": text}], tmp_path / "out.h5")
     pack_dataset([{"a": "caf\udce9"}], tmp_path / "out.h5")  # a file's name in Latin-1
     assert rows_of(open_pack(tmp_path / "out.h5"), "a") == ["caf\udce9"]
-    with pytest.raises(SourceError, match=r"field 'a' is a tensor that NumPy has no array for .*no data"):
+    with pytest.raises(SourceError, match=r"field 'a' is a tensor that NumPy cannot represent .*no data"):
         pack_dataset([{"a": torch.zeros(3, device="meta")}], tmp_path / "other.h5")
 
 
@@ -874,7 +874,7 @@ def test_two_sets_of_samples_in_a_file_are_asked_about(tmp_path: Path) -> None:
         file["x_test"], file["y_test"] = IMAGES[40:], LABELS[40:]
     with pytest.raises(
         UsageError,
-        match=r"holds x_test uint8\[20, 8, 6, 3\], x_train uint8\[40, 8, 6, 3\], .*: more than one set of samples",
+        match=r"holds x_test uint8\[20, 8, 6, 3\], x_train uint8\[40, 8, 6, 3\], .*: several sets of samples",
     ):
         pack_dataset(tmp_path / "data.h5", tmp_path / "out.h5")
     pack_dataset(
@@ -948,7 +948,7 @@ def test_more_samples_than_the_disk_holds(tmp_path: Path) -> None:
 def test_datasets_of_a_file_are_not_named_by_their_place(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file["b"], file["a"] = IMAGES, LABELS
-    with pytest.raises(UsageError, match=r"image, label are asked for. Name them by rename"):
+    with pytest.raises(UsageError, match=r"image, label are requested. Name them by rename"):
         pack_dataset(tmp_path / "data.h5", tmp_path / "out.h5", fields=["image", "label"])
     pack_dataset((IMAGES, LABELS), tmp_path / "out.h5", fields=["photo", "number"])
     assert [f.name for f in open_pack(tmp_path / "out.h5").fields] == ["photo", "number"]
@@ -959,7 +959,7 @@ def test_two_files_of_one_name(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         np.save(tmp_path / folder / "x.npy", LABELS)
     files = [str(tmp_path / folder / "x.npy") for folder in ("a", "b")]
-    with pytest.raises(UsageError, match="x: two files hold an array of that name"):
+    with pytest.raises(UsageError, match="x: two files hold an array of this name"):
         pack_dataset(files, tmp_path / "out.h5")
     pack_dataset(dict(zip(("a", "b"), files, strict=True)), tmp_path / "out.h5")
     assert [f.name for f in open_pack(tmp_path / "out.h5").fields] == ["a", "b"]
@@ -982,7 +982,7 @@ def test_what_was_found_in_a_file_is_said(tmp_path: Path) -> None:
     report = pack_dataset(tmp_path / "data.h5", tmp_path / "out.h5")
     assert report.notes == (
         "found mean float64[3], set_x uint8[60, 8, 6, 3], set_y int64[60]: set_x is 'image', set_y is 'label'; left out:"
-        " mean float64[3]. To have it otherwise, pass fields=Fields(rename=).",
+        " mean float64[3]. To choose differently, pass fields=Fields(rename=).",
     )
 
 

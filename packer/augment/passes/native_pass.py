@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from functools import lru_cache, partial
@@ -115,10 +116,14 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
 
 def _share(threads: int, make: Callable[[int, int], None], bounds: Sequence[tuple[int, int]]) -> None:
     """Run all parts on this thread and on pool threads."""
-    parts = iter(bounds)  # a list iterator, which threads may share
+    parts = deque(bounds)  # an iterator that threads share may repeat a part in free-threaded Python
 
     def work() -> None:
-        for begin, end in parts:
+        while True:
+            try:
+                begin, end = parts.popleft()
+            except IndexError:
+                return
             make(begin, end)
 
     pool, others = _threads(torch.get_num_threads()), list[Future[None]]()
@@ -126,8 +131,7 @@ def _share(threads: int, make: Callable[[int, int], None], bounds: Sequence[tupl
         others.extend(pool.submit(work) for _ in range(threads - 1))
         work()
     finally:
-        for _ in parts:
-            pass
+        parts.clear()
         wait(others)  # the memory must stay allocated while a part runs
     for other in others:
         other.result()

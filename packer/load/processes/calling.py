@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import keyword
 import pickle
 import random
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,7 @@ from numpy.typing import NDArray
 
 from packer import randomness
 from packer.format.header import DTYPES, Field
-from packer.load.processes.transforms import PythonTransform, adapted
-
-_PARAMETERS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+from packer.load.processes.transforms import THREAD, PythonTransform, adapted, with_rng
 
 
 class WrongReturn(Exception):
@@ -32,7 +29,9 @@ class TransformCall:
 
     def __init__(self, transform: PythonTransform, fields: Sequence[Field] = ()) -> None:
         adapter = adapted(transform, fields)
-        self._fn = _with_rng(adapter or transform.fn)
+        fn = adapter or transform.fn
+        self._fn = with_rng(fn) or (lambda sample, rng: fn(sample))
+        self._threads = transform.context == THREAD
         self.ragged: frozenset[str] = adapter.ragged if adapter else frozenset()
         self._bits = np.random.Philox(0)
         self._state: Any = self._bits.state
@@ -61,13 +60,20 @@ class TransformCall:
 
     def unlimited(self) -> bool:
         """Return True if the last call imported torch or OpenCV, unseeded: fn has to be called again."""
-        return any(sys.modules.get(name) and name not in self._limited for name in ("torch", "cv2"))
+        return not self._threads and any(
+            sys.modules.get(name) and name not in self._limited for name in ("torch", "cv2")
+        )
 
     def _seeded(self, i: int) -> np.random.Generator:
-        """Seed the global generators and return the row's generator. Takes 12 us, most of it in `random`."""
+        """Seed the global generators, unless threads share them, and return the row's generator.
+
+        Takes 12 us, most of it in `random`.
+        """
         state, seed = self._state, self._seeds[i]
         state["state"]["key"][:] = self._key, self._counters[i]
         self._bits.state = state
+        if self._threads:
+            return np.random.Generator(self._bits)
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002
         modules = sys.modules
@@ -174,20 +180,6 @@ def described(
             Field(name, array.dtype.str, shape, pixels | ({"sampling": sampling} if sampling else {}))
         )
     return tuple(found)
-
-
-def _with_rng(fn: Any) -> Callable[[dict[str, Any], np.random.Generator], Any]:
-    """Wrap fn to take a sample and a generator; pass that as second argument, as `rng`, or not at all."""
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):  # some functions in C
-        parameters = []
-    required = [p for p in parameters if p.kind in _PARAMETERS and p.default is p.empty]
-    if len(required) >= 2:
-        return fn  # type: ignore[no-any-return]
-    if any(p.name == "rng" for p in parameters):
-        return lambda sample, rng: fn(sample, rng=rng)
-    return lambda sample, rng: fn(sample)
 
 
 def _is_tensor(value: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,15 +18,17 @@ from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
 from packer.machine import cores
 
-CONTEXTS = ("fork", "spawn", "forkserver")
+THREAD = "thread"
+CONTEXTS = ("fork", "spawn", "forkserver", THREAD)
 MAX_PROCESSES = 512  # each has eight bytes of one shared page (see workers.py)
 _DEFAULT_PROCESSES = 8
+_PARAMETERS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 V1, V2 = "torchvision.transforms", "torchvision.transforms.v2"
 
 
 @dataclass(frozen=True)
 class PythonTransform:
-    """A Python function from rows of a pack to rows of a batch, run in processes.
+    """A Python function from rows of a pack to rows of a batch, run in processes or threads.
 
     ``transform=fn`` is short for ``transform=PythonTransform(fn)``.
 
@@ -43,7 +46,9 @@ class PythonTransform:
         them as lists. Texts, and ragged fields of the pack that fn passes on unchanged, need not be named.
     processes: default: the available cores, at most 8.
     context: start method: "fork" (the default on Linux: fn may be a lambda or defined in a notebook), "spawn"
-        or "forkserver" (fn must be importable from a module).
+        or "forkserver" (fn must be importable from a module). "thread": threads of this process instead, for
+        functions that release the GIL and for free-threaded Python: fn must take rng and draw from nothing
+        else, what it shares between calls must be thread-safe, and OpenCV and torch keep their threads.
 
     rng is a numpy.random.Generator keyed by (seed, epoch, row), row being the row's number in the pack, or,
     if an order repeats rows, the position in the epoch.
@@ -72,6 +77,12 @@ class PythonTransform:
             whole("transform: processes", self.processes, 1, MAX_PROCESSES)
         if self.context is not None:
             one_of("transform: context", self.context, CONTEXTS)
+        if self.context == THREAD and with_rng(self.fn) is None:
+            raise UsageError(
+                f"transform: {name_of(self.fn)} takes no rng; with context='thread' only functions of"
+                " (sample, rng) are allowed, because threads share all other generators. Add the argument"
+                " rng and draw from it, or leave context= out."
+            )
         if isinstance(self.ragged, str):
             raise UsageError(
                 f"transform: ragged={self.ragged!r} is a text. Pass a list of names: [{self.ragged!r}]."
@@ -84,6 +95,23 @@ class PythonTransform:
 
 
 PythonTransform.__init__ = refuses_foreign_words(PythonTransform.__init__)  # type: ignore[method-assign]
+
+
+def with_rng(fn: Any) -> Callable[[dict[str, Any], np.random.Generator], Any] | None:
+    """Return fn as a function of a sample and a generator; None if it takes no generator.
+
+    fn takes the generator as its second required argument, or as `rng`.
+    """
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):  # some functions in C
+        parameters = []
+    required = [p for p in parameters if p.kind in _PARAMETERS and p.default is p.empty]
+    if len(required) >= 2:
+        return fn  # type: ignore[no-any-return]
+    if any(p.name == "rng" for p in parameters):
+        return lambda sample, rng: fn(sample, rng=rng)
+    return None
 
 
 class Roles:

@@ -80,13 +80,13 @@ def run(connection: Connection[Any, Any], memory: SharedSlots, place: int, work:
         )
         connection.send_bytes(pickle.dumps(TransformError(sentence)))
         return
-    maker = _Maker(work, memory, memory.at(8 * place, 8).view(np.int64))
+    runner = JobRunner(work, memory, memory.at(8 * place, 8).view(np.int64))
     connection.send_bytes(pickle.dumps(READY))  # torch changes the pickling of send(), to share memory
     for job in _jobs(connection):
         try:
-            reply = pickle.dumps(maker.make(job))
-        except BaseException as error:  # SystemExit too: fn must not end the process without a report
-            reply = pickle.dumps(maker.blamed(error, job))
+            reply = pickle.dumps(runner.answer(job))
+        except BaseException as error:  # the reply cannot be pickled
+            reply = pickle.dumps(runner.blamed(error, job))
         with suppress(OSError):  # the parent has ended
             connection.send_bytes(reply)
 
@@ -107,7 +107,7 @@ def _jobs(connection: Connection[Any, Any]) -> Iterator[TransformJob]:
         yield job
 
 
-class _Maker:
+class JobRunner:
     """Reads input rows, calls fn and stores its results."""
 
     def __init__(self, work: Work, memory: SharedSlots, at: NDArray[np.int64]) -> None:
@@ -120,6 +120,13 @@ class _Maker:
         self._input = SlotLayout(self._fields, self._chunk_rows)
         self._memory = np.empty(self._input.nbytes, np.uint8)
         self._forms: dict[bytes, tuple[SlotLayout, tuple[Field, ...]]] = {}
+
+    def answer(self, job: TransformJob) -> Filled | tuple[Field, ...] | Exception:
+        """Return the result of `make`, or its error."""
+        try:
+            return self.make(job)
+        except BaseException as error:  # SystemExit too: fn must not end the process without a report
+            return self.blamed(error, job)
 
     def make(self, job: TransformJob) -> Filled | tuple[Field, ...]:
         """Fill a job's rows of a slot; without a slot, return the output fields of fn for the first row."""

@@ -12,7 +12,8 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.load.batch import Filled, Host, LentSlot, SlotLayout, Slots
 from packer.load.fillers import Reading
-from packer.load.processes.transforms import PythonTransform
+from packer.load.processes.threads import ThreadFiller
+from packer.load.processes.transforms import THREAD, PythonTransform
 from packer.load.processes.workers import TransformFiller
 from packer.orders.epochs import RowOrder
 from packer.orders.row_orders import Sequential
@@ -24,7 +25,7 @@ from packer.starting import ForkSafeThreads
 
 def filler_of(transform: PythonTransform, store: PackStore, fields: Sequence[Field]) -> TransformFiller:
     reading = Reading(store, store, ForkSafeThreads(1), Host(tensors=False))
-    return TransformFiller(reading, fields, transform)
+    return (ThreadFiller if transform.context == THREAD else TransformFiller)(reading, fields, transform)
 
 
 class Asked(NamedTuple):
@@ -101,5 +102,5 @@ class Made:
         return arrays | future.result(120).ragged
 
 
-def flipped(sample: dict[str, Any]) -> dict[str, Any]:
+def flipped(sample: dict[str, Any], rng: Any = None) -> dict[str, Any]:
     return {**sample, "image": sample["image"][..., ::-1, :]}

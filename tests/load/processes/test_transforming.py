@@ -33,7 +33,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
     return make_pack(tmp_path_factory.mktemp("transforming") / "p.h5")
 
 
-def inverted(sample: dict[str, Any]) -> dict[str, Any]:
+def inverted(sample: dict[str, Any], rng: Any = None) -> dict[str, Any]:
     sample["image"] ^= 255
     return sample
 
@@ -42,9 +42,11 @@ def noisy(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {"row": sample["label"] // 3, "x": rng.random(3)}
 
 
-def open_dataset(pack: Pack, fn: Any, batch_size: int = 10, **options: Any) -> PackedBatchDataset:
+def open_dataset(
+    pack: Pack, fn: Any, batch_size: int = 10, context: str | None = None, **options: Any
+) -> PackedBatchDataset:
     if not isinstance(fn, PythonTransform):
-        fn = PythonTransform(fn, processes=2)
+        fn = PythonTransform(fn, processes=2, context=context)
     return PackedBatchDataset(pack, batch_size, transform=fn, **({"output": "numpy"} | options))
 
 
@@ -58,16 +60,22 @@ def draws_of(dataset: Any) -> dict[int, list[float]]:
     return {int(row): x.tolist() for batch in dataset for row, x in zip(batch.row, batch.x, strict=True)}
 
 
-def test_every_row_once_an_epoch_from_two_iterators_at_once(pack: Pack):
-    with open_dataset(pack, inverted, order="rows") as dataset:
+@pytest.fixture(params=["fork", "thread"])
+def context(request: pytest.FixtureRequest) -> str:
+    """What runs the function: processes, threads."""
+    return str(request.param)
+
+
+def test_every_row_once_an_epoch_from_two_iterators_at_once(pack: Pack, context: str):
+    with open_dataset(pack, inverted, order="rows", context=context) as dataset:
         pairs = [(check(a), check(b)) for a, b in zip(dataset, dataset, strict=True)]
     for k in range(2):
         assert sorted(row for pair in pairs for row in pair[k]) == list(range(ROWS))
     assert pairs[0][0] != pairs[0][1]  # two epochs
 
 
-def test_torch_batches_are_laid_out_as_without(pack: Pack):
-    with open_dataset(pack, inverted, output="torch") as dataset:
+def test_torch_batches_are_laid_out_as_without(pack: Pack, context: str):
+    with open_dataset(pack, inverted, output="torch", context=context) as dataset:
         batch = next(iter(dataset))
         assert batch.image.shape == (10, 3, *SHAPE[:2])
         assert batch.image.is_contiguous(memory_format=torch.channels_last)
@@ -76,25 +84,25 @@ def test_torch_batches_are_laid_out_as_without(pack: Pack):
         assert dataset.batch(0).image.shape == (10, 3, 5, 4)
 
 
-def test_batches_that_are_kept_stay_as_they_were(pack: Pack):
-    with open_dataset(pack, inverted) as dataset:
+def test_batches_that_are_kept_stay_as_they_were(pack: Pack, context: str):
+    with open_dataset(pack, inverted, context=context) as dataset:
         kept = [*dataset, *dataset]
     assert [row for batch in kept for row in check(batch)] == 2 * list(range(ROWS))
 
 
-def test_draws_depend_on_seed_epoch_and_row_alone(pack: Pack):
+def test_draws_depend_on_seed_epoch_and_row_alone(pack: Pack, context: str):
     with open_dataset(pack, noisy) as dataset:
         first, second = draws_of(dataset), draws_of(dataset)
     assert sorted(first) == list(range(ROWS))
     assert all(first[row] != second[row] for row in first)
-    with open_dataset(pack, PythonTransform(noisy, processes=3), 7, order="rows") as dataset:
+    with open_dataset(pack, PythonTransform(noisy, processes=3, context=context), 7, order="rows") as dataset:
         assert draws_of(dataset) == first
         state = None
         for step, _ in enumerate(dataset):  # the second epoch, left in the middle
             if step == 4:
                 state = dataset.state_dict()
                 break
-    with open_dataset(pack, noisy, 7, order="rows") as dataset:
+    with open_dataset(pack, noisy, 7, order="rows", context=context) as dataset:
         dataset.load_state_dict(state)
         rest = draws_of(dataset)
     assert len(rest) == ROWS - 5 * 7
@@ -103,7 +111,7 @@ def test_draws_depend_on_seed_epoch_and_row_alone(pack: Pack):
         assert draws_of(dataset) != first
 
 
-def test_repetitions_have_draws_of_their_own(pack: Pack):
+def test_repetitions_have_draws_of_their_own(pack: Pack, context: str):
     """They are counted by the place in the epoch, so ranks, batches, processes and resuming change nothing."""
 
     def draws(dataset: PackedBatchDataset) -> list[list[float]]:
@@ -112,7 +120,7 @@ def test_repetitions_have_draws_of_their_own(pack: Pack):
     def fn(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         return {"x": rng.random(2)}
 
-    transform = PythonTransform(fn, processes=2)
+    transform = PythonTransform(fn, processes=2, context=context)
     order = Weighted([9.0] + [1.0] * (ROWS - 1), rows=3 * ROWS)
     with open_dataset(pack, transform, order=order) as dataset:
         whole = draws(dataset)
@@ -128,7 +136,9 @@ def test_repetitions_have_draws_of_their_own(pack: Pack):
     ranks = []
     for rank in range(2):
         share = {"rank": rank, "world_size": 2, "ends": "uneven"}
-        with open_dataset(pack, PythonTransform(fn, processes=1), 5, order=order, **share) as dataset:
+        with open_dataset(
+            pack, PythonTransform(fn, processes=1, context=context), 5, order=order, **share
+        ) as dataset:
             dataset.load_state_dict(state)
             ranks += draws(dataset)
     assert sorted(rest) == sorted(ranks)
@@ -176,13 +186,13 @@ def test_rows_that_fill_the_last_batches_draw_as_at_the_beginning(pack: Pack):
     assert images[ROWS:] == images[: 120 - ROWS]
 
 
-def test_the_loop_hears_of_errors_and_may_go_on(pack: Pack):
-    def fn(sample: dict[str, Any]) -> dict[str, Any]:
+def test_the_loop_hears_of_errors_and_may_go_on(pack: Pack, context: str):
+    def fn(sample: dict[str, Any], rng: Any = None) -> dict[str, Any]:
         if sample["label"] == 3 * 50:
             raise OverflowError("too much")
         return inverted(sample)
 
-    with open_dataset(pack, fn) as dataset:
+    with open_dataset(pack, fn, context=context) as dataset:
         seen = 0
         with pytest.raises(
             TransformError, match=re.escape("row 50 ('row/50') in epoch 0 it raised OverflowError")
@@ -193,8 +203,8 @@ def test_the_loop_hears_of_errors_and_may_go_on(pack: Pack):
         assert len(next(iter(dataset)).label) == 10
 
 
-def test_datasets_that_are_forked_or_pickled_have_processes_of_their_own(pack: Pack):
-    with open_dataset(pack, inverted, order="rows") as dataset:
+def test_datasets_that_are_forked_or_pickled_have_processes_of_their_own(pack: Pack, context: str):
+    with open_dataset(pack, inverted, order="rows", context=context) as dataset:
         first = [check(batch) for batch in dataset]
         child = os.fork()
         if child == 0:

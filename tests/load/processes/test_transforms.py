@@ -33,8 +33,13 @@ def test_the_number_of_processes():
         ({"processes": 0}, "transform: processes=0: is not a whole number from 1 to 512."),
         ({"processes": 2.0}, "transform: processes=2.0: is not a whole number from 1 to 512."),
         (
+            {"context": "threads"},
+            "transform: context='threads': is not one of 'fork', 'spawn', 'forkserver', 'thread'. Pass one of them.",
+        ),
+        (
             {"context": "thread"},
-            "transform: context='thread': is not one of 'fork', 'spawn', 'forkserver'. Pass one of them.",
+            "transform: len takes no rng; with context='thread' only functions of (sample, rng) are allowed, because"
+            " threads share all other generators. Add the argument rng and draw from it, or leave context= out.",
         ),
         ({"ragged": "boxes"}, "transform: ragged='boxes' is a text. Pass a list of names: ['boxes']."),
     ],

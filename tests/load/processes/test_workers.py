@@ -15,6 +15,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def _nothing_is_left() -> Iterator[None]:
 
 
 def threads() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith("packer-transform")]
+    return [t.name for t in threading.enumerate() if t.name.startswith(("packer-transform", "packer-load"))]
 
 
 def lives(process: str) -> bool:
@@ -70,6 +71,9 @@ def lives(process: str) -> bool:
         return False
 
 
+FAST = ["fork", "thread"]
+
+
 def noisy(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {"x": sample["image"] + rng.normal(size=sample["image"].shape)}
 
@@ -77,12 +81,12 @@ def noisy(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 ROWS = [5, 6, 7, 100, 3, 3, 0, 102, *range(20, 40)]
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver", "thread"])
 def test_every_row_is_made_where_it_belongs(pack: Pack, context: str, monkeypatch: pytest.MonkeyPatch):
     if context == "forkserver":  # from a process that has loaded nothing before
         forkserver._forkserver._stop()  # type: ignore[attr-defined]
         monkeypatch.setattr(forkserver._forkserver, "_preload_modules", [])  # type: ignore[attr-defined]
-    processes = 2 if context == "fork" else 1  # others import all they need, which takes a second
+    processes = 2 if context in FAST else 1  # others import all they need, which takes a second
     with Made(pack, flipped, names=("image", "label", "key"), context=context, processes=processes) as made:
         batch = made.batch(ROWS)
         assert (batch["image"] == np.stack([image_of(row)[:, ::-1] for row in ROWS])).all()
@@ -100,9 +104,12 @@ def test_draws_depend_on_the_row_alone(pack: Pack):
         reference = made.batch(ROWS)["x"].copy()
         other = made.batch(ROWS, epoch=1)["x"].copy()
     assert (reference != other).any(axis=(1, 2, 3)).all()
-    with Made(pack, noisy, processes=3) as made:
-        again = [made.batch(ROWS[start : start + 5])["x"].copy() for start in range(0, len(ROWS), 5)]
-    assert (np.concatenate(again) == reference).all()
+    state = np.random.get_state()[1].copy()  # noqa: NPY002
+    for context in FAST:
+        with Made(pack, noisy, processes=3, context=context) as made:
+            again = [made.batch(ROWS[start : start + 5])["x"].copy() for start in range(0, len(ROWS), 5)]
+        assert (np.concatenate(again) == reference).all()
+    assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
 
 
 def test_lambdas_change_fields_shapes_and_dtypes(pack: Pack):
@@ -259,12 +266,13 @@ def test_nothing_but_texts(pack: Pack):
         assert made.batch([2, 0]) == {"name": ["6", "0"]}
 
 
-def test_many_batches_at_once_each_in_its_slot(pack: Pack):
-    def slow(sample: dict[str, Any]) -> dict[str, Any]:
+@pytest.mark.parametrize("context", FAST)
+def test_many_batches_at_once_each_in_its_slot(pack: Pack, context: str):
+    def slow(sample: dict[str, Any], rng: Any = None) -> dict[str, Any]:
         time.sleep(0.001 * (sample["label"] % 5))
         return sample
 
-    with Made(pack, slow, processes=3) as made:
+    with Made(pack, slow, processes=3, context=context) as made:
         started = [made.start([k % 103, (k + 50) % 103, (k * 7) % 103]) for k in range(60)]
         for k, (future, arrays) in enumerate(started):
             future.result(120)
@@ -279,23 +287,25 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-def test_memory_of_slots_outlives_the_processes(pack: Pack):
-    with Made(pack, flipped) as made:
+@pytest.mark.parametrize("context", FAST)
+def test_memory_of_slots_outlives_the_processes(pack: Pack, context: str):
+    with Made(pack, flipped, context=context) as made:
         batch = made.batch([4])
         made.workers.close()
         assert (batch["image"][0] == image_of(4)[:, ::-1]).all()
         assert made.batch([9])["label"] == 27  # they begin anew, in slots made before
 
 
-def test_what_has_not_begun_can_be_cancelled(pack: Pack, tmp_path: Path):
-    def waiting(sample: dict[str, Any]) -> dict[str, Any]:
+@pytest.mark.parametrize("context", FAST)
+def test_what_has_not_begun_can_be_cancelled(pack: Pack, tmp_path: Path, context: str):
+    def waiting(sample: dict[str, Any], rng: Any = None) -> dict[str, Any]:
         row = sample["label"] // 3
         (tmp_path / str(row)).touch()
         if row == 1:
             wait_for((tmp_path / "cancelled").exists)
         return sample
 
-    with Made(pack, waiting, processes=1) as made:
+    with Made(pack, waiting, processes=1, context=context) as made:
         made.batch([0])
         futures = [made.start([k])[0] for k in range(1, 5)]
         assert futures[3].cancel()
@@ -305,14 +315,15 @@ def test_what_has_not_begun_can_be_cancelled(pack: Pack, tmp_path: Path):
         assert sorted(os.listdir(tmp_path)) == ["0", "1", "2", "3", "8", "cancelled"]
 
 
-def failing(sample: dict[str, Any]) -> dict[str, Any]:
+def failing(sample: dict[str, Any], rng: Any = None) -> dict[str, Any]:
     if sample["label"] == 3 * 33:
         raise ZeroDivisionError("no number")
     return sample
 
 
-def test_an_error_of_the_function_names_the_row_and_shows_where(pack: Pack):
-    with Made(pack, failing) as made:
+@pytest.mark.parametrize("context", FAST)
+def test_an_error_of_the_function_names_the_row_and_shows_where(pack: Pack, context: str):
+    with Made(pack, failing, context=context) as made:
         with pytest.raises(TransformError) as caught:
             made.batch([1, 2, 33, 34])
         text = str(caught.value)
@@ -403,9 +414,10 @@ def test_a_process_that_dies_as_it_starts_has_made_no_row(pack: Pack, monkeypatc
         made.batch([1])
 
 
-def test_a_pack_that_cannot_be_read_is_not_the_functions_fault(tmp_path: Path):
+@pytest.mark.parametrize("context", FAST)
+def test_a_pack_that_cannot_be_read_is_not_the_functions_fault(tmp_path: Path, context: str):
     pack = make_pack(tmp_path / "p.h5")
-    with Made(pack, flipped) as made:
+    with Made(pack, flipped, context=context) as made:
         made.batch([1])
         made.workers.close()
         os.truncate(tmp_path / "p.h5", 5000)
@@ -442,8 +454,9 @@ def test_what_a_new_process_cannot_load(pack: Pack):
     resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
 
 
-def test_collected_workers_end(pack: Pack):
-    made = Made(pack, flipped)
+@pytest.mark.parametrize("context", FAST)
+def test_collected_workers_end(pack: Pack, context: str):
+    made = Made(pack, flipped, context=context)
     batch = made.batch([1])
     assert threads()
     del made  # the fixture sees that nothing is left
@@ -465,6 +478,30 @@ def test_close_while_batches_are_being_made(pack: Pack):
         for future in futures:
             with pytest.raises(TransformError, match=r"it was closed while batches were being made\."):
                 future.result(0)
+
+
+def test_closing_waits_for_the_calls_that_threads_run(pack: Pack):
+    running, go = threading.Event(), threading.Event()
+
+    def waiting(sample: dict[str, Any], rng: Any) -> dict[str, Any]:
+        if sample["label"]:
+            running.set()
+            go.wait(120)
+        return sample
+
+    with Made(pack, waiting, context="thread", processes=1) as made:
+        made.batch([0])
+        (future, arrays), (later, _) = made.start([5]), made.start([6])
+        running.wait(120)
+        closing = threading.Thread(target=made.workers.close)
+        closing.start()
+        with pytest.raises(CancelledError):
+            later.result(120)
+        go.set()
+        closing.join(120)
+        future.result(0)
+        assert arrays["label"] == 15
+        assert made.batch([7])["label"] == 21
 
 
 def test_a_process_that_does_not_end_when_told_to_is_killed(pack: Pack):
