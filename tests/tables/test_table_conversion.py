@@ -481,8 +481,8 @@ def test_thousands_are_told_apart_from_texts(numbers: Path, tmp_path: Path):
     with pytest.raises(SourceError) as caught:
         convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0")
     assert in_options(caught.value.sentence) == (
-        f"{numbers}: column '1' holds numbers in another way of writing, as '1,234'; that must be said."
-        " Pass --thousands ,, or --type 1=category if they are none."
+        f"{numbers}: column '1' holds numbers in another notation, such as '1,234'; an option must set it."
+        " Pass --thousands ,, or --type 1=category if they are not numbers."
     )
     convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0", types={"1": "category"})
 
@@ -601,7 +601,7 @@ def test_notes_about_the_input_are_in_the_report(tmp_path: Path):
     (tmp_path / "t.csv").write_text("a,a\n1,2\n")
     report = convert_table(tmp_path / "t.csv", tmp_path / "t.h5", label="a")
     assert report.notes == (
-        f"{tmp_path / 't.csv'}: 1 column without a name, or with that of another, called 'a.1'.",
+        f"{tmp_path / 't.csv'}: 1 column without a name, or with a repeated one, renamed 'a.1'.",
     )
 
 

@@ -363,7 +363,7 @@ def test_titles_and_comments_are_passed_over_wherever_the_table_is_read_again(tm
 
     pack, read = tmp_path / "s", {"csv": {"skip_rows": 2, "comment": "#"}}
     report = convert_table(table("a.csv", 0), pack, shards=3, shuffle=False, **read)
-    note = f"{tmp_path / 'a.csv'}: lines passed over at its beginning: 2, the first 'A title'."
+    note = f"{tmp_path / 'a.csv'}: lines skipped at its beginning: 2, the first is 'A title'."
     assert note in report.notes
     assert convert_table(tmp_path / "a.csv", pack, shards=3, shuffle=False, resume=True, **read).already
     with pytest.raises(UsageError, match="comment"):

@@ -1,4 +1,4 @@
-"""Data frames as records, through Arrow: what hands out a stream of it, pandas, and mappings of arrays or lists."""
+"""Data frames as records, through Arrow: exporters of Arrow streams, pandas, mappings of arrays or lists."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ from packer.tables.transform.records import ParsedRows, RecordLayout
 
 
 def columns_of(data: Any) -> dict[str, Any]:
-    """Return the columns of a data frame, or of a mapping of arrays or lists; of equal names the first. Raises UsageError."""
+    """Return the columns of a data frame or mapping, by name; the first of equal names. Raises UsageError."""
     if hasattr(data, "__arrow_c_stream__") and not hasattr(data, "iloc"):
         table = pa.table(data)
         pairs = zip(table.column_names, table.columns, strict=True)
-    elif hasattr(
-        data, "items"
-    ):  # a mapping, or pandas, whose columns may be of several types where none is asked for
+    elif hasattr(data, "items"):  # a mapping, or pandas, where unused columns may have mixed types
         pairs = data.items()
     else:
         raise UsageError(
-            f"data: is a {type(data).__name__}; a pandas DataFrame, one that hands out an Arrow stream (polars, pyarrow) or a dict"
-            " of columns is allowed. Pass one of them."
+            f"data: is a {type(data).__name__}; a pandas DataFrame, an object that exports an Arrow stream"
+            " (polars, pyarrow), or a dict of columns is allowed. Pass one of them."
         )
     columns: dict[str, Any] = {}
     for name, values in pairs:
@@ -38,9 +36,9 @@ def columns_of(data: Any) -> dict[str, Any]:
 def records(
     columns: Mapping[str, Any], layout: RecordLayout, reading: Mapping[str, Any]
 ) -> tuple[ParsedRows, list[int]]:
-    """Make records of the wanted columns. reading: how the texts of the pack's files were read.
+    """Return records of the layout's columns, and the numbers of category columns of other values than texts.
 
-    Returns: the rows; numbers of the columns of categories whose values are no texts. Raises UsageError.
+    reading: options with which the texts of the pack's files were read. Raises UsageError.
     """
     dialect = Csv(
         **{name: reading[name] for name in ("decimal", "thousands", "na") if name in reading}
@@ -60,16 +58,19 @@ def records(
             raise UsageError(
                 f"column {name!r}: {error}; a value for each row is needed, all of one type. Convert it."
             ) from None
-        found = type_of(array.type)
-        # Booleans are floats where some are missing.
-        number = w.column.kind.numeric and found in ("number", "integer")
+        natural = type_of(array.type)
+        # Booleans with missing values are floats.
+        number = w.column.kind.numeric and natural in ("number", "integer")
         span = kind == "time" and pa.types.is_duration(array.type)
         if not (readable(array.type, kind) or number or span):
-            raise UsageError(f"column {name!r}: holds {array.type}, which is not read as {kind}. Convert it.")
+            raise UsageError(
+                f"column {name!r}: holds {array.type}, which cannot be read as {kind}. Convert it."
+            )
         if arrays and len(array) != len(arrays[0]):
             raise UsageError(
-                f"column {name!r}: has {len(array):,} rows, and {layout.members[0].column.name!r} has {len(arrays[0]):,};"
-                " one length is allowed. Give columns of one length."
+                f"column {name!r}: has {len(array):,} rows, and {layout.members[0].column.name!r} has"
+                f" {len(arrays[0]):,};"
+                " all columns need the same length. Pass columns of equal length."
             )
         if kind == "category" and not is_text(array.type):
             others.append(w.index)
@@ -85,7 +86,7 @@ def _array(values: Any) -> Arrow:
         array = pa.chunked_array(values)
     else:
         array = pa.array(values, from_pandas=True)
-        # Arrow makes dates of what stands among dates, without a word.
+        # Arrow silently converts other objects among dates into dates.
         if pa.types.is_temporal(array.type) and str(getattr(values, "dtype", "object")) == "object":
             given = zip(values, array.is_null().to_pylist(), strict=True)
             types = {dt.datetime if isinstance(x, dt.datetime) else type(x) for x, null in given if not null}
@@ -97,7 +98,7 @@ def _array(values: Any) -> Arrow:
 
 
 def _plain(values: Arrow) -> Arrow:
-    """Return an array without dictionary, and without the views that Polars hands out: not all functions of pyarrow take them."""
+    """Return an array without dictionary or view encoding (Polars), which some pyarrow functions lack."""
     if pa.types.is_dictionary(values.type):
         return _plain(values.dictionary).take(values.indices)
     plain = not str(values.type).endswith(("binary", "_view"))

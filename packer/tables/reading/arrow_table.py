@@ -1,4 +1,4 @@
-"""Parquet and Arrow files as a table: pieces of row groups and record batches. All that pyarrow raises is made a SourceError."""
+"""Parquet and Arrow files as a table, by row groups and record batches. pyarrow's errors: SourceError."""
 
 from __future__ import annotations
 
@@ -29,61 +29,64 @@ from packer.tables.reading.type_inference import check_types
 from packer.tables.transform.column_types import TableColumn, unique
 from packer.tables.transform.records import ParsedRows, RecordLayout
 
-_INDEX = re.compile(r"__index_level_\d+__")  # as pandas calls an index without a name
-PIECE_ROWS = 1 << 18  # at most
-PIECE_BYTES = 32 << 20  # of records, about
-_BUFFER = 1 << 20  # bytes of a column read at once; without it a row group is read whole, whatever its size
+_INDEX = re.compile(r"__index_level_\d+__")  # pandas' names for an index without a name
+PIECE_ROWS = 1 << 18  # most rows per piece
+PIECE_BYTES = 32 << 20  # bytes of records per piece, about
+_BUFFER = 1 << 20  # bytes read per column at once; without it, pyarrow reads entire row groups of any size
 
 
 class ArrowTable(TableSource):
-    """Parquet files, or Arrow's (IPC, Feather), that hold one table.
+    """Parquet files, or Arrow files (IPC, Feather), that hold one table.
 
-    A piece is a row group or a record batch, or a part of one that is large. What is held at once is a piece for each that is read; of
-    Arrow files that are compressed, a whole record batch.
+    A piece is a row group or record batch, or a part of a large one. Memory holds the pieces being read; for
+    compressed Arrow files a full record batch.
     """
 
     unit = "row"
 
     def __init__(self, names: Sequence[str], reading: ReadOptions) -> None:
-        """Look at the schemas of the files, which exist. Raises: SourceError, UsageError, MissingDependencyError."""
+        """Read the files' schemas. Raises SourceError, UsageError, MissingDependencyError."""
         super().__init__(names, reading)
         self._form = reading.dialect()
         self._files = [ArrowFile(name) for name in names]
         first = self._files[0]
-        called = unique(first.schema.names)
-        check_types(first.name, called, reading.types)
+        names_used = unique(first.schema.names)
+        check_types(first.name, names_used, reading.types)
         for file in self._files[1:]:
             compare_names(file.name, file.schema.names, first.name, first.schema.names)
         columns: list[TableColumn] = []
         self.column_notes = {}
-        for number, name in enumerate(called):
+        for number, name in enumerate(names_used):
             types = [file.schema.field(number).type for file in self._files]
-            # A column has the type that the first file says in which it is not of nulls alone.
-            told = next((k for k, type in enumerate(types) if not pyarrow.types.is_null(type)), 0)
-            held = types[told]
+            # A column's type is that of the first file in which it is not the null type.
+            decisive = next((k for k, type in enumerate(types) if not pyarrow.types.is_null(type)), 0)
+            held = types[decisive]
             columns.append(TableColumn.given(name, reading.types.get(name) or type_of(held) or "category"))
             for file, type in zip(self._files, types, strict=True):
                 alike = type_of(type) == type_of(held) or pyarrow.types.is_null(type)
                 if not alike and name not in reading.types:
                     raise SourceError(
-                        f"{file.name}: column {name!r} holds {type}, in {names[told]} it is {held}; all files must have"
-                        f" the same types. Pass {Option('types', {name: columns[-1].type})}, or another type, if one fits both."
+                        f"{file.name}: column {name!r} holds {type}, in {names[decisive]} it is {held}; all"
+                        " files must have"
+                        f" the same types. Pass {Option('types', {name: columns[-1].type})}, or another type,"
+                        " if one fits both."
                     )
             if not type_of(held):
-                said = f"{held}, which is not read: it can only be dropped"
-                self.column_notes[name] = [f"column {name!r} holds {said}."]
+                self.column_notes[name] = [
+                    f"column {name!r} holds {held}, which cannot be read; it can only be dropped."
+                ]
             elif pyarrow.types.is_null(held) and columns[-1].type == "number":
-                self.column_notes[name] = [f"column {name!r} holds nulls alone: it is read as number."]
+                self.column_notes[name] = [f"column {name!r} holds only nulls and is read as number."]
         self.columns = tuple(columns)
         counts = [file.rows for file in self._files]
         self.rows = None if None in counts else sum(count or 0 for count in counts)
         if self.rows == 0:
             raise SourceError(f"{first.name}: holds no rows; at least one is needed. Check it.")
-        self.notes = tuple(renamed(first.name, first.schema.names, called, ()))
-        self.indexes = tuple(name for name in called if _INDEX.fullmatch(name))
+        self.notes = tuple(renamed(first.name, first.schema.names, names_used, ()))
+        self.indexes = tuple(name for name in names_used if _INDEX.fullmatch(name))
 
     def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TableChunk]:
-        """Yield pieces, from the beginning or from where `after` says: [number of the file, row in it]."""
+        """Yield pieces, from the beginning or from `after`: [number of the file, row in it]."""
         self._check(layout)
         indices = [w.index for w in layout.members]
         most = max(1, min(PIECE_ROWS, PIECE_BYTES // max(1, layout.dtype.itemsize)))
@@ -101,7 +104,7 @@ class ArrowTable(TableSource):
             row = 0
 
     def _check(self, layout: RecordLayout) -> None:
-        """Raise UsageError for columns that cannot be read as what is wanted."""
+        """Raise UsageError for columns that cannot be read as the planned type."""
         for w in layout.members:
             for file in self._files:
                 type = file.schema.field(w.index).type
@@ -109,7 +112,8 @@ class ArrowTable(TableSource):
                     way = {w.column.name: type_of(type)}
                     drop = Option("types", way) if type_of(type) else Option("drop", w.column.name)
                     raise UsageError(
-                        f"{file.name}: column {w.column.name!r} holds {type}, which is not read as {w.column.type}. Pass {drop}."
+                        f"{file.name}: column {w.column.name!r} holds {type}, which cannot be read as"
+                        f" {w.column.type}. Pass {drop}."
                     )
 
 
@@ -120,28 +124,29 @@ def _parse(name: str, columns: Sequence[Arrow], layout: RecordLayout, form: Text
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Make a SourceError of what pyarrow raises about a file."""
+    """Convert errors that pyarrow raises for a file into a SourceError."""
     try:
         yield
     except (pyarrow.lib.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
-        said = (str(error).strip().splitlines() or ["nothing is said why"])[0].rstrip(".")
-        raise SourceError(f"{name}: cannot be read ({said}). Check it, or write it again.") from None
+        reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
+        raise SourceError(f"{name}: cannot be read ({reason}). Check it, or write it again.") from None
 
 
 _Batch = tuple[int, int, "list[Arrow]"]
-"""Rows of the file before these; bytes of the file, about; an array for each column that is asked for."""
+"""Number of earlier rows in the file; bytes of the file, about; an array per requested column."""
 
 
 class ArrowFile:
-    """A Parquet file, or one in Arrow's own format: a file or a stream. rows: how many, None where only reading tells.
+    """A Parquet file, or an Arrow file or stream.
 
-    Parquet is decoded while its batches are told. Of Arrow's own format what is not compressed is mapped, and read where it is used.
+    rows: number of rows, None if only reading shows it. Parquet is decoded while batches are iterated.
+    Uncompressed Arrow data are memory-mapped, and read where they are used.
     """
 
     rows: int | None = None
 
     def __init__(self, name: str) -> None:
-        """Read the schema of a file, told by its suffix and its first bytes. Raises SourceError."""
+        """Read a file's schema; the suffix and the first bytes show the format. Raises SourceError."""
         self.name, self._size = name, os.stat(name).st_size
         with open(name, "rb") as file:
             begin = file.read(6)
@@ -157,24 +162,24 @@ class ArrowFile:
                     self.schema = self._reader(mapped, []).schema
 
     def batches(self, indices: Sequence[int], most: int, row: int) -> Iterator[_Batch]:
-        """Yield batches, those of Parquet of at most so many rows and from the row group of a row on. indices: of columns."""
+        """Yield batches of columns; of Parquet at most `most` rows each, from the row group of `row` on."""
         if self._parquet is not None:
             yield from self._row_groups(indices, most, row)
             return
         with pyarrow.memory_map(self.name) as file:
-            # Whoever reads fewer columns than there are is given them in the file's order, as they are asked for here.
+            # pyarrow returns included fields in the file's order, which is the order of `indices`.
             reader, at, begin = self._reader(file, indices), 0, 0
             count = 0 if self._is_stream else reader.num_record_batches
-            found = reader if self._is_stream else map(reader.get_batch, range(count))
-            for number, batch in enumerate(found, 1):
+            batches = reader if self._is_stream else map(reader.get_batch, range(count))
+            for number, batch in enumerate(batches, 1):
                 end = file.tell() if self._is_stream else self._size * number // count
                 yield at, end - begin, batch.columns
                 at, begin = at + batch.num_rows, end
 
     def _row_groups(self, indices: Sequence[int], most: int, row: int) -> Iterator[_Batch]:
-        every = self.schema.names
-        # Columns of equal names can only be read together.
-        names = [every[i] for i in indices] if len(set(every)) == len(every) else None
+        all_names = self.schema.names
+        # Columns with equal names can only be read together.
+        names = [all_names[i] for i in indices] if len(set(all_names)) == len(all_names) else None
         at, total = 0, self._parquet.num_rows
         with self._open() as file:
             for group in range(self._parquet.num_row_groups):
@@ -184,7 +189,7 @@ class ArrowFile:
                     continue
                 for batch in file.iter_batches(most, [group], columns=names):
                     nbytes = self._size * (at + batch.num_rows) // total - self._size * at // total
-                    # By name, as more may be read: a struct a with a member b, for a column a.b.
+                    # By name, because pyarrow may read more: a struct a with a member b, for a column a.b.
                     yield at, nbytes, [batch.column(column) for column in names or indices]
                     at += batch.num_rows
 

@@ -1,7 +1,8 @@
-"""Arrow's columns as records: what each of its types becomes, and which of its values cannot.
+"""Arrow columns as records: the raw value of each Arrow type, and values that have none.
 
-Texts that are to be something else than texts, and decimals, are read as cells of a CSV file would be. Nulls and NaN are missing; of
-texts that stay texts, nothing else is. Data frames come in this way, too (``packer/tables/frames.py``).
+Decimals, and texts that are read as another type, are parsed like cells of a CSV file. Nulls and NaN are
+missing; among values that stay texts, only nulls are. Data frames are read in the same way
+(``packer/tables/frames.py``).
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from packer.tables.transform.records import (
     RecordMember,
 )
 
-Arrow = Any  # an object of pyarrow's, which has no annotations
+Arrow = Any  # a pyarrow object; pyarrow has no annotations
 Wrong = list[tuple[NDArray[np.bool_], str]]
-"""bool [n], the values that cannot be taken, and why, the end of a sentence."""
+"""bool [n], True for invalid values, and the reason, the end of a sentence."""
 RawValues = tuple[NDArray[Any], Wrong]
-"""Raw values [n]; what is wrong among them has any value."""
+"""Raw values [n]; invalid ones are arbitrary."""
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _NAT = np.iinfo(np.int64).min
-_BLOCK_BYTES = 256 << 10  # of records, filled column by column while they are in the cache
+_BLOCK_BYTES = 256 << 10  # bytes of records filled column by column while they are in the CPU cache
 
 
 def type_of(type: Arrow) -> str | None:
-    """Return the column type for values of an Arrow type, one of TYPES; None: they cannot be read."""
+    """Return the column type for values of an Arrow type, one of TYPES; None if they cannot be read."""
     type = _plain(type)
     if is_text(type):
         return "category"
@@ -51,17 +52,17 @@ def type_of(type: Arrow) -> str | None:
 
 
 def readable(type: Arrow, wanted: str) -> bool:
-    """Tell whether values of an Arrow type can be read as a column type."""
-    found = type_of(type)
-    if found is None or found == "category" or pa.types.is_null(_plain(type)):
-        return found is not None
-    return not TYPES[wanted].numeric or found in (wanted, *TYPES[wanted].also)
+    """Return True if values of an Arrow type can be read as a column type."""
+    natural = type_of(type)
+    if natural is None or natural == "category" or pa.types.is_null(_plain(type)):
+        return natural is not None
+    return not TYPES[wanted].numeric or natural in (wanted, *TYPES[wanted].also)
 
 
 def records_of(columns: Sequence[Arrow], layout: RecordLayout, dialect: TextDialect) -> ParsedRows:
-    """Make records of a piece of a table.
+    """Return the records of a piece of a table.
 
-    columns: an Arrow array of N values for each wanted column; dialect: how texts that are to be numbers are written.
+    columns: an Arrow array of N values per column of the layout; dialect: notation of numbers in texts.
     """
     rows = len(columns[0])
     raws: dict[str, NDArray[Any]] = {}
@@ -93,9 +94,9 @@ def records_of(columns: Sequence[Arrow], layout: RecordLayout, dialect: TextDial
 
 
 def _checked(column: Arrow) -> tuple[Arrow, Arrow, Wrong]:
-    """Look whether all texts of a column are UTF-8, which no format promises.
+    """Check that all texts of a column are UTF-8, which no format guarantees.
 
-    Returns: the column, with nulls for those that are not; it as messages show it; which are not.
+    Returns: the column, with nulls for invalid texts; the column for messages; the invalid texts.
     """
     if not is_text(_plain(column.type)):
         return column, column, []
@@ -113,7 +114,7 @@ def _checked(column: Arrow) -> tuple[Arrow, Arrow, Wrong]:
 
 
 def _filled(values: dict[str, NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[np.void]:
-    """Put columns beside each other."""
+    """Return records filled from columns."""
     rows = len(next(iter(values.values())))
     records: NDArray[np.void] = np.empty(rows, dtype)
     step = max(64, _BLOCK_BYTES // dtype.itemsize)
@@ -130,11 +131,11 @@ def _read(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
         return np.full(len(column), w.missing, w.dtype), []
     if pa.types.is_decimal(column.type) and w.column.type == "boolean":
         column = column.cast(pa.float64())
-    if pa.types.is_decimal(column.type):  # Arrow's own way to floats is not to the nearest
-        w = replace(w, column=replace(w.column, notation=""))  # a number is not written as texts are
+    if pa.types.is_decimal(column.type):  # Arrow does not convert to the nearest float
+        w = replace(w, column=replace(w.column, notation=""))  # the notation is for texts only
         texts = column.cast(pa.string())
         if column.type.scale > 0:
-            # 5.00 and 0E-8 are whole; zeros of other exponents, as in 1E-10, stay.
+            # 5.00 and 0E-8 are whole; zeros with another exponent, as in 1E-10, stay.
             texts = pa.compute.replace_substring_regex(texts, r"^(-?\d+)\.0+$|^(0)E-\d+$", r"\1\2")
         return _from_texts(texts, w, replace(dialect, decimal=b".", thousands=b""))
     if is_text(column.type):
@@ -147,7 +148,7 @@ def _read(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
 
 
 def _from_texts(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
-    """Parse each distinct text once, as a cell of a CSV file."""
+    """Parse each distinct text once, like a cell of a CSV file."""
     encoded = column.dictionary_encode()
     alone = RecordLayout((replace(w, index=0),))
     values, bad = read_texts(
@@ -162,7 +163,7 @@ def _from_texts(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValu
 
 
 def _codes(indices: Arrow) -> NDArray[np.int32]:
-    """Return Arrow's numbers of categories; -1 for null."""
+    """Return Arrow's category numbers, -1 for null."""
     codes: NDArray[Any] = indices.fill_null(MISSING_CATEGORY).to_numpy(zero_copy_only=False)
     return codes.astype(np.int32, copy=False)
 
@@ -170,7 +171,7 @@ def _codes(indices: Arrow) -> NDArray[np.int32]:
 def _categories(column: Arrow) -> tuple[NDArray[np.int32], list[str]]:
     """Return codes in the order of first appearance, and their texts."""
     if pa.types.is_dictionary(column.type):
-        # Not all of its texts may occur, in whatever order; one may be there twice, or be null.
+        # A dictionary may hold unused, repeated or null texts, in any order.
         texts = _as_texts(column.dictionary)
         if texts.null_count or len(texts.unique()) < len(texts):
             return _categories(column.cast(column.type.value_type))
@@ -181,8 +182,11 @@ def _categories(column: Arrow) -> tuple[NDArray[np.int32], list[str]]:
 
 
 def _texts(column: Arrow, before: int) -> tuple[NDArray[np.void], bytes]:
-    """Return where each text lies in a blob that has so many bytes before these, and these."""
-    texts = pa.concat_arrays([_as_texts(column).cast(pa.large_string())])  # its own offsets, from 0 or not
+    """Return the position of each text in a buffer, and the bytes to append to it.
+
+    before: length of the buffer.
+    """
+    texts = pa.concat_arrays([_as_texts(column).cast(pa.large_string())])  # own offsets, not always from 0
     bounds = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
     data = texts.buffers()[2]
     places: NDArray[np.void] = np.zeros(len(texts), TEXT)
@@ -196,7 +200,7 @@ def _texts(column: Arrow, before: int) -> tuple[NDArray[np.void], bytes]:
 
 
 def _as_texts(column: Arrow) -> Arrow:
-    """Return values as the texts that they are in data frames: Arrow writes floats, booleans and times otherwise than Python."""
+    """Return values as texts like those of data frames; Arrow's floats, booleans and times differ."""
     t, kind = pa.types, column.type
     if t.is_floating(kind):
         encoded = column.dictionary_encode()
@@ -208,9 +212,7 @@ def _as_texts(column: Arrow) -> Arrow:
     elif t.is_timestamp(kind) or t.is_time(kind):
         encoded = column.dictionary_encode()
         cells = encoded.dictionary.to_pylist()
-        if t.is_timestamp(
-            kind
-        ):  # zones change how a time is written, not the time; of nanoseconds three digits count
+        if t.is_timestamp(kind):  # a zone changes only the text of a time; of nanoseconds, three digits count
             cells = _numbers(encoded.dictionary).view(f"M8[{kind.unit}]").astype("M8[us]").tolist()
         texts = [None if x is None else x.isoformat(" ") if hasattr(x, "date") else str(x) for x in cells]
     else:
@@ -219,7 +221,7 @@ def _as_texts(column: Arrow) -> Arrow:
 
 
 def is_text(type: Arrow) -> bool:
-    """Tell whether an Arrow type is one of texts."""
+    """Return True for an Arrow type of texts."""
     return str(type) in ("string", "large_string", "string_view")
 
 
@@ -232,7 +234,7 @@ def _is_temporal(type: Arrow) -> bool:
 
 
 def _numbers(column: Arrow) -> NDArray[Any]:
-    """Return an array of numbers, booleans, dates or times as NumPy's, the latter as ticks; nulls are NaN, False or 0."""
+    """Return numbers, booleans, or ticks of dates or times as NumPy's; nulls are NaN, False or 0."""
     if _is_temporal(column.type):
         column = column.cast(f"int{column.type.bit_width}").cast("int64")
     if column.null_count and not pa.types.is_floating(column.type):
@@ -254,7 +256,7 @@ def _raw(array: NDArray[Any], w: RecordMember) -> RawValues:
         values = array.astype(np.float64)
         if not w.exact or given == "b":
             return values, []
-        # 2**63 and 2**64, which the largest become, are no int64 and no uint64.
+        # The maxima become 2**63 and 2**64, which int64 and uint64 do not hold.
         inside = values < float(np.iinfo(array.dtype).max) + 1
         return values, [(np.where(inside, values, 0).astype(array.dtype) != array, CellFault.ROUNDED)]
     infinite = np.isinf(array)
@@ -283,7 +285,7 @@ def _integers(array: NDArray[Any]) -> RawValues:
 
 
 def _clock(ticks: NDArray[np.int64], type: Arrow, w: RecordMember) -> NDArray[np.float64]:
-    """Return days or seconds since 1970, or seconds since midnight. Of a fraction six digits count, as of those in texts."""
+    """Return days or seconds since 1970, or seconds since midnight, cut to six digits of a fraction."""
     per = 1000 if pa.types.is_date64(type) else _PER_SECOND.get(getattr(type, "unit", ""), 1)
     ticks = ticks * DAY if pa.types.is_date32(type) else ticks
     seconds = ticks // per

@@ -1,4 +1,4 @@
-"""The dialect of a text file, found from its beginning: delimiter, header, names of the columns."""
+"""The dialect of a text file, detected from its beginning: delimiter, header, column names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from packer.tables.reading.record_parser import Record, end_of_records, records_
 from packer.tables.reading.table_source import ReadOptions, TextDialect
 from packer.tables.transform.column_types import TableColumn
 
-# Where two part all records alike, the earlier one: commas stand in numbers and texts.
+# If two split all records alike, the first counts: commas occur in numbers and texts.
 DELIMITERS = (b"\t", b";", b"|", b",")
 _OTHERS = (
     b" ",
@@ -27,34 +27,35 @@ _OTHERS = (
     b"&",
     b"\x01",
     b"\x1f",
-)  # never taken, but named where they part most lines
+)  # never chosen, but named if they split most lines
 _BY_SUFFIX = {".tsv": b"\t", ".tab": b"\t", ".psv": b"|"}
-_RECORDS = 100  # looked at to find the delimiter
-_LEAST = 0.5  # of them must have one number of cells
-_COMMENTS = b"#%!*"  # marks that lines of comment begin with
-_NOTED = 6  # columns named in a note
+_RECORDS = 100  # records examined to detect the delimiter
+_LEAST = 0.5  # share of them that must have the same number of cells
+_COMMENTS = b"#%!*"  # common comment marks
+_NOTED = 6  # most columns named in a note
 NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 _NO_NAME = re.compile(NUMBER.pattern + rb"|[+-]?(?:inf(?:inity)?|nan)", re.IGNORECASE)
 
 
 def first_line_at(name: str, text: bytes, skip_rows: int) -> int:
-    """Return the offset behind the lines passed over at a file's beginning. Raises: UsageError."""
+    """Return the offset after the lines skipped at a file's beginning. Raises UsageError."""
     at = 0
     for _ in range(skip_rows):
         at = text.find(b"\n", at) + 1
         if not at:
             raise UsageError(
-                f"{name}: {Option('Csv.skip_rows', skip_rows)} passes over all lines that were"
-                " read of it; a table begins behind them. Pass a smaller number."
+                f"{name}: {Option('Csv.skip_rows', skip_rows)} skips all lines that were"
+                " read of it; a table must follow them. Pass a smaller number."
             )
     return at
 
 
 class _FirstRecords(NamedTuple):
-    """The first records of a text as a delimiter cuts them.
+    """The first records of a text, split by a delimiter.
 
-    width: the number of cells of most of those that have several; leading: records before the first one of that width; share: of all
-    records that have it; clean: of all, that have it and no text behind a closing quote.
+    width: most frequent number of cells, among records with several; leading: number of records before the
+    first with this width; share: share of the records with this width; clean: share with this width and no
+    text after a closing quote.
     """
 
     delimiter: bytes
@@ -71,7 +72,7 @@ def _cut(text: bytes, ended: bool, reading: ReadOptions, delimiter: bytes) -> _F
     ((width, count),) = Counter(w for w in widths if w > 1).most_common(1) or [(1, 0)]
     leading = widths.index(width) if count else 0
     if reading.header and width > 2:
-        # Spreadsheets fill lines of a title up with empty cells.
+        # Spreadsheets pad title lines with empty cells.
         filled = (
             k for k, record in enumerate(records) if any(cell.strip(b" \t") for cell in record.cells[1:])
         )
@@ -82,11 +83,11 @@ def _cut(text: bytes, ended: bool, reading: ReadOptions, delimiter: bytes) -> _F
 
 
 def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> bytes:
-    """Find the delimiter of a file: as given, by its suffix, or the one that parts most records into as many cells.
+    """Return the delimiter of a file: as given, by its suffix, or the one that splits records most evenly.
 
-    text: the beginning of the file, behind the lines that are passed over; all of it if `ended`.
-    Raises: SourceError if lines before the table have another number of cells; if lines would become one column though they may hold
-    several.
+    text: the beginning of the file after skipped lines; all of it if `ended`.
+    Raises SourceError if lines before the table have another number of cells, or if lines with a single
+    column may hold several.
     """
     dialect = reading.dialect()
     marks = {dialect.decimal, dialect.thousands}
@@ -96,7 +97,7 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     if reading.delimiter is not None:
         tried = [dialect.delimiter]
     elif not dialect.quote or dialect.quote not in text:
-        tried = [d for d in tried if d not in marks] or tried  # in quotes marks of numbers part cells
+        tried = [d for d in tried if d not in marks] or tried  # quoted numbers may hold delimiters
     cuts = [_cut(text, ended, reading, d) for d in tried]
     several = [cut for cut in cuts if cut.width > 1 and cut.share >= _LEAST]
     if several:
@@ -106,9 +107,9 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
         return best.delimiter
     unfinished = next((cut.delimiter for cut in cuts if not cut.records), None)
     if unfinished:
-        return unfinished  # a quote that is not closed, which whoever reads the first row tells
+        return unfinished  # an unclosed quote, which the reader of the first row reports
     if reading.delimiter is None:
-        # A mark of numbers that the names hold, too, parts them.
+        # A number mark that also occurs in the names is a delimiter.
         passed = set() if reading.header else marks
         for mark in (*DELIMITERS, *_OTHERS):
             cut = _cut(text, ended, reading, mark)
@@ -123,72 +124,75 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
 
 
 def _unparted(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) -> SourceError:
-    """Return the error for records that a mark parts into different numbers of cells, first of all those before the table."""
+    """Return the error for records that a mark splits unevenly, or for lines before the table."""
     mark, odd, ways = cut.delimiter, cut.records[0], []
     shown = {b"\t": "tabs", b",": "commas", b";": "semicolons"}.get(mark, repr(mark.decode()))
     if cut.leading:
         begin = odd.cells[0].lstrip(b'"')[:1]
         if begin and begin in _COMMENTS and reading.comment is None:
-            ways.append(f"{Option('Csv.comment', begin.decode())} if it begins lines of comment")
+            ways.append(f"{Option('Csv.comment', begin.decode())} if it begins comment lines")
         skip = Option("Csv.skip_rows", reading.skip_rows + cut.records[cut.leading].line)
-        ways.append(f"{skip} if lines of a title come first; a header has a name for each column")
-        found = (
-            f"its line {reading.skip_rows + odd.line + 1:,} has {units.count(len(odd.cells), 'cell')}, most rows have"
-            f" {cut.width:,}, parted by {shown}; all must have as many"
+        ways.append(f"{skip} if title lines come first; a header names each column")
+        problem = (
+            f"its line {reading.skip_rows + odd.line + 1:,} has {units.count(len(odd.cells), 'cell')}, most"
+            " rows have"
+            f" {cut.width:,}, separated by {shown}; all must have the same number"
         )
     else:
-        ways.append(f"{Option('Csv.delimiter', mark.decode())} if {mark.decode()!r} parts cells")
-        found = (
-            f"no delimiter parts most of its first {_RECORDS} rows into as many cells, and most of them hold"
-            f" {shown}, which may part cells"
+        ways.append(f"{Option('Csv.delimiter', mark.decode())} if {mark.decode()!r} separates cells")
+        problem = (
+            f"no delimiter splits most of its first {_RECORDS} rows into the same number of cells, and most"
+            f" of them hold {shown}, which may separate cells"
         )
     if reading.delimiter is None and (len(odd.cells) == 1 or not cut.leading):
         absent = next((mark for mark in (";", "|", "\t", "^", "~") if mark.encode() not in text), "\t")
         ways.append(f"{Option('Csv.delimiter', absent)} if it has one column")
     if not cut.leading and mark * 2 in text:
-        ways = [ways[1], f"{ways[0]}; replace several in a row by one first"]
-    return SourceError(f"{name}: {found}. Pass {', or '.join(ways)}.")
+        ways = [ways[1], f"{ways[0]}; first replace repeated ones by a single one"]
+    return SourceError(f"{name}: {problem}. Pass {', or '.join(ways)}.")
 
 
 def first_records(text: bytes, ended: bool, dialect: TextDialect, most: int) -> list[Record]:
-    """Return the first records of a text, at most `most`; the last one that is not known to be whole is left out unless `ended`."""
+    """Return the first records of a text, at most `most`; without the last one if it may be incomplete."""
     if not ended:
         text = text[: end_of_records(text, 0, dialect)]
     return list(islice(records_of(text, dialect), most))
 
 
 def column_names(name: str, cells: Sequence[bytes], dialect: TextDialect) -> list[str]:
-    """Return the header's cells as texts, without the spaces around them. Raises: SourceError if they are no names."""
+    """Return the header's cells as stripped texts. Raises SourceError if they are not names."""
     filled = [cell for cell in cells if cell.strip(b" \t") not in dialect.na]
     if filled and all(_NO_NAME.fullmatch(cell.strip()) for cell in filled):
         raise SourceError(
-            f"{name}: its first row holds numbers, no names. Pass {Option('Csv.header', False)}."
+            f"{name}: its first row holds numbers, not names. Pass {Option('Csv.header', False)}."
         )
     try:
         return [cell.decode().strip() for cell in cells]
     except UnicodeDecodeError:
         raise SourceError(
-            f"{name}: its first row is not UTF-8; the whole file must be."
-            f" Pass {Option('Csv.encoding')}, as cp1252 or latin-1."
+            f"{name}: its first row is not UTF-8; the file must be UTF-8."
+            f" Pass {Option('Csv.encoding')}, such as cp1252 or latin-1."
         ) from None
 
 
-def renamed(name: str, given: Sequence[str], columns: Sequence[str], told: Collection[str]) -> list[str]:
-    """Return a note on the columns of a file that are called otherwise than it says. told: those that need no note."""
-    changed = [repr(c) for c, old in zip(columns, given, strict=True) if c != old and c not in told]
+def renamed(name: str, given: Sequence[str], columns: Sequence[str], expected: Collection[str]) -> list[str]:
+    """Return a note on the renamed columns of a file, [] for none. expected: new names that need no note."""
+    changed = [repr(c) for c, old in zip(columns, given, strict=True) if c != old and c not in expected]
     if not changed:
         return []
     listed = ", ".join(changed[:_NOTED]) + (" and others" if len(changed) > _NOTED else "")
     count = units.count(len(changed), "column")
-    return [f"{name}: {count} without a name, or with that of another, called {listed}."]
+    return [f"{name}: {count} without a name, or with a repeated one, renamed {listed}."]
 
 
 def index_columns(written: Sequence[str], columns: Sequence[TableColumn]) -> tuple[str, ...]:
-    """Return the names of the columns that pandas' to_csv makes of an index: the first one, without a name, and those behind it that
-    were once such a one. written: the header's cells.
+    """Return the names of the columns that pandas' to_csv writes for an index.
+
+    These are the first column if it has no name, and following columns that were an index once. written: the
+    header's cells.
     """
     named = [text if number else text or "Unnamed: 0" for number, text in enumerate(written)]
-    found = takewhile(
+    indexes = takewhile(
         lambda pair: re.fullmatch(r"Unnamed: \d+(\.\d+)*", pair[0]), zip(named, columns, strict=True)
     )
-    return tuple(column.name for _, column in found)
+    return tuple(column.name for _, column in indexes)

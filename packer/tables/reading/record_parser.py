@@ -1,8 +1,9 @@
-"""Text of a table to records: by ``native/csv.c`` where it was compiled, by Python where not, with equal results.
+"""Text of a table to records: by ``native/csv.c`` if compiled, otherwise by Python, with equal results.
 
-A quote opens a cell only at its beginning; inside, a doubled one stands for itself. Lines end in \\n, and any \\r before it belong to
-the end. Blank lines, and lines that begin with the comment mark, are passed over. Booleans, dates and times come from it as numbers
-of distinct texts, and each text is read once.
+A quote opens a cell only at the cell's beginning; inside, a doubled quote stands for a single one. Lines end
+in \\n; any \\r before it belongs to the line end. Blank lines, and lines that begin with the comment mark,
+are skipped. The parser returns booleans, dates and times as codes of distinct texts, and each text is then
+converted once.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ from packer.tables.transform.records import (
     RecordLayout,
 )
 
-# What is done with a cell. TRIMMED: as CATEGORY, without the spaces around it.
+# How a cell is read. TRIMMED: like CATEGORY, without surrounding spaces.
 SKIP, SINGLE, DOUBLE, INTEGER, CATEGORY, TRIMMED, TEXT = range(7)
 EXACT = 8  # added to DOUBLE and INTEGER: see RecordMember
-# What can be wrong with it, in the order of CellFault, or with the whole record. Those of quotes come before all others.
+# Faults of a cell, in the order of CellFault, or of a record. Faults of quotes take precedence.
 FINE, NOT_NUMBER, NOT_WHOLE, TOO_LONG, IS_INFINITE, BEYOND_SINGLE = range(6)
 LEADING_ZEROS, ROUNDED, NOT_UTF8, AFTER_QUOTE, UNCLOSED, RAGGED = range(6, 12)
 
 Cells = NDArray[np.int32]
-"""[width, 2]: what is done with a cell of each column, and where in a record its value lies."""
+"""[width, 2]: how a cell of each column is read, and the offset of its value in a record."""
 Fault = tuple[int, int, bytes, int, int]
-"""Line, column (-1: none), the cell, what is wrong, how many cells the record has."""
+"""Line, column (-1: none), cell, fault, number of cells of the record."""
 Result = tuple[int, int, int, list[Fault], dict[int, list[str]], bytes]
-"""Records, ends of lines, bad records, those that are listed, dictionaries, texts."""
+"""Records, line ends, bad records, the listed faults, dictionaries, texts."""
 
 MOST_BYTES = 2**31 - 1
 VALUE_CHARACTERS = 80
@@ -52,16 +53,16 @@ _CELLS_OF = {"<f4": SINGLE, "<f8": DOUBLE, "<i8": INTEGER, "<i4": CATEGORY, TEXT
 
 
 def parse_records(data: bytes | memoryview, dialect: TextDialect, layout: RecordLayout) -> ParsedRows:
-    """Read whole records; the last one may lack the end of its line.
+    """Parse complete records; the last line may lack its end.
 
     data: UTF-8, less than 2 GiB, not modified.
-    Returns: the records, and what is wrong with others.
+    Returns: the records, and the bad rows.
     Raises:  ValueError if there is more data.
     """
     nbytes = len(data)
     if nbytes > MOST_BYTES:
         raise ValueError(f"data: {nbytes} bytes; at most {MOST_BYTES}.")
-    # A record has an end for each cell, and is not blank; one more may be begun that turns out bad.
+    # A record has an end per cell, and is not blank; one more may be begun and turn out bad.
     records: NDArray[Any] = np.empty((nbytes + 1) // max(dialect.width, 2) + 1, layout.dtype)
     lines = np.empty(len(records), np.int64)
     cells = _cells(dialect, layout)
@@ -81,7 +82,7 @@ def parse_records(data: bytes | memoryview, dialect: TextDialect, layout: Record
 
 
 def one_column(dialect: TextDialect) -> TextDialect:
-    """Return the dialect in which read_texts reads the cells of another."""
+    """Return the dialect with which read_texts reads the cells of another dialect."""
     return replace(dialect, delimiter=b"\x1f", quote=b"", comment=b"", width=1)
 
 
@@ -90,15 +91,15 @@ def read_texts(
 ) -> tuple[NDArray[Any], list[BadRow]]:
     """Read texts as cells of a column of numbers, booleans or dates.
 
-    layout: of this column alone, its index is 0; dialect: of one_column.
-    Returns: raw values [n], missing ones where a text is bad; all bad texts, `line` being the place.
+    layout: of this column only, with index 0; dialect: from one_column.
+    Returns: raw values [n], missing where a text is bad; all bad texts, with their position as `line`.
     """
     (member,) = layout.members
     values = np.full(len(texts), member.missing, member.dtype)
     bad: list[BadRow] = []
     for start in range(0, len(texts), MAX_BAD):
         some = texts[start : start + MAX_BAD]
-        # No value holds the end of a line or of a cell.
+        # Values never contain an end of a line or of a cell.
         lines = b"\n".join(some)
         if lines.count(b"\n") >= len(some):
             lines = b"\n".join(text.replace(b"\n", b"\1") for text in some)
@@ -109,7 +110,7 @@ def read_texts(
 
 
 def end_of_records(data: bytes | memoryview, start: int, dialect: TextDialect) -> int:
-    """Return where the last complete record ends; `start`, where one begins, if there is none."""
+    """Return where the last complete record ends; `start`, where a record begins, if there is none."""
     if native.COMPILED:
         delimiter, quote, _, _, comment = dialect.marks
         return native.loops.end_of_csv_records(data, start, delimiter, quote, comment)
@@ -141,7 +142,7 @@ def _bad(fault: Fault, width: int) -> BadRow:
 
 
 def _convert(parsed: ParsedRows, dialect: TextDialect, layout: RecordLayout) -> None:
-    """Put values where numbers of texts are, and take out the records whose texts are none."""
+    """Replace codes of texts by values, and remove the records whose texts are invalid."""
     records = parsed.records
     members: Mapping[str, Any] = layout.dtype.fields or {}
     bad: dict[int, BadRow] = {}  # by record; the first column counts
@@ -154,7 +155,7 @@ def _convert(parsed: ParsedRows, dialect: TextDialect, layout: RecordLayout) -> 
         beyond = np.abs(values) >= BEYOND_SINGLE_FROM if wanted.single else np.zeros(len(texts), np.bool_)
         values[beyond] = np.nan
         codes = _member(records, "<i4", members[wanted.name][1]).copy()
-        # Number -1 takes what stands at the end.
+        # Code -1 takes the last entry.
         records[wanted.name] = np.append(values, np.nan)[codes]
         for row in np.flatnonzero(~np.append(valid & ~beyond, True)[codes]).tolist():
             value, is_beyond = texts[codes[row]][:VALUE_CHARACTERS], beyond[codes[row]]
@@ -167,7 +168,7 @@ def _convert(parsed: ParsedRows, dialect: TextDialect, layout: RecordLayout) -> 
 
 
 def _member(records: NDArray[Any], dtype: Any, offset: int) -> NDArray[Any]:
-    """Return the values of a dtype that lie at an offset in each record, as a view."""
+    """Return the values of a dtype at an offset of each record, as a view."""
     spread: Any = {"names": ["x"], "formats": [dtype], "offsets": [offset], "itemsize": records.itemsize}
     member: NDArray[Any] = records.view(np.dtype(spread))["x"]
     return member
@@ -177,23 +178,23 @@ _SMALLEST, _LARGEST = -342, 308  # below, 19 digits are nearer to 0 than to any 
 
 
 def significand(q: int) -> int:
-    """Return the first 128 bits of 5**q, the first of them set."""
+    """Return the first 128 bits of 5**q, with the highest bit set."""
     power: int = 5 ** abs(q)
     if q >= 0:
         excess = power.bit_length() - 128
         return power >> excess if excess > 0 else power << -excess
     bits = (power - 1).bit_length()
-    # Where 5**-q has 64 bits or fewer, numbers can lie exactly between two doubles: no bit may be lost twice.
+    # If 5**-q has at most 64 bits, numbers can lie exactly between two doubles: round only once.
     reciprocal: int = (1 << (bits + 127 if q >= -27 else 2 * bits + 128)) // power + 1
     return reciprocal >> max(0, reciprocal.bit_length() - 128)
 
 
 @functools.cache
 def powers_of_ten() -> NDArray[np.uint64]:
-    """Return powers of ten in 128 bits, by which the nearest doubles are found: both halves of each, the upper first.
+    """Return 128-bit powers of ten for finding the nearest doubles, in two halves each, the upper first.
 
-    A table as in D. Lemire, "Number parsing at a gigabyte per second" (2021), section 5: for each q the first 128 bits of 5**q.
-    Those of negative q, whose bits never end, are rounded up.
+    The table of D. Lemire, "Number parsing at a gigabyte per second" (2021), section 5: the first 128 bits of
+    5**q for each q. Those for negative q, which have infinitely many bits, are rounded up.
     """
     words = [divmod(significand(q), 1 << 64) for q in range(_SMALLEST, _LARGEST + 1)]
     return np.array(words, np.uint64).reshape(-1)
@@ -207,10 +208,11 @@ _INFINITY = re.compile(rb"[+-]?inf(inity)?", re.IGNORECASE)
 
 
 class Record(NamedTuple):
-    """Cells of a record, without quotes. fault: of quotes, FINE or more, and the column and the value where it is.
+    """The cells of a record, without quotes.
 
-    line, next_line: numbers of its first line and of the one behind it, from 0; begin, end: where it lies in the text, with the
-    end of its line: behind the text, where that is not there.
+    line, next_line: numbers of its first line and of the line after it, from 0; begin, end: its position in
+    the text, including the line end (beyond the text if that is missing); fault: of quotes, or FINE; column,
+    value: the cell with the fault.
     """
 
     line: int
@@ -224,33 +226,33 @@ class Record(NamedTuple):
 
 
 def records_of(data: bytes, dialect: TextDialect) -> Iterator[Record]:
-    """Take the text apart, without a look at what the cells mean. Blank lines and comments are passed over."""
+    """Split a text into records, without interpreting cells; skip blank lines and comments."""
     at, line = 0, 0
     while at < len(data):
         stop = data.find(b"\n", at)
         text = data[at : stop if stop >= 0 else len(data)]
-        passed = is_passed_over(text, dialect)
-        if dialect.quote and dialect.quote in text and not passed:
+        skipped = is_skipped(text, dialect)
+        if dialect.quote and dialect.quote in text and not skipped:
             record = _quoted(data, at, line, dialect)
         else:
             cells = text.rstrip(b"\r").split(dialect.delimiter)
             record = Record(line, line + (stop >= 0), at, at + len(text) + 1, cells)
         at, line = record.end, record.next_line
-        if not passed:
+        if not skipped:
             yield record
 
 
-def is_passed_over(line: bytes, dialect: TextDialect) -> bool:
-    """Return True for a line that holds no record: a blank one, or a comment."""
+def is_skipped(line: bytes, dialect: TextDialect) -> bool:
+    """Return True for a line without a record: a blank line or a comment."""
     if dialect.comment and line.startswith(dialect.comment):
         return True
     return not line.strip(b" \t\r") and dialect.delimiter not in line
 
 
 def _quoted(data: bytes, begin: int, line: int, dialect: TextDialect) -> Record:
-    """Take one record apart that has quotes."""
+    """Split a record that contains quotes."""
     quote, mark = re.escape(dialect.quote), re.escape(dialect.delimiter)
-    # A quoted text, in which a doubled quote is one, its end, if there is one, and what stands up to the end of the cell.
+    # A quoted text (with doubled quotes), its closing quote, if any, and the rest of the cell.
     inside = rb"[^%b]*(?:%b%b[^%b]*)*" % ((quote,) * 4)
     cell = re.compile(rb"(?:%b(%b)(%b|\Z))?([^%b\n]*)(\n|\Z)?" % (quote, inside, quote, mark))
     cells: list[bytes] = []
@@ -275,10 +277,13 @@ def _quoted(data: bytes, begin: int, line: int, dialect: TextDialect) -> Record:
 def _parse_plain(
     data: bytes, records: NDArray[Any], lines: NDArray[np.int64], cells: Cells, dialect: TextDialect
 ) -> Result:
-    """Read whole records as native.loops.parse_csv does, column by column. records, lines: with room for all, overwritten."""
-    found = list(records_of(data, dialect))
+    """Parse complete records like native.loops.parse_csv, column by column.
+
+    records, lines: overwritten; large enough for all records.
+    """
+    parsed = list(records_of(data, dialect))
     faults: dict[int, Fault] = {}  # by number of the record; the first column counts
-    for n, record in enumerate(found):
+    for n, record in enumerate(parsed):
         width = len(record.cells)
         if record.fault:
             faults[n] = record.line, record.column, record.value, record.fault, width
@@ -288,13 +293,13 @@ def _parse_plain(
     kinds = {column: kind & ~EXACT for column, (kind, _) in enumerate(cells.tolist()) if kind != SKIP}
     for column in kinds:
         read, values = _cell_reader(int(cells[column, 0]), dialect), columns.setdefault(column, {})
-        for n, record in enumerate(found):
+        for n, record in enumerate(parsed):
             if n not in faults:
                 fault, values[n] = read(record.cells[column])
                 if fault:
                     faults[n] = record.line, column, record.cells[column], fault, len(cells)
-    good = [n for n in range(len(found)) if n not in faults]
-    lines[: len(good)] = [found[n].line for n in good]
+    good = [n for n in range(len(parsed)) if n not in faults]
+    lines[: len(good)] = [parsed[n].line for n in good]
     blob = bytearray()
     for n in good:
         for column in (column for column, kind in kinds.items() if kind == TEXT):
@@ -314,10 +319,10 @@ def _parse_plain(
 
 
 def _cell_reader(kind: int, dialect: TextDialect) -> Callable[[bytes], tuple[int, Any]]:
-    """Return what reads a cell of a kind: its fault, and its value; a text of categories, None where it is missing."""
-    whole = rb"\d+" + (rb"(?:" + re.escape(dialect.thousands) + rb"\d+)*" if dialect.thousands else b"")
+    """Return the reader of a cell: it returns the fault and the value (None for a missing category)."""
+    integer = rb"\d+" + (rb"(?:" + re.escape(dialect.thousands) + rb"\d+)*" if dialect.thousands else b"")
     point = re.escape(dialect.decimal)
-    number = re.compile(rb"[+-]?(" + whole + rb"(" + point + rb"\d*)?|" + point + rb"\d+)([eE][+-]?\d+)?")
+    number = re.compile(rb"[+-]?(" + integer + rb"(" + point + rb"\d*)?|" + point + rb"\d+)([eE][+-]?\d+)?")
     kind, exact = kind & ~EXACT, kind & EXACT
 
     def text(cell: bytes) -> tuple[int, Any]:

@@ -1,4 +1,4 @@
-"""open_table: files of a table, opened by the suffixes of their names."""
+"""open_table: open the files of a table by the suffixes of their names."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from packer.tables.reading.text_table import TextTable
 def open_table(sources: Sequence[str], reading: ReadOptions) -> TableSource:
     """Open files that hold one table, one after the other.
 
-    sources: names and globs; all of text, or all of Parquet and Arrow; reading: how they are read.
-    Raises: SourceError for files that cannot be read or do not belong together; UsageError for what else should be passed;
+    sources: names and globs, either all text, or all Parquet and Arrow; reading: options for reading.
+    Raises SourceError if files cannot be read or do not belong together; UsageError for other wrong sources;
     MissingDependencyError.
     """
     if not sources:
@@ -23,13 +23,15 @@ def open_table(sources: Sequence[str], reading: ReadOptions) -> TableSource:
     for name in names:
         if not table_suffix(name):
             raise UsageError(
-                f"{name}: not a table by its name; those end in {', '.join(TEXT_TABLES)} (each also with {', '.join(COMPRESSIONS)}), "
+                f"{name}: is not a table by its name; names of tables end in {', '.join(TEXT_TABLES)} (each"
+                f" also with {', '.join(COMPRESSIONS)}), "
                 f"or in {', '.join(ARROW_TABLES)}. Rename it."
             )
     arrow = [table_suffix(name) in ARROW_TABLES for name in names]
     if any(arrow) != all(arrow):
         raise UsageError(
-            f"{', '.join(names[:3])}: are files of text and others; those of a table are of one kind. Pass them apart."
+            f"{', '.join(names[:3])}: mix text files and others; the files of a table are of one kind. Pass"
+            " them separately."
         )
     if arrow[0]:
         try:

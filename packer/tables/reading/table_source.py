@@ -1,4 +1,4 @@
-"""The interface of readers of tables, whatever the files are; how they are read, and the names of the files."""
+"""The interface of table readers, the options for reading, and the names of input files."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ from packer.tables.transform.cell_values import NA_TEXTS
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.records import ParsedRows, RecordLayout
 
-_DIGESTED_BYTES = 4 << 20  # of a file, read at once
+_DIGESTED_BYTES = 4 << 20  # bytes of a file hashed at once
 
 
 @dataclass(frozen=True)
 class TextDialect:
-    """Each mark is one ASCII character; quote, thousands and comment may be b"" for none.
+    """Marks and missing texts of a text table. A mark is one ASCII character.
 
-    delimiter: between cells; quote: around cells; decimal: the decimal point; thousands: passed over between digits of the whole
-    part of a number; na: the texts that mean "missing"; width: cells of a record; comment: lines that begin with it hold no record.
+    delimiter: between cells; quote: around cells, b"" for none; decimal: decimal point; thousands: ignored
+    between digits of the integer part, b"" for none; na: texts that mean "missing"; width: cells per record;
+    comment: prefix of lines without a record, b"" for none.
     """
 
     delimiter: bytes
@@ -45,25 +46,26 @@ class TextDialect:
 
     @cached_property
     def marks(self) -> tuple[int, int, int, int, int]:
-        """The marks as the parser takes them: delimiter, quote, decimal, thousands, comment; -1 for none."""
+        """The marks for the parser: delimiter, quote, decimal, thousands, comment; -1 for none."""
         marks = self.delimiter, self.quote, self.decimal, self.thousands, self.comment
         delimiter, quote, point, thousands, comment = (mark[0] if mark else -1 for mark in marks)
         return delimiter, quote, point, thousands, comment
 
     @cached_property
     def missing(self) -> tuple[bytes, ...]:
-        """The texts that mean "missing", the shortest first."""
+        """The texts that mean "missing", shortest first."""
         return tuple(sorted(self.na, key=len))
 
 
 @dataclass(frozen=True)
 class Csv:
-    """Options by which text files are read.
+    """Options for reading text files.
 
-    header: the first line holds names; delimiter: one character, None: found out; quote: one character, "" for none; decimal: the
-    decimal point; thousands: a character passed over inside whole numbers, "" for none; na: texts that mean "missing", beside the
-    standard ones; encoding: of the files; skip_rows: lines passed over at the beginning of each file; comment: one character, lines
-    that begin with it are passed over, None for none.
+    header: the first line holds names; delimiter: one character, None to detect it; quote: one character, ""
+    for none; decimal: decimal point; thousands: character ignored inside whole numbers, "" for none; na:
+    texts that mean "missing", in addition to the standard ones; encoding: of the files; skip_rows: lines to
+    skip at the beginning of each file; comment: one character, lines that begin with it are skipped, None for
+    none.
 
     >>> Csv(decimal=",", na="?").na
     ('?',)
@@ -80,9 +82,10 @@ class Csv:
     comment: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise UsageError for marks that no file can have, and for two that are the same.
+        """Raise UsageError for invalid marks, and for two equal marks.
 
-        In quotes a delimiter may be a decimal point or stand between thousands, as in "2,100".
+        If cells can be quoted, the delimiter may also be the decimal point or thousands separator, as in
+        "2,100".
         """
         object.__setattr__(self, "na", (self.na,) if isinstance(self.na, str) else tuple(self.na))
         whole("skip_rows", self.skip_rows, 0)
@@ -94,8 +97,8 @@ class Csv:
                 len(mark) != 1 or not mark.isascii() or mark in "\r\n\0+-" or mark.isalnum()
             ):
                 raise UsageError(
-                    f"{Option(f'Csv.{name}', mark)}: is no mark; one ASCII character is, no letter, "
-                    f"digit, sign or end of line{', or none' if optional else ''}. Pass one."
+                    f"{Option(f'Csv.{name}', mark)}: is not a mark; one ASCII character other than a letter, "
+                    f"digit, sign or line end is allowed{', or none' if optional else ''}. Pass one."
                 )
             for other, same in given[:at]:
                 in_quotes = other == "delimiter" and name in ("decimal", "thousands") and self.quote
@@ -106,7 +109,7 @@ class Csv:
                     )
 
     def dialect(self, width: int = 0) -> TextDialect:
-        """Return the dialect; without a delimiter: a comma."""
+        """Return the dialect, with a comma if no delimiter is given."""
         marks = (self.delimiter or ",", self.quote, self.decimal, self.thousands, self.comment or "")
         delimiter, quote, decimal, thousands, comment = (mark.encode() for mark in marks)
         na = frozenset(text.encode() for text in (*NA_TEXTS, *(text.strip(" \t") for text in self.na)))
@@ -115,9 +118,9 @@ class Csv:
 
 @dataclass(frozen=True)
 class ReadOptions(Csv):
-    """Options by which files are read: those of Csv, and for files of any kind `types`.
+    """Options for reading files: those of Csv, and `types` for files of any kind.
 
-    types: column -> one of TYPES, where what the first rows look like is wrong.
+    types: column -> one of TYPES, where the first rows are misleading.
     """
 
     types: Mapping[str, str] = field(default_factory=dict)
@@ -127,8 +130,8 @@ class ReadOptions(Csv):
 class TableChunk:
     """A piece of the input, some thousand rows.
 
-    name: of the input, for messages; after: where the next piece begins, plain JSON; nbytes: of the file on the disk; parse: makes
-    records of it, once.
+    name: of the input, for messages; after: where the next piece begins, plain JSON; nbytes: size in the
+    file; parse: converts the piece to records, once.
     """
 
     name: str
@@ -137,7 +140,7 @@ class TableChunk:
     parse: Callable[[], ParsedRows]
 
     def read(self) -> ParsedRows:
-        """Take it apart; thread-safe for different chunks, most of it without the GIL. Raises SourceError."""
+        """Parse the piece; thread-safe for different pieces, mostly without the GIL. Raises SourceError."""
         parsed = self.parse()
         parsed.nbytes = self.nbytes
         return parsed
@@ -146,10 +149,11 @@ class TableChunk:
 class TableSource:
     """One or several files that hold one table; opened by open_table.
 
-    columns: of the input, in order, types found out or given; notes: sentences a user should see; column_notes: those about what a
-    column was taken for, by its name; indexes: names of columns that are the index of a data frame, no values; unit: "line" or "row",
-    what BadRow.line counts; names: of the inputs; state: size and time of the last change of each, in nanoseconds since 1970, before
-    anything was read of it; nbytes: of all inputs, on the disk; rows: how many, None if that is not known beforehand.
+    columns: columns of the input in order, with inferred or given types; notes: sentences for the user;
+    column_notes: notes on inferred types, by column name; indexes: names of columns that are the index of a
+    data frame; unit: "line" or "row", unit of BadRow.line; names: of the inputs; state: size and modification
+    time (ns since 1970) of each file before it was read; nbytes: size of all inputs; rows: number of rows,
+    None if not known yet.
     """
 
     columns: tuple[TableColumn, ...]
@@ -166,15 +170,21 @@ class TableSource:
         self.nbytes = sum(size for size, _ in self.state)
 
     def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TableChunk]:
-        """Yield the pieces in order, from the beginning or from where `after` says. Equal inputs give equal pieces. Raises SourceError."""
+        """Yield the pieces in order, from the beginning or from `after`. Raises SourceError.
+
+        Equal inputs give equal pieces.
+        """
         raise NotImplementedError
 
     def first_line(self, name: str) -> int:
-        """Return the number that messages give to the first line (row) of an input's first chunk: 1, more below a header."""
+        """Return the line (row) number of an input's first piece for messages: 1, or more after a header."""
         return 1
 
     def fingerprint(self) -> dict[str, Any]:
-        """Identify the inputs on whatever machine: names below the folder that holds all of them, sizes, the options."""
+        """Return an identity of the inputs that holds on any machine.
+
+        Names relative to the common folder, sizes, options.
+        """
         folder = os.path.commonpath([os.path.dirname(os.path.abspath(name)) for name in self.names])
         reading = self._reading
         return {
@@ -184,13 +194,13 @@ class TableSource:
         }
 
     def digests(self) -> list[str]:
-        """Return the digest of each input's content. Raises SourceError for one that was changed since reading began."""
-        found = [file_digest(name) for name in self.names]
+        """Return the digest of each input. Raises SourceError if a file changed after reading began."""
+        digests = [file_digest(name) for name in self.names]
         self.check_unchanged()
-        return found
+        return digests
 
     def check_unchanged(self) -> None:
-        """Raise SourceError for an input that is another one than when reading began."""
+        """Raise SourceError if an input changed after reading began."""
         for name, before in zip(self.names, self.state, strict=True):
             if _state(name) != before:
                 raise SourceError(
@@ -198,7 +208,7 @@ class TableSource:
                 )
 
     def newest(self) -> InputFile:
-        """Return the file that was changed last."""
+        """Return the input with the latest modification time."""
         times = np.array([time for _, time in self.state])
         return newest_file([as_text(os.path.basename(name)) for name in self.names], times)
 
@@ -213,7 +223,7 @@ def file_digest(name: str) -> str:
 
 
 def _state(name: str) -> tuple[int, int]:
-    """Return what tells whether a file is still the same: size and time of the last change; (-1, 0) of one that is gone."""
+    """Return size and modification time of a file; they show if it changed. (-1, 0) if it does not exist."""
     try:
         status = os.stat(name)
     except FileNotFoundError:
@@ -221,29 +231,30 @@ def _state(name: str) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def compare_names(name: str, found: Sequence[str], first: str, columns: Sequence[str]) -> None:
-    """Raise SourceError if a file has other columns than the first one."""
-    for number, (here, there) in enumerate(zip_longest(found, columns)):
+def compare_names(name: str, actual: Sequence[str], first: str, columns: Sequence[str]) -> None:
+    """Raise SourceError if a file does not have the columns of the first file."""
+    for number, (here, there) in enumerate(zip_longest(actual, columns)):
         if here != there:
-            held, other = (f"is {x!r}" if x is not None else "is not there" for x in (here, there))
+            held, other = (f"is {x!r}" if x is not None else "is missing" for x in (here, there))
             raise SourceError(
-                f"{name}: column {number} (from 0) {held}, in {first} it {other}; all files must have the same "
-                "columns in the same order. Leave it out, or make it alike."
+                f"{name}: column {number} (from 0) {held}, in {first} it {other}; all files must have the"
+                " same "
+                "columns in the same order. Leave the file out, or change its columns."
             )
 
 
 def expand(sources: Sequence[str]) -> list[str]:
-    """Expand globs among names of files: in the order given, what a glob matches sorted.
+    """Expand globs in file names; keep the given order, and sort the matches of each glob.
 
-    Raises: SourceError for what is no readable file, for a glob that matches nothing, for a file that comes twice.
+    Raises SourceError for a file that cannot be read, a glob without a match, or a repeated file.
     """
     names: list[str] = []
     for source in sources:
         if glob.has_magic(source) and not os.path.lexists(source):
-            found = sorted(name for name in glob.glob(source, recursive=True) if not os.path.isdir(name))
-            if not found:
+            matches = sorted(name for name in glob.glob(source, recursive=True) if not os.path.isdir(name))
+            if not matches:
                 raise SourceError(f"{source}: matches no file; at least one is needed. Check the pattern.")
-            names += found
+            names += matches
         else:
             names.append(source)
     seen: dict[tuple[int, int], str] = {}
@@ -256,9 +267,12 @@ def expand(sources: Sequence[str]) -> list[str]:
             raise unreadable(name, error) from None
         if not stat.S_ISREG(status.st_mode):
             raise SourceError(
-                f"{name}: is no regular file; files are read. Pass those of a folder as '{name}/*.csv'."
+                f"{name}: is not a regular file; files are read. Pass the files of a folder as"
+                f" '{name}/*.csv'."
             )
         first = seen.setdefault((status.st_dev, status.st_ino), name)
         if first is not name:
-            raise SourceError(f"{name}: is {first} once more; each file is read once. Drop one.")
+            raise SourceError(
+                f"{name}: is the same file as {first}; each file is read once. Pass one of them."
+            )
     return names

@@ -1,4 +1,4 @@
-"""Files of text as streams of UTF-8: decompressed (.gz, .zst, .bz2, .xz), transcoded, without byte order marks."""
+"""Text files as UTF-8 streams: decompressed (.gz, .zst, .bz2, .xz), transcoded, without byte order mark."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from packer.errors import MissingDependencyError, SourceError, UsageError
 from packer.sentence import Option
 from packer.source_kinds import compression
 
-_AT_A_TIME = 512 * 1024  # bytes of the compressed file; more brings nothing
-_ZST_AT_A_TIME = 4096  # all that they become is held: up to 32,768 times as much
-_STEP = 1 << 20  # bytes that are skipped, or transcoded, at a time
-_MARKS = {  # the longer ones first, as the bytes of UTF-16 begin those of UTF-32
+_AT_A_TIME = 512 * 1024  # bytes read of the compressed file at once; more is not faster
+_ZST_AT_A_TIME = 4096  # bytes read at once; memory holds their decompressed form, up to 32,768 times as large
+_STEP = 1 << 20  # bytes skipped or transcoded at once
+_MARKS = {  # longer marks first: UTF-16's are prefixes of UTF-32's
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -27,10 +27,10 @@ _MARKS = {  # the longer ones first, as the bytes of UTF-16 begin those of UTF-3
 
 
 class TextStream:
-    """The text of one file as UTF-8, decompressed, without a byte order mark."""
+    """The text of a file as UTF-8, decompressed, without a byte order mark."""
 
     def __init__(self, name: str, encoding: str = "utf-8") -> None:
-        """Open a file. Raises: SourceError; UsageError for an unknown encoding; MissingDependencyError for .zst."""
+        """Open a file. Raises SourceError, UsageError (unknown encoding), MissingDependencyError (.zst)."""
         self.name = name
         self._encoding = python_encoding(encoding)
         self._suffix = compression(name)
@@ -46,15 +46,15 @@ class TextStream:
 
     @property
     def consumed(self) -> int:
-        """Bytes taken of the file on the disk, in steps if it is compressed."""
+        """Bytes read of the file, in steps if it is compressed."""
         return self._file.tell()
 
     def _start(self) -> None:
-        """Begin at the file's beginning. Raises SourceError for UTF-16 and UTF-32 that are not said to be such."""
+        """Start at the file's beginning. Raises SourceError for UTF-16 and UTF-32 under another encoding."""
         self._file.seek(0)
         self._bytes: Any = self._file
         self._faults: tuple[type[Exception], ...] = (OSError, EOFError)
-        if self._suffix and self._file.read(1):  # an empty file holds nothing, however it is named
+        if self._suffix and self._file.read(1):  # an empty file is valid under any name
             self._file.seek(0)
             self._bytes, faults = _KINDS[self._suffix](self._file)
             self._faults += faults
@@ -62,20 +62,20 @@ class TextStream:
             self._bytes = _Pieces(_transcoded(self._bytes, self._encoding))
         begin = bytearray(4)
         self._pending = memoryview(b"")
-        """Read, but not yet given."""
+        """Bytes read, but not returned yet."""
         begin = begin[: self.fill(memoryview(begin))]
         mark = next((mark for mark in _MARKS if begin.startswith(mark)), None)
         if mark is not None:
             raise SourceError(
-                f"{self.name}: begins as {_MARKS[mark].upper()} text does ({mark.hex(' ').upper()}); "
+                f"{self.name}: begins like {_MARKS[mark].upper()} text ({mark.hex(' ').upper()}); "
                 f"UTF-8 is expected. Pass {Option('Csv.encoding', _MARKS[mark])}."
             )
         self._mark = len(codecs.BOM_UTF8) if begin.startswith(codecs.BOM_UTF8) else 0
-        """Bytes before the text."""
+        """Length of the byte order mark, in bytes."""
         self._pending = memoryview(begin)[self._mark :]
 
     def fill(self, buffer: memoryview) -> int:
-        """Fill a buffer of bytes, unless the text ends. Returns: how many it holds. Raises: SourceError."""
+        """Fill a buffer, unless the text ends. Return the number of bytes. Raises SourceError."""
         have = min(len(buffer), len(self._pending))
         buffer[:have], self._pending = self._pending[:have], self._pending[have:]
         try:
@@ -83,20 +83,21 @@ class TextStream:
                 have += more
         except UnicodeError:
             raise SourceError(
-                f"{self.name}: holds bytes that are not {self._encoding.upper()}; the whole file must be. "
+                f"{self.name}: holds bytes that are not {self._encoding.upper()}; all of them must be. "
                 f"Pass another {Option('Csv.encoding')}."
             ) from None
         except self._faults as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise unreadable(self.name, error) from None
             raise SourceError(
-                f"{self.name}: its compressed data are damaged, or stop before their end ({str(error) or 'end of file'});"
-                f" whole {self._suffix} files are read. Copy it again, or rename it if it is none."
+                f"{self.name}: its compressed data are damaged or truncated ({str(error) or 'end of file'});"
+                f" complete {self._suffix} files are read. Copy it again, or rename it if it is not"
+                " compressed."
             ) from None
         return have
 
     def seek(self, offset: int) -> None:
-        """Go to an offset in the text: at once in a plain file; others are read again, what comes before is thrown away."""
+        """Go to an offset in the text: directly in a plain file, else by reading from the beginning."""
         if self._bytes is self._file:
             self._pending = memoryview(b"")
             self._file.seek(self._mark + offset)
@@ -112,25 +113,25 @@ class TextStream:
 
 
 def python_encoding(encoding: str) -> str:
-    """Return Python's name of an encoding; utf-8 for what is a part of it. Raises: UsageError for none."""
+    """Return Python's name of an encoding, utf-8 for subsets of it. Raises UsageError for an unknown one."""
     try:
-        found = codecs.lookup(encoding)
-        "a".encode(encoding)  # refuses those that are not for text, as hex
+        codec = codecs.lookup(encoding)
+        "a".encode(encoding)  # raises for codecs that are not text encodings, such as hex
     except (LookupError, ValueError, TypeError):
         raise UsageError(
-            f"{Option('Csv.encoding', encoding)}: no such encoding; those that Python knows are read, "
-            "as utf-16, cp1252 or latin-1. Pass one."
+            f"{Option('Csv.encoding', encoding)}: is not an encoding; those that Python knows are allowed, "
+            "such as utf-16, cp1252 or latin-1. Pass one of them."
         ) from None
-    return "utf-8" if found.name in ("utf-8", "utf-8-sig", "ascii") else found.name
+    return "utf-8" if codec.name in ("utf-8", "utf-8-sig", "ascii") else codec.name
 
 
 def unreadable(name: str, error: OSError) -> SourceError:
-    """Return the error for a file that the system does not let us read."""
+    """Return the error for a file that the system cannot read."""
     return SourceError(f"{name}: cannot be read ({error.strerror}); readable files are needed. Check it.")
 
 
 class _Pieces:
-    """A stream of pieces of bytes."""
+    """A readable stream over an iterator of bytes."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces, self._rest = pieces, memoryview(b"")
@@ -154,7 +155,7 @@ def _transcoded(stream: Any, encoding: str) -> Iterator[bytes]:
 
 
 def _frames(file: io.FileIO, decompressor: Any) -> Iterator[bytes]:
-    """Yield what frames of Zstandard hold. The package's own reader ends silently where a file was cut off."""
+    """Yield the content of Zstandard frames. zstandard's own reader stops silently at a truncated frame."""
     frame: Any = None
     while data := file.read(_ZST_AT_A_TIME):
         while data:
@@ -166,7 +167,8 @@ def _frames(file: io.FileIO, decompressor: Any) -> Iterator[bytes]:
 
 
 Opened = tuple[Any, "tuple[type[Exception], ...]"]
-"""What has `readinto` for the decompressed bytes, and the errors of its own that it raises for damaged data."""
+"""An object with `readinto` for the decompressed bytes, and the error types that it raises for damaged data.
+"""
 
 
 def _gzip(file: io.FileIO) -> Opened:
@@ -174,7 +176,7 @@ def _gzip(file: io.FileIO) -> Opened:
         from isal import igzip, isal_zlib
     except ImportError:
         return gzip.GzipFile(fileobj=file, mode="rb"), (zlib.error,)
-    # IGzipFile.readinto makes bytes and copies them; the reader below it, 5 % faster, decompresses into the buffer.
+    # IGzipFile.readinto copies bytes; the reader below it decompresses into the buffer, 5 % faster.
     modules: Any = (igzip, isal_zlib)
     bare = getattr(modules[1], "_GzipReader", None)
     reader = modules[0].IGzipFile(fileobj=file, mode="rb") if bare is None else bare(file, _AT_A_TIME)

@@ -1,4 +1,4 @@
-"""CSV and its kin as a table: pieces of text that end where records do, and what is known from their beginning."""
+"""CSV and similar files as a table: the beginning of each file, and pieces that end where records end."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ from packer.tables.reading.type_inference import SAMPLE_ROWS, infer
 from packer.tables.transform.column_types import unique
 from packer.tables.transform.records import RecordLayout
 
-PIECE = 2 << 20  # bytes of text: with 8 MiB, which leave a core's cache, reading and parsing took 15 % more
-LONGEST = 64 << 20  # bytes of a record
-_SAMPLE = 2 << 20  # bytes of a file that types are found out from: at 700 bytes a row, 3,000 rows
-_HEAD = 64 << 10  # bytes of each other file, to compare its header
-_BINARY = 4096  # bytes in which a file of another kind has a zero
+PIECE = 2 << 20  # bytes of text; 8 MiB, which exceed a core's cache, took 15 % longer to read and parse
+LONGEST = 64 << 20  # most bytes of a record
+_SAMPLE = 2 << 20  # bytes of a file from which types are inferred: 3,000 rows of 700 bytes
+_HEAD = 64 << 10  # bytes read of each other file to compare its header
+_BINARY = 4096  # first bytes, searched for zeros: text has none
 
 
 @dataclass(frozen=True)
 class _Head:
     """The beginning of a file.
 
-    cells: of its first record; begin: the offset of the first row; line: the number of its line; rows: whether there are any.
+    cells: cells of its first record; begin: offset of the first row; line: line number of the first row;
+    rows: True if there are rows.
     """
 
     cells: list[bytes]
@@ -60,7 +61,7 @@ class TextTable(TableSource):
     unit = "line"
 
     def __init__(self, names: Sequence[str], reading: ReadOptions) -> None:
-        """Look at the beginnings of the files, which exist. Raises: SourceError, UsageError."""
+        """Read the beginnings of the files, which exist. Raises SourceError, UsageError."""
         super().__init__(names, reading)
         first = names[0]
         text, ended = self._beginning(first, _SAMPLE)
@@ -93,14 +94,14 @@ class TextTable(TableSource):
         if reading.skip_rows:
             line = text[: text.find(b"\n")][:80].decode(errors="replace").strip()
             notes.append(
-                f"{first}: lines passed over at its beginning: {reading.skip_rows:,}, the first {line!r}."
+                f"{first}: lines skipped at its beginning: {reading.skip_rows:,}, the first is {line!r}."
             )
         self.notes = tuple(notes)
 
     # Beginnings
 
     def _beginning(self, name: str, size: int) -> tuple[bytes, bool]:
-        """Read the first `size` bytes of a file's text. Returns: them, and whether they are all. Raises: SourceError if it is no text."""
+        """Return the first `size` bytes of a file's text; True if that is all. Raises SourceError."""
         with closing(TextStream(name, self._reading.encoding)) as stream:
             buffer = bytearray(size)
             have = stream.fill(memoryview(buffer))
@@ -124,22 +125,25 @@ class TextTable(TableSource):
         return _Head(record.cells, begin + end, line + record.next_line, rows)
 
     def _other(self, name: str, columns: Sequence[str], size: int) -> _Head:
-        """Look at another file than the first; size: bytes that will do. Raises: SourceError if its columns are others."""
+        """Read the beginning of a file other than the first. Raises SourceError if its columns differ.
+
+        size: number of bytes that suffices.
+        """
         head = self._head(name, *self._beginning(name, size), self._form)
-        found = [str(number) for number in range(len(head.cells))]
+        written = [str(number) for number in range(len(head.cells))]
         if self._reading.header:
-            found = column_names(name, head.cells, self._form)
-        compare_names(name, found, self.names[0], columns)
+            written = column_names(name, head.cells, self._form)
+        compare_names(name, written, self.names[0], columns)
         return head
 
     def first_line(self, name: str) -> int:
-        """Return the number of the first line of an input's first chunk, from 1."""
+        """Return the number of the first line of an input's first piece, from 1."""
         return self._heads[self.names.index(name)].line
 
     # Pieces
 
     def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TableChunk]:
-        """Yield pieces of about 2 MiB, from the beginning or from where `after` says: [number of the file, offset in its text]."""
+        """Yield pieces of about 2 MiB, from the beginning or `after`: [file number, offset in its text]."""
         first, offset = after or (0, 0)
         for number in range(first, len(self.names)):
             yield from self._pieces(number, offset if number == first else 0, layout)
@@ -149,10 +153,10 @@ class TextTable(TableSource):
         with closing(TextStream(name, self._reading.encoding)) as stream:
             begin = max(offset, self._heads[number].begin)
             stream.seek(begin)
-            consumed = stream.consumed if offset else 0  # the header counts to the first piece
-            text = np.empty(0, np.uint8)  # from where the piece begins on; it may hold several
+            consumed = stream.consumed if offset else 0  # the header counts as part of the first piece
+            text = np.empty(0, np.uint8)  # the text from the piece's beginning; may hold several pieces
             while True:
-                # What a piece holds depends on nothing but where it begins.
+                # The content of a piece depends only on where it begins.
                 size, end = PIECE, 0
                 while not end:
                     text = _extended(text, size, stream)
@@ -179,7 +183,7 @@ class TextTable(TableSource):
 
 
 def _extended(text: NDArray[np.uint8], size: int, stream: TextStream) -> NDArray[np.uint8]:
-    """Return the text and what follows it: at least `size` bytes; fewer: the text ends."""
+    """Return the text with at least `size` bytes, read from the stream; fewer at the end of the text."""
     if len(text) >= size:
         return text
     longer = np.empty(size, np.uint8)
@@ -189,30 +193,32 @@ def _extended(text: NDArray[np.uint8], size: int, stream: TextStream) -> NDArray
 
 
 def _endless(name: str, place: int) -> SourceError:
-    """Return the error for a record that does not end where it should. place: where it begins in the file's text."""
+    """Return the error for a record without an end. place: where it begins in the file's text."""
     return SourceError(
-        f"{name}: the record at byte {place:,} of its text does not end, or is too long; a quote may not be closed."
+        f"{name}: the record at byte {place:,} of its text does not end, or is too long; a quote may be"
+        " unclosed."
         f" Correct it, or pass {Option('Csv.quote', '')}."
     )
 
 
 def _is_unclosed(record: bytes, dialect: TextDialect) -> bool:
-    """Tell whether a quote of the last record of a text is never closed, and lines follow that may have been records."""
+    """Return True if the last record has an unclosed quote, so that following lines may be records."""
     if b"\n" not in record.strip(b" \t\r\n"):
-        return False  # on one line: a bad row
+        return False  # on a single line: a bad row
     return not end_of_records(record + b"\n", 0, dialect)
 
 
 def _check_text(name: str, text: bytes, ended: bool) -> None:
-    """Look at the beginning of a file. Raises: SourceError if it is no text, or none of lines."""
+    """Check the beginning of a file. Raises SourceError if it is not text, or has no lines."""
     if b"\0" in text[:_BINARY]:
         raise SourceError(
-            f"{name}: has zero bytes, as no text has; text files are read. Check what it is; of "
+            f"{name}: contains zero bytes, so it is not text; text files are read. Check it; for "
             f"UTF-16, pass {Option('Csv.encoding', 'utf-16')}."
         )
     if ended and not text.strip():
         raise SourceError(f"{name}: is empty; at least one row is needed. Check it.")
     if b"\r" in text and b"\n" not in text:
         raise SourceError(
-            f"{name}: its lines end in \\r alone; \\n and \\r\\n are read. Convert it, as by: tr '\\r' '\\n'."
+            f"{name}: its lines end in \\r only; \\n and \\r\\n are read. Convert it, for example with: tr"
+            " '\\r' '\\n'."
         )

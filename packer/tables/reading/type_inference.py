@@ -1,4 +1,4 @@
-"""The types of columns, found from the first rows, and notes on columns that may be misread."""
+"""Infer column types from the first rows, and note columns that may be misread."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _TRIED = {
     kind: RecordLayout((RecordMember(0, TableColumn("", kind), exact=True),))
     for kind in ("integer", "number", *(name for name, type in TYPES.items() if type.read))
 }
-_PROBE = 4  # texts that are looked at first: most types are none of a column's
+_PROBE = 4  # texts tried first: most types fail on them
 _LOST = (CellFault.LEADING_ZEROS, CellFault.ROUNDED)
 Counts = Mapping[bytes, int]
-"""Cell -> how often it occurs."""
+"""Cell -> number of occurrences."""
 
 
 def infer(
@@ -42,57 +42,58 @@ def infer(
     dialect: TextDialect,
     given: Mapping[str, str],
 ) -> tuple[tuple[TableColumn, ...], dict[str, list[str]]]:
-    """Find out what type each column has.
+    """Infer the type of each column.
 
-    name: of the file, for messages; names: of the columns; records: the first rows, at most SAMPLE_ROWS; given: column -> type,
-    where a user said it.
-    Returns: the columns, and notes on those that may be misread, by name. Raises: UsageError for what is given and cannot be;
-    SourceError for numbers in another way of writing.
+    name: of the file, for messages; names: of the columns; records: the first rows, at most SAMPLE_ROWS;
+    given: column -> type, set by the user.
+    Returns: the columns, and notes on columns that may be misread, by name. Raises UsageError for given types
+    that do not exist; SourceError for numbers in another notation.
     """
     check_types(name, names, given)
     cells = list(zip(*(record for record in records if len(record) == len(names)), strict=True))
     counts = {c: Counter(cells[n] if cells else ()) for n, c in enumerate(names) if c not in given}
     alone = one_column(dialect)
-    found = _types_of({column: list(texts) for column, texts in counts.items()}, alone)
-    found |= {column: TableColumn.given(column, type) for column, type in given.items()}
-    present = {c: _present(texts, dialect) for c, texts in counts.items() if found[c].type == "category"}
+    typed = _types_of({column: list(texts) for column, texts in counts.items()}, alone)
+    typed |= {column: TableColumn.given(column, type) for column, type in given.items()}
+    present = {c: _present(texts, dialect) for c, texts in counts.items() if typed[c].type == "category"}
     notes: dict[str, list[str]] = {}
     looks = _look([list(texts) for texts in present.values()], "number", alone)
     for (column, texts), look in zip(present.items(), looks, strict=True):
         _refuse_other_numbers(name, column, texts, dialect)
         total = sum(texts.values())
         if look.some and total - sum(texts[text] for text in look.wrong) >= MOSTLY * total:
-            # Each bad cell is told with its line when it is read.
-            found[column] = TableColumn(column, "number", digits=look.digits)
+            # The reader reports each bad cell with its line.
+            typed[column] = TableColumn(column, "number", digits=look.digits)
         elif note := _note(column, texts):
             notes[column] = [Sentence(note)]
     for column in counts:
-        if not found[column].type:
-            found[column] = TableColumn(column, "number", digits="")
+        if not typed[column].type:
+            typed[column] = TableColumn(column, "number", digits="")
             notes[column] = [
                 Sentence(
-                    f"column {column!r} holds no value in the first {len(records):,} rows: it is read as number."
-                    f" If it is none, pass {as_category(column)}, or another type."
+                    f"column {column!r} holds no value in the first {len(records):,} rows and is read as"
+                    " number."
+                    f" If it is not, pass {as_category(column)}, or another type."
                 )
             ]
-    return tuple(found[c] for c in names), notes
+    return tuple(typed[c] for c in names), notes
 
 
 def check_types(name: str, names: Sequence[str], given: Mapping[str, str]) -> None:
-    """Check the types a user gave. Raises: UsageError for a column or a type that is none."""
+    """Raise UsageError if the user named a column or a type that does not exist."""
     types = (*TYPES, *NOTATIONS)
     for column, type in given.items():
         if column not in names:
-            said = f": {name} has no column {column!r}; {nearest(column, names)}. Correct it."
-            raise UsageError(f"{Option('types', {column: type})}{said}")
+            why = f": {name} has no column {column!r}; {nearest(column, names)}. Correct it."
+            raise UsageError(f"{Option('types', {column: type})}{why}")
         if type not in types:
-            said = f": is no type; {', '.join(types)} are, {nearest(type, types)}. Correct it."
-            raise UsageError(f"{Option('types', {column: type})}{said}")
+            why = f": is not a type; types are {', '.join(types)}; {nearest(type, types)}. Correct it."
+            raise UsageError(f"{Option('types', {column: type})}{why}")
 
 
 def _types_of(columns: Mapping[str, Sequence[bytes]], dialect: TextDialect) -> dict[str, TableColumn]:
-    """Find for each column the first type as which the parser reads all of its texts, "" if all are missing, else category."""
-    found = {column: TableColumn(column, "category") for column in columns}
+    """Return each column with the first type that fits all texts; "" if all are missing, else category."""
+    typed = {column: TableColumn(column, "category") for column in columns}
     left = dict(columns)
     for kind in _TRIED:
         probes = _look([texts[:_PROBE] for texts in left.values()], kind, dialect)
@@ -100,17 +101,18 @@ def _types_of(columns: Mapping[str, Sequence[bytes]], dialect: TextDialect) -> d
         for column, look in zip(fitting, _look([left[c] for c in fitting], kind, dialect), strict=True):
             if not look.wrong and (look.some or kind == "integer"):
                 digits = look.digits if kind in ("integer", "number") else None
-                found[column] = TableColumn(column, kind if look.some else "", digits=digits)
+                typed[column] = TableColumn(column, kind if look.some else "", digits=digits)
                 del left[column]
-    return found
+    return typed
 
 
 @dataclass
 class _Look:
-    """A look at the texts of a column, read as a type.
+    """The result of reading a column's texts as a type.
 
-    wrong: those that are none, but for infinite numbers, which are told with their line when they are read; digits: the first whole
-    number whose digits are lost: zeros in front, or what float64 rounds, "" for none; some: whether any text is one.
+    some: True if any text has the type; digits: the first whole number whose digits are lost (leading zeros,
+    or rounded by float64), "" for none; wrong: texts that do not have the type, except infinite numbers,
+    which the reader reports with their line.
     """
 
     some: bool
@@ -119,7 +121,7 @@ class _Look:
 
 
 def _look(columns: Sequence[Sequence[bytes]], kind: str, dialect: TextDialect) -> list[_Look]:
-    """Read the texts of columns as a type, all at once: wide tables have many columns of few texts."""
+    """Read texts of columns as a type, all at once, because wide tables have many columns with few texts."""
     texts = [text for column in columns for text in column]
     values, bad = read_texts(texts, _TRIED[kind], dialect)
     ends = np.cumsum([len(column) for column in columns], dtype=np.int64)
@@ -147,7 +149,7 @@ def _present(cells: Counts, dialect: TextDialect) -> Counter[bytes]:
 
 
 def _refuse_other_numbers(name: str, column: str, counts: Counts, dialect: TextDialect) -> None:
-    """Raise a SourceError for cells that are numbers with marks between thousands, or with another decimal point."""
+    """Raise SourceError for numbers with thousands separators or with another decimal point."""
     if dialect.thousands or dialect.decimal != b".":
         return
     for thousands, decimal in _WRITTEN:
@@ -156,29 +158,30 @@ def _refuse_other_numbers(name: str, column: str, counts: Counts, dialect: TextD
             rb"[+-]?(?:" + groups + rb"\d+)(?:" + re.escape(decimal) + rb"\d+(?:[eE][+-]?\d+)?)?"
         )
         plain = [cell for cell in counts if NUMBER.fullmatch(cell)]
-        found = [cell for cell in counts if other.fullmatch(cell) and not NUMBER.fullmatch(cell)]
-        if found and sum(counts[cell] for cell in (*plain, *found)) >= MOSTLY * sum(counts.values()):
-            example = found[0].decode()
+        odd = [cell for cell in counts if other.fullmatch(cell) and not NUMBER.fullmatch(cell)]
+        if odd and sum(counts[cell] for cell in (*plain, *odd)) >= MOSTLY * sum(counts.values()):
+            example = odd[0].decode()
             marks = (("Csv.thousands", thousands), ("Csv.decimal", decimal.replace(b".", b"")))
             given = " ".join(f"{Option(option, mark.decode())}" for option, mark in marks if mark)
             raise SourceError(
-                f"{name}: column {column!r} holds numbers in another way of writing, as {example!r}; that must be said."
-                f" Pass {given}, or {as_category(column)} if they are none."
+                f"{name}: column {column!r} holds numbers in another notation, such as {example!r}; an option"
+                " must set it."
+                f" Pass {given}, or {as_category(column)} if they are not numbers."
             )
 
 
 _WRITTEN = ((b",", b"."), (b"'", b"."), (b"_", b"."), (b" ", b"."), (b"", b","), (b".", b","), (b" ", b","))
-"""Marks between thousands, and decimal points, in which people write numbers; b"" for none."""
+"""Common thousands separators and decimal points; b"" for none."""
 MOSTLY = 0.9
 _MARKS = frozenset(
     (b"?", b"??", b"-", b"--", b"---", b".", b"*", b"n.a.", b"N.A.", b"\\N")
-)  # missing values, often
-_FEW = 100  # cells, too few to say that all of them differ
+)  # often mean missing
+_FEW = 100  # fewer cells do not show that all differ
 _NUMBERLIKE = re.compile(rb"[-+(]?(?:[0-9.]|[$\xc2\xe2])[^a-zA-Z]*(?:[AaPp][Mm])?")
 
 
 def _note(column: str, counts: Counts) -> str:
-    """Return a note on categories that may be something else: many look like numbers or dates, or nearly all differ; "" for none."""
+    """Return a note on categories that look like numbers or dates, or that nearly all differ; "" for none."""
     total = sum(counts.values())
     numbers = sum(n for cell, n in counts.items() if _NUMBERLIKE.fullmatch(cell))
     marks = any(cell in _MARKS for cell in counts) and len(counts) > 1
@@ -187,7 +190,9 @@ def _note(column: str, counts: Counts) -> str:
     shown = sorted(counts, key=lambda cell: (-counts[cell], cell))[:2]
     examples = " and ".join(repr(cell.decode(errors="replace")) for cell in shown)
     return (
-        f"column {column!r} is read as category; it holds {len(counts):,} different texts in its first {total:,} cells, as {examples}."
-        f" If it is another type, pass {Option('types', {column: 'number'})}, date, currency, percent or date-mdy; for texts"
-        f" that mean missing {Option('Csv.na')}; if it is no feature, {Option('drop', column)}."
+        f"column {column!r} is read as category; it holds {len(counts):,} different texts in its first"
+        f" {total:,} cells, such as {examples}."
+        f" If it is another type, pass {Option('types', {column: 'number'})}, date, currency, percent or"
+        " date-mdy; for texts"
+        f" that mean missing {Option('Csv.na')}; if it is not a feature, {Option('drop', column)}."
     )

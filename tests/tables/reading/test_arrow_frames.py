@@ -107,9 +107,9 @@ def test_cells_of_another_kind(kind, cells, row, shown, reason):
 @pytest.mark.parametrize(
     ("kind", "cells", "sentence"),
     [
-        ("number", [[1, 2]], "column 'x y': holds list<item: int64>, which is not read as number. Convert it."),
-        ("number", np.array(["2020-01-01"], "M8[s]"), "column 'x y': holds timestamp[s], which is not read as number. Convert it."),
-        ("timestamp", [True], "column 'x y': holds bool, which is not read as timestamp. Convert it."),
+        ("number", [[1, 2]], "column 'x y': holds list<item: int64>, which cannot be read as number. Convert it."),
+        ("number", np.array(["2020-01-01"], "M8[s]"), "column 'x y': holds timestamp[s], which cannot be read as number. Convert it."),
+        ("timestamp", [True], "column 'x y': holds bool, which cannot be read as timestamp. Convert it."),
         ("number", 1.5, "column 'x y': "),
         ("number", "abc", "column 'x y': is a str; a value for each row is needed, all of one type. Convert it."),
         ("number", np.array(1.5), "column 'x y': "),
@@ -187,12 +187,12 @@ def test_frames():
     with pytest.raises(UsageError) as error:
         records(columns_of({"a": [1], "b": [1, 2]}), layout, {})
     assert str(error.value) == (
-        "column 'b': has 2 rows, and 'a' has 1; one length is allowed. Give columns of one length."
+        "column 'b': has 2 rows, and 'a' has 1; all columns need the same length. Pass columns of equal length."
     )
     with pytest.raises(UsageError) as error:
         columns_of([1, 2])
     assert str(error.value) == (
-        "data: is a list; a pandas DataFrame, one that hands out an Arrow stream (polars, pyarrow) or a dict of columns is"
+        "data: is a list; a pandas DataFrame, an object that exports an Arrow stream (polars, pyarrow), or a dict of columns is"
         " allowed. Pass one of them."
     )
 

@@ -472,7 +472,7 @@ def test_columns_of_equal_names_and_of_none(tmp_path: Path, form: str):
     source = open_table([name], ReadOptions())
     assert [c.name for c in source.columns] == ["a", "column_1", "a.2", "a.1"]
     assert source.notes == (
-        f"{name}: 2 columns without a name, or with that of another, called 'column_1', 'a.2'.",
+        f"{name}: 2 columns without a name, or with a repeated one, renamed 'column_1', 'a.2'.",
     )
     layout = layout_of(source)
     assert values(read_all(source, layout), layout) == [[n, n + 10] for n in range(4)]
@@ -518,12 +518,12 @@ def test_a_column_of_nulls_has_the_type_of_the_next_files(tmp_path: Path):
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"a": [1]}, "column 1 (from 0) is not there, in {first} it is 'b'; all files must have the same columns in the same order."
-            " Leave it out, or make it alike."),
+        ({"a": [1]}, "column 1 (from 0) is missing, in {first} it is 'b'; all files must have the same columns in the same order."
+            " Leave the file out, or change its columns."),
         (
             {"a": [1], "c": ["x"]},
             "column 1 (from 0) is 'c', in {first} it is 'b'; all files must have the same columns in the same order."
-            " Leave it out, or make it alike.",
+            " Leave the file out, or change its columns.",
         ),
         (
             {"a": [1], "b": [2.5]},
@@ -555,11 +555,13 @@ def test_columns_that_cannot_be_read_can_only_be_dropped(tmp_path: Path):
     name = write(tmp_path, table, "parquet")
     source = open_table([name], ReadOptions())
     assert list(source.column_notes) == ["l", "s", "b"]
-    assert source.column_notes["b"] == ["column 'b' holds binary, which is not read: it can only be dropped."]
+    assert source.column_notes["b"] == [
+        "column 'b' holds binary, which cannot be read; it can only be dropped."
+    ]
     with pytest.raises(UsageError) as error:
         next(source.chunks(layout_of(source)))
     assert in_options(error.value.sentence) == (
-        f"{name}: column 'l' holds list<element: int64>, which is not read as category. Pass --drop l."
+        f"{name}: column 'l' holds list<element: int64>, which cannot be read as category. Pass --drop l."
     )
     layout = RecordLayout((RecordMember(0, source.columns[0]),))
     assert values(read_all(source, layout), layout) == [[1]]
@@ -571,7 +573,7 @@ def test_types_that_do_not_fit(tmp_path: Path):
     with pytest.raises(UsageError) as error:
         next(source.chunks(layout_of(source)))
     assert in_options(error.value.sentence) == (
-        f"{name}: column 'a' holds double, which is not read as date. Pass --type a=number."
+        f"{name}: column 'a' holds double, which cannot be read as date. Pass --type a=number."
     )
     with pytest.raises(UsageError, match="has no column 'q'"):
         open_table([name], ReadOptions(types={"q": "date"}))
@@ -579,7 +581,7 @@ def test_types_that_do_not_fit(tmp_path: Path):
 
 def test_nulls_alone_are_noted(tmp_path: Path):
     source = open_table([write(tmp_path, pa.table({"a": pa.nulls(2)}), "parquet")], ReadOptions())
-    assert source.column_notes == {"a": ["column 'a' holds nulls alone: it is read as number."]}
+    assert source.column_notes == {"a": ["column 'a' holds only nulls and is read as number."]}
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow", "stream.arrow", "lz4.feather"])

@@ -112,7 +112,7 @@ def test_numbers_with_commas_may_be_one_column() -> None:
         )
     assert found("0,5\n1,5\n", decimal=",", header=False) != ","
     assert found("n\n1,200\n900\n3,400\n", thousands=",") != ","
-    sentence = "has 1 cell, most rows have 2, parted by commas; all must have as many. Pass --skip-rows 1 if lines of a title"
+    sentence = "has 1 cell, most rows have 2, separated by commas; all must have the same number. Pass --skip-rows 1 if title lines"
     for text in ("A title\nx,y\n1,2\n3,4\n", "n\n0,5\n1,5\n", "n\n1,200\n3,400\n"):
         assert sentence in refused(text)
         assert refused(text).endswith(", or --delimiter ';' if it has one column.")
@@ -130,18 +130,18 @@ def test_a_mark_in_the_first_line_alone_parts_no_cells() -> None:
 def test_rows_that_no_delimiter_parts_alike_are_an_error() -> None:
     ragged = "id,text,label\n1,a b,x\n2,a, b,y\n3,a, b, c,x\n4,a,,,,,x\n"
     assert refused(ragged).startswith(
-        "a.csv: no delimiter parts most of its first 100 rows into as many cells, and most of them hold commas"
+        "a.csv: no delimiter splits most of its first 100 rows into the same number of cells, and most of them hold commas"
     )
 
 
 def test_commas_in_a_file_named_otherwise_are_an_error_with_quotes_too() -> None:
     for name in ("a.tsv", "a.psv"):
-        assert "no delimiter parts" in refused('x,y\n"a, b",1\n"c",2\nd,3\n', name=name)
+        assert "no delimiter splits" in refused('x,y\n"a, b",1\n"c",2\nd,3\n', name=name)
 
 
 def test_the_names_of_a_header_that_a_mark_of_numbers_parts_are_an_error() -> None:
     assert refused("a,b\nYES,3\nno,4\n", decimal=",").startswith(
-        "a.csv: no delimiter parts most of its first 100 rows into as many cells, and most of them hold commas"
+        "a.csv: no delimiter splits most of its first 100 rows into the same number of cells, and most of them hold commas"
     )
     assert found("a\n0,5\n1,5\n", decimal=",") != ","
     assert found("0,5\n1,5\n", decimal=",", header=False) != ","
@@ -154,7 +154,7 @@ def test_one_column_keeps_a_mark_that_few_cells_hold() -> None:
 def test_a_header_of_more_cells_than_its_rows_is_an_error() -> None:
     for reading in ({}, {"delimiter": ","}):
         assert refused("a,b,c\n1,2\n3,4\n5,6\n", **reading).startswith(
-            "a.csv: its line 1 has 3 cells, most rows have 2, parted by commas; all must have as many. Pass --skip-rows 1 if"
+            "a.csv: its line 1 has 3 cells, most rows have 2, separated by commas; all must have the same number. Pass --skip-rows 1 if"
         )
 
 
@@ -162,10 +162,10 @@ def test_a_header_of_more_cells_than_its_rows_is_an_error() -> None:
 def test_another_mark_in_most_lines_is_an_error(mark: str) -> None:
     text = "a#b#c\n1#x#3\n4#y#6\n".replace("#", mark)
     assert refused(text).startswith(
-        "a.csv: no delimiter parts most of its first 100 rows into as many cells, and most of them hold"
-        f" {mark!r}, which may part cells. Pass --delimiter "
+        "a.csv: no delimiter splits most of its first 100 rows into the same number of cells, and most of them hold"
+        f" {mark!r}, which may separate cells. Pass --delimiter "
     )
-    assert refused(text).endswith(f" if {mark!r} parts cells, or --delimiter ';' if it has one column.")
+    assert refused(text).endswith(f" if {mark!r} separates cells, or --delimiter ';' if it has one column.")
     assert found(text, delimiter=mark) == mark
     assert found(text, delimiter=";") == ";"
 
@@ -173,7 +173,9 @@ def test_another_mark_in_most_lines_is_an_error(mark: str) -> None:
 def test_several_marks_between_cells_are_no_delimiter() -> None:
     for text, mark in (("a::b\n1::2\n3::4\n", ":"), ("a  b\n1  2\n3  4\n", " "), ("a^^^b\n1^^^2\n", "^")):
         assert "Pass --delimiter ';' if it has one column, or" in refused(text)
-        assert refused(text).endswith(f" if {mark!r} parts cells; replace several in a row by one first.")
+        assert refused(text).endswith(
+            f" if {mark!r} separates cells; first replace repeated ones by a single one."
+        )
 
 
 def test_one_column_of_times_or_names_is_one() -> None:
@@ -195,13 +197,13 @@ def test_spaces_are_an_error() -> None:
         "city name\nNew York\nLos Angeles\nSan Diego\n",
         "Year  Jan\n---------\n1749  58\n1750  73.3\n",
     ):
-        assert "most of them hold ' ', which may part cells" in refused(text)
+        assert "most of them hold ' ', which may separate cells" in refused(text)
 
 
 def test_a_name_that_says_another_delimiter_is_an_error() -> None:
     assert refused("a,b\n1,2\n", "a.tsv").startswith(
-        "a.tsv: no delimiter parts most of its first 100 rows into as many cells, and most of them hold"
-        " commas, which may part cells. Pass --delimiter , if"
+        "a.tsv: no delimiter splits most of its first 100 rows into the same number of cells, and most of them hold"
+        " commas, which may separate cells. Pass --delimiter , if"
     )
     assert found("a,b\n1,2\n", "a.tsv", delimiter="\t") == "\t"
     assert found("a\n1\n", "a.tsv") == "\t"
@@ -221,16 +223,16 @@ ROWS = "a,b,c\n1,2,3\n4,5,6\n"
             f"# made by x\n# at y\n{ROWS}",
             1,
             "1 cell",
-            "--comment '#' if it begins lines of comment, or --skip-rows 2|, or --delimiter ';' if it has one column",
+            "--comment '#' if it begins comment lines, or --skip-rows 2|, or --delimiter ';' if it has one column",
         ),
         (f"A title,,\n,,\n{ROWS}", 1, "3 cells", "--skip-rows 2|"),
         ("a,b\nx,1,2\ny,3,4\n", 1, "2 cells", "--skip-rows 1|"),
     ],
 )
 def test_lines_before_the_table_are_an_error(text: str, line: int, cells: str, ways: str) -> None:
-    title = " if lines of a title come first; a header has a name for each column"
+    title = " if title lines come first; a header names each column"
     assert refused(text) == (
-        f"a.csv: its line {line} has {cells}, most rows have 3, parted by commas; all must have as many. Pass "
+        f"a.csv: its line {line} has {cells}, most rows have 3, separated by commas; all must have the same number. Pass "
         + ways.replace("|", title)
         + "."
     )
@@ -249,7 +251,7 @@ def test_lines_are_passed_over() -> None:
     with pytest.raises(UsageError) as error:
         first_line_at("a.csv", b"x\ny", 3)
     assert in_options(error.value.sentence) == (
-        "a.csv: --skip-rows 3 passes over all lines that were read of it; a table begins behind them."
+        "a.csv: --skip-rows 3 skips all lines that were read of it; a table must follow them."
         " Pass a smaller number."
     )
 
@@ -275,19 +277,19 @@ def test_marks_become_bytes() -> None:
     [
         (
             {"delimiter": ""},
-            "--delimiter '': is no mark; one ASCII character is, no letter, digit, sign or end of line. Pass one.",
+            "--delimiter '': is not a mark; one ASCII character other than a letter, digit, sign or line end is allowed. Pass one.",
         ),
         (
             {"delimiter": "::"},
-            "--delimiter ::: is no mark; one ASCII character is, no letter, digit, sign or end of line. Pass one.",
+            "--delimiter ::: is not a mark; one ASCII character other than a letter, digit, sign or line end is allowed. Pass one.",
         ),
         (
             {"decimal": "5"},
-            "--decimal 5: is no mark; one ASCII character is, no letter, digit, sign or end of line. Pass one.",
+            "--decimal 5: is not a mark; one ASCII character other than a letter, digit, sign or line end is allowed. Pass one.",
         ),
         (
             {"quote": "«"},
-            "--quote '«': is no mark; one ASCII character is, no letter, digit, sign or end of line, or none. Pass one.",
+            "--quote '«': is not a mark; one ASCII character other than a letter, digit, sign or line end is allowed, or none. Pass one.",
         ),
         (
             {"thousands": "."},
@@ -303,7 +305,7 @@ def test_marks_become_bytes() -> None:
         ),
         (
             {"comment": "//"},
-            "--comment //: is no mark; one ASCII character is, no letter, digit, sign or end of line, or none. Pass one.",
+            "--comment //: is not a mark; one ASCII character other than a letter, digit, sign or line end is allowed, or none. Pass one.",
         ),
     ],
 )
@@ -384,7 +386,7 @@ def test_many_equal_names_are_numbered_and_a_few_of_them_told() -> None:
     found = unique(["x"] * 50_000)
     assert found == ("x", *(f"x.{k}" for k in range(1, 50_000)))
     assert renamed("a.csv", ["x"] * 50_000, found, ["x.1"]) == [
-        "a.csv: 49,998 columns without a name, or with that of another, called"
+        "a.csv: 49,998 columns without a name, or with a repeated one, renamed"
         " 'x.2', 'x.3', 'x.4', 'x.5', 'x.6', 'x.7' and others."
     ]
 
@@ -393,7 +395,7 @@ def test_numbers_are_no_names() -> None:
     for cells in (("1", "2.5"), ("1e3", "", "NaN"), ("-1",), ("inf", "1"), ("-Infinity", "+nan")):
         with pytest.raises(
             SourceError,
-            match=r"^a\.csv: its first row holds numbers, no names\. Pass csv=Csv\(header=False\)\.$",
+            match=r"^a\.csv: its first row holds numbers, not names\. Pass csv=Csv\(header=False\)\.$",
         ):
             names(*cells)
     assert names("id", "2019", "2020") == ("id", "2019", "2020")

@@ -37,7 +37,7 @@ def test_kinds_are_not_mixed() -> None:
     with pytest.raises(UsageError) as error:
         open_table(["a.csv", "a.pq"], ReadOptions())
     assert str(error.value) == (
-        "a.csv, a.pq: are files of text and others; those of a table are of one kind. Pass them apart."
+        "a.csv, a.pq: mix text files and others; the files of a table are of one kind. Pass them separately."
     )
 
 
@@ -46,7 +46,7 @@ def test_other_names_are_refused() -> None:
     with pytest.raises(UsageError) as error:
         open_table(["a.txt"], ReadOptions())
     assert str(error.value) == (
-        "a.txt: not a table by its name; those end in .csv, .tsv, .tab, .psv, .data (each also with .gz, .zst, .bz2, .xz), "
+        "a.txt: is not a table by its name; names of tables end in .csv, .tsv, .tab, .psv, .data (each also with .gz, .zst, .bz2, .xz), "
         "or in .parquet, .pq, .arrow, .feather, .ipc. Rename it."
     )
     with pytest.raises(SourceError, match="matches no file"):

@@ -93,10 +93,13 @@ def test_a_file_with_the_name_of_a_pattern_is_a_file() -> None:
             "no.csv",
             "no.csv: cannot be read (No such file or directory); readable files are needed. Check it.",
         ),
-        ("folder", "folder: is no regular file; files are read. Pass those of a folder as 'folder/*.csv'."),
+        (
+            "folder",
+            "folder: is not a regular file; files are read. Pass the files of a folder as 'folder/*.csv'.",
+        ),
         (
             "pipe.tsv",
-            "pipe.tsv: is no regular file; files are read. Pass those of a folder as 'pipe.tsv/*.csv'.",
+            "pipe.tsv: is not a regular file; files are read. Pass the files of a folder as 'pipe.tsv/*.csv'.",
         ),
     ],
 )
@@ -119,7 +122,9 @@ def test_a_file_is_read_once() -> None:
     write("a.csv", b"x")
     os.symlink("a.csv", "b.csv")
     for sources in (["a.csv", "*.csv"], ["a.csv", "./a.csv"]):
-        with pytest.raises(SourceError, match=r"is a\.csv once more; each file is read once\. Drop one\.$"):
+        with pytest.raises(
+            SourceError, match=r"is the same file as a\.csv; each file is read once\. Pass one of them\.$"
+        ):
             expand(sources)
 
 
@@ -160,13 +165,15 @@ def test_a_file_that_was_cut_off_is_refused(suffix: str, cut: int) -> None:
     data = packed(suffix)
     name = write("a.csv" + suffix, data[:-cut])
     said = refused(name)
-    assert said.startswith(f"{name}: its compressed data are damaged, or stop before their end (")
-    assert said.endswith(f"); whole {suffix} files are read. Copy it again, or rename it if it is none.")
+    assert said.startswith(f"{name}: its compressed data are damaged or truncated (")
+    assert said.endswith(
+        f"); complete {suffix} files are read. Copy it again, or rename it if it is not compressed."
+    )
 
 
 def test_a_cut_frame_behind_a_whole_one_is_refused() -> None:
     write("a.csv.zst", zstandard.compress(TEXT) + zstandard.compress(TEXT)[:-5])
-    assert "stop before their end" in refused("a.csv.zst")
+    assert "damaged or truncated" in refused("a.csv.zst")
 
 
 def test_a_frame_that_becomes_much_is_read_in_little_memory() -> None:
@@ -198,7 +205,7 @@ def test_frames_of_all_kinds_are_walked_over() -> None:
     whole = skipped.join([small, *frames])
     assert read(write("a.csv.zst", whole)) == b"x" * 100 + data * 5
     for cut in (1, 2, 4, 5):
-        assert "stop before" in refused(write("a.csv.zst", whole[:-cut]))
+        assert "damaged or truncated" in refused(write("a.csv.zst", whole[:-cut]))
 
 
 @pytest.mark.parametrize("suffix", [s for s in PACKERS if s])
@@ -208,28 +215,28 @@ def test_damaged_data_are_refused(suffix: str) -> None:
     for at in range(len(data) // 2, len(data) // 2 + 40):
         data[at] ^= 0xA5
     message = refused(write("a.csv" + suffix, bytes(data)))
-    assert message.startswith(f"a.csv{suffix}: its compressed data are damaged, or ")
+    assert message.startswith(f"a.csv{suffix}: its compressed data are damaged or ")
 
 
 @pytest.mark.parametrize("suffix", [s for s in PACKERS if s])
 def test_a_suffix_that_lies_is_refused(suffix: str) -> None:
     said = refused(write("a.csv" + suffix, b"a,b\n1,2\n"))
-    assert said.startswith(f"a.csv{suffix}: its compressed data are damaged, ")
-    assert said.endswith("or rename it if it is none.")
+    assert said.startswith(f"a.csv{suffix}: its compressed data are damaged ")
+    assert said.endswith("or rename it if it is not compressed.")
 
 
 def test_zeros_behind_gzip_are_passed_over_other_bytes_are_not() -> None:
     assert read(write("a.csv.gz", gzip.compress(TEXT) + b"\0" * 512)) == TEXT
     for junk in (b"n", b"not gzip at all", b"\0" * 700_000 + b"x"):
         said = refused(write("a.csv.gz", gzip.compress(TEXT) * 2 + junk))
-        assert said.startswith("a.csv.gz: its compressed data are damaged, or stop before their end")
+        assert said.startswith("a.csv.gz: its compressed data are damaged or truncated")
 
 
 def test_without_isal_gzip_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "isal", None)
     data = gzip.compress(TEXT)
     assert read(write("a.csv.gz", data + data)) == TEXT * 2
-    assert "stop before their end" in refused(write("a.csv.gz", data[:-3]))
+    assert "damaged or truncated" in refused(write("a.csv.gz", data[:-3]))
     assert "its compressed data are damaged" in refused(write("a.csv.gz", data + b"junk"))
     with contextlib.closing(TextStream("a.csv.gz")) as stream:
         assert isinstance(stream._bytes, gzip.GzipFile)
@@ -272,19 +279,19 @@ def test_marks_are_dropped() -> None:
 def test_utf16_must_be_said(encoding: str, mark: str) -> None:
     kind = encoding[:6]
     assert refused(write("a.csv", "\ufeffa,b".encode(encoding))) == (
-        f"a.csv: begins as {kind.upper()} text does ({mark}); UTF-8 is expected. Pass --encoding {kind}."
+        f"a.csv: begins like {kind.upper()} text ({mark}); UTF-8 is expected. Pass --encoding {kind}."
     )
 
 
 def test_bytes_of_another_encoding_are_named() -> None:
     write("a.csv", b"a" * 3_000_001 + b"\x81" + b"b" * 10)
     assert refused("a.csv", "cp1252") == (
-        "a.csv: holds bytes that are not CP1252; the whole file must be. Pass another --encoding."
+        "a.csv: holds bytes that are not CP1252; all of them must be. Pass another --encoding."
     )
     write("a.csv", "ab".encode("utf-16")[:-1])
     assert (
         refused("a.csv", "utf-16")
-        == "a.csv: holds bytes that are not UTF-16; the whole file must be. Pass another --encoding."
+        == "a.csv: holds bytes that are not UTF-16; all of them must be. Pass another --encoding."
     )
 
 
@@ -293,7 +300,8 @@ def test_an_unknown_encoding_is_refused(encoding: str) -> None:
     with pytest.raises(UsageError) as error:
         TextStream(write("a.csv", b"a"), encoding)
     assert in_options(error.value.sentence) == (
-        f"--encoding {shlex.quote(encoding)}: no such encoding; those that Python knows are read, as utf-16, cp1252 or latin-1. Pass one."
+        f"--encoding {shlex.quote(encoding)}: is not an encoding; those that Python knows are allowed,"
+        " such as utf-16, cp1252 or latin-1. Pass one of them."
     )
 
 

@@ -109,10 +109,10 @@ def test_a_byte_order_mark_is_dropped() -> None:
 
 def test_utf16_must_be_said() -> None:
     assert refused(write("a.csv", "a,b\n1,2\n".encode("utf-16"))) == (
-        "a.csv: begins as UTF-16 text does (FF FE); UTF-8 is expected. Pass --encoding utf-16."
+        "a.csv: begins like UTF-16 text (FF FE); UTF-8 is expected. Pass --encoding utf-16."
     )
     assert refused(write("a.csv", "a,b\n1,2\n".encode("utf-16-le"))) == (
-        "a.csv: has zero bytes, as no text has; text files are read. Check what it is; of UTF-16, pass --encoding utf-16."
+        "a.csv: contains zero bytes, so it is not text; text files are read. Check it; for UTF-16, pass --encoding utf-16."
     )
 
 
@@ -154,7 +154,9 @@ def test_a_quote_that_takes_all_lines_behind_it_is_refused(
     end: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PIECE", size)
-    sentence = "of its text does not end, or is too long; a quote may not be closed. Correct it, or pass --quote none."
+    sentence = (
+        "of its text does not end, or is too long; a quote may be unclosed. Correct it, or pass --quote none."
+    )
     bytes_before = len("a,b\n1,2\n" + "x,2\n" * 1500)
     # More bad rows than are listed of a piece come before it.
     write("a.csv", "a,b\n1,2\n" + "x,2\n" * 1500 + '"3,4\n5,6' + end)
@@ -173,7 +175,7 @@ def test_names_are_made_different_and_that_is_said() -> None:
     table = opened(write("a.csv", "a,a,,a.1,a, a \n1,2,3,4,5,6\n"))
     assert names(table) == ["a", "a.2", "column_2", "a.1", "a.3", "a.4"]
     assert table.notes == (
-        "a.csv: 4 columns without a name, or with that of another, called 'a.2', 'column_2', 'a.3', 'a.4'.",
+        "a.csv: 4 columns without a name, or with a repeated one, renamed 'a.2', 'column_2', 'a.3', 'a.4'.",
     )
 
 
@@ -187,7 +189,8 @@ def test_without_a_header_columns_are_numbered() -> None:
 def test_a_missing_header_is_noticed() -> None:
     for text in ("1.0,2e3,-4\n1,2,3\n", "1.0,,-4\n1,2,3\n"):
         assert (
-            refused(write("a.csv", text)) == "a.csv: its first row holds numbers, no names. Pass --no-header."
+            refused(write("a.csv", text))
+            == "a.csv: its first row holds numbers, not names. Pass --no-header."
         )
 
 
@@ -212,19 +215,19 @@ def test_a_header_alone_is_refused(text: str) -> None:
 @pytest.mark.parametrize("data", [b"\x7fELF\0\0", os.urandom(3000) + b"\0", b"a,b\n1,\0\n"])
 def test_what_is_no_text_is_refused(data: bytes) -> None:
     assert refused(write("a.csv", data)) == (
-        "a.csv: has zero bytes, as no text has; text files are read. Check what it is; of UTF-16, pass --encoding utf-16."
+        "a.csv: contains zero bytes, so it is not text; text files are read. Check it; for UTF-16, pass --encoding utf-16."
     )
 
 
 def test_lines_that_end_in_a_carriage_return_alone_are_refused() -> None:
     assert refused(write("a.csv", "a,b\r1,2\r")) == (
-        "a.csv: its lines end in \\r alone; \\n and \\r\\n are read. Convert it, as by: tr '\\r' '\\n'."
+        "a.csv: its lines end in \\r only; \\n and \\r\\n are read. Convert it, for example with: tr '\\r' '\\n'."
     )
 
 
 def test_a_name_that_is_not_utf8_is_refused() -> None:
     assert refused(write("a.csv", "prix,é\n1,2\n".encode("latin-1"))) == (
-        "a.csv: its first row is not UTF-8; the whole file must be. Pass --encoding, as cp1252 or latin-1."
+        "a.csv: its first row is not UTF-8; the file must be UTF-8. Pass --encoding, such as cp1252 or latin-1."
     )
     assert names(opened("a.csv", encoding="latin-1")) == ["prix", "é"]
 
@@ -238,7 +241,7 @@ def test_a_cell_that_is_not_utf8_is_a_bad_row() -> None:
 def test_a_first_row_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SAMPLE", 64 << 10)
     assert refused(write("a.csv", 'a,"b\n' + "1,2\n" * 50_000)) == (
-        "a.csv: the record at byte 0 of its text does not end, or is too long; a quote may not be closed."
+        "a.csv: the record at byte 0 of its text does not end, or is too long; a quote may be unclosed."
         " Correct it, or pass --quote none."
     )
 
@@ -248,7 +251,7 @@ def test_a_record_without_an_end_is_refused_where_it_begins(monkeypatch: pytest.
     monkeypatch.setattr(module, "LONGEST", 1 << 20)
     write("a.csv", "a,b\n" + "1,2\n" * 5000 + '3,"4\n' + "5,6\n" * 500_000)
     sentence = (
-        "the record at byte 20,004 of its text does not end, or is too long; a quote may not be closed."
+        "the record at byte 20,004 of its text does not end, or is too long; a quote may be unclosed."
         " Correct it, or pass --quote none."
     )
     assert refused("a.csv") == f"a.csv: {sentence}"
@@ -262,7 +265,7 @@ def test_a_record_without_an_end_is_refused_where_it_begins(monkeypatch: pytest.
 def test_a_file_that_was_cut_off_is_refused() -> None:
     data = gzip.compress(b"a,b\n" + b"".join(b"%d,%d\n" % (n, n * n) for n in range(150_000)))
     assert refused(write("a.csv.gz", data[:-100])).startswith(
-        "a.csv.gz: its compressed data are damaged, or stop before their end ("
+        "a.csv.gz: its compressed data are damaged or truncated ("
     )
 
 
@@ -285,14 +288,14 @@ def test_files_follow_each_other_each_with_its_header() -> None:
 def test_files_with_other_columns_are_refused() -> None:
     write("a.csv", "x,y\n1,2\n")
     assert refused("a.csv", write("b.csv", "x,y,z\n1,2,3\n")) == (
-        "b.csv: column 2 (from 0) is 'z', in a.csv it is not there; all files must have the same columns in the same order. "
-        "Leave it out, or make it alike."
+        "b.csv: column 2 (from 0) is 'z', in a.csv it is missing; all files must have the same columns in the same order. "
+        "Leave the file out, or change its columns."
     )
     assert refused("a.csv", write("b.csv", "y,x\n1,2\n")) == (
         "b.csv: column 0 (from 0) is 'y', in a.csv it is 'x'; all files must have the same columns in the same order. "
-        "Leave it out, or make it alike."
+        "Leave the file out, or change its columns."
     )
-    assert "b.csv: column 1 (from 0) is not there, in a.csv it is '1';" in refused(
+    assert "b.csv: column 1 (from 0) is missing, in a.csv it is '1';" in refused(
         "a.csv", write("b.csv", "1\n"), header=False
     )
     assert refused("a.csv", write("b.csv", "")) == "b.csv: is empty; at least one row is needed. Check it."
@@ -315,8 +318,8 @@ def test_types_are_those_of_the_first_file_with_rows() -> None:
 def test_a_header_of_fewer_cells_than_its_rows_is_refused() -> None:
     text = '"x","y"\n' + "".join(f'"{n}",{n}.5,a b\n' for n in range(20))
     sentence = (
-        "a.csv: its line 1 has 2 cells, most rows have 3, parted by commas; all must have as many. "
-        "Pass --skip-rows 1 if lines of a title come first; a header has a name for each column."
+        "a.csv: its line 1 has 2 cells, most rows have 3, separated by commas; all must have the same number. "
+        "Pass --skip-rows 1 if title lines come first; a header names each column."
     )
     assert refused(write("a.csv", text)) == sentence
     assert refused("a.csv", delimiter=",") == sentence
@@ -345,8 +348,8 @@ def test_titles_and_comments_are_passed_over_in_each_file() -> None:
 def test_numbers_in_quotes_may_hold_the_delimiter() -> None:
     text = 'x,y\n1,"2,100"\n2,"1,234,567.5"\n'
     assert refused(write("a.csv", text)) == (
-        "a.csv: column 'y' holds numbers in another way of writing, as '2,100'; that must be said. "
-        "Pass --thousands ,, or --type y=category if they are none."
+        "a.csv: column 'y' holds numbers in another notation, such as '2,100'; an option must set it. "
+        "Pass --thousands ,, or --type y=category if they are not numbers."
     )
     for delimiter in (None, ","):
         assert rows(opened("a.csv", thousands=",", delimiter=delimiter)) == [[1, 2100.0], [2, 1234567.5]]

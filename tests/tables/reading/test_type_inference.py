@@ -93,8 +93,8 @@ def test_a_column_without_values_is_said_to_be_one() -> None:
     assert inferred("", "NA", " ") == (
         "number",
         (
-            "column 'x' holds no value in the first 3 rows: it is read as number. "
-            "If it is none, pass --type x=category, or another type.",
+            "column 'x' holds no value in the first 3 rows and is read as number. "
+            "If it is not, pass --type x=category, or another type.",
         ),
     )
     assert inferred()[0] == "number"
@@ -105,9 +105,9 @@ def test_texts_that_are_nearly_all_different_are_said_to_be() -> None:
     assert inferred(*cells) == (
         "category",
         (
-            "column 'x' is read as category; it holds 95 different texts in its first 100 cells, as 'name 1' and 'name 0'."
+            "column 'x' is read as category; it holds 95 different texts in its first 100 cells, such as 'name 1' and 'name 0'."
             " If it is another type, pass --type x=number, date, currency, percent or date-mdy; for texts that mean missing"
-            " --na; if it is no feature, --drop x.",
+            " --na; if it is not a feature, --drop x.",
         ),
     )
     assert inferred(*cells[:99])[1] == ()
@@ -125,33 +125,33 @@ def test_a_few_texts_among_numbers_are_bad_cells() -> None:
     [
         (
             ["1,234", "5", "1,234,567.50"],
-            "a.csv: column 'x' holds numbers in another way of writing, as '1,234'; that must be said. "
-            "Pass --thousands ,, or --type x=category if they are none.",
+            "a.csv: column 'x' holds numbers in another notation, such as '1,234'; an option must set it. "
+            "Pass --thousands ,, or --type x=category if they are not numbers.",
         ),
         (
             ["1.234.567", "5"],
-            "a.csv: column 'x' holds numbers in another way of writing, as '1.234.567'; that must be said. "
-            "Pass --thousands . --decimal ,, or --type x=category if they are none.",
+            "a.csv: column 'x' holds numbers in another notation, such as '1.234.567'; an option must set it. "
+            "Pass --thousands . --decimal ,, or --type x=category if they are not numbers.",
         ),
         (
             ["1 234", "5"],
-            "a.csv: column 'x' holds numbers in another way of writing, as '1 234'; that must be said. "
-            "Pass --thousands ' ', or --type x=category if they are none.",
+            "a.csv: column 'x' holds numbers in another notation, such as '1 234'; an option must set it. "
+            "Pass --thousands ' ', or --type x=category if they are not numbers.",
         ),
         (
             ["1'234", "5"],
-            "a.csv: column 'x' holds numbers in another way of writing, as \"1'234\"; that must be said. "
-            'Pass --thousands "\'", or --type x=category if they are none.',
+            "a.csv: column 'x' holds numbers in another notation, such as \"1'234\"; an option must set it. "
+            'Pass --thousands "\'", or --type x=category if they are not numbers.',
         ),
         (
             ["1,5", "22", "-0,25"],
-            "a.csv: column 'x' holds numbers in another way of writing, as '1,5'; that must be said. "
-            "Pass --decimal ,, or --type x=category if they are none.",
+            "a.csv: column 'x' holds numbers in another notation, such as '1,5'; an option must set it. "
+            "Pass --decimal ,, or --type x=category if they are not numbers.",
         ),
         (
             ["1.234,5", "22,0"],
-            "a.csv: column 'x' holds numbers in another way of writing, as '1.234,5'; that must be said. "
-            "Pass --thousands . --decimal ,, or --type x=category if they are none.",
+            "a.csv: column 'x' holds numbers in another notation, such as '1.234,5'; an option must set it. "
+            "Pass --thousands . --decimal ,, or --type x=category if they are not numbers.",
         ),
     ],
 )
@@ -184,8 +184,8 @@ def test_a_column_or_type_that_is_none_is_refused() -> None:
         ),
         (
             {"year": "int"},
-            "--type year=int: is no type; number, integer, boolean, date, time, timestamp, category, text, "
-            "currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy are, the nearest is 'integer'. Correct it.",
+            "--type year=int: is not a type; types are number, integer, boolean, date, time, timestamp, category, text, "
+            "currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy; the nearest is 'integer'. Correct it.",
         ),
     ]:
         with pytest.raises(UsageError) as error:
@@ -245,7 +245,7 @@ def notes_on(cells: list[str], name: str = "x", **reading: Any) -> list[str]:
 def test_columns_that_may_be_something_else_are_told(cells: list[str]) -> None:
     (note,) = notes_on(cells)
     assert note.startswith(
-        f"column 'x' is read as category; it holds {len(set(cells))} different texts in its first {len(cells)} cells, as "
+        f"column 'x' is read as category; it holds {len(set(cells))} different texts in its first {len(cells)} cells, such as "
     )
     assert "pass --type x=number, date, currency" in note
     assert repr(max(set(cells), key=cells.count)) in note or cells.count(cells[0]) < 3
