@@ -22,7 +22,7 @@ Given = Drawn | PreparedDraws
 """The result of `Pipeline.sample` or `Pipeline.prepare`."""
 
 
-class Followers(ABC):
+class AnnotationTransforms(ABC):
     """The part of a pipeline that transforms annotations of its images.
 
     mask_fill, soft_fill: see Pipeline. first: the stage that brings images that differ in size to one size.
@@ -93,7 +93,7 @@ class Followers(ABC):
         return self._apply_layers("maps", maps, params, self.soft_fill, soft=True)
 
     def _apply_layers(self, what: str, masks: Tensor, params: Given, fill: float, soft: bool) -> Tensor:
-        self._known()
+        self._check_shape()
         size = self._taken.size
         wanted = f"[N, {size[0]}, {size[1]}] or [N, K, {size[0]}, {size[1]}]"
         check_tensor(
@@ -160,11 +160,11 @@ class Followers(ABC):
         for stage in self._stages:
             if stage.mixing is not None:
                 mine = columns[:, stage.at]
-                own = stage.mixing.share(mine)[:, None]
-                soft = own * soft + (1 - own) * soft.index_select(0, stage.mixing.partners(mine))
+                weight = stage.mixing.share(mine)[:, None]
+                soft = weight * soft + (1 - weight) * soft.index_select(0, stage.mixing.partners(mine))
         return soft
 
-    def _known(self) -> None:
+    def _check_shape(self) -> None:
         if self.shape is None:
             raise UsageError(
                 "Pipeline: the images' shape is not known. Pass shape=(C, H, W), or call at(shape) first."
@@ -210,16 +210,16 @@ def _clipped(points: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def moved_lists(
-    boxes: Sequence[Tensor], followers: Mapping[str, Sequence[Tensor]], move: Callable[[Tensor], Tensor]
+    boxes: Sequence[Tensor], box_fields: Mapping[str, Sequence[Tensor]], move: Callable[[Tensor], Tensor]
 ) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
-    """Transform a varying number of boxes an image; drop those without area, and their followers' entries.
+    """Transform a varying number of boxes an image; drop boxes without area, and their box_fields.
 
-    boxes: N tensors [k, 4]. followers: name -> N tensors [k, ...], such as labels of boxes.
+    boxes: N tensors [k, 4]. box_fields: name -> N tensors [k, ...], such as labels of boxes.
     move: transforms floating point [N, K, 4], like Pipeline.apply_boxes.
-    Returns: boxes, floating point (float32 for integers); followers.
-    Raises UsageError for followers without an entry for each box.
+    Returns: boxes, floating point (float32 for integers); box_fields.
+    Raises UsageError for box_fields without an entry for each box.
     """
-    for name, rows in followers.items():
+    for name, rows in box_fields.items():
         for row, its in zip(rows, boxes, strict=True):
             if len(row) != len(its):
                 raise UsageError(
@@ -233,7 +233,7 @@ def moved_lists(
     keep = [each[: len(its)] for each, its in zip(seen, boxes, strict=True)]
     kept = [row[: len(k)][k] for row, k in zip(moved, keep, strict=True)]
     return kept, {
-        name: [each[k] for each, k in zip(rows, keep, strict=True)] for name, rows in followers.items()
+        name: [each[k] for each, k in zip(rows, keep, strict=True)] for name, rows in box_fields.items()
     }
 
 

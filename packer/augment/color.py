@@ -151,7 +151,7 @@ class RandomPosterize(kinds.RandomChange, kinds.ColorPart):
     bits: number of bits to keep, 0 to 8. p: 0 <= p <= 1. uint8 images only.
     """
 
-    bits: validation.Whole = Parameter(validation.whole, MISSING, 0, 8)
+    bits: validation.Integer = Parameter(validation.integer, MISSING, 0, 8)
     p: validation.Number = Parameter(validation.number, 0.5, 0, 1)
     bytes_only = True
 
@@ -343,7 +343,7 @@ class Cutout(kinds.ErasePart):
     "Improved regularization of convolutional neural networks with cutout" (arXiv:1708.04552).
     """
 
-    size: validation.Whole = Parameter(validation.whole, MISSING, 1)
+    size: validation.Integer = Parameter(validation.integer, MISSING, 1)
     value: validation.Colour = Parameter(validation.colour, 0.0)
 
     def output_shape(self, shape: kinds.Shape) -> kinds.Shape:

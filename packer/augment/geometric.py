@@ -11,7 +11,7 @@ import numpy as np
 
 from packer.augment import kinds, validation
 from packer.augment.passes.pass_spec import OUTSIDES, Sampling
-from packer.augment.placement import AffinePlacement, Whole, transform_about
+from packer.augment.placement import AffinePlacement, Integers, transform_about
 from packer.augment.validation import Parameter, Unfit
 from packer.errors import UsageError
 
@@ -103,7 +103,9 @@ class RandomRectangle(kinds.TransformPart):
     sides = "width", "height"
     least = 1
 
-    def draw(self, draws: kinds.Draws, waiting: Whole, shape: kinds.Shape, found: dict[str, Whole]) -> None:
+    def draw(
+        self, draws: kinds.Draws, waiting: Integers, shape: kinds.Shape, found: dict[str, Integers]
+    ) -> None:
         """Draw up to ten rectangles for each image, until one fits.
 
         waiting: indices of the rows that need a rectangle. found: top, left, height and width, int64 [N]
@@ -129,11 +131,11 @@ class RandomRectangle(kinds.TransformPart):
                 room = np.maximum(1, size[name] - drawn[name] + 1)
                 drawn[corner] = some.integers([f"{corner} {i}" for i in numbers], room)
             fit = fits[0] & fits[1]
-            found_one = fit.any(axis=0)
-            first = fit.argmax(axis=0)[found_one], np.flatnonzero(found_one)
+            has_fit = fit.any(axis=0)
+            first = fit.argmax(axis=0)[has_fit], np.flatnonzero(has_fit)
             for name, values in drawn.items():
-                found[name][waiting[found_one]] = values[first]
-            waiting = waiting[~found_one]
+                found[name][waiting[has_fit]] = values[first]
+            waiting = waiting[~has_fit]
 
 
 class RandomHorizontalFlip(kinds.PlainChange, kinds.GeometryPart):
@@ -237,7 +239,7 @@ class CenterCrop(_GivenSize):
         return super().output_shape(shape)
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
-        top, left = (np.rint((side - own) / 2) for side, own in zip(placement.size, self.size, strict=True))
+        top, left = (np.rint((side - crop) / 2) for side, crop in zip(placement.size, self.size, strict=True))
         placement.cut(left, top, self.size)
 
 
@@ -261,7 +263,7 @@ class Resize(_Sampled):
 
     size: Any = Parameter(_side_or_sides, None)
     interpolation: validation.Word = Parameter(validation.one_of, "bilinear", RESIZE_SAMPLINGS)
-    max_size: validation.OptionalWhole = Parameter(validation.whole, None, 1)
+    max_size: validation.OptionalInteger = Parameter(validation.integer, None, 1)
     antialias: validation.Flag = Parameter(validation.flag, True)
 
     def __post_init__(self) -> None:

@@ -34,37 +34,37 @@ class MixPart(kinds.WholeImagePart):
 
     blends = False
     alpha: validation.Number = Parameter(validation.number, 1.0, 1e-3)
-    num_classes: validation.OptionalWhole = Parameter(validation.whole, None, 1)
+    num_classes: validation.OptionalInteger = Parameter(validation.integer, None, 1)
 
     @abstractmethod
-    def mix_one(self, own: Tensor, other: Tensor, numbers: Sequence[float]) -> None:
-        """Mix an image with another in place, on a CPU. own, other: [H, W, C]. numbers: its columns."""
+    def mix_image(self, image: Tensor, other: Tensor, numbers: Sequence[float]) -> None:
+        """Mix an image with another in place, on a CPU. image, other: [H, W, C]. numbers: its columns."""
 
     @abstractmethod
-    def mix_some(self, own: Tensor, other: Tensor, columns: Tensor) -> Tensor:
-        """Return mixed images, without synchronising. own, other: [n, H, W, C]; own may be overwritten."""
+    def mix_images(self, images: Tensor, other: Tensor, columns: Tensor) -> Tensor:
+        """Return mixed images, without synchronising. images (may be overwritten), other: [n, H, W, C]."""
 
     def change(self, images: Tensor, columns: Tensor, known: kinds.Columns) -> Tensor:
         return self.mix(images, columns)
 
     def mix(self, images: Tensor, columns: Tensor) -> Tensor:
         """Mix images in place and return them: [N, C, H, W]."""
-        (self.mix_singly if images.device.type == "cpu" else self.mix_together)(images, columns)
+        (self.mix_on_cpu if images.device.type == "cpu" else self.mix_on_gpu)(images, columns)
         return images
 
     # Both methods start at the end of the ring, so that an image is read as a partner before it is changed.
     # Both work on [N, H, W, C], from which torch gathers channels_last images several times faster.
 
-    def mix_singly(self, images: Tensor, columns: Tensor) -> None:
+    def mix_on_cpu(self, images: Tensor, columns: Tensor) -> None:
         """Mix images one by one; on a CPU, which can read the columns."""
         order, numbers = ring(columns).tolist(), columns.tolist()
         pixels = images.permute(0, 2, 3, 1).unbind(0)
         last = [pixels[at].clone() for at in order[-1:]]
         for at in reversed(range(len(order))):
             other = pixels[order[at - 1]] if at else last[0]
-            self.mix_one(pixels[order[at]], other, numbers[order[at]])
+            self.mix_image(pixels[order[at]], other, numbers[order[at]])
 
-    def mix_together(self, images: Tensor, columns: Tensor) -> None:
+    def mix_on_gpu(self, images: Tensor, columns: Tensor) -> None:
         """Mix many images at a time; on a GPU, where reading the columns would synchronise."""
         order, pixels = ring(columns), images.permute(0, 2, 3, 1)
         last = pixels.index_select(0, order[-1:])
@@ -72,7 +72,7 @@ class MixPart(kinds.WholeImagePart):
             some = order[start : start + _GPU_IMAGES]
             other = pixels.index_select(0, order[max(0, start - 1) : start + len(some) - 1])
             other = other if start else torch.cat([last, other])
-            mixed = self.mix_some(pixels.index_select(0, some), other, columns.index_select(0, some))
+            mixed = self.mix_images(pixels.index_select(0, some), other, columns.index_select(0, some))
             pixels.index_copy_(0, some, mixed)
 
     def mix_masks(self, masks: Tensor, columns: Tensor) -> Tensor:
@@ -116,13 +116,13 @@ class MixUp(MixPart):
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         return np.stack([1 - params["lam"], params["partner"]], axis=1).astype(np.float32)
 
-    def mix_one(self, own: Tensor, other: Tensor, numbers: Sequence[float]) -> None:
+    def mix_image(self, image: Tensor, other: Tensor, numbers: Sequence[float]) -> None:
         if numbers[0]:
-            _blend(own, other, numbers[0])
+            _blend(image, other, numbers[0])
 
-    def mix_some(self, own: Tensor, other: Tensor, columns: Tensor) -> Tensor:
+    def mix_images(self, images: Tensor, other: Tensor, columns: Tensor) -> Tensor:
         share = columns[:, :1, None, None]
-        return _blend(own, other, share if own.dtype == torch.uint8 else share.to(own.dtype))
+        return _blend(images, other, share if images.dtype == torch.uint8 else share.to(images.dtype))
 
     def mix_masks(self, masks: Tensor, columns: Tensor) -> Tensor:
         if masks.dtype == torch.uint8:
@@ -172,15 +172,15 @@ class CutMix(MixPart):
         area = (right - left) * (bottom - top) / (pixels.size[0] * pixels.size[1])
         return np.stack([left, top, right, bottom, area, params["partner"]], axis=1).astype(np.float32)
 
-    def mix_one(self, own: Tensor, other: Tensor, numbers: Sequence[float]) -> None:
+    def mix_image(self, image: Tensor, other: Tensor, numbers: Sequence[float]) -> None:
         left, top, right, bottom = map(int, numbers[:4])
-        own[top:bottom, left:right] = other[top:bottom, left:right]
+        image[top:bottom, left:right] = other[top:bottom, left:right]
 
-    def mix_some(self, own: Tensor, other: Tensor, columns: Tensor) -> Tensor:
-        u = torch.arange(own.shape[2], device=own.device)[:, None]
-        v = torch.arange(own.shape[1], device=own.device)[:, None, None]
+    def mix_images(self, images: Tensor, other: Tensor, columns: Tensor) -> Tensor:
+        u = torch.arange(images.shape[2], device=images.device)[:, None]
+        v = torch.arange(images.shape[1], device=images.device)[:, None, None]
         left, top, right, bottom = columns[:, :4, None, None, None].unbind(1)
-        return torch.where((u >= left) & (u < right) & (v >= top) & (v < bottom), other, own)
+        return torch.where((u >= left) & (u < right) & (v >= top) & (v < bottom), other, images)
 
 
 def ring(columns: Tensor) -> Tensor:
@@ -188,8 +188,8 @@ def ring(columns: Tensor) -> Tensor:
     return columns[:, -1].argsort(stable=True)
 
 
-def _blend(own: Tensor, other: Tensor, share: Any) -> Tensor:
+def _blend(images: Tensor, other: Tensor, share: Any) -> Tensor:
     """Blend images in place and return them. share: weight of `other`, a number or a tensor."""
-    if own.dtype == torch.uint8:
-        return own.copy_(own.float().lerp_(other.float(), share).add_(0.5))
-    return own.lerp_(other, share)
+    if images.dtype == torch.uint8:
+        return images.copy_(images.float().lerp_(other.float(), share).add_(0.5))
+    return images.lerp_(other, share)

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment import kinds, validation
-from packer.augment.annotations import Drawn, Followers, Given
+from packer.augment.annotations import AnnotationTransforms, Drawn, Given
 from packer.augment.draw_steps import EQUAL_SIZES, DrawPlan, steps
 from packer.augment.kinds import Sizes
 from packer.augment.pass_stages import PassStage, PreparedDraws, run_stages, staged
-from packer.augment.validation import Number, Parameter, Whole, check_tensor, checked
+from packer.augment.validation import Integer, Number, Parameter, check_tensor, checked
 from packer.errors import UsageError
 
 _DTYPES = (torch.uint8, torch.uint16, torch.float32, torch.float16, torch.bfloat16)
@@ -31,7 +31,7 @@ _LIMITS = {torch.uint8: 255.0, torch.uint16: 65_535.0}  # largest pixel values; 
 
 
 @dataclass(eq=False, repr=False)
-class Pipeline(Followers):
+class Pipeline(AnnotationTransforms):
     """Transforms applied in order.
 
     transforms: a list of transforms, or its text; an empty pipeline returns the images themselves.
@@ -49,9 +49,9 @@ class Pipeline(Followers):
     transforms: Sequence[kinds.Transform] | str
     shape: Any = None
     _: KW_ONLY
-    seed: Whole = Parameter(validation.whole, 0)
+    seed: Integer = Parameter(validation.integer, 0)
     dtype: torch.dtype = torch.uint8
-    mask_fill: Whole = Parameter(validation.whole, 0)
+    mask_fill: Integer = Parameter(validation.integer, 0)
     soft_fill: Number = Parameter(validation.number, 0.0)
     split: bool = False
 
@@ -107,7 +107,7 @@ class Pipeline(Followers):
 
     @property
     def _result(self) -> kinds.PixelFormat:
-        self._known()
+        self._check_shape()
         return self._later[-1].result if self._later else self._taken
 
     @property
@@ -132,9 +132,9 @@ class Pipeline(Followers):
         Returns name -> tensor [N, ...] on the CPU; the names are documented by each operation's `sample`. The
             caller may change the values.
         """
-        self._known()
-        epoch = checked("Pipeline", "epoch", epoch, validation.whole, 0)
-        seed = self.seed if seed is None else checked("Pipeline", "seed", seed, validation.whole)
+        self._check_shape()
+        epoch = checked("Pipeline", "epoch", epoch, validation.integer, 0)
+        seed = self.seed if seed is None else checked("Pipeline", "seed", seed, validation.integer)
         found = rows.cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
         if found.ndim != 1 or not (np.issubdtype(found.dtype, np.integer) or not found.size):
             raise UsageError(
@@ -148,7 +148,7 @@ class Pipeline(Followers):
 
         sizes: int64 [N, 2], heights and widths of images that differ in size.
         """
-        self._known()
+        self._check_shape()
         return self._plan.first_refused(sizes)
 
     def prepare(
@@ -160,7 +160,7 @@ class Pipeline(Followers):
         sizes: as passed to `sample`.
         Raises UsageError if params are of another pipeline or another number of samples.
         """
-        self._known()
+        self._check_shape()
         count = len(sizes) if count is None and sizes is not None else count
         if isinstance(params, PreparedDraws):
             found, prepared = len(params), params
@@ -228,7 +228,7 @@ class Pipeline(Followers):
 
     def _check(self, images: Tensor) -> None:
         """Raise UsageError for images of another format. On a GPU, values are checked once."""
-        self._known()
+        self._check_shape()
         who = type(self.transforms[0]).__name__ if self.transforms and not self.ragged else "Pipeline"
         validation.check_images(who, images, self._taken.shape, self._taken.dtype)
         if self.ragged or not self.dtype.is_floating_point:

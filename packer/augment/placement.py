@@ -24,7 +24,7 @@ from packer.augment.passes import pass_spec
 from packer.augment.passes.pass_spec import Outside, Sampling
 
 Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
+Integers = NDArray[np.int64]
 Numbers = float | NDArray[Any]
 Size = tuple[Any, Any]
 """(height, width): numbers, or int64 [N] for samples that differ in size."""
@@ -209,7 +209,7 @@ REDUCTIONS = (1, 2, 4, 8)
 """Factors by which stored images may be smaller than the originals, across and down."""
 
 
-def placed(columns: Tensor, places: Whole, boxes: Whole, reductions: Whole) -> Tensor:
+def placed(columns: Tensor, places: Integers, boxes: Integers, reductions: Integers) -> Tensor:
     """Return the columns of a ragged pass over stored images, or parts of them: float32 [N, P].
 
     columns: for the same images at their full size.
@@ -227,19 +227,19 @@ def placed(columns: Tensor, places: Whole, boxes: Whole, reductions: Whole) -> T
     return torch.from_numpy(made)
 
 
-def reductions(columns: NDArray[np.float32]) -> Whole:
+def reductions(columns: NDArray[np.float32]) -> Integers:
     """Return the largest reduction of each image that keeps its visible part at least as large as the result.
 
     columns: float32 [N, P], of a pass that resizes with antialiasing. Returns: int64 [N], of REDUCTIONS.
     """
     shrinks = columns[:, pass_spec.SUPPORT_AT : pass_spec.FRAME_AT].min(axis=1)
-    found: Whole = np.array(REDUCTIONS, np.int64)[
+    found: Integers = np.array(REDUCTIONS, np.int64)[
         np.searchsorted(REDUCTIONS, shrinks * (1 + 1e-6), "right") - 1
     ]
     return found
 
 
-def boxes_seen(passes: Sequence[NDArray[np.float32]]) -> Whole:
+def boxes_seen(passes: Sequence[NDArray[np.float32]]) -> Integers:
     """Return the box of each image that the passes may read: int64 [N, 4], left, top, right, bottom.
 
     passes: columns, float32 [N, P] each, over the same images at their full size.
@@ -248,7 +248,7 @@ def boxes_seen(passes: Sequence[NDArray[np.float32]]) -> Whole:
     return np.hstack([taps[..., :2].min(axis=0), taps[..., 2:].max(axis=0) + 1]).astype(np.int64)
 
 
-def reduce(columns: NDArray[np.float32], by: Whole) -> None:
+def reduce(columns: NDArray[np.float32], by: Integers) -> None:
     """Convert the columns of a pass, float32 [N, P], in place to images `by` times smaller, int64 [N]."""
     some = np.flatnonzero(by > 1)
     if not some.size:

@@ -35,7 +35,7 @@ class _Policy(kinds.Transform):
 
     num_ops: Any = 1
     magnitude: Any = None
-    num_magnitude_bins: validation.Whole
+    num_magnitude_bins: validation.Integer
     interpolation: validation.Word
     fill: validation.Colour
 
@@ -89,7 +89,7 @@ class TrivialAugmentWide(_Policy):
     (arXiv:2103.10158).
     """
 
-    num_magnitude_bins: validation.Whole = Parameter(validation.whole, 31, 2)
+    num_magnitude_bins: validation.Integer = Parameter(validation.integer, 31, 2)
     interpolation: validation.Word = Parameter(validation.one_of, "nearest", SAMPLINGS)
     fill: validation.Colour = Parameter(validation.colour, 0)
 
@@ -108,15 +108,15 @@ class RandAugment(_Policy):
     reduced search space" (arXiv:1909.13719).
     """
 
-    num_ops: validation.Whole = Parameter(validation.whole, 2, 0)
-    magnitude: validation.Whole = Parameter(validation.whole, 9, 0)
-    num_magnitude_bins: validation.Whole = Parameter(validation.whole, 31, 2)
+    num_ops: validation.Integer = Parameter(validation.integer, 2, 0)
+    magnitude: validation.Integer = Parameter(validation.integer, 9, 0)
+    num_magnitude_bins: validation.Integer = Parameter(validation.integer, 31, 2)
     interpolation: validation.Word = Parameter(validation.one_of, "nearest", SAMPLINGS)
     fill: validation.Colour = Parameter(validation.colour, 0)
 
     def __post_init__(self) -> None:
         most = self.num_magnitude_bins - 1
-        validation.checked("RandAugment", "magnitude", self.magnitude, validation.whole, 0, most)
+        validation.checked("RandAugment", "magnitude", self.magnitude, validation.integer, 0, most)
 
     def most(self, shape: kinds.Shape) -> tuple[float, ...]:
         return 0.3, 0.3, 150.0 / 331.0 * shape[2], 150.0 / 331.0 * shape[1], 30.0, 0.9, 4

@@ -66,7 +66,7 @@ class Parameter(Generic[Given, Kept]):
 
 
 Number: TypeAlias = Parameter[float, float]
-Whole: TypeAlias = Parameter[int, int]
+Integer: TypeAlias = Parameter[int, int]
 Flag: TypeAlias = Parameter[bool, bool]
 Word: TypeAlias = Parameter[str, str]
 Sides: TypeAlias = Parameter[int | Sequence[int], tuple[int, int]]
@@ -75,7 +75,7 @@ Interval: TypeAlias = Parameter[Sequence[float], tuple[float, float]]
 Around: TypeAlias = Parameter[float | Sequence[float], tuple[float, float]]
 OptionalAround: TypeAlias = Parameter[float | Sequence[float] | None, tuple[float, float] | None]
 Colour: TypeAlias = Parameter[float | Sequence[float], float | tuple[float, ...]]
-OptionalWhole: TypeAlias = Parameter[int | None, int | None]
+OptionalInteger: TypeAlias = Parameter[int | None, int | None]
 OptionalMargins: TypeAlias = Parameter[int | Sequence[int] | None, tuple[int, int, int, int] | None]
 OptionalPair: TypeAlias = Parameter[Sequence[float] | None, tuple[float, float] | None]
 
@@ -85,7 +85,7 @@ def listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
 
 
-def whole(value: Any, least: float = -_INF, most: float = _INF) -> int:
+def integer(value: Any, least: float = -_INF, most: float = _INF) -> int:
     """Return an int within bounds."""
     found = as_whole(value)
     if found is None or not least <= found <= most:

@@ -136,8 +136,8 @@ def test_a_device_that_does_not_know_the_places_makes_the_same(
     pipeline = Pipeline([CutMix()], SHAPE)
     columns = pipeline.prepare(pipeline.sample(np.arange(10))).host
     one_by_one, together = images_of(10), images_of(10)
-    CutMix().mix_singly(one_by_one, columns)
-    CutMix().mix_together(together, columns)
+    CutMix().mix_on_cpu(one_by_one, columns)
+    CutMix().mix_on_gpu(together, columns)
     assert torch.equal(one_by_one, together)
     assert not torch.equal(together, images_of(10))
 
@@ -151,8 +151,8 @@ def test_a_device_that_does_not_know_the_shares_makes_the_same(
     pipeline = Pipeline([MixUp()], SHAPE)
     columns = pipeline.prepare(pipeline.sample(np.arange(10))).host
     one_by_one, together = images_of(10).to(dtype), images_of(10).to(dtype)
-    MixUp().mix_singly(one_by_one, columns)
-    MixUp().mix_together(together, columns)
+    MixUp().mix_on_cpu(one_by_one, columns)
+    MixUp().mix_on_gpu(together, columns)
     torch.testing.assert_close(one_by_one, together, rtol=0, atol=1e-4)
     assert not torch.equal(together, images_of(10).to(dtype))
 
