@@ -1,7 +1,6 @@
 """Time of a batch's augmentation on a GPU, compared with the memory traffic it needs, and with peers.
 
-    python benchmarks/gpu_augment.py                   (minutes; most of it plain operations and
-    torch.compile)
+    python benchmarks/gpu_augment.py                   (minutes; mostly plain operations, torch.compile)
     python benchmarks/gpu_augment.py --smoke           (tiny sizes; on the CPU without a GPU)
 
 Two stacks, each a single pass: crop, flip and normalise; and resized crop, rotation, four colour changes,

@@ -3,9 +3,8 @@
     python benchmarks/order_quality.py train.h5                    every order, batches of 256 rows
     python benchmarks/order_quality.py train.h5 --batch-size 1024
 
-    label mix    variation of the batches' class counts: 1 as in a uniform shuffle, k if a batch of b rows is
-    as
-                 informative about the classes as b / k rows drawn at random
+    label mix    variation of the batches' class counts: 1 as in a uniform shuffle, k if a batch of b rows
+                 is as informative about the classes as b / k random rows
     neighbours   share of a batch's rows whose next row in the file is in the batch too
     repeats      share of the pairs of rows in a batch that are together in a batch of the next epoch too
     score        share of a batch's pairs that are new (0 if all repeat, 1 if as few as in a uniform shuffle),
@@ -64,12 +63,9 @@ def measure(
 
     order: bound; yields each row once an epoch. n: rows, at least 1.
     batch_size: rows of a batch on all ranks together.
-    labels: int [n], the class of each row, any integers.
-    Takes a fraction of a second ("blocks" of few rows a second), with labels 20 ms more a million; memory as
-    for a
-    million rows, for any n. Deterministic; another seed gives another estimate: repeats to within 0.02, label
-    mix
-    to within 2 % (10 classes, 1 million rows).
+    labels: int [n], the class of each row, any integers. Takes a fraction of a second ("blocks" of few rows a
+    second), with labels 20 ms more a million; memory as for a million rows, for any n. Deterministic; another
+    seed gives another estimate: repeats to within 0.02, label mix to within 2 % (10 classes, 1 million rows).
     """
     b = min(batch_size, n)
     per_epoch = max(1, min(n // b, _ROWS // b // _EPOCHS[0]))

@@ -1,8 +1,7 @@
 """Packs from 50,000 to 5,000,000,000 images on one machine, and the simulated ranks of 1,000 GPUs.
 
     python benchmarks/scale.py                        CIFAR-10, ImageNet-1k and 10^8 photos of 256 px: minutes
-    python benchmarks/scale.py --full                 also 10^9 and 5 x 10^9: half an hour, 4 GB of disk, 2 GB
-    of memory
+    python benchmarks/scale.py --full                 10^9 and 5 x 10^9 too: half an hour, 4 GB disk, 2 GB RAM
     python benchmarks/scale.py --rows 3e7 --ranks 64
 
 The packs are sparse files: index, headers, trailers and block checksums are real; rows are holes, which read

@@ -1,7 +1,6 @@
 """Simulated fetches of each order from an object store, and its shuffle quality. No store is contacted.
 
-    python benchmarks/store_orders.py                   400,000 photos of 192 KiB, 8 nodes, caches of 25 % of
-    the pack
+    python benchmarks/store_orders.py                400,000 photos of 192 KiB, 8 nodes, caches of 25 %
     python benchmarks/store_orders.py --cache 1 --nodes 4
 
 Each node fetches whole stretches of about 8 MiB for its part of every global batch, once a batch; it keeps

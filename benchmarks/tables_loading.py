@@ -9,8 +9,7 @@ Lanes, for each size of --batch:
 
     DataLoader, rows     with TensorDataset, num_workers=0, shuffled
     DataLoader, batches  the same with a BatchSampler as sampler, which avoids collation
-    slices               the contiguous-slice loader: copies the tensors by a permutation each epoch, yields
-    views
+    slices               the contiguous-slice loader: permutes the tensors each epoch, yields views
     index_select         a permutation of the rows, a batch gathered at a time into a reused buffer
     packed, ...          PackedBatchDataset in its four orders; threads: --threads
 

@@ -1,7 +1,6 @@
 """The HIGGS benchmark: a deep net on 21 low-level features, trained from a pack or by other loaders.
 
-    python examples/higgs.py HIGGS.csv.gz                            UCI's file, or one of
-    tools/make_higgs_like.py
+    python examples/higgs.py HIGGS.csv.gz                            UCI's file, or tools/make_higgs_like.py's
     python examples/higgs.py higgs.h5 --loader slices --epochs 5     an existing pack
 
 The table is converted once (`packer.convert_table`): label and low-level features, the last 500,000 rows as

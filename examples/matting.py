@@ -7,8 +7,7 @@ A matte is not a class mask: 0 to 255 gives the share of a pixel that is foregro
 resample it:
 
     --alpha linear    (default) as a fourth channel of the image, so that one linear pass moves all four
-    --alpha nearest   by PackedBatchDataset, which moves every field of --pair as a mask: no new values,
-    jagged edges
+    --alpha nearest   by PackedBatchDataset, which moves pairs as masks: no new values, jagged edges
 
 For 120 photographs with soft mattes, 256 to 128 px, nearest is off by 8.7 of 255 in the edges and linear by
 3.0; with hard mattes by 46 and 16. The rest is from conversion, which samples pairs by nearest too, unless

@@ -1,7 +1,6 @@
 """Train on a pack in Ray Train's workers, and resume from the last checkpoint when a worker dies.
 
-    python examples/ray_train.py train.h5                  # two workers here, or in the cluster at
-    RAY_ADDRESS
+    python examples/ray_train.py train.h5                  # two workers here, or at RAY_ADDRESS
     python examples/ray_train.py train.h5 --kill-at 7      # worker 1 kills itself after step 7, once
 
 The checkpoint holds the dataset's state beside the model's: restarted workers, in any number, continue with

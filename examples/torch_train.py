@@ -3,7 +3,7 @@
 Parallel loading, several devices, mixed precision, early stopping, FSDP2, evaluation without gradients:
 
     python examples/torch_train.py train.h5 test.h5 --threads 2 --prefetch 2
-    python examples/torch_train.py train.h5 test.h5 --devices 2 --precision bf16 --patience 3 --no-gradients
+    python examples/torch_train.py train.h5 test.h5 --precision bf16 --patience 3 --no-gradients
     python examples/torch_train.py train.h5 test.h5 --devices 2 --fsdp
     python examples/torch_train.py train.h5 test.h5 --table 3       # compares the ways
 

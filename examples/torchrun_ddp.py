@@ -1,8 +1,7 @@
 """Train in several processes, and resume from a checkpoint in any number of them.
 
     torchrun --nproc-per-node 4 examples/torchrun_ddp.py train.h5
-    torchrun --nproc-per-node 2 examples/torchrun_ddp.py train.h5 --batch-size 128   # resumes: same rows,
-    same order
+    torchrun --nproc-per-node 2 examples/torchrun_ddp.py train.h5 --batch-size 128   # resumes, in equal order
 
 Prints a line an epoch: the rows of all processes, and their mean loss since the start or the resume.
 """

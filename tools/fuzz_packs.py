@@ -11,11 +11,10 @@ reads it in every way, and verifies it. Prints the counts of each kind of mutati
     refused      opening, or reading, raised FormatError
     found        it could be read; verify found the damage
     same         its checksums were adapted, and reading gives the original rows
-    forged       its checksums were adapted, and reading gives other rows: checksums detect damage, not
-    forgery
-    DEFECTS      undetected: verify, or reading with verify="blocks", missed damage. exception: not a
-    FormatError.
-                 crash, hang, memory: of the worker. They are kept under --out for replay; exit code 1.
+    forged       its checksums were adapted, and reading gives other rows: checksums do not detect forgery
+    DEFECTS      undetected: verify, or reading with verify="blocks", missed damage.
+                 exception: not a FormatError. crash, hang, memory: of the worker.
+                 They are kept under --out for replay; exit code 1.
 """
 
 from __future__ import annotations

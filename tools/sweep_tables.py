@@ -6,8 +6,7 @@
 Prints a line for each file that is not equal, and counts:
 
     equal     every column has the type that pandas finds, and every value follows docs/commands.md
-    refused   packer ended with this sentence; --remedies follows the first remedy that it names, until there
-    is a pack
+    refused   packer ended with this sentence; --remedies follows its first remedy, until there is a pack
     wrong     the difference; exit code 1
 
 pandas splits the text (C engine, with the delimiter that Python's csv module finds in the first lines) and

@@ -30,8 +30,8 @@ class Epochs:
 class Lane:
     """A way to read the data.
 
-    store: file or folder it reads; needs: modules besides packer's; workers: process counts, of which the
-    fastest is kept.
+    store: file or folder it reads; needs: modules besides packer's.
+    workers: process counts, of which the fastest is kept.
     """
 
     open: Callable[[Path, int], Epochs]
@@ -44,8 +44,8 @@ class Lane:
 class Complaint:
     """A complaint, with its data and lanes.
 
-    about: a line; write: writes missing stores with so many rows; compare: raises ValueError for wrong
-    values.
+    about: a line; write: writes missing stores with so many rows.
+    compare: raises ValueError for wrong values.
     rows: of the data; samples: of a measured epoch; packages: whose versions are recorded.
     """
 

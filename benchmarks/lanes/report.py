@@ -14,8 +14,8 @@ from lanes.residency import WARM
 class Run:
     """A lane's figures in one round.
 
-    first: seconds to the first batch of each epoch; cpu: seconds; copy: images/s of the copy limit just
-    before.
+    first: seconds to the first batch of each epoch; cpu: seconds.
+    copy: images/s of the copy limit just before.
     warm: share of the store in the page cache.
     beside: images/s of the lanes in every group, in the same round.
     """

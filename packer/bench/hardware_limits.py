@@ -81,10 +81,8 @@ class CopyLimit:
 class DecodeLimit:
     """JPEG rows in memory, decoded completely into one reused buffer a thread.
 
-    batch_size: rows that count as a batch in `rate`.
-    The sample is spread over the pack and takes at most MAX_RESIDENT. Raises FormatError for a row that
-    cannot
-    be decoded.
+    batch_size: rows that count as a batch in `rate`. The sample is spread over the pack and takes at most
+    MAX_RESIDENT. Raises FormatError for a row that cannot be decoded.
     """
 
     def __init__(self, pack: Pack, batch_size: int, threads: int) -> None:

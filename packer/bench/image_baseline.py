@@ -248,8 +248,8 @@ def source_indices(source: ImageSource, pack: Pack) -> NDArray[np.int64]:
 def check_same(source: ImageSource, pack: Pack, indices: NDArray[np.int64]) -> int:
     """Compare size and pixels of loaded rows, spread over the pack, with the source, byte for byte.
 
-    indices: from source_indices. Returns the number of compared rows. Raises PackerError for the first
-    difference.
+    indices: from source_indices. Returns the number of compared rows.
+    Raises PackerError for the first difference.
     """
     again = Preprocess(record_of(pack))
     rows = np.unique(np.linspace(0, pack.rows - 1, CHECKED_ROWS).astype(np.int64)).tolist()

@@ -28,8 +28,7 @@ class Baseline:
     unit: the noun for a row, "images" or "rows".
     heading: both sides of the comparison, in a line.
     name, items: name of the DataLoader's lane, and its dataset.
-    limit_name, limit: measures for `seconds` the batches/s that no loader exceeds, for rows in the page
-    cache.
+    limit_name, limit: a function of `seconds` that measures the most batches/s, for rows in the page cache.
     peers: other loaders, each of whole epochs of `peer_rows`.
     loading: options with which packer's loader does the same work.
     files: read in an epoch; empty where the page cache cannot be emptied of them.
@@ -152,8 +151,8 @@ def loader_rate(
     """Return rows per second of a running DataLoader; the start of its workers is not counted.
 
     The clock starts once each worker can have delivered a batch. It stops after about `seconds`, at a
-    multiple
-    of one batch a worker (batches arrive in such bursts), or after `epochs` of at least two batches each.
+    multiple of one batch a worker (batches arrive in such bursts), or after `epochs` of at least two batches
+    each.
     """
     sampler: Any = _Epochs(len(items), batch_size, epochs)
     dataset: Any = items

@@ -102,12 +102,10 @@ def preview(
     """Write a contact sheet of the first rows that a PackedBatchDataset with these arguments yields.
 
     Labels stand under the images. Masks are overlaid half transparent, with a colour for each value except 0
-    and a legend in the lower margin. Boxes and points are drawn. 16-bit images are scaled so that the sheet's
-    largest value is white; of images with more bands the first three are shown. Images, masks, boxes and
-    points
-    are shown after augmentation. The random draws are the loader's, by (seed, epoch, row). MixUp and CutMix
-    mix
-    the rows of the sheet as they mix the rows of a batch.
+    and a legend in the lower margin. Boxes and points are drawn. 16-bit images are scaled so that the
+    sheet's largest value is white; of images with more bands the first three are shown. Images, masks,
+    boxes and points are shown after augmentation. The random draws are the loader's, by (seed, epoch, row).
+    MixUp and CutMix mix the rows of the sheet as they mix the rows of a batch.
 
     out: .png, .jpg or .jpeg; replaces an earlier sheet, and any other file only with overwrite.
     augment: transforms of packer.augment, a Pipeline, or a text,
@@ -162,10 +160,9 @@ def show(
 ) -> Shown:
     """Draw a batch as a network sees it; notebooks display the result of a cell's last line.
 
-    what: a batch with a field ``image``: uint8, uint16 or float, [N, C, H, W] from torch or [N, H, W, C] from
-        NumPy, or a list of N images of different sizes; or a PackedBatchDataset, for its first batch; or a
-        pack
-        or its path, for its first rows.
+    what: a batch with a field ``image``: uint8, uint16 or float, [N, C, H, W] from torch or [N, H, W, C]
+        from NumPy, or a list of N images of different sizes; or a PackedBatchDataset, for its first batch;
+        or a pack or its path, for its first rows.
     dataset: the dataset that the batch comes from. With it, Normalize is undone, classes are named and masks
         are drawn. Without it, floats are scaled so that the smallest is black and the largest white.
     rows: maximum number of rows.
@@ -219,8 +216,7 @@ def augmented(
     """Return a pack's rows as a loader yields them in some epochs; the transforms' names; the scaling.
 
     Leaves out masks, boxes and points that cannot be mixed, where a transform mixes images. Raises
-    UsageError,
-    MissingDependencyError.
+    UsageError, MissingDependencyError.
     """
     from packer.load.augmenting import pipeline_of  # raises the error for missing torch
 

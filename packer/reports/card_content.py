@@ -52,8 +52,8 @@ class CardContent:
     names: of the packs.
     parts: splits or packs, by number; row_parts: the number of each row's part, [N].
     duplicates: None where they were not searched.
-    sheet: rows of the contact sheet; thumbnails: pictures, by row; mask_colors: RGB of each value in their
-    masks.
+    sheet: rows of the contact sheet; thumbnails: pictures, by row.
+    mask_colors: RGB of each value in their masks.
     sizes: int32 [N, 2], None if all images have one size.
     """
 

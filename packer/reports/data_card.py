@@ -84,9 +84,8 @@ def report(
     """Write the data card of packs: an HTML page that loads nothing and runs no script.
 
     For images it shows fields, classes and splits, a contact sheet, sizes, skipped inputs, and equal or
-    similar
-    rows in different splits or packs, or with different labels. For tables it shows the columns and their
-    distributions.
+    similar rows in different splits or packs, or with different labels. For tables it shows the columns
+    and their distributions.
 
     Parameters
     ----------
