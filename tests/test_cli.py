@@ -99,8 +99,8 @@ def test_quiet_prints_nothing(photos: Path, run: Run):
 def test_reasons_read_back_from_packs_name_options_as_they_are_typed(photos: Path, run: Run):
     (photos / "red" / "bomb.png").write_bytes(png_of(30_000, 30_000))
     done = run("convert", photos, "p", "--size", 32, "--on-error", "skip", "--shard-rows", 9, "--workers", 1)
-    assert "Raise --max-pixels if the image is meant." in done.err
-    assert "Raise --max-pixels if the image is meant." in run("info", "p", "--json").out
+    assert "Raise --max-pixels if the image is intended." in done.err
+    assert "Raise --max-pixels if the image is intended." in run("info", "p", "--json").out
 
 
 def test_skipped_inputs_are_listed_and_exit_with_3(photos: Path, run: Run):

@@ -1,4 +1,4 @@
-"""Units of boxes and keypoints: pixels of the upright image, or shares of its width and height."""
+"""Units of boxes and keypoints: pixels of the upright image, or fractions of its width and height."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from packer.sentence import Option
 
 UNITS = ("relative", "pixels")
 LEAST_PIXELS = 2
-"""A set of pixel coordinates reaches at least this far; shares reach 1, and a little more where a box is not clipped."""
+"""Smallest maximum of pixel coordinates. Relative ones reach 1, and a little more if a box is not clipped."""
 
 
 def check_unit(
     subject: str, name: str, coordinates: Iterable[NDArray[Any]], unit: str | None, option: str | None
 ) -> None:
-    """Raise UsageError for coordinates that look like shares of the image's sides where no unit is given.
+    """Raise UsageError if no unit is given and coordinates look relative to the image's sides.
 
-    name: of the field; coordinates: all of them, in parts, NaN where there is none; option: the one that says the unit, as an Option
-    names it, None if there is none.
+    name: of the field; coordinates: all of them, in parts, NaN for missing; option: name of the Option that
+    sets the unit, None if there is none.
     """
     if unit is not None:
         return
@@ -30,12 +30,16 @@ def check_unit(
         np.fmax.reduce([0.0, *(np.fmax.reduce(part, axis=None) for part in coordinates if part.size)])
     )
     if 0 < largest < LEAST_PIXELS:
-        found = f"{subject}: the largest coordinate of its {name} is {largest:.4g}, as of shares of an image's width and height"
+        problem = (
+            f"{subject}: the largest coordinate of its {name} is {largest:.4g}, as of shares of an image's"
+            " width"
+            " and height"
+        )
         if option is None:
             raise UsageError(
-                f"{found}; pixels are expected. Multiply by these, or give the field another name."
+                f"{problem}; pixels are expected. Multiply by these, or give the field another name."
             )
         raise UsageError(
-            f"{found}; pixels are expected. Pass {Option(option, 'relative')}, or "
+            f"{problem}; pixels are expected. Pass {Option(option, 'relative')}, or "
             f"{Option(option, 'pixels')} if they are pixels."
         )

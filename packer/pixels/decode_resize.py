@@ -1,34 +1,36 @@
-"""Encoded image -> pixels of a row: decode, place, resize, turn upright; and where boxes, points and masks go with them.
+"""Encoded images to pixels of a row: decode, place, resize, turn upright. Placement of boxes and masks.
 
 decode (image_decoder.py) -> place -> resize -> upright (codecs/jpeg.py) -> the caller's array
 
-Coordinates are continuous and upright (EXIF orientation applied): x runs from 0 to the width, y from 0 to the height, and pixel
-(row r, column c) covers [c, c + 1] x [r, r + 1], its centre being (c + 0.5, r + 0.5). Boxes given as first and last pixel (Pascal
-VOC) end one pixel early in these terms.
+Coordinates are continuous and upright (EXIF orientation applied): x runs from 0 to the width, y from 0 to the
+height. Pixel (row r, column c) covers [c, c + 1] x [r, r + 1], with its centre at (c + 0.5, r + 0.5). Boxes
+given by their first and last pixel (Pascal VOC) therefore end a pixel early.
 
-The picture itself is cut as it is stored, and a JPEG perhaps decoded at a fraction of its size, where cuts fall between whole
-pixels of that: it may lie up to a pixel of the row beside what is computed here. Of 60 JPEGs of random sizes the mean was 0.13,
-the largest 0.54; turned ones reached 0.9.
+The picture itself is cut as stored, and a JPEG may be decoded at a fraction of its size, with cuts between
+whole pixels of that. It may therefore lie up to a pixel of the row away from the coordinates computed here.
+For 60 JPEGs of random sizes the mean distance was 0.13, the largest 0.54; turned ones reached 0.9.
 
-Resizing is an antialiased triangle filter in whole numbers. Along each axis a result's pixel is a weighted sum of the source's
-pixels around it. Their weights fall off in a straight line to zero at a distance of
+Resizing is an antialiased triangle filter in integers. Along each axis, a pixel of the result is a weighted
+sum of the source pixels around it. The weights fall linearly to zero at a distance that depends on the scale:
 
-    source pixels a result's pixel    as far as
+    source pixels per result pixel    distance
     at most 1 (enlarging)             1 source pixel: linear interpolation
-    more (shrinking)                  that number: the same triangle, widened, so nothing aliases
+    more (shrinking)                  that number: the same triangle, widened against aliasing
 
-which is Pillow's BILINEAR. A JPEG decoded at 1/2, 1/4 or 1/8 is sharper than averages of its pixels would be, so the
-triangle of what is left is right for it, too; but not when hardly anything is left, so there it reaches at least 8/7.
-(Photos of 400x533 to 200 px, decoded at 1/2, PSNR in dB against the whole picture's float triangle: 1: 39.2, 8/7: 46.2,
-5/4: 43.7; from 7/6 on the plain triangle is best.)
+This is Pillow's BILINEAR. A JPEG decoded at 1/2, 1/4 or 1/8 is sharper than averages of its pixels, so the
+triangle for the remaining scale suits it, too, except if hardly any scale remains: there the distance is at
+least 8/7. (Photos of 400x533 to 200 px, decoded at 1/2, PSNR in dB against the float triangle of the full
+picture: 1: 39.2, 8/7: 46.2, 5/4: 43.7; from 7/6 on the plain triangle is best.)
 
-Everything is whole numbers, so that no processor or library rounds otherwise: OpenCV's sepFilter2D rounds halves to even in
-the middle of a row and up at its end, where the end begins depends on the processor. The rows are weighted first, then the
-columns, and each sum is rounded to 8 bits, halves up. The loops are written twice, with the same bytes: in C
-(``native/resample.c``), and in NumPy where that was not compiled: 0.12 ms against 0.9 for a photo of 400x533 to 256 px.
+All arithmetic is in integers, so that results do not depend on a processor's or library's rounding: OpenCV's
+sepFilter2D rounds halves to even in the middle of a row and up at its end, and the processor decides where
+the end begins. The rows are weighted first, then the columns, and each sum is rounded to 8 bits, halves up.
+The loops exist twice, with equal bytes: in C (``native/resample.c``), and in NumPy if that was not compiled:
+0.12 ms against 0.9 for a photo of 400x533 to 256 px.
 
-Against a float64 triangle of the whole picture, 77 photos of 400x533 in dB, mean and worst: to 256 px 57.7 and 57.3, or
-53.6 and 42.6 with the chroma doubled by repetition (image_decoder.py). Plain linear interpolation gives 41, an area average 46.
+Against a float64 triangle of the full picture, 77 photos of 400x533 in dB, mean and worst: to 256 px 57.7 and
+57.3, or 53.6 and 42.6 with the chroma doubled by repetition (image_decoder.py). Plain linear interpolation
+gives 41, an area average 46.
 """
 
 from __future__ import annotations
@@ -60,37 +62,37 @@ from packer.sentence import Option
 FITS = ("crop", "pad", "stretch")
 
 MOST_SHORT_TAPS = 6
-"""Filters of more taps than this have weights in 65536ths, which are fine enough for any number of them."""
+"""Filters with more taps use weights in units of 1/65536, which suffice for any number of taps."""
 
 _ROWS_AT_ONCE = 64
 
 MAX_PIXELS = 178_956_970
-"""Default limit of height times width: 512 MiB as RGB. Pillow refuses larger pictures, too."""
+"""Default limit of height times width: 512 MiB as RGB. Pillow's own limit is the same."""
 
 DTYPES = ("uint8", "uint16")
-"""Types of pixels that image files become."""
+"""Types of pixels that image files are converted to."""
 
 BANDS = "bands"
-"""The meaning of channels that are a number: values of any kind, each channel by itself."""
+"""Color meaning of a numeric `channels`: values of any kind, each channel independent."""
 
 MAX_BANDS = 1024
 
 Encoded: TypeAlias = bytes | Image.Image
-"""A whole image file, or an image of Pillow, which is what its pixels are in a file that loses nothing."""
+"""A complete image file, or a Pillow image, equivalent to a lossless file of its pixels."""
 
 
 @dataclass(frozen=True)
 class PixelSpec:
-    """The options by which an input image becomes pixels."""
+    """Options for converting an input image to pixels."""
 
     size: tuple[int, int]
     """(height, width) of the result, each at least 1."""
     fit: str = "crop"
     """"crop" (fill, centred), "pad" (fit inside, black or transparent bars) or "stretch"."""
     channels: str | int = "rgb"
-    """"rgb", "gray" or "rgba"; or a number of bands, which are kept as they are."""
+    """"rgb", "gray" or "rgba"; or a number of bands, which are kept unchanged."""
     max_pixels: int = MAX_PIXELS
-    """Inputs with more pixels are refused before they are decoded."""
+    """Inputs with more pixels are refused before decoding."""
     dtype: str = "uint8"
     """"uint8" or "uint16"."""
 
@@ -98,7 +100,8 @@ class PixelSpec:
         """Raise UsageError unless every value is allowed."""
         if min(self.size) < 1:
             raise UsageError(
-                f"size {self.size[0]}x{self.size[1]}: has no pixels; 1x1 is the least. Pass a larger one."
+                f"size {self.size[0]}x{self.size[1]}: has no pixels; 1x1 is the smallest size. Pass a larger"
+                " one."
             )
         choice("fit", self.fit, FITS)
         choice("dtype", self.dtype, DTYPES)
@@ -106,15 +109,18 @@ class PixelSpec:
             isinstance(self.channels, int) and 1 <= self.channels <= MAX_BANDS
         ):
             raise UsageError(
-                f"channels {self.channels!r}: unknown; {', '.join(CHANNELS)} and 1 to {MAX_BANDS} are allowed. Pass one of them."
+                f"channels {self.channels!r}: unknown; {', '.join(CHANNELS)} and 1 to {MAX_BANDS} are"
+                " allowed. Pass one of them."
             )
         if self.dtype != "uint8" and self.channels == "rgba":
             raise UsageError(
-                f"channels rgba: is about {DTYPES[0]}; {self.dtype} takes gray, rgb and numbers of "
+                f"channels rgba: is only for {DTYPES[0]}; {self.dtype} takes gray, rgb and numbers of "
                 f"bands. Pass {Option('channels', 4)} to keep four channels as they are."
             )
         if self.max_pixels < 1:
-            raise UsageError(f"max_pixels {self.max_pixels}: too few; 1 is the least. Pass a larger number.")
+            raise UsageError(
+                f"max_pixels {self.max_pixels}: too few; at least 1 is needed. Pass a larger number."
+            )
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -136,21 +142,21 @@ class PixelSpec:
 
 
 class _ThreadState(threading.local):
-    """The memory and the settings of one thread."""
+    """The buffers and settings of a thread."""
 
     def __init__(self) -> None:
         self.scratch = ScratchBuffers()
         self.narrowed = False
         # A setting of the thread. Intel's primitives were slower here (linear 224 us against 188) and choose
-        # their code by the processor; without them the pixels depend on OpenCV's version alone.
+        # their code by the processor; without them the pixels depend only on OpenCV's version.
         cv2.ipp.setUseIPP(False)
 
 
 class DecodeResize:
-    """Turn encoded images into pixels; one object serves any number of threads, each with the same result."""
+    """A converter of encoded images to pixels; thread-safe, with the same result in every thread."""
 
     def __init__(self, spec: PixelSpec, rgba: bool = False) -> None:
-        """rgba: of bands, the last of four is alpha, by which colours weigh."""
+        """rgba: treat the last of four bands as alpha, and weight colours by it."""
         self.spec, self._rgba, self._dtype = spec, rgba, np.dtype(spec.dtype)
         self._state = _ThreadState()
         self._plain = not spec.deep and spec.shape[2] != 4 and math.prod(spec.size) <= spec.max_pixels
@@ -161,11 +167,12 @@ class DecodeResize:
     def __call__(self, data: Encoded, out: NDArray[Any]) -> tuple[int, int]:
         """Decode ``data`` and fill ``out``.
 
-        data: a whole image file in one of the formats that image_decoder.py reads, or exact_values.py if ``spec.deep``; or, if not,
-            an image of Pillow.
-        out: [H, W, C] of the type and shape of ``spec``, rows may lie apart; its contents are undefined after an error.
-        Returns: (height, width) of the whole picture, upright.
-        Raises: ImageError with the reason, but not the file's name; ValueError if ``out`` is of another shape.
+        data: a complete image file in a format that image_decoder.py reads (exact_values.py if
+        ``spec.deep``); unless ``spec.deep``, also a Pillow image.
+        out: [H, W, C] of the type and shape of ``spec``, not necessarily contiguous; its contents are
+        undefined after an error.
+        Returns: (height, width) of the full picture, upright.
+        Raises: ImageError with the reason, without the file's name; ValueError if ``out`` has another shape.
         """
         spec = self.spec
         if out.shape != spec.shape or out.dtype != self._dtype:
@@ -180,11 +187,11 @@ class DecodeResize:
         return _upright_size(image)
 
     def whole(self, data: Encoded, size: RowSize) -> tuple[NDArray[Any], tuple[int, int]]:
-        """Decode ``data`` whole, at the size that its row has; otherwise as a call does.
+        """Decode ``data`` uncropped, at the size of its row; otherwise like a call.
 
-        Returns: [h, w, C], C-contiguous, perhaps in memory that this thread's next picture takes; and (height, width) of the whole
-            picture, upright.
-        Raises: ImageError with the reason, but not the file's name.
+        Returns: [h, w, C], C-contiguous, maybe in memory that this thread's next picture overwrites; and
+        (height, width) of the full picture, upright.
+        Raises: ImageError with the reason, without the file's name.
         """
         image = self._decode(data, size.ratio)
         source = _upright_size(image)
@@ -194,7 +201,7 @@ class DecodeResize:
         return out, source
 
     def again(self, pixels: NDArray[Any], out: NDArray[Any]) -> None:
-        """Fill ``out`` with the pixels of a row as with an image file of them.
+        """Fill ``out`` from the pixels of a row, as from an image file with these pixels.
 
         pixels: [h, w, C] of the type and channels of ``spec``, upright; not modified. out: as for a call.
         """
@@ -221,7 +228,7 @@ class DecodeResize:
         swapped = swaps_sides(image.orientation)
         stored = image.height, image.width
         size = out.shape[0], out.shape[1]
-        # The picture is turned when it is small, so it is cut as it is stored, and put where it belongs upright.
+        # The small result is turned, not the source: cut the picture as stored, and place it upright.
         box, _ = place(fit, stored, size[::-1] if swapped else size)
         _, target = place(fit, stored[::-1] if swapped else stored, size)
         if (target.height, target.width) != size:
@@ -239,35 +246,35 @@ class DecodeResize:
 
     @property
     def narrowed(self) -> bool:
-        """True if the last image that this thread made had more than 8 bits a channel, of which the high byte was kept.
+        """True if this thread's last image had more than 8 bits per channel, of which the high byte was kept.
 
-        Of 16 bits: it had 8, and was widened.
+        For 16-bit results: True if it had 8 bits, and was widened.
         """
         return self._state.narrowed
 
     def _ratio(self, height: int, width: int) -> float:
-        """Return how many pixels of an upright picture one of the result covers, on the axis with fewer."""
+        """Return the pixels of an upright picture per pixel of the result, on the axis with fewer."""
         box, target = place(self.spec.fit, (height, width), self.spec.size)
         return min(box.height / target.height, box.width / target.width)
 
 
 def _upright_size(image: DecodedImage) -> tuple[int, int]:
-    """Return (height, width) of the whole picture, upright."""
+    """Return (height, width) of the full picture, upright."""
     size = image.height, image.width
     return size[::-1] if swaps_sides(image.orientation) else size
 
 
 def _fill(result: NDArray[np.uint8], image: DecodedImage, box: Box, scratch: ScratchBuffers) -> None:
-    """Resize what lies in ``box`` into ``result``; both as they are stored."""
+    """Resize the part in ``box`` into ``result``; both as stored."""
     if image.transparent and (box.height, box.width) != result.shape[:2]:
-        # Colours weigh as much as they are opaque, or those of invisible pixels would bleed into edges.
+        # Weight colours by opacity; otherwise those of invisible pixels would bleed into edges.
         weighted = scratch.array("weighted", (box.height, box.width, 4))
         cv2.cvtColor(box.of(image.pixels), cv2.COLOR_RGBA2mRGBA, dst=weighted)
         resize(weighted, Box(0, 0, box.height, box.width), result)
         result[...] = cv2.cvtColor(np.ascontiguousarray(result), cv2.COLOR_mRGBA2RGBA)
         hidden = result[..., 3:] == 0
         if hidden.any():
-            # Where nothing is seen, nothing can bleed: the colours there are kept, each channel by itself.
+            # Invisible pixels cannot bleed: keep their colours, each channel by itself.
             straight = scratch.array("straight", result.shape)
             resize(image.pixels, box, straight)
             np.copyto(result, straight, where=hidden & (np.arange(4) < 3))
@@ -276,7 +283,10 @@ def _fill(result: NDArray[np.uint8], image: DecodedImage, box: Box, scratch: Scr
 
 
 def _fill_deep(result: NDArray[Any], pixels: NDArray[Any], box: Box, *, weighted: bool) -> None:
-    """Resize what lies in ``box`` into ``result``. weighted: colours weigh as much as they are opaque; where nothing is seen they stay."""
+    """Resize the part in ``box`` into ``result``.
+
+    weighted: weight colours by opacity; invisible pixels keep their colours.
+    """
     size = pixels.shape[0], pixels.shape[1]
     _resize_soft(pixels, box, size, result)
     if weighted:
@@ -288,11 +298,14 @@ def _fill_deep(result: NDArray[Any], pixels: NDArray[Any], box: Box, *, weighted
 
 
 def decoder_versions() -> dict[str, str]:
-    """Return the versions of the libraries that make the pixels: equal inputs, options and versions give equal bytes."""
+    """Return the versions of the libraries that compute pixels.
+
+    Equal inputs, options and versions give equal bytes.
+    """
     return {"opencv": cv2.__version__, "simplejpeg": simplejpeg.__version__, "pillow": PIL.__version__}
 
 
-# Where a picture goes
+# Placement of a picture
 
 
 class Box(NamedTuple):
@@ -308,13 +321,13 @@ class Box(NamedTuple):
         return pixels[self.top : self.top + self.height, self.left : self.left + self.width]
 
 
-@lru_cache(maxsize=1024)  # most images of a set have one of few sizes
+@lru_cache(maxsize=1024)  # most data sets have few image sizes
 def place(fit: str, source: tuple[int, int], result: tuple[int, int]) -> tuple[Box, Box]:
-    """Return which part of the source fills which part of the result.
+    """Return the part of the source that fills a part of the result, and that part.
 
-    fit: "crop": the largest centred part of the result's aspect ratio fills everything (what Resize of the shortest
-        side and CenterCrop give, to a fraction of a pixel); "pad": everything fills the largest centred part
-        of the source's aspect ratio; "stretch": everything fills everything.
+    fit: "crop": the largest centred part with the result's aspect ratio fills the result (like Resize of the
+    shortest side and CenterCrop, to a fraction of a pixel); "pad": the source fills the largest centred part
+    of the result with the source's aspect ratio; "stretch": the source fills the result.
     source, result: (height, width) in pixels.
     Returns: a box in the source and a box in the result, neither of them empty.
     """
@@ -338,20 +351,20 @@ def _centred(inner: tuple[int, int], outer: tuple[int, int]) -> Box:
 
 
 class ImagePlacement(NamedTuple):
-    """The way from one upright picture to one row; made by `ImagePlacement.of`."""
+    """The placement of an upright picture in a row; create it with `ImagePlacement.of`."""
 
     source: tuple[int, int]
-    """(height, width) of the whole picture, upright."""
+    """(height, width) of the full picture, upright."""
     result: tuple[int, int]
     """(height, width) of the row."""
     box: Box
-    """The part of the source that is seen."""
+    """The visible part of the source."""
     target: Box
-    """The part of the result that it fills; the rest are bars."""
+    """The part of the result that the box fills; the rest are bars."""
 
     @classmethod
     def of(cls, fit: str, source: tuple[int, int], result: tuple[int, int]) -> ImagePlacement:
-        """Place a picture of (height, width) ``source`` in a ``result``, as `place` does.
+        """Place a picture of (height, width) ``source`` in a ``result``, as in `place`.
 
         >>> placement = ImagePlacement.of("crop", source=(400, 600), result=(256, 256))
         >>> placement.box
@@ -363,21 +376,22 @@ class ImagePlacement(NamedTuple):
         return cls(source, result, box, target)
 
     def points(self, xy: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Move points with the picture, wherever they are.
+        """Map points from the source to the result.
 
         xy: [..., 2], in the source; not modified.
-        Returns: float64 [..., 2] in the result, also for points that are not seen there; NaN stays NaN.
+        Returns: float64 [..., 2] in the result, also for points outside of it; NaN stays NaN.
         """
         box, target = self.box, self.target
         scale = target.width / box.width, target.height / box.height
         return (xy - (box.left, box.top)) * scale + (target.left, target.top)
 
     def keypoints(self, xy: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Move points with the picture and leave out those that are not seen.
+        """Map points from the source to the result, and remove invisible ones.
 
-        xy: [..., 2], in the source; NaN where there is none.
-        Returns: float32 [..., 2] in the result, (NaN, NaN) for points that were cropped away or lay outside the picture: none of
-            them can be taken for a point at an edge, and a loss that forgets to mask them shows at once. Edges count as inside.
+        xy: [..., 2], in the source; NaN for missing.
+        Returns: float32 [..., 2] in the result, (NaN, NaN) for points that were cropped away or lay outside
+        the picture, so that none is mistaken for a point at an edge, and a loss without a mask fails at once.
+        Edges count as inside.
         """
         moved = self.points(xy)
         (left, top), (right, bottom) = self._edges()
@@ -386,11 +400,12 @@ class ImagePlacement(NamedTuple):
         return np.where(inside[..., None], moved, np.nan).astype(np.float32)
 
     def boxes(self, xyxy: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Move boxes with the picture and clip them to what is seen of it.
+        """Map boxes from the source to the result, and clip them to the visible part.
 
         xyxy: [n, 4], left, top, right, bottom, in the source; not modified.
-        Returns: float32 [n, 4] in the result, and bool [n]: True where any area is left of a box. Drop those without, as
-            torchvision's SanitizeBoundingBoxes does; slivers are kept, as how small is too small is the user's to say.
+        Returns: float32 [n, 4] in the result, and bool [n], True for boxes with any area left. Drop the
+        others, as torchvision's SanitizeBoundingBoxes does; slivers are kept, because the user decides which
+        size is too small.
         """
         moved = self.points(xyxy.reshape(-1, 2, 2))
         clipped = np.clip(moved, *self._edges()).astype(np.float32)
@@ -398,11 +413,12 @@ class ImagePlacement(NamedTuple):
         return clipped.reshape(-1, 4), keep
 
     def nearest(self, height: int, width: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return which pixels of another picture of the same scene the pixels of the target show.
+        """Return the pixels of another picture of the same scene that the target's pixels show.
 
-        height, width: of that picture, a mask for example, which may be larger or smaller than the source.
-        Returns: rows [target.height] and columns [target.width] of the pixels in which the centres of the target's lie;
-            read-only. At the source's own size: ``floor((i + 0.5) * box.height / target.height) + box.top``.
+        height, width: of that picture, for example a mask; it may be larger or smaller than the source.
+        Returns: rows [target.height] and columns [target.width] of the pixels that contain the centres of the
+        target's pixels; read-only. At the source's size: ``floor((i + 0.5) * box.height / target.height) +
+        box.top``.
         """
         box, target = self.box, self.target
         return (
@@ -416,10 +432,13 @@ class ImagePlacement(NamedTuple):
         return (left, top), (left + width, top + height)
 
 
-@lru_cache(maxsize=1024)  # as for place: few sizes make up most of a set
+@lru_cache(maxsize=1024)  # as for place: few sizes per data set
 def _nearest(first: int, length: int, count: int, source: int, other: int) -> NDArray[np.intp]:
-    """Return the pixels of ``other`` in which ``count`` equal parts of [first, first + length), of ``source``, have their centres."""
-    # Python's integers: exact, and too large for int64 when a side has a hundred million pixels.
+    """Return the pixels of ``other`` at the centres of ``count`` equal parts of [first, first + length).
+
+    first, length: in pixels of ``source``.
+    """
+    # Python integers are exact; int64 would overflow for sides of a hundred million pixels.
     indices = [
         ((2 * i + 1) * length + 2 * first * count) * other // (2 * count * source) for i in range(count)
     ]
@@ -432,7 +451,7 @@ def _nearest(first: int, length: int, count: int, source: int, other: int) -> ND
 
 
 class FilterAxis(NamedTuple):
-    """The filter of one axis: result i is the sum over k of weights[i, k] * source[first[i] + k], over 2**bits."""
+    """The filter of an axis: result[i] = sum over k of weights[i, k] * source[first[i] + k], over 2**bits."""
 
     first: NDArray[np.int32]
     """[results], each at least 0; first + taps is at most the length of the source."""
@@ -442,18 +461,20 @@ class FilterAxis(NamedTuple):
     """8 or 16."""
 
 
-@lru_cache(maxsize=2048)  # most images of a set have one of few sizes; an axis of 256 takes 3 KB and 60 us
+@lru_cache(maxsize=2048)  # few sizes per data set; an axis of 256 takes 3 KB and 60 us
 def triangle(pixels: int, start: int, length: int, shrunk: int, results: int) -> FilterAxis:
-    """Return how a part of an axis is resampled.
+    """Return the filter that resamples a part of an axis.
 
-    pixels: how many the source has along the axis, decoded at 1/shrunk of its size.
-    start, length: the part, in pixels of the whole size: 0 <= start, length >= 1, start + length <= pixels * shrunk.
-    shrunk: 1, 2, 4 or 8. results: how many pixels the part becomes.
+    pixels: pixels of the source along the axis, decoded at 1/shrunk of its size.
+    start, length: the part, in pixels of the full size: 0 <= start, length >= 1, start + length <= pixels *
+    shrunk.
+    shrunk: 1, 2, 4 or 8. results: pixels of the result.
     Returns: read-only arrays.
 
-    The part may begin and end within a decoded pixel: rounding it to whole ones cost 4 to 10 dB at 1/4 and 1/8.
+    The part may begin and end within a decoded pixel: rounding it to whole pixels cost 4 to 10 dB at 1/4 and
+    1/8.
     """
-    # All positions and distances below are in units of 1 / (14 * results) of a whole-size pixel, so all are whole.
+    # Positions and distances below are integers, in units of 1 / (14 * results) of a full-size pixel.
     pixel = 14 * results * shrunk
     centres = 14 * results * start + 7 * (2 * np.arange(results, dtype=np.int64) + 1) * length
     reach = max(14 * length, pixel if shrunk == 1 else pixel // 7 * 8)
@@ -467,7 +488,7 @@ def triangle(pixels: int, start: int, length: int, shrunk: int, results: int) ->
     bits = 8 if taps <= MOST_SHORT_TAPS else 16
     sums = heights.sum(axis=1, keepdims=True)
     weights = ((2 * heights << bits) + sums) // (2 * sums)
-    # What rounding lost or gained is the largest weight's, where it matters least.
+    # Add the rounding error to the largest weight, where it matters least.
     weights[np.arange(results), weights.argmax(axis=1)] += (1 << bits) - weights.sum(axis=1)
     axis = FilterAxis(first.astype(np.int32), weights.astype(np.uint16), bits)
     axis.first.flags.writeable = axis.weights.flags.writeable = False
@@ -477,10 +498,12 @@ def triangle(pixels: int, start: int, length: int, shrunk: int, results: int) ->
 def resize(source: NDArray[np.uint8], box: Box, result: NDArray[np.uint8], shrunk: int = 1) -> None:
     """Fill ``result`` with a part of ``source``.
 
-    source: uint8 [h, w, C], or [h, w, 4] for a result of 3 channels; rows may lie apart.
-    box: the part, in pixels of the whole picture; the source holds one for ``shrunk`` of them along each axis.
-    result: uint8 [H, W, C], rows may lie apart; filled. Equal sides give an exact copy if ``shrunk`` is 1.
-    shrunk: by how much a JPEG was shrunk while it was decoded (1, 2, 4 or 8).
+    source: uint8 [h, w, C], or [h, w, 4] for a result with 3 channels; not necessarily contiguous.
+    box: the part, in pixels of the full picture; the source holds one pixel per ``shrunk`` of them along each
+    axis.
+    result: uint8 [H, W, C], not necessarily contiguous; filled. Equal sides give an exact copy if ``shrunk``
+    is 1.
+    shrunk: divisor at which a JPEG was decoded (1, 2, 4 or 8).
     """
     height, width = source.shape[:2]
     rows, columns = result.shape[:2]
@@ -495,22 +518,22 @@ def resize(source: NDArray[np.uint8], box: Box, result: NDArray[np.uint8], shrun
 def resample_numpy(
     source: NDArray[np.uint8], result: NDArray[np.uint8], down: FilterAxis, across: FilterAxis
 ) -> None:
-    """Fill ``result`` with weighted sums of ``source``, without the compiled form.
+    """Fill ``result`` with weighted sums of ``source``, without the compiled loop.
 
-    source, result: as for `resize`; apart in memory. down, across: of the result's height and width.
+    source, result: as for `resize`, not overlapping. down, across: filters of the result's height and width.
     """
     left, right = int(across.first.min()), int(across.first.max()) + across.weights.shape[1]
     rows = _weigh(source[:, left:right], down)
     if rows.shape[2] != result.shape[2]:
         rows = np.asarray(cv2.cvtColor(rows, cv2.COLOR_RGBA2RGB), np.uint8)
-    # Columns become rows, which NumPy gathers at the speed of memory.
+    # Transpose columns to rows, which NumPy gathers at the speed of memory.
     columns = np.asarray(cv2.transpose(rows), np.uint8)
     turned = _weigh(columns, across._replace(first=across.first - left))
     result[...] = np.asarray(cv2.transpose(turned)).reshape(result.shape)
 
 
 def _weigh(source: NDArray[np.uint8], axis: FilterAxis) -> NDArray[np.uint8]:
-    """Weight rows: uint8 [h, ...] -> [H, ...]; a few at a time, as what lies between should stay in the cache."""
+    """Weight rows: uint8 [h, ...] -> [H, ...]; some at a time, so that sums stay in the CPU cache."""
     kind: np.dtype[Any] = np.dtype(np.uint16 if axis.bits == 8 else np.uint32)
     lines = source.reshape(source.shape[0], -1).astype(kind)
     weights = axis.weights.astype(kind)
@@ -526,24 +549,25 @@ def _weigh(source: NDArray[np.uint8], axis: FilterAxis) -> NDArray[np.uint8]:
     return result.reshape(-1, *source.shape[1:])
 
 
-# Resizing of values in float: soft maps, such as alpha mattes and depth, and deep images
+# Resizing of float values: soft maps, such as alpha mattes and depth, and deep images
 
 
 def place_soft(values: NDArray[Any], geometry: ImagePlacement, out: NDArray[Any]) -> None:
-    """Fill the image's place in ``out`` with the part of a soft map that the image shows; the bars are left as they are.
+    """Fill the image's place in ``out`` with the visible part of a soft map; leave the bars unchanged.
 
-    values: [h, w] or [h, w, C], uint8, uint16 or float32, upright; it may be larger or smaller than the image. Not modified.
-    out: of the same dtype and channels, [H, W] or [H, W, C] of ``geometry.result``; rows may lie apart. What has the size of its
-        place already is copied exactly.
+    values: [h, w] or [h, w, C], uint8, uint16 or float32, upright; larger or smaller than the image, or
+    equal. Not modified.
+    out: same dtype and channels, [H, W] or [H, W, C] of ``geometry.result``; not necessarily contiguous.
+    Values that already have the size of their place are copied exactly.
 
-    The filter is that of images, Pillow's BILINEAR, where a mask takes the nearest value; computed in float32 and float64, and rounded
-    once. Channels are resampled each by itself. A pixel that is resampled from NaN is NaN.
+    The filter is that of images, Pillow's BILINEAR (masks take the nearest value); computed in float32 and
+    float64, and rounded once. Channels are resampled separately. A pixel resampled from NaN is NaN.
     """
     _resize_soft(values, geometry.box, geometry.source, geometry.target.of(out))
 
 
 def _resize_soft(values: NDArray[Any], box: Box, source: tuple[int, int], result: NDArray[Any]) -> None:
-    """Fill ``result`` with what lies in ``box``, counted in pixels of a ``source`` of (height, width)."""
+    """Fill ``result`` with the part in ``box``, in pixels of a ``source`` of (height, width)."""
     down = _Part.of(box.top, box.height, source[0], values.shape[0])
     across = _Part.of(box.left, box.width, source[1], values.shape[1])
     part = values[down.first : down.end, across.first : across.end]
@@ -552,16 +576,16 @@ def _resize_soft(values: NDArray[Any], box: Box, source: tuple[int, int], result
         return
     within = across.start, down.start, across.stop, down.stop
     for channel in range(part.shape[2] if part.ndim == 3 else 1):
-        one, filled = (a[..., channel] if a.ndim == 3 else a for a in (part, result))
-        image = Image.fromarray(np.ascontiguousarray(one, np.float32))
-        made = np.asarray(image.resize(filled.shape[::-1], Image.Resampling.BILINEAR, box=within))
-        filled[...] = made if filled.dtype.kind == "f" else np.rint(made)
+        plane, filled = (a[..., channel] if a.ndim == 3 else a for a in (part, result))
+        image = Image.fromarray(np.ascontiguousarray(plane, np.float32))
+        resized = np.asarray(image.resize(filled.shape[::-1], Image.Resampling.BILINEAR, box=within))
+        filled[...] = resized if filled.dtype.kind == "f" else np.rint(resized)
 
 
 class _Part(NamedTuple):
-    """A part of an axis: pixels [first, end), of which [start, stop) is taken, counted from `first`.
+    """A part of an axis: pixels [first, end), of which [start, stop) is used, counted from `first`.
 
-    Beyond these pixels the image shows nothing, so they get no weight.
+    Pixels beyond these are invisible in the image, so they get no weight.
     """
 
     first: int
@@ -571,11 +595,11 @@ class _Part(NamedTuple):
 
     @classmethod
     def of(cls, first: int, length: int, source: int, other: int) -> _Part:
-        """Return what shows [first, first + length), of ``source``, in an axis of ``other`` pixels."""
+        """Return the part of an axis of ``other`` pixels for [first, first + length) of ``source`` pixels."""
         start, stop = first * other / source, (first + length) * other / source
         low = math.floor(start)
         return cls(low, math.ceil(stop), start - low, stop - low)
 
     def whole(self, pixels: int) -> bool:
-        """Return True if the part is that many whole pixels."""
+        """Return True if the part consists of that many whole pixels."""
         return self.start == 0 and self.stop == pixels

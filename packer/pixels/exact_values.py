@@ -1,44 +1,46 @@
-"""Files whose values are kept: images of 16 bits a channel or of any number of bands, and masks, exactly as they are.
+"""Files whose values are kept exactly: images of 16 bits per channel or of any number of bands, and masks.
 
 Images (`decode_deep`):
 
-    | input                            | gray, rgb in uint16                           | a number of bands                |
-    |----------------------------------|-----------------------------------------------|----------------------------------|
-    | PNG, TIFF: 16-bit grey           | as it is; replicated for rgb                  | as it is                         |
-    | PNG, TIFF: 16-bit RGB            | as it is; Rec. 601 luma for gray              | as it is                         |
-    | TIFF of 9 to 15 bits             | stretched to 0 to 65,535, then so             | as it is                         |
-    | TIFF in which 0 is white         | inverted                                      | as it is                         |
-    | alpha                            | composited on white                           | a band                           |
-    | PGM of more than 255 levels      | stretched to 0 to 65,535                      | so                               |
-    | TIFF of bands, .npy [h, w, C]    | refused                                       | as they are                      |
-    | 8 bits a channel, JPEG among it  | as in image_decoder.py, times 257             | as they are; their rows are uint8 |
-    | palette, CMYK                    | its colours, as 8 bits                        | refused                          |
-    | AVIF, 16-bit PPM, other types    | refused                                       | refused                          |
+    | input                         | gray, rgb in uint16                  | a number of bands               |
+    |-------------------------------|--------------------------------------|---------------------------------|
+    | PNG, TIFF: 16-bit grey        | unchanged; replicated for rgb        | unchanged                       |
+    | PNG, TIFF: 16-bit RGB         | unchanged; Rec. 601 luma for gray    | unchanged                       |
+    | TIFF of 9 to 15 bits          | scaled to 0 to 65,535, then as above | unchanged                       |
+    | TIFF in which 0 is white      | inverted                             | unchanged                       |
+    | alpha                         | composited on white                  | a band                          |
+    | PGM of more than 255 levels   | scaled to 0 to 65,535                | scaled to 0 to 65,535           |
+    | TIFF of bands, .npy [h, w, C] | refused                              | unchanged                       |
+    | 8 bits per channel, also JPEG | as in image_decoder.py, times 257    | unchanged; their rows are uint8 |
+    | palette, CMYK                 | its colours, as 8 bits               | refused                         |
+    | AVIF, 16-bit PPM, other types | refused                              | refused                         |
 
-Times 257: 255, the most of 8 bits, becomes 65,535, and 0 stays 0. It is what PNG's specification says of a change of depth, and
-undoes what optimizers do to 16-bit files in which no value needs more than 8. TIFF files of 9 to 15 bits tell their depth, too, and
-their largest number becomes 65,535; of 12 bits in a file that says 16 nothing is known. Bands have no white, so theirs are never changed:
-a file of another number of bands, or another type, is refused.
+Times 257 maps 255, the largest 8-bit value, to 65,535, and 0 to 0. PNG's specification prescribes this for a
+change of depth; it also reverts optimizers that reduce 16-bit files to 8 bits if no value needs more. TIFF
+files of 9 to 15 bits state their depth, and their largest number becomes 65,535; 12-bit values in a file that
+states 16 bits cannot be recognised. Bands have no white and are never changed: files with another number of
+bands, or another type, are refused.
 
-TIFF files that Pillow does not read exactly are left to tifffile and imagecodecs. PNG files of 16-bit colours are left to OpenCV,
-which refuses damaged and truncated ones, as image_decoder.py says. Of several pages, the first is read. EXIF orientation is applied.
+tifffile and imagecodecs read TIFF files that Pillow does not read exactly. OpenCV reads PNG files with 16-bit
+colours; it refuses damaged and truncated ones (see image_decoder.py). The first of several pages is read.
+EXIF orientation is applied.
 
-Masks and the like (`decode_mask`):
+Masks and similar files (`decode_mask`):
 
     | file                           | row              | values                                            |
     |--------------------------------|------------------|---------------------------------------------------|
-    | PNG, TIFF, BMP: grey           | uint8 [H, W]     | as they are; 2 and 4 bits spread over 0 to 255    |
-    | PNG, TIFF, BMP: 1 bit          | uint8 [H, W]     | 0 and 255, as viewers and OpenCV have them        |
+    | PNG, TIFF, BMP: grey           | uint8 [H, W]     | unchanged; 2 and 4 bits scaled to 0 to 255        |
+    | PNG, TIFF, BMP: 1 bit          | uint8 [H, W]     | 0 and 255, as in viewers and OpenCV               |
     | PNG, TIFF, BMP: palette        | uint8 [H, W]     | the indices, as in Pascal VOC; not the colours    |
-    | PNG, TIFF: 16-bit grey         | uint16 [H, W]    | as they are                                       |
-    | TIFF: 32-bit floats            | float32 [H, W]   | as they are                                       |
-    | RGB, RGBA, grey with alpha     | uint8 [H, W, C]  | as they are, C = 3, 4, 2                          |
-    | GIF                            | uint8 [H, W]     | the palette's indices, or greys as they are       |
-    | WebP, JPEG                     | uint8 [H, W, C]  | as decoded; [H, W] where the channels are equal   |
-    | .npy [h, w] or [h, w, C]       | [H, W(, C)]      | uint8, uint16 or float32, as they are             |
+    | PNG, TIFF: 16-bit grey         | uint16 [H, W]    | unchanged                                         |
+    | TIFF: 32-bit floats            | float32 [H, W]   | unchanged                                         |
+    | RGB, RGBA, grey with alpha     | uint8 [H, W, C]  | unchanged, C = 3, 4, 2                            |
+    | GIF                            | uint8 [H, W]     | the palette's indices, or unchanged greys         |
+    | WebP, JPEG                     | uint8 [H, W, C]  | as decoded; [H, W] if the channels are equal      |
+    | .npy [h, w] or [h, w, C]       | [H, W(, C)]      | uint8, uint16 or float32, unchanged               |
 
-Anything else is refused, also what Pillow would narrow (16-bit RGB, 64-bit floats), and a palette where values are averaged. Of
-several pages, the first is read. EXIF orientation is applied, the mask's own to the mask.
+Other files are refused, also those that Pillow would narrow (16-bit RGB, 64-bit floats), and a palette where
+values are averaged. The first of several pages is read. EXIF orientation is applied; a mask has its own.
 """
 
 from __future__ import annotations
@@ -76,22 +78,26 @@ from packer.sentence import Option
 _MASK_FORMATS = frozenset(("PNG", "TIFF", "BMP", "WebP", "GIF", "JPEG"))
 _KINDS = ("|u1", "<u2", "<f4")
 _MODES = frozenset(("1", "L", "P", "I;16", "I;16B", "F", "LA", "RGB", "RGBA"))
-_INEXACT = "its pixels cannot be read exactly; grey of 8 and 16 bits, palettes, 8-bit RGB and 32-bit floats can. Store it as .npy."
+_INEXACT = (
+    "its pixels cannot be read exactly; grey of 8 and 16 bits, palettes, 8-bit RGB and 32-bit floats can."
+    " Store it as .npy."
+)
 _SAMPLE_FORMAT, _SIGNED = 339, 2  # TIFF 6.0, section 19
 _TYPES = (np.dtype(np.uint8), np.dtype(np.uint16))
 _MOST = 65_535
 _DEPTH_AT, _COLOR_AT = 24, 25  # of a PNG file: bytes of its first chunk
-_DEEP_PNG = (b"\x10\2", b"\x10\4", b"\x10\6")  # 16 bits, and PNG's numbers for pixels of several channels
+_DEEP_PNG = (b"\x10\2", b"\x10\4", b"\x10\6")  # 16 bits, and PNG's codes for several channels
 _COLOR_MODES = frozenset(("P", "PA", "CMYK", "YCbCr"))
-"""Modes of Pillow that are no bands."""
-_LUMA = np.array((19_595, 38_470, 7_471), np.uint32)  # 65536ths, as Pillow has them
+"""Pillow modes whose channels are not bands."""
+_LUMA = np.array((19_595, 38_470, 7_471), np.uint32)  # in units of 1/65536, as in Pillow
 _UNASSOCIATED_ALPHA = 2  # TIFF 6.0, section 18
 
 
 def decode_deep(data: bytes, channels: str | int, dtype: str, max_pixels: int) -> DecodedImage:
-    """Decode an image of 16 bits or of bands, upright. channels, dtype: as of PixelSpec. Raises: ImageError.
+    """Decode an image of 16 bits or of bands, upright. Raises ImageError.
 
-    narrowed: it had 8 bits a channel, and was widened to 16.
+    channels, dtype: as in PixelSpec. `narrowed` of the result: the image had 8 bits per channel, and was
+    widened to 16.
     """
     if isinstance(channels, int):
         values, widened = _bands(data, channels, np.dtype(dtype), max_pixels), False
@@ -107,9 +113,10 @@ def count_bands(data: bytes, max_pixels: int) -> int:
 
 
 class _Values(NamedTuple):
-    """Values as a file has them, upright.
+    """A file's values, upright.
 
-    values: [h, w, C], uint8 or uint16. alpha: the last channel is one, 0 where nothing is seen. levels: of a TIFF file.
+    values: [h, w, C], uint8 or uint16; alpha: True if the last channel is alpha (0: invisible); levels: of a
+    TIFF file.
     """
 
     values: NDArray[Any]
@@ -131,13 +138,13 @@ def _bands(data: bytes, bands: int, dtype: np.dtype[Any], max_pixels: int) -> ND
 
 
 def _colors(data: bytes, channels: str, max_pixels: int) -> tuple[NDArray[np.uint16], bool]:
-    """Return uint16 [h, w, 1 or 3], upright, and True if they were widened."""
+    """Return uint16 [h, w, 1 or 3], upright, and True if 8-bit values were widened."""
     name, _ = format_of_image(data)
     header = read_image_header(data)
     if name == "AVIF":
-        raise ImageError("an AVIF file, of which 8 bits a channel are read, whatever it has.")
+        raise ImageError("an AVIF file; only 8 bits per channel of it can be read.")
     if not (header is None or header.narrowed):
-        image = decode(data, channels, max_pixels, lambda *_: 1.0, ScratchBuffers())  # JPEG at its full size
+        image = decode(data, channels, max_pixels, lambda *_: 1.0, ScratchBuffers())  # JPEG at full size
         pixels = upright(image.pixels[..., : 1 if channels == "gray" else 3], image.orientation)
         return pixels.astype(np.uint16) * np.uint16(257), True
     values, alpha, levels = _read(data, max_pixels)
@@ -162,7 +169,7 @@ def _on_white(colors: NDArray[np.uint16], opacity: NDArray[np.uint16]) -> NDArra
     return ((mixed + np.uint64(_MOST // 2)) // np.uint64(_MOST)).astype(np.uint16)
 
 
-# Files, with their values as they are
+# Reading files without changing values
 
 
 def _read(data: bytes, max_pixels: int) -> _Values:
@@ -172,14 +179,14 @@ def _read(data: bytes, max_pixels: int) -> _Values:
     if name == "PPM":
         return _read_ppm(data, max_pixels)
     header = read_image_header(data)
-    # Pillow does not open it, or would leave out bands, or the low bytes of several.
+    # Pillow cannot open it, or would drop bands, or the low bytes of several channels.
     if name == "TIFF" and (
         header is None or not header.all_bands or (header.narrowed and not header.mode.startswith("I;16"))
     ):
         return _read_tiff(data, max_pixels)
     if name == "AVIF" or (header is not None and header.mode in _COLOR_MODES):
         raise ImageError(
-            "its colours (a palette, CMYK, YCbCr or AVIF) are read, and no bands."
+            "its colours (a palette, CMYK, YCbCr or AVIF) can be read, but not as bands."
             f" Pass {Option('channels', 'rgb')} for such files."
         )
     if header is not None and header.mode in ("I", "F"):
@@ -189,7 +196,7 @@ def _read(data: bytes, max_pixels: int) -> _Values:
 
 
 def _with_channels(values: NDArray[Any]) -> NDArray[Any]:
-    """Return [h, w, C] of [h, w] too, in the byte order of this machine. Raises ImageError for values of another type."""
+    """Return [h, w, C], also for [h, w], in this machine's byte order. Raises ImageError for other dtypes."""
     native = values.dtype.newbyteorder("=")
     if native not in _TYPES:
         raise ImageError(f"its values are {native.name}; uint8 and uint16 are packed.")
@@ -197,32 +204,32 @@ def _with_channels(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_png(data: bytes, max_pixels: int) -> _Values:
-    """Read a PNG file of 16 bits in each of several channels, which Pillow would narrow."""
-    found = None
+    """Read a PNG file with several channels of 16 bits, which Pillow would narrow to 8."""
+    decoded = None
     with opened(data, max_pixels) as image:
         with suppress(cv2.error):
-            found = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-        if found is None or found.dtype != np.uint16 or found.ndim != 3:
+            decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+        if decoded is None or decoded.dtype != np.uint16 or decoded.ndim != 3:
             raise ValueError
         orientation = exif_orientation(image)
-    stored = found[..., [2, 1, 0, 3][: found.shape[2]]]
-    if data[_COLOR_AT] == 4:  # OpenCV makes grey and alpha four channels
+    stored = decoded[..., [2, 1, 0, 3][: decoded.shape[2]]]
+    if data[_COLOR_AT] == 4:  # OpenCV expands grey with alpha to four channels
         stored = stored[..., [0, 3]]
     return _Values(upright(np.asarray(stored, np.uint16), orientation), stored.shape[2] in (2, 4))
 
 
 def _read_ppm(data: bytes, max_pixels: int) -> _Values:
-    """Read PPM and PGM; Pillow stretches levels to 8 bits, those of PGM of more than 255 to 16."""
+    """Read PPM and PGM. Pillow scales levels to 8 bits; for PGM with more than 255 levels to 16."""
     with opened(data, max_pixels) as image:
         if image.mode == "RGB" and loses_bits(image):
-            raise ImageError("a PPM file of colours of 16 bits; those are read from PNG and TIFF.")
+            raise ImageError("a PPM file with 16-bit colours; these are read only from PNG and TIFF.")
         image.load()
         values = np.asarray(image.convert("L") if image.mode == "1" else image)
         return _Values(_with_channels(values.astype(np.uint16) if image.mode == "I" else values))
 
 
 def _read_tiff(data: bytes, max_pixels: int) -> _Values:
-    """Read the first page of a TIFF file: any number of bands, of 8 or 16 bits."""
+    """Read the first page of a TIFF file with any number of bands, of 8 or 16 bits."""
     try:
         import tifffile
     except ImportError:
@@ -234,11 +241,12 @@ def _read_tiff(data: bytes, max_pixels: int) -> _Values:
             if page.axes not in ("YX", "YXS", "SYX") or page.dtype not in _TYPES:
                 kind = "of no known type" if page.dtype is None else page.dtype.name
                 raise ImageError(
-                    f"its pixels are {kind} [{', '.join(map(str, page.shape))}]; uint8 and uint16 [h, w, bands] are packed."
+                    f"its pixels are {kind} [{', '.join(map(str, page.shape))}]; uint8 and uint16 [h, w,"
+                    " bands] are packed."
                 )
             values = page.asarray(maxworkers=1)
             if values.ndim != len(page.axes):
-                raise ValueError("no pixels")  # tifffile gives an empty array
+                raise ValueError("no pixels")  # tifffile returned an empty array
             values = np.moveaxis(values, 0, -1) if page.axes == "SYX" else values
             alpha = values.ndim == 3 and page.extrasamples[-1:] == (_UNASSOCIATED_ALPHA,)
             tag = page.tags.get(EXIF_TAG)
@@ -258,23 +266,23 @@ def _read_tiff(data: bytes, max_pixels: int) -> _Values:
 
 def _needs(package: str) -> ImageError:
     return ImageError(
-        f"a TIFF file that is read with {package}, which is not installed; 'pip install {package}' installs it."
+        f"a TIFF file that needs {package}, which is not installed; 'pip install {package}' installs it."
     )
 
 
 class MaskKind(NamedTuple):
-    """The type of a mask's values. dtype: numpy type string, one of _KINDS; channels: 1 or more."""
+    """The type of a mask's values. dtype: NumPy type string, one of _KINDS; channels: 1 or more."""
 
     dtype: str
     channels: int
 
     @classmethod
     def of(cls, values: NDArray[Any]) -> MaskKind:
-        """Return the type of [h, w] or [h, w, C]."""
+        """Return the type of values [h, w] or [h, w, C]."""
         return cls(values.dtype.newbyteorder("<").str, 1 if values.ndim == 2 else values.shape[2])
 
     def __str__(self) -> str:
-        """Return the type as a message has it."""
+        """Return the type in words, for messages."""
         name = np.dtype(self.dtype).name
         return name if self.channels == 1 else f"{name} in {self.channels} channels"
 
@@ -282,10 +290,11 @@ class MaskKind(NamedTuple):
 def decode_mask(
     data: bytes, max_pixels: int, channels: int | None, *, palettes: bool = True, exact: bool = False
 ) -> NDArray[Any]:
-    """Read one file, upright.
+    """Read a mask file, upright. Raises ImageError.
 
-    channels: how many are expected, None: any. palettes: False refuses indices of a palette. exact: equal channels stay several.
-    Returns: [h, w], or [h, w, C] for several channels, of a dtype in _KINDS, of either byte order. Raises: ImageError.
+    channels: expected number, None for any. palettes: False refuses palette indices. exact: keep several
+    channels even if they are equal.
+    Returns: [h, w], or [h, w, C] for several channels, with a dtype in _KINDS in either byte order.
     """
     if not data:
         raise ImageError("empty (0 bytes).")
@@ -299,13 +308,12 @@ def decode_mask(
             raise ImageError(_INEXACT)
         if image.mode == "P" and not palettes:
             raise ImageError(
-                "holds indices of a palette, and between two of these there is no third; soft values are grey. "
-                "Save it as grey."
+                "holds palette indices, which cannot be averaged; soft values are grey. Save it as grey."
             )
         image.load()
         values = np.asarray(image.convert("L") if image.mode == "1" else image)
         orientation = exif_orientation(image)
-    # WebP has no grey of its own, and JPEG files of masks are often in colour.
+    # WebP has no grey mode, and JPEG masks are often saved in colour.
     colored = name in ("WebP", "JPEG") and values.ndim == 3 and not exact
     if colored and channels in (1, None) and (values == values[..., :1]).all():
         values = values[..., 0]
@@ -313,7 +321,7 @@ def decode_mask(
 
 
 def decode_npy(data: bytes, max_pixels: int) -> NDArray[Any]:
-    """Read an array as a view of the file's bytes: whatever its header announces, nothing is allocated."""
+    """Read an array as a view of the file's bytes; its header cannot cause an allocation."""
     stream = io.BytesIO(data)
     try:
         version = npy.read_magic(stream)
@@ -335,7 +343,7 @@ def decode_npy(data: bytes, max_pixels: int) -> NDArray[Any]:
 
 
 def _is_exact(image: ImageFile.ImageFile) -> bool:
-    """Say whether Pillow would give the values of an opened file as they are."""
+    """Return True if Pillow returns the values of an opened file unchanged."""
     if image.mode not in _MODES:
         return False
     if isinstance(image, TiffImagePlugin.TiffImageFile) and _SIGNED in image.tag_v2.get(_SAMPLE_FORMAT, ()):

@@ -1,12 +1,13 @@
-"""The size of a pack's rows of images: one for all, or each row's own by a rule, the whole picture kept.
+"""The size of a pack's rows of images: one for all, or a rule for the size of each uncropped picture.
 
     given            rows
-    256, "128x256"   one height and width for all, filled as PixelSpec.fit says
-    "keep"           each its own
+    256, "128x256"   one height and width for all, filled according to PixelSpec.fit
+    "keep"           each picture's size
     "max=512"        longest side at most that
     "min=256"        shortest side at most that
 
-With a rule the aspect is kept and nothing is enlarged. The other side is rounded down, as torchvision's Resize does it, but never to 0.
+A rule keeps the aspect ratio and never enlarges. The other side is rounded down, as in torchvision's Resize,
+but never to 0.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ _LIMITS = {"max": "longest", "min": "shortest"}
 
 
 class RowSize(NamedTuple):
-    """The rule by which an image gets its height and width; made by `parse` or `of_option`.
+    """The rule for the height and width of a row; create it with `parse` or `of_option`.
 
-    rule: "one", "keep", "max" or "min"; height, width: of every row with "one"; the limit, twice, with "max" and "min"; else 1.
+    rule: "one", "keep", "max" or "min"; height, width: of every row for "one"; the limit, twice, for "max"
+    and "min"; else 1.
     """
 
     rule: str
@@ -33,7 +35,7 @@ class RowSize(NamedTuple):
 
     @classmethod
     def parse(cls, size: int | str | tuple[int, int]) -> RowSize:
-        """Return the rule for what a user gave. Raises UsageError."""
+        """Return the rule for a user's value. Raises UsageError."""
         if size == "keep":
             return cls("keep")
         rule, equals, side = str(size).partition("=") if isinstance(size, str) else ("", "", "")
@@ -45,14 +47,15 @@ class RowSize(NamedTuple):
             limit = 0
         if rule not in _LIMITS or not limit:
             raise UsageError(
-                f"size {size}: is neither max=N, the longest side in pixels, nor min=N, the shortest, of at most {_LARGEST:,}."
+                f"size {size}: is neither max=N, the longest side in pixels, nor min=N, the shortest, of at"
+                f" most {_LARGEST:,}."
                 " Pass for example max=512."
             )
         return cls(rule, limit, limit)
 
     @classmethod
     def of_option(cls, size: Any) -> RowSize:
-        """Return the rule that a pack records: [height, width] or a text."""
+        """Return the rule for a pack's record: [height, width] or a text."""
         if isinstance(size, str):
             return cls.parse(size)
         height, width = size
@@ -60,24 +63,24 @@ class RowSize(NamedTuple):
 
     @property
     def option(self) -> list[int] | str:
-        """The rule as a pack records it: [height, width] or a text."""
+        """The pack's record of the rule: [height, width] or a text."""
         if self.rule == "one":
             return [self.height, self.width]
         return f"{self.rule}={self.height}" if self.limits else self.rule
 
     @property
     def ragged(self) -> bool:
-        """True if rows have sizes of their own."""
+        """True if rows differ in size."""
         return self.rule != "one"
 
     @property
     def limits(self) -> bool:
-        """True if larger pictures shrink and keep their aspect."""
+        """True if larger pictures shrink and keep their aspect ratio."""
         return self.rule in _LIMITS
 
     @property
     def words(self) -> str:
-        """Limits of rows of sizes of their own, as a user reads them."""
+        """The rule in words, for rows that differ in size."""
         return f"{_LIMITS[self.rule]} side at most {self.height}" if self.limits else "their own size"
 
     def of(self, height: int, width: int) -> tuple[int, int]:
@@ -96,17 +99,17 @@ class RowSize(NamedTuple):
         return max(1, height * self.height // side), max(1, width * self.height // side)
 
     def ratio(self, height: int, width: int) -> float:
-        """Return how many pixels of an upright picture one of its row covers, whole, on the axis with fewer."""
+        """Return the pixels of an upright, uncropped picture per pixel of its row, on the axis with fewer."""
         rows, columns = self.of(height, width)
         return min(height / rows, width / columns)
 
     def usual_bytes(self, given: int) -> int:
-        """Return about how many bytes a row has as a JPEG file. given: of the files as they are, on average."""
+        """Return the approximate bytes of a row as a JPEG file. given: average bytes of the source files."""
         return min(given, self.height * self.width // 4 + 1) if self.limits else given
 
 
 def note_on_size(height: int, width: int) -> list[Sentence]:
-    """Say how sizes that are no powers of two are usually made: of larger rows, by random crops while loading; none of other sizes."""
+    """Return a note if a size is not a power of two: random crops of larger rows usually give such sizes."""
     rows = [1 << (side - 1).bit_length() for side in (height, width)]
     if rows == [height, width]:
         return []
@@ -116,7 +119,8 @@ def note_on_size(height: int, width: int) -> list[Sentence]:
     crop = height if square else (height, width)
     return [
         Sentence(
-            f"{given}: no power of two. Training usually takes {option} and augment='RandomCrop({crop})'."
+            f"{given}: is not a power of two. Training usually takes {option} and"
+            f" augment='RandomCrop({crop})'."
         )
     ]
 
@@ -135,7 +139,8 @@ def parse_size(size: int | str | tuple[int, int]) -> tuple[int, int]:
         height, width = sides * 2 if len(sides) == 1 else sides
     except (ValueError, TypeError):
         raise UsageError(
-            f"size {size}: is not a number or HxW of 1 to {_LARGEST:,} pixels. Pass for example 256 or 128x256."
+            f"size {size}: is not a number or HxW of 1 to {_LARGEST:,} pixels. Pass for example 256 or"
+            " 128x256."
         ) from None
     return height, width
 

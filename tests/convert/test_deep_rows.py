@@ -252,7 +252,7 @@ def test_a_folder_without_bands_says_why(tmp_path: Path):
     folder.mkdir()
     Image.fromarray(np.zeros((8, 8, 3), np.uint8)).quantize(4).save(folder / "1.png")
     sentence = (
-        r"^channels auto: .*/x/1\.png: its colours \(a palette, CMYK, YCbCr or AVIF\) are read, and no bands\."
+        r"^channels auto: .*/x/1\.png: its colours \(a palette, CMYK, YCbCr or AVIF\) can be read, but not as bands\."
         r" Pass channels='rgb' for such files\.$"
     )
     with pytest.raises(UsageError, match=sentence):
@@ -269,9 +269,7 @@ def test_a_file_that_needs_another_package_is_skipped_by_name(
     tifffile.imwrite(folder / "2.tif", np.zeros((8, 8, 3), np.uint16), photometric="rgb")
     options: dict[str, Any] = {"size": 8, "dtype": "uint16", "workers": 1}
     report = convert_images(folder, tmp_path / "p.h5", on_error="skip", **options)
-    reason = (
-        "a TIFF file that is read with tifffile, which is not installed; 'pip install tifffile' installs it."
-    )
+    reason = "a TIFF file that needs tifffile, which is not installed; 'pip install tifffile' installs it."
     assert report.rows == 1
     assert report.skipped == ({"key": "2.tif", "reason": reason},)
     with pytest.raises(
@@ -297,7 +295,8 @@ def test_like_takes_channels_and_dtype(sources: Any, tmp_path: Path):
     [
         ({"store": "jpeg"}, "store jpeg: JPEG files hold 8 bits and no bands. Pass store='raw', or no dtype='uint16'."),
         ({"size": "max=64", "store": "jpeg"}, "store jpeg: JPEG files hold 8 bits and no bands. Pass store='raw', or no dtype='uint16'."),
-        ({"channels": "rgba"}, "channels rgba: is about uint8; uint16 takes gray, rgb and numbers of bands. Pass channels=4 to keep four "
+        ({"channels": "rgba"}, "channels rgba: is only for uint8; uint16 takes gray, rgb and numbers of bands."
+         " Pass channels=4 to keep four "
          "channels as they are."),
         ({"channels": "cmyk"}, "channels 'cmyk': unknown; rgb, gray, rgba and 1 to 1024 are allowed. Pass one of them."),
         ({"dtype": "float32"}, "dtype 'float32': is not one of uint8, uint16. Pass one of them."),

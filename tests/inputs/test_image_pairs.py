@@ -464,7 +464,7 @@ def header(text: str) -> bytes:
         (header("(" * 110), "a damaged or truncated npy file."),
         (
             header("{'descr': '|u1', 'fortran_order': False, 'shape': (100000, 100000)}"),
-            "100,000 x 100,000 pixels; at most 178,956,970 are allowed. Raise max_pixels= if the image is meant.",
+            "100,000 x 100,000 pixels; at most 178,956,970 are allowed. Raise max_pixels= if the image is intended.",
         ),
         (
             header("{'descr': '<f4', 'fortran_order': False, 'shape': (9000, 9000)}"),
@@ -578,7 +578,7 @@ def test_files_of_too_many_pixels_are_refused(encode: Encode, folder: Folder, fo
     values = np.zeros((20, 30), np.uint8)
     data = npy(values) if format == "npy" else encode(values, format)
     assert only_refusal(folder, {"1.png": data}, max_pixels=599).endswith(
-        "1.png: 30 x 20 pixels; at most 599 are allowed. Raise max_pixels= if the image is meant."
+        "1.png: 30 x 20 pixels; at most 599 are allowed. Raise max_pixels= if the image is intended."
     )
 
 
@@ -722,7 +722,7 @@ def test_soft_partners_with_a_palette_are_refused(folder: Folder, encode: Encode
         with pytest.raises(ImageError) as error:
             row_of(pair, 1, ImagePlacement.of("stretch", (6, 9), (8, 8)))
     assert str(error.value) == (
-        f"its alpha 2.{format.lower()}: holds indices of a palette, and between two of these there is no third; soft values "
+        f"its alpha 2.{format.lower()}: holds palette indices, which cannot be averaged; soft values "
         "are grey. Save it as grey."
     )
 

@@ -181,7 +181,7 @@ def places(fit: str, size: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int,
         (png(RGB)[:-60], "rgb", "a damaged or truncated PNG file."),
         (png(GRAY)[:-60], "gray", "a damaged or truncated PNG file."),
         (png(RGB)[:25], "rgb", "a damaged or truncated PNG file."),
-        (b"P6 9 6 65535\n" + RGB.astype(">u2").tobytes(), "rgb", "a PPM file of colours of 16 bits; those are read from PNG and "
+        (b"P6 9 6 65535\n" + RGB.astype(">u2").tobytes(), "rgb", "a PPM file with 16-bit colours; these are read only from PNG and "
          "TIFF."),
         (b"", 5, "empty (0 bytes)."),
         (b"nothing", 5, "not a PNG, TIFF, BMP, WebP, GIF, JPEG or npy file; those are read."),
@@ -203,7 +203,7 @@ def test_colours_that_are_no_bands_are_refused_as_such(encode: Encode, format: s
         with pytest.raises(ImageError) as error:
             made(data, channels, "uint8")
         assert str(error.value) == (
-            "its colours (a palette, CMYK, YCbCr or AVIF) are read, and no bands. Pass channels='rgb' for such files."
+            "its colours (a palette, CMYK, YCbCr or AVIF) can be read, but not as bands. Pass channels='rgb' for such files."
         )
 
 
@@ -214,7 +214,9 @@ def test_ppm_files_of_8_bits_are_bands(header: bytes, values: NDArray[Any]):
 
 def test_a_file_for_tifffile_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "tifffile", None)
-    sentence = r"^a TIFF file that is read with tifffile, which is not installed; 'pip install tifffile' installs it\.$"
+    sentence = (
+        r"^a TIFF file that needs tifffile, which is not installed; 'pip install tifffile' installs it\.$"
+    )
     with pytest.raises(ImageError, match=sentence):
         made(tiff(BANDS), 5)
     assert np.array_equal(made(tiff(GRAY), "gray")[..., 0], GRAY)
@@ -282,7 +284,7 @@ def test_sizes_are_checked_before_pixels_are_decoded():
 @pytest.mark.parametrize(
     ("channels", "dtype", "message"),
     [
-        ("rgba", "uint16", "channels rgba: is about uint8; uint16 takes gray, rgb and numbers of bands. Pass channels=4 to keep"),
+        ("rgba", "uint16", "channels rgba: is only for uint8; uint16 takes gray, rgb and numbers of bands. Pass channels=4 to keep"),
         (0, "uint16", "channels 0: unknown; rgb, gray, rgba and 1 to 1024 are allowed"),
         ("rgb", "int16", "dtype 'int16': is not one of uint8, uint16"),
     ],

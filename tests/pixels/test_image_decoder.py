@@ -286,7 +286,7 @@ def test_too_many_pixels_are_refused(encode: Encode, format: str) -> None:
     with pytest.raises(ImageError) as error:
         decode(data, max_pixels=599)
     assert str(error.value) == (
-        "30 x 20 pixels; at most 599 are allowed. Raise max_pixels= if the image is meant."
+        "30 x 20 pixels; at most 599 are allowed. Raise max_pixels= if the image is intended."
     )
 
 
@@ -297,7 +297,7 @@ def test_a_bomb_is_refused_undecoded(encode: Encode) -> None:
     with pytest.raises(ImageError) as error:
         decode(bytes(head), max_pixels=178_956_970)
     assert str(error.value) == (
-        "30,000 x 30,000 pixels; at most 178,956,970 are allowed. Raise max_pixels= if the image is meant."
+        "30,000 x 30,000 pixels; at most 178,956,970 are allowed. Raise max_pixels= if the image is intended."
     )
 
 

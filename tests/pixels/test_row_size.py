@@ -48,10 +48,10 @@ def test_each_wrong_size_is_one_sentence(size: object):
 @pytest.mark.parametrize(
     ("size", "note"),
     [
-        (224, "224: no power of two. Training usually takes size=256 and augment='RandomCrop(224)'."),
+        (224, "224: is not a power of two. Training usually takes size=256 and augment='RandomCrop(224)'."),
         (
             "256x100",
-            "256x100: no power of two. Training usually takes size='256x128' and augment='RandomCrop((256, 100))'.",
+            "256x100: is not a power of two. Training usually takes size='256x128' and augment='RandomCrop((256, 100))'.",
         ),
         ("128x256", None),
         (1, None),

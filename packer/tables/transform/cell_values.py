@@ -67,7 +67,7 @@ Reader = Callable[[Sequence[str], str, str], Values]
 
 
 def by_cell(reader: Callable[[str, str], Callable[[str], float | None]], spaces: str = " \t\u00a0") -> Reader:
-    """Return the reader of a column that reads cell by cell. reader: returns the cell reader for the marks."""
+    """Return a column reader that reads cell by cell. reader: returns the cell reader for the marks."""
 
     def read(texts: Sequence[str], decimal: str, thousands: str) -> Values:
         read_cell = reader(decimal, thousands)

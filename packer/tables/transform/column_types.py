@@ -122,7 +122,7 @@ class TableColumn:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the column's features, without the indicator; TableTransform.features makes them unique."""
+        """Names of the column's features, without the indicator, not yet made unique."""
         if self.role != "feature" or self.coded:
             return ()
         if self.one_hot:
