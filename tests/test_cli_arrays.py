@@ -86,6 +86,11 @@ def test_what_was_found_is_said() -> None:
             "--labels: is about images; data.npz is read as arrays. Leave it out.",
         ),
         (
+            ["data.npz", "out.h5", "--label", "y"],
+            "--label: is about images and tables; data.npz is read as arrays. Name every array to pack with --rename, "
+            "here --rename y=label for the labels.",
+        ),
+        (
             ["data.npz", "out.h5", "--header"],
             "--header: is about tables; data.npz is read as arrays. Leave it out.",
         ),

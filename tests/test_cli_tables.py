@@ -106,6 +106,11 @@ def test_a_pack_that_is_there_is_told(table: Path):
     ("arguments", "sentence"),
     [
         (["--size", "32"], "--size: is about images and arrays; sales.csv is read as a table. Leave it out."),
+        (
+            ["--labels", "sales.csv"],
+            "--labels: is about images; sales.csv is read as a table. Pass the folder of the images as SRC: "
+            "packer convert FOLDER sales.h5 --labels sales.csv.",
+        ),
         (["--type", "price"], "--type price: is not COLUMN=TYPE, each name once. Pass --type COLUMN=TYPE."),
         (
             ["--label", "shops"],

@@ -64,11 +64,20 @@ def convert(
                 read_as = "a table" if kind == TABLES else kind
                 raise UsageError(
                     f"{parameter.opts[0]}: is about {' and '.join(parameter.about)};"
-                    f" {sources[0]} is read as {read_as}. Leave it out."
+                    f" {sources[0]} is read as {read_as}. {_remedy(name, kind, options[name], out)}"
                 )
             del options[name]
     given = {name: value for name, value in merge_values(options).items() if value is not None}
     run(sources, out, output, progress=not output.quiet, **given)
+
+
+def _remedy(name: str, kind: str, value: Any, out: str) -> str:
+    """Return the remedy for an option that does not apply to a kind of source."""
+    if (name, kind) == ("label", ARRAYS):
+        return f"Name every array to pack with --rename, here --rename {value}=label for the labels."
+    if (name, kind) == ("labels", TABLES):
+        return f"Pass the folder of the images as SRC: packer convert FOLDER {out} --labels {value}."
+    return "Leave it out."
 
 
 def _kind_of(source: str) -> tuple[str, Callable[..., None]]:

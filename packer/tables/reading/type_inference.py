@@ -11,6 +11,7 @@ import numpy as np
 
 from packer.errors import SourceError, UsageError
 from packer.sentence import Option, Sentence
+from packer.source_kinds import IMAGES
 from packer.tables.reading.dialect import NUMBER
 from packer.tables.reading.record_parser import one_column, read_texts
 from packer.tables.reading.table_source import TextDialect
@@ -29,6 +30,7 @@ _TRIED = {
     kind: RecordLayout((RecordMember(0, TableColumn("", kind), exact=True),))
     for kind in ("integer", "number", *(name for name, type in TYPES.items() if type.read))
 }
+_IMAGE_SUFFIXES = tuple(suffix.encode() for suffixes in IMAGES.values() for suffix in suffixes)
 _PROBE = 4  # texts tried first: most types fail on them
 _LOST = (CellFault.LEADING_ZEROS, CellFault.ROUNDED)
 Counts = Mapping[bytes, int]
@@ -76,7 +78,19 @@ def infer(
                     f" If it is not, pass {as_category(column)}, or another type."
                 )
             ]
+    if names and names[0] in present and _are_image_files(present[names[0]]):
+        notes[names[0]] = [
+            Sentence(
+                f"column {names[0]!r} names image files, which a table does not read. To pack the images"
+                f" with these labels, convert the folder of the images with {Option('labels', name)}."
+            )
+        ]
     return tuple(typed[c] for c in names), notes
+
+
+def _are_image_files(counts: Counts) -> bool:
+    """Return True if all texts of a column end like names of image files."""
+    return bool(counts) and all(cell.strip().lower().endswith(_IMAGE_SUFFIXES) for cell in counts)
 
 
 def check_types(name: str, names: Sequence[str], given: Mapping[str, str]) -> None:

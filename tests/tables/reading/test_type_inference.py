@@ -298,3 +298,11 @@ def test_records_are_read_alike_by_both_parsers(compiled: bool, monkeypatch: pyt
         (4, 2, "is not a date (DD/MM/YYYY)"),
         (5, 0, "is beyond float32"),
     ]
+
+
+def test_a_column_of_image_files_is_noted() -> None:
+    records = [[b"a/1.jpg", b"cat"], [b"2.PNG", b"dog"]]
+    note = "column 'file' names image files, which a table does not read. To pack the images with these labels, convert "
+    _, notes = infer("l.csv", ["file", "label"], records, ReadOptions().dialect(), {})
+    assert [in_options(n) for n in notes["file"]] == [note + "the folder of the images with --labels l.csv."]
+    assert not infer("l.csv", ["label", "file"], [r[::-1] for r in records], ReadOptions().dialect(), {})[1]
