@@ -31,7 +31,7 @@ from packer.errors import SourceError, UsageError
 from packer.inputs.file_names import as_text, shorten, split_of
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import Boxes, ImageTargets, read_targets
-from packer.inputs.label_csv import read_whole
+from packer.inputs.label_csv import read_bytes
 from packer.inputs.label_options import Labels
 
 FOLDER, PREFIX, ENDING = "annotations", "instances_", ".json"
@@ -142,23 +142,23 @@ def read_coco(
 def _entries(path: str) -> dict[str, list[dict[str, Any]]]:
     """Return the lists `images`, `annotations` and `categories` of a file. Raises: SourceError."""
     try:
-        told = json.loads(read_whole(path, "COCO annotations are needed"))
+        content = json.loads(read_bytes(path, "COCO annotations are needed"))
     except (ValueError, RecursionError):
         raise SourceError(
             f"{path}: damaged or truncated JSON; COCO annotations are needed. Get it again."
         ) from None
     for name, called in _LISTS.items():
-        if not isinstance(told, dict) or not isinstance(told.get(name), list):
+        if not isinstance(content, dict) or not isinstance(content.get(name), list):
             raise SourceError(
                 f"{path}: has no list {name}; COCO annotations are needed, which hold images, annotations "
                 "and categories. Check it."
             )
-        for place, entry in enumerate(told[name], 1):
+        for place, entry in enumerate(content[name], 1):
             if not isinstance(entry, dict):
                 raise SourceError(
                     f"{path}: {called} {place} is not a JSON object; COCO entries are. Correct it."
                 )
-    return {name: told[name] for name in _LISTS}
+    return {name: content[name] for name in _LISTS}
 
 
 def _categories(path: str, entries: list[dict[str, Any]]) -> tuple[dict[Any, int], list[str]]:

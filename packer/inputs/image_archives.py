@@ -277,11 +277,11 @@ class Archive:
                 f"{_MOST_RATIO} times. Unpack the archive if the file is genuine."
             )
         header = self._pread(_ZIP_LOCAL_HEADER.size, start)
-        signature, flags, own_method, name_bytes, extra_bytes = _ZIP_LOCAL_HEADER.unpack(header)
+        signature, flags, local_method, name_bytes, extra_bytes = _ZIP_LOCAL_HEADER.unpack(header)
         data = self._pread(name_bytes + extra_bytes + packed, start + _ZIP_LOCAL_HEADER.size)
         name, data = data[:name_bytes], data[name_bytes + extra_bytes :]
-        told = signature, flags & _ZIP_ENCRYPTED, own_method, zlib.crc32(name)
-        if told != (b"PK\3\4", 0, method, sums[0]):
+        actual = signature, flags & _ZIP_ENCRYPTED, local_method, zlib.crc32(name)
+        if actual != (b"PK\3\4", 0, method, sums[0]):
             raise ImageError("has a local header that differs from the archive's directory.")
         try:
             if method == zipfile.ZIP_DEFLATED:

@@ -214,11 +214,13 @@ def open_pair(
     files: ImageSource
     with ExitStack() as stack:
         if os.path.isdir(place):
-            own: Collection[str] = ()  # the images, if they lie in the same folder
+            images_here: Collection[str] = ()  # the images, if they lie in the same folder
             with suppress(OSError):
                 if images is not None and os.path.samefile(on_disk(images), on_disk(place)):
-                    own = frozenset(keys)
-            listed = {path: state for path, state in _in_folder(as_text(place), keys) if path not in own}
+                    images_here = frozenset(keys)
+            listed = {
+                path: state for path, state in _in_folder(as_text(place), keys) if path not in images_here
+            }
             paths = _assign(name, place, keys, listed, pattern, findings)
             sizes, times = np.array([listed.get(p, (0, 0)) for p in paths], np.int64).reshape(-1, 2).T.copy()
             files = FolderImages(paths, sizes, times, folder=as_text(place))
@@ -241,9 +243,9 @@ def open_pair(
 
 def _kind_of(field: Field) -> MaskKind:
     """Return dtype and channels of a pack's field."""
-    own = field.own_size
-    if own is not None:
-        return MaskKind(own.dtype, own.channels or 1)
+    varying = field.own_size
+    if varying is not None:
+        return MaskKind(varying.dtype, varying.channels or 1)
     return MaskKind(field.dtype, ((field.shape or ())[2:] or (1,))[0])
 
 

@@ -154,15 +154,15 @@ def _open_folder(name: str, options: SourceOptions) -> ImageSource:
     packed = found.packed if all(path.count("/") < 2 for path in found.packed) else []
     if parts:
         places = tuple(part.folder for part in parts)
-        own = [index for index, key in enumerate(found.images.keys) if key.startswith(places)]
-        if not own:
+        inside = [index for index, key in enumerate(found.images.keys) if key.startswith(places)]
+        if not inside:
             raise no_images(name)
-        images = found.images.taken(np.array(own))
+        images = found.images.taken(np.array(inside))
         targets, owners = read_coco(parts, images.keys, options.findings)
         splits = file_splits([part.path for part in parts], [part.split for part in parts], owners)
-        if len(own) < len(found.images.keys):
+        if len(inside) < len(found.images.keys):
             options.findings.notes.append(
-                f"{len(found.images.keys) - len(own):,} images lie outside the folders of the annotations, "
+                f"{len(found.images.keys) - len(inside):,} images lie outside the folders of the annotations, "
                 "and are left out."
             )
         return images.describe(name, targets, splits, labelled=True)
@@ -376,11 +376,11 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
         texts.append(text)
         states.extend((status.st_size, status.st_mtime_ns))
     if not seen:
-        said = "names no images; a list holds one path per line. Check the file."
+        problem = "names no images; a list holds one path per line. Check the file."
         if left_out := findings.skipped[before:]:
             first = f"the first, {left_out[0]['key']}: {left_out[0]['reason']}"
-            said = f"none of its {len(left_out):,} lines names a file; {first}"
-        raise SourceError(f"{name}: {said}")
+            problem = f"none of its {len(left_out):,} lines names a file; {first}"
+        raise SourceError(f"{name}: {problem}")
     targets = ImageTargets(findings=findings)
     if any(text is not None for text in texts):
         if options.labelled:

@@ -79,7 +79,7 @@ class Boxes:
 
         scale: pixels per unit of x and y. Returns: field -> bytes of its row. Raises: ImageError.
         """
-        own = slice(int(self._starts[index]), int(self._starts[index + 1]))
+        rows = slice(int(self._starts[index]), int(self._starts[index + 1]))
         height, width = geometry.source
         known = (height, width) if self._sizes is None else tuple(self._sizes[index].tolist())
         if known != (height, width) and all(known):
@@ -87,19 +87,19 @@ class Boxes:
                 f"has {width:,} x {height:,} pixels, but {known[1]:,} x {known[0]:,} in {self._subject}, "
                 "which its boxes refer to."
             )
-        xyxy = self.xyxy[own] * (*scale, *scale)
+        xyxy = self.xyxy[rows] * (*scale, *scale)
         outside = (xyxy[:, 2:] <= 0).any(axis=1) | (xyxy[:, :2] >= (width, height)).any(axis=1)
         if outside.any():
             first = int(outside.argmax())
             corners = ",".join(f"{value:.10g}" for value in xyxy[first])
             raise ImageError(
-                f"its box {corners} ({self._subject} {self._unit} {self._lines[own][first]}) lies "
+                f"its box {corners} ({self._subject} {self._unit} {self._lines[rows][first]}) lies "
                 f"outside its {width:,} x {height:,} pixels."
             )
         moved, keep = geometry.boxes(xyxy)
         placed = {"boxes": moved[keep].astype("<f4", copy=False).tobytes()}
         if self.labels is not None:
-            placed["box_label"] = self.labels[own][keep].tobytes()
+            placed["box_label"] = self.labels[rows][keep].tobytes()
         return placed
 
     def owners(self) -> NDArray[np.int64]:
@@ -211,46 +211,46 @@ class ImageTargets:
         numbers = self.fixed.get("label") if boxes is None else boxes.labels
         if numbers is None:
             return self
-        own, values = self.classes, numbers
-        if own is None and numbers.dtype == np.int64:
+        names, values = self.classes, numbers
+        if names is None and numbers.dtype == np.int64:
             found, values = np.unique(numbers, return_inverse=True)
-            own = [str(number) for number in found]
+            names = [str(number) for number in found]
         allowed = f"{units.count(len(classes), 'class')}, {_shown(classes)}, are allowed"
-        if own is None:
+        if names is None:
             raise UsageError(
                 f"{subject}: holds labels that are not classes; {allowed}. Leave out the classes."
             )
         place = {name: number for number, name in enumerate(classes)}
         # Without classes every label is refused.
-        places = np.array([place.get(name, -1) for name in own] or [-1], np.int64)
+        places = np.array([place.get(name, -1) for name in names] or [-1], np.int64)
         images, found = np.nonzero(values) if values.ndim > 1 else (np.arange(len(values)), values)
         if values.ndim == 1 and boxes is None:
             images, found = images[values != UNLABELED], values[values != UNLABELED]
-        made = copy(self)
-        made.classes, made.fixed = list(classes), dict(self.fixed)
+        targets = copy(self)
+        targets.classes, targets.fixed = list(classes), dict(self.fixed)
         if boxes is not None:
-            images, made._boxes = boxes.owners(), copy(boxes)
-            made._boxes.labels = np.maximum(places, 0)[values]
+            images, targets._boxes = boxes.owners(), copy(boxes)
+            targets._boxes.labels = np.maximum(places, 0)[values]
         elif values.ndim == 1:
-            made.fixed["label"] = np.where(values == UNLABELED, UNLABELED, np.maximum(places, 0)[values])
+            targets.fixed["label"] = np.where(values == UNLABELED, UNLABELED, np.maximum(places, 0)[values])
         else:
             held = places >= 0
-            made.fixed["label"] = np.zeros((len(values), len(classes)), values.dtype)
-            made.fixed["label"][:, places[held]] = values[:, held]
+            targets.fixed["label"] = np.zeros((len(values), len(classes)), values.dtype)
+            targets.fixed["label"][:, places[held]] = values[:, held]
             field = Field("label", values.dtype.str, (len(classes),), {"columns": list(classes)})
-            made.fields = (field, *self.fields[1:])
+            targets.fields = (field, *self.fields[1:])
         strange = places[found] < 0
         for image, number in zip(images[strange].tolist(), found[strange].tolist(), strict=True):
             if image in self.findings.refused:
                 continue
             if not self.findings.skip:
                 raise UsageError(
-                    f"{subject}: holds the class {own[number]}; {allowed}. Leave its images out, add it, or "
+                    f"{subject}: holds the class {names[number]}; {allowed}. Leave its images out, add it, or "
                     f"pass {Option('on_error', 'skip')}."
                 )
-            reason = f"its class is {own[number]}, which is not one of the {len(classes):,} given classes."
+            reason = f"its class is {names[number]}, which is not one of the {len(classes):,} given classes."
             self.findings.refused[image] = reason
-        return made
+        return targets
 
     def fingerprint(self) -> bytes:
         """Return 16 bytes that change with any stored value."""
@@ -258,9 +258,9 @@ class ImageTargets:
         arrays += [] if self._boxes is None else self._boxes.arrays()
         arrays += [] if self._keypoints is None else [self._keypoints]
         refused = self.findings.refused
-        said = repr((self.fields, self.classes)) + (repr(sorted(refused.items())) if refused else "")
-        said += repr(self.beside) if self.beside else ""
-        state = blake2b(said.encode("utf-8", "surrogateescape"), digest_size=16)
+        record = repr((self.fields, self.classes)) + (repr(sorted(refused.items())) if refused else "")
+        record += repr(self.beside) if self.beside else ""
+        state = blake2b(record.encode("utf-8", "surrogateescape"), digest_size=16)
         for values in arrays:
             state.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
         return state.digest()
@@ -297,9 +297,9 @@ def read_targets(
         )
     elif not corners:
         findings.notes += notes_on_classes(classes or ())
-    made = ImageTargets(values, classes, about=about, boxes=boxes, keypoints=moved, findings=findings)
-    made.beside = {name: _cells(table, name) for name in beside}
-    return made
+    targets = ImageTargets(values, classes, about=about, boxes=boxes, keypoints=moved, findings=findings)
+    targets.beside = {name: _cells(table, name) for name in beside}
+    return targets
 
 
 def _cells(table: LabelTable, name: str) -> list[str]:
@@ -347,8 +347,8 @@ def _boxes(
             table.refuse(row, found, "boxes have a width and a height. Correct or remove the row")
     labels, classes = None, None
     if label:
-        own = table.columns[label[0]]
-        labels, classes = number_labels(table, own, column=label[0], regression=False, label_as=label_as)
+        texts = table.columns[label[0]]
+        labels, classes = number_labels(table, texts, column=label[0], regression=False, label_as=label_as)
     return Boxes(table.subject, xyxy, table.images, table.lines, labels, images), classes
 
 

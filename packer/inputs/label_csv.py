@@ -206,17 +206,17 @@ class LabelTable(CheckedRows):
 
     def _check_prefix(self, prefix: str, key: str, line: int) -> None:
         """Raise SourceError if `prefix` shows that the rows name files of another folder than the images'."""
-        parent, own = os.path.split(self._folder)
+        parent, folder = os.path.split(self._folder)
         last = os.path.basename(prefix.rstrip("/"))
-        if last in ("", own):
+        if last in ("", folder):
             return
         mine, other = os.path.join(self._folder, key), os.path.join(parent, last, key)
-        splits = split_called(last), split_begun(own) or split_called(own)
+        splits = split_called(last), split_begun(folder) or split_called(folder)
         twin = os.path.isfile(mine) and os.path.isfile(other) and not os.path.samefile(mine, other)
         if twin or (None not in splits and splits[0] != splits[1]):
             raise SourceError(
                 f"{self.subject} line {line}: {shorten(prefix + key)} is in the folder {last}, but the "
-                f"images are those of {own}; labels of another folder are not used. Pass that folder, or "
+                f"images are those of {folder}; labels of another folder are not used. Pass that folder, or "
                 "write the names as paths relative to the images' folder."
             )
 
@@ -242,10 +242,10 @@ class LabelTable(CheckedRows):
 
     def taken(self, rows: NDArray[np.intp]) -> LabelTable:
         """Return a table of some of the rows."""
-        made = copy(self)
-        made.images, made.lines, made.refused = self.images[rows], self.lines[rows], set()
-        made.columns = {name: [cells[row] for row in rows.tolist()] for name, cells in self.columns.items()}
-        return made
+        table = copy(self)
+        table.images, table.lines, table.refused = self.images[rows], self.lines[rows], set()
+        table.columns = {name: [cells[row] for row in rows.tolist()] for name, cells in self.columns.items()}
+        return table
 
     def one_an_image(self, columns: Sequence[Sequence[str]], what: str) -> NDArray[np.int64]:
         """Return the first row of each image, int64 [N]; refuse images with no row or contradicting rows.
@@ -315,7 +315,7 @@ def read_lines(path: str, needed: str, *, newline: str | None = None) -> Iterato
             raise changed(path)
 
 
-def read_whole(path: str, needed: str) -> bytes:
+def read_bytes(path: str, needed: str) -> bytes:
     """Return all bytes of a file. Raises: SourceError if it is not a regular file or cannot be read."""
     with _regular_file(path, needed, "rb") as file:
         return bytes(file.read())

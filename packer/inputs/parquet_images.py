@@ -58,8 +58,8 @@ def find_images(path: str) -> list[str]:
     features, found = _features(file.schema_arrow), []
     for field in file.schema_arrow:
         if _kind(field.type) == "image":
-            told = features.get(field.name)
-            named = told["_type"] == "Image" if isinstance(told, dict) and "_type" in told else None
+            feature = features.get(field.name)
+            named = feature["_type"] == "Image" if isinstance(feature, dict) and "_type" in feature else None
             if named or (named is None and _begins(path, file, field.name)):
                 found.append(field.name)
     return found
@@ -79,12 +79,12 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
     labels: list[Any] = []
     with spooled(paths[0], options.spool_dir) as spool:
         for owner, path in enumerate(paths):
-            for row, (data, own, label) in enumerate(columns.rows(path), 1):
+            for row, (data, key, label) in enumerate(columns.rows(path), 1):
                 if data is None:
                     reason = "holds no image"
-                    if own is not None:  # packs record no paths of the machine, so only the file name
+                    if key is not None:  # packs record no paths of the machine, so only the file name
                         reason = (
-                            f"holds the name of an image ({shorten(os.path.basename(own))}) instead of its "
+                            f"holds the name of an image ({shorten(os.path.basename(key))}) instead of its "
                             "bytes"
                         )
                     error = f"{path} row {row}: {reason}; the bytes of image files are read. Embed them"
@@ -95,7 +95,7 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
                 endings.append(IMAGES.get(format_of_image(bytes(data[:_HEAD]))[0], (".bin",))[0])
                 owners.append(owner)
                 rows.append(row)
-                named.append(own)
+                named.append(key)
                 labels.append(label)
         spool.flush()
         if not sizes:
@@ -222,9 +222,9 @@ class _Columns(NamedTuple):
                         paths = parts["path"].to_pylist()
                 if self.label is not None:
                     labels = batch.column(self.label).to_pylist()
-                for value, own, label in zip(column, paths, labels, strict=True):
+                for value, key, label in zip(column, paths, labels, strict=True):
                     data = value.as_buffer()
-                    yield None if data is None else memoryview(data), own, label
+                    yield None if data is None else memoryview(data), key, label
         after = os.stat(path)
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise changed(path)
@@ -245,11 +245,11 @@ class _Columns(NamedTuple):
             )
         elif not options.labelled:
             usable = shorten(", ".join(self.usable)) or "none"
-            said = (
+            text = (
                 "No column is called label, and no single column has class names, so the pack has no "
                 "labels; possible label columns: "
             )
-            notes.append(Sentence(f"{said}{usable}. Pass {Option('Labels.column')}."))
+            notes.append(Sentence(f"{text}{usable}. Pass {Option('Labels.column')}."))
         if left_out := shorten(", ".join(self.left_out)):
             notes.append(f"Left out: {left_out}; the column of images and one label are packed.")
         return targets
@@ -281,8 +281,10 @@ def _features(schema: Arrow) -> dict[str, Any]:
 
 def names_of(schema: Arrow, column: str) -> list[str] | None:
     """Return the class names that the schema defines for a column of integers, or None."""
-    told = _features(schema).get(column)
-    names = told.get("names") if isinstance(told, dict) and told.get("_type") == "ClassLabel" else None
+    feature = _features(schema).get(column)
+    names = (
+        feature.get("names") if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" else None
+    )
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         return None
     return names if len(set(names)) == len(names) and _kind(schema.field(column).type) == "int" else None
@@ -321,5 +323,7 @@ def _reading(path: str) -> Iterator[None]:
     try:
         yield
     except (pyarrow.lib.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
-        said = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
-        raise SourceError(f"{path}: cannot be read ({shorten(said)}). Check it, or write it again.") from None
+        reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
+        raise SourceError(
+            f"{path}: cannot be read ({shorten(reason)}). Check it, or write it again."
+        ) from None

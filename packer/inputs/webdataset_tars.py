@@ -181,14 +181,14 @@ def _label(tar: Archive, path: str, label: str | None) -> str:
         raise ImageError(f"has a {called} of {nbytes:,} bytes; at most {_LARGEST_LABEL:,} are read.")
     try:
         text = tar.read_other(path).decode("utf-8").strip()
-        told = json.loads(text) if label_field(label) == "json" else {label: text}
+        entries = json.loads(text) if label_field(label) == "json" else {label: text}
     except ImageError as error:
         raise ImageError(f"has a {called} that {error}") from None
     except UnicodeDecodeError:
         raise ImageError(f"has a {called} that is not UTF-8 text.") from None
     except (ValueError, RecursionError):
         raise ImageError(f"has a {called} that is not JSON.") from None
-    value = told.get(label) if isinstance(told, dict) else None
+    value = entries.get(label) if isinstance(entries, dict) else None
     if value == "" and value == text:
         raise ImageError(f"has an empty {called}.")
     if isinstance(value, bool) or not isinstance(value, (int, float, str)) or value == "":

@@ -162,7 +162,7 @@ def _named(
     for old in rename:
         if old not in known:
             raise UsageError(
-                f"rename: {subject} has no {old!r}; it holds {_list(found)}. Pass one of these names."
+                f"rename: {subject} has no {old!r}; it holds {_listing(found)}. Pass one of these names."
             )
     fields = {rename.get(name, name): one for name, one in known.items()}
     if len(fields) != len(known):
@@ -171,7 +171,7 @@ def _named(
         for name in names:
             if name not in fields:
                 raise UsageError(
-                    f"fields: {subject} has no {name!r}; it holds {_list(found)}. Pass one of these names, "
+                    f"fields: {subject} has no {name!r}; it holds {_listing(found)}. Pass one of these names, "
                     "or rename."
                 )
         fields = {name: fields[name] for name in names}
@@ -188,9 +188,9 @@ def _check_lengths(subject: str, fields: Mapping[str, Column]) -> None:
     """Raise UsageError unless all arrays have the same length."""
     counts = {name: one.shape[0] for name, one in fields.items()}
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} has {count:,}" for name, count in counts.items())
+        lengths = ", ".join(f"{name} has {count:,}" for name, count in counts.items())
         raise UsageError(
-            f"{subject}: {told} values; all fields have a value for each sample. Cut them to the same length."
+            f"{subject}: {lengths} values; all fields have a value for each sample. Cut them to the same length."
         )
 
 
@@ -217,12 +217,12 @@ def _chosen(
                 subject, found, names, {one.name: name for one, name in zip(found, names, strict=True)}
             )
         raise UsageError(
-            f"fields: {subject} holds {_list(found)}; {', '.join(names)} are requested. Name them by rename."
+            f"fields: {subject} holds {_listing(found)}; {', '.join(names)} are requested. Name them by rename."
         )
     usable = [one for one in found if isinstance(one, ListColumn) or one.dtype.kind in "biufOUST"]
     if not usable:
         raise SourceError(
-            f"{subject}: holds no arrays of numbers or text, but: {_list(found) or 'none'}. Check the file."
+            f"{subject}: holds no arrays of numbers or text, but: {_listing(found) or 'none'}. Check the file."
         )
     main = max(usable, key=lambda one: one.row_bytes * one.shape[0])
     rows = main.shape[0]
@@ -235,18 +235,18 @@ def _chosen(
     ]
     if twins:
         raise UsageError(
-            f"{subject}: holds {_list(found)}: several sets of samples; a pack holds one set. Name the "
+            f"{subject}: holds {_listing(found)}: several sets of samples; a pack holds one set. Name the "
             f"arrays of a set: {Option('Fields.rename', {_safe(main.name): IMAGE})}."
         )
     fields = _names_of(members)
     source = _named(subject, members, None, fields)
     renamed = [f"{old} is {new!r}" for old, new in fields.items() if old != new and old != "array"]
     if renamed or others:
-        told = ", ".join(renamed) or f"fields are {', '.join(fields.values())}"
-        left_out = f"; left out: {_list(others)}" if others else ""
+        chosen = ", ".join(renamed) or f"fields are {', '.join(fields.values())}"
+        left_out = f"; left out: {_listing(others)}" if others else ""
         source.notes.append(
             Sentence(
-                f"found {_list(found)}: {told}{left_out}. To choose differently, pass "
+                f"found {_listing(found)}: {chosen}{left_out}. To choose differently, pass "
                 f"{Option('Fields.rename')}."
             )
         )
@@ -301,6 +301,6 @@ def _safe(name: str) -> str:
     return text if text[:1].isalpha() else f"field_{text}"
 
 
-def _list(found: Sequence[Column]) -> str:
+def _listing(found: Sequence[Column]) -> str:
     more = ", ..." if len(found) > _LISTED else ""
     return ", ".join(one.described for one in found[:_LISTED]) + more

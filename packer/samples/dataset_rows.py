@@ -26,7 +26,7 @@ from packer.errors import ImageError, PackerError, SourceError
 from packer.samples.columns import check_labels
 from packer.samples.field_plan import LABEL
 from packer.samples.sample_layout import SamplePlan
-from packer.samples.values import ValueRefusedError, held, shown
+from packer.samples.values import ValueRefusedError, copy_sample, shown
 from packer.starting import ForkSafeLock, die_with
 
 T = TypeVar("T")
@@ -77,14 +77,14 @@ class DatasetRows(RowMaker):
         self.ragged_bytes = plan.ragged_bytes
         self._ragged = {f.name for f in plan.fields if f.ragged}
         self._parent = os.getpid()
-        self._settled = False
+        self._isolated = False
         self._alone = ForkSafeLock()
 
     def make(self, sample: int, at: int, block: Block) -> None:
         """Read a sample from the dataset into row `at` of a block. Raises ImageError."""
-        if os.getpid() != self._parent and not self._settled:
-            settle_in_child()
-            self._settled = True
+        if os.getpid() != self._parent and not self._isolated:
+            isolate_child()
+            self._isolated = True
         nbytes = 0
         with self._alone:
             try:
@@ -136,7 +136,7 @@ def seed_draws(key: int) -> None:
 
 
 @contextmanager
-def kept_draws() -> Iterator[None]:
+def restored_generators() -> Iterator[None]:
     """Restore the state of the global generators at the end of the block."""
     torch = sys.modules.get("torch")
     torch_state = None if torch is None else torch.get_rng_state()
@@ -150,7 +150,7 @@ def kept_draws() -> Iterator[None]:
             torch.set_rng_state(states[2])
 
 
-def settle_in_child() -> None:
+def isolate_child() -> None:
     """Make a forked process independent of its parent: separate positions in open files, one torch thread.
 
     A file that the dataset opened before the fork (as an unread Pillow image does) shares its position with
@@ -178,15 +178,15 @@ def probe(dataset: Dataset, subject: str, count: int, seed: int) -> list[Any]:
     failed: SourceError | None = None
     for sample in np.unique(np.linspace(0, count - 1, min(count, PROBED)).astype(np.int64)).tolist():
         try:
-            samples.append(held(get(dataset, sample, seed)))
+            samples.append(copy_sample(get(dataset, sample, seed)))
         except SampleFailedError as error:
-            failed = failed or told(f"{subject}[{sample}]", error)
+            failed = failed or sample_error(f"{subject}[{sample}]", error)
     if failed is not None and not samples:
         raise failed
     return samples
 
 
-def told(name: str, error: SampleFailedError) -> SourceError:
+def sample_error(name: str, error: SampleFailedError) -> SourceError:
     """Return the user's error for a failed sample, with the dataset's exception as its cause."""
     failed = SourceError(f"{name}: ", error.sentence)
     failed.__dict__["original"] = error.original
@@ -194,7 +194,7 @@ def told(name: str, error: SampleFailedError) -> SourceError:
     return failed
 
 
-def chained(error: PackerError) -> PackerError:
+def with_dataset_cause(error: PackerError) -> PackerError:
     """Set the dataset's exception as the cause of a worker's error; its cause is the worker's traceback."""
     original = error.__dict__.get("original")
     if original is not None and type(error.__cause__) is not type(original):
@@ -232,7 +232,7 @@ def _adopt(work: Callable[[], Any], parent: int) -> None:
     die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     _adopted[:] = [work]
-    settle_in_child()
+    isolate_child()
 
 
 def _work() -> Any:

@@ -144,11 +144,11 @@ class FieldPlan:
             return fit(values, np.dtype(dtype), rounds=self.rounds)
         except ValueRefusedError as error:
             wider = "int64" if dtype == "<f8" else "float64"
-            name, own = self.field.name, np.dtype(dtype)
-            told = f"{error}, for example fields={{{name!r}: {wider!r}}}"
-            if values.dtype.kind == own.kind == "f" and not self.rounds:
-                told += f", or {own.name!r}, to which floats are rounded"
-            raise ValueRefusedError(told) from None
+            name, target = self.field.name, np.dtype(dtype)
+            message = f"{error}, for example fields={{{name!r}: {wider!r}}}"
+            if values.dtype.kind == target.kind == "f" and not self.rounds:
+                message += f", or {target.name!r}, to which floats are rounded"
+            raise ValueRefusedError(message) from None
 
     @property
     def described(self) -> str:

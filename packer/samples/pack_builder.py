@@ -96,9 +96,9 @@ class PackBuilder:
         }
         counts = {name: len(column) for name, column in columns.items()}
         if len(set(counts.values())) > 1:
-            told = ", ".join(f"{name} has {count:,}" for name, count in counts.items())
+            lengths = ", ".join(f"{name} has {count:,}" for name, count in counts.items())
             raise SourceError(
-                f"samples from {self.rows} on: {told} values; all fields need the same number. Pass equal "
+                f"samples from {self.rows} on: {lengths} values; all fields need the same number. Pass equal "
                 "numbers."
             )
         if count := next(iter(counts.values()), 0):
@@ -122,11 +122,11 @@ class PackBuilder:
                     if rows[name].shape[1:] != plan.field.shape:
                         plan.row(column[0])  # raises an error that describes the mismatch
                     continue
-                made = []
+                converted = []
                 for value in column:
-                    made.append(row_of(plan, value))
+                    converted.append(row_of(plan, value))
                     at += 1
-                rows[name] = made
+                rows[name] = converted
             except ValueRefusedError as error:
                 raise SourceError(f"sample {first + at}: {error}.") from None
         self._add(rows, count)
@@ -250,9 +250,9 @@ class PackBuilder:
 _building: weakref.WeakValueDictionary[str, PackBuilder] = weakref.WeakValueDictionary()  # path -> builder
 
 
-def _abandon(made_in: int, place: WorkingFolder, opened: Sequence[SampleStaging]) -> None:
-    """Close and remove the files of an abandoned builder, but not in a forked child. made_in: its process."""
-    if os.getpid() == made_in:
+def _abandon(pid: int, place: WorkingFolder, opened: Sequence[SampleStaging]) -> None:
+    """Close and remove the files of an abandoned builder, but not in a forked child. pid: its process."""
+    if os.getpid() == pid:
         for staging in opened:
             staging.close()
         place.close(keep=False)

@@ -26,19 +26,19 @@ from packer.samples.dataset_rows import (
     Dataset,
     DatasetRows,
     SampleFailedError,
-    chained,
     class_names_of,
     in_child,
     is_map_style,
-    kept_draws,
     probe,
-    told,
+    restored_generators,
+    sample_error,
+    with_dataset_cause,
 )
 from packer.samples.field_plan import LABEL, Forms, form_of, with_masks
 from packer.samples.pack_builder import PackBuilder
 from packer.samples.packing import Fields, PackingOptions
 from packer.samples.sample_layout import plan_samples
-from packer.samples.values import ValueRefusedError, held
+from packer.samples.values import ValueRefusedError, copy_sample
 from packer.sentence import Option
 from packer.source_kinds import is_array_file
 from packer.starting import forks_safely
@@ -151,7 +151,7 @@ def pack_dataset(
             return job.dataset(dataset, _key(dataset, resume))
         return job.iterable(dataset)
     except PackerError as error:
-        chained(error)
+        with_dataset_cause(error)
         raise
 
 
@@ -251,7 +251,7 @@ class _Job:
         maker = ColumnSamples(columns, source.rows, options.classes)
         decoded = [one.column for one in columns.values() if isinstance(one.column, DecodedColumn)]
         staged = source.rows * sum(column.row_bytes for column in decoded)
-        notes = [*options.notes, *source.notes, *_turned(columns)]
+        notes = [*options.notes, *source.notes, *_transposed_notes(columns)]
         nbytes = maker.pack_bytes(source.rows)
         self._begin(source.subject, maker.fields, source.rows, nbytes + staged, notes, nbytes)
         folder = os.path.dirname(os.path.abspath(run.out))
@@ -279,7 +279,7 @@ class _Job:
         if key is None:
             self._refuse_resuming(f"{subject}: its content cannot be identified, so")
         forks = run.running.workers > 1 and forks_safely()
-        with kept_draws():
+        with restored_generators():
             plan = in_child(
                 lambda: plan_samples(probe(dataset, subject, count, options.seed), subject, options.declared),
                 forks=forks,
@@ -291,9 +291,9 @@ class _Job:
             # Before any work that grows with the number of samples.
             nbytes = maker.pack_bytes(count)
             self._begin(subject, maker.fields, count, nbytes, notes, nbytes)
-            told_of = None if key is None else {"rows": count, "key": key, "seed of draws": options.seed}
+            identity = None if key is None else {"rows": count, "key": key, "seed of draws": options.seed}
             order = options.order(maker, count)
-            return self._write(options.task(maker, order, subject, told_of, forks=forks), notes)
+            return self._write(options.task(maker, order, subject, identity, forks=forks), notes)
 
     def _write(self, task: ConversionTask, notes: Sequence[str], bytes_read: int = 0) -> Report:
         """Write the pack, unless resuming finds it complete."""
@@ -307,7 +307,7 @@ class _Job:
         options = self._options
         skip = self._run.running.skip
         source = _numbered(samples, subject)
-        first = [(number, held(sample)) for number, sample in itertools.islice(source, PROBED)]
+        first = [(number, copy_sample(sample)) for number, sample in itertools.islice(source, PROBED)]
         if not first:
             raise SourceError(f"{subject}: yields no samples; a pack has at least one.")
         plan = plan_samples([sample for _, sample in first], subject, options.declared, some=False)
@@ -376,11 +376,11 @@ def _numbered(samples: Iterable[Any], subject: str) -> Iterator[tuple[int, Any]]
         except PackerError:
             raise
         except Exception as error:
-            raise told(f"{subject}, sample {number}", SampleFailedError.of(error)) from error
+            raise sample_error(f"{subject}, sample {number}", SampleFailedError.of(error)) from error
         yield number, sample
 
 
-def _turned(columns: Mapping[str, ColumnField]) -> list[str]:
+def _transposed_notes(columns: Mapping[str, ColumnField]) -> list[str]:
     """Return a note for each field that is transposed from [C, H, W] to [H, W, C]."""
     return [
         f"{name}: rows are [C, H, W] and are stored [H, W, C]; torch batches are again [N, C, H, W]."

@@ -207,15 +207,15 @@ def _notes(fields: Mapping[str, Any], sample: Mapping[Any, Any]) -> list[str]:
     ]
 
 
-def default_names(looks: Sequence[str], said: str) -> list[str]:
+def default_names(looks: Sequence[str], subject: str) -> list[str]:
     """Return default names of values, in order: (image or features, label); or (label, image).
 
-    looks: for each value "image", "number" (a scalar), or "". said: description of the values, the beginning
+    looks: for each value "image", "number" (a scalar), or "". subject: description of the values, the beginning
     of an error. Raises UsageError for more than two values.
     """
     if len(looks) > 2:
         raise UsageError(
-            f"{said} of {len(looks)} values without names. Pass fields, for example"
+            f"{subject} of {len(looks)} values without names. Pass fields, for example"
             f" {['image', 'label', 'mask', 'weight'][: len(looks)]}."
         )
     if list(looks) == ["number", IMAGE]:

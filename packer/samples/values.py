@@ -78,12 +78,12 @@ def pillow_pixels(image: Any, color: str, *, asked: bool = False) -> NDArray[Any
     return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
-def held(value: Any) -> Any:
+def copy_sample(value: Any) -> Any:
     """Return a copy of a sample for later use: a dataset may reuse its buffer, list or dict."""
     if isinstance(value, Mapping):
-        return {key: held(member) for key, member in value.items()}
+        return {key: copy_sample(member) for key, member in value.items()}
     if isinstance(value, (list, tuple)):
-        members = [held(member) for member in value]
+        members = [copy_sample(member) for member in value]
         if hasattr(value, "_fields"):
             return type(value)(*members)
         return members if isinstance(value, list) else tuple(members)
