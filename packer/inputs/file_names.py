@@ -166,8 +166,8 @@ def folder_splits(subject: str, keys: list[str], folders: Collection[str]) -> di
         return {}
     if len(set(named)) < len(named):
         raise UsageError(
-            f"{subject}: two of its folders ({', '.join(tops)}) are the same split. Put their images into "
-            "one."
+            f"{subject}: two of its folders ({', '.join(tops)}) are the same split. Put their images "
+            "into one folder."
         )
     owners = np.fromiter((tops.index(key.partition("/")[0]) for key in keys), np.int64, len(keys))
     splits = {}

@@ -33,19 +33,27 @@ class Labels:
 
     Parameters
     ----------
-    file A CSV file with the label of each image (the first column, or `file_column`, names the image); or a
+    file
+        A CSV file with the label of each image (the first column, or `file_column`, names the image); or a
         COCO JSON file of boxes. Without a file, `column` chooses the label of WebDataset tars or of Parquet
         files.
-    column Label column, or several columns: a list of names, or names joined by commas. Default: the second.
-    separator Separator of several class names in a cell; also "space", "tab", "comma".
-    file_column Column of file names. Default: the first.
-    as_ "auto": class names are numbered, whole numbers become int64, other numbers float32. "classes":
+    column
+        Label column, or several columns: a list of names, or names joined by commas. Default: the second.
+    separator
+        Separator of several class names in a cell; also "space", "tab", "comma".
+    file_column
+        Column of file names. Default: the first.
+    as_
+        "auto": class names are numbered, whole numbers become int64, other numbers float32. "classes":
         numbers are class names, too. "float": float32.
-    boxes, keypoints Columns of xmin, ymin, xmax, ymax, or of x, y, x, y ..., in pixels of the original image.
-        Coordinates are transformed with the image.
-    boxes_unit "relative": coordinates are fractions of the image's width and height. Without it, coordinates
-        that all look like fractions are an error.
-    unlabeled Splits without class folders, beside splits with class folders: their images get the label -1.
+    boxes, keypoints
+        Columns of xmin, ymin, xmax, ymax, or of x, y, x, y ..., in pixels of the original image. Coordinates
+        are transformed with the image.
+    boxes_unit
+        "relative": coordinates are fractions of the image's width and height. Without it, coordinates that
+        all look like fractions are an error.
+    unlabeled
+        Splits without class folders, beside splits with class folders: their images get the label -1.
 
     Examples
     --------

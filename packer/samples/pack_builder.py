@@ -66,8 +66,9 @@ class PackBuilder:
 
         Parameters
         ----------
-        **values The value of each field: a number, an array, a torch tensor, a Pillow image, text or bytes.
-            The first sample determines fields, dtypes and shapes that were not declared.
+        **values
+            The value of each field: a number, an array, a torch tensor, a Pillow image, text or bytes. The
+            first sample determines fields, dtypes and shapes that were not declared.
 
         Raises
         ------
@@ -82,8 +83,9 @@ class PackBuilder:
 
         Parameters
         ----------
-        **columns The values of each field: an array or tensor [k, ...], or a list of k values, with the same
-            k for all fields.
+        **columns
+            The values of each field: an array or tensor [k, ...], or a list of k values, with the same k for
+            all fields.
 
         Raises
         ------
@@ -141,9 +143,11 @@ class PackBuilder:
 
         Raises
         ------
-        SourceError No sample was written.
-        UsageError All boxes or keypoints look like fractions of the image's sides; or an option does not fit
-            the fields.
+        SourceError
+            No sample was written.
+        UsageError
+            All boxes or keypoints look like fractions of the image's sides; or an option does not fit the
+            fields.
         SpaceError, PackerError
         """
         self._check_open()
@@ -293,17 +297,19 @@ def create(
 
     Parameters
     ----------
-    out, fields As in pack_dataset; field names are the keywords of `write`. Default: inferred from the first
-        sample.
-    size, fit As in convert_images, for the field ``image``, whose 8-bit images may then differ in size.
-        Default: no resizing.
-    classes, store, quality, split, shuffle, seed, shards, workers, overwrite, progress As in pack_dataset.
-        Splits are stratified by label.
+    out, fields
+        As in pack_dataset; field names are the keywords of `write`. Default: inferred from the first sample.
+    size, fit
+        As in convert_images, for the field ``image``, whose 8-bit images may then differ in size. Default: no
+        resizing.
+    classes, store, quality, split, shuffle, seed, shards, workers, overwrite, progress
+        As in pack_dataset. Splits are stratified by label.
 
     Returns
     -------
-    PackBuilder Its ``write(**values)`` and ``write_rows(**columns)`` append samples; the end of the ``with``
-        block writes the pack.
+    PackBuilder
+        Its ``write(**values)`` and ``write_rows(**columns)`` append samples; the end of the ``with`` block
+        writes the pack.
 
     Raises
     ------

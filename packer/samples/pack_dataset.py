@@ -70,32 +70,41 @@ def pack_dataset(
 
     Parameters
     ----------
-    dataset An array [N, ...]; a mapping of names to arrays, or a tuple (images, labels); a .npy, .npz or HDF5
+    dataset
+        An array [N, ...]; a mapping of names to arrays, or a tuple (images, labels); a .npy, .npz or HDF5
         file, or a list of .npy files; an object with ``len`` and ``[i]`` (a torchvision or Hugging Face
         dataset, a list of samples); or a generator or other iterable of any length. Samples are mappings,
         tuples, named tuples or single values; values are numbers, NumPy arrays, torch tensors, Pillow images,
         text or bytes.
-    out A name that ends in .h5 gives an HDF5 file; any other name gives a directory of .npy files, or of
+    out
+        A name that ends in .h5 gives an HDF5 file; any other name gives a directory of .npy files, or of
         shards.
-    fields Names for the values of a tuple, in order, or the requested names of a mapping; a mapping of names
-        to forms ("uint8[32,32,3]", "int32[*]", "text" ...); or ``Fields(forms, rename=..., channels=...)``
-        with more options.
-    size, fit As in convert_images, for the field ``image``, whose 8-bit images may then differ in size.
-        Default: no resizing.
-    classes Class names, indexed by the labels, as in convert_images. Default: those of the dataset.
-    store, quality, split, shuffle, seed, shards, overwrite As in convert_images. Splits are stratified by
-        label if labels are an array. `split` may also give ranges of samples: ``{"train": range(50000),
-        "test": range(50000, 60000)}``. The global generators of Python, NumPy and torch are seeded by (seed,
-        sample) for each sample of a dataset.
-    workers Processes that read a dataset (threads where forking is unsafe); default: one per core. The result
+    fields
+        Names for the values of a tuple, in order, or the requested names of a mapping; a mapping of names to
+        forms ("uint8[32,32,3]", "int32[*]", "text" ...); or ``Fields(forms, rename=..., channels=...)`` with
+        more options.
+    size, fit
+        As in convert_images, for the field ``image``, whose 8-bit images may then differ in size. Default: no
+        resizing.
+    classes
+        Class names, indexed by the labels, as in convert_images. Default: those of the dataset.
+    store, quality, split, shuffle, seed, shards, overwrite
+        As in convert_images. Splits are stratified by label if labels are an array. `split` may also give
+        ranges of samples: ``{"train": range(50000), "test": range(50000, 60000)}``. The global generators of
+        Python, NumPy and torch are seeded by (seed, sample) for each sample of a dataset.
+    workers
+        Processes that read a dataset (threads where forking is unsafe); default: one per core. The result
         does not depend on it. A generator runs in this process.
-    on_error "stop": raise for the first sample that fails or does not fit its field; "skip": leave such
-        samples out and report them.
-    resume As in convert_images. For a dataset pass text that identifies its content, for example "birds v3":
+    on_error
+        "stop": raise for the first sample that fails or does not fit its field; "skip": leave such samples
+        out and report them.
+    resume
+        As in convert_images. For a dataset pass text that identifies its content, for example "birds v3":
         equal text means equal samples. Arrays and files are compared by their values.
-    progress True shows a progress bar; a function is called repeatedly with the number of finished samples.
-    on_plan Called once, before writing, with a line on fields and approximate size, and with notes on the
-        input.
+    progress
+        True shows a progress bar; a function is called repeatedly with the number of finished samples.
+    on_plan
+        Called once, before writing, with a line on fields and approximate size, and with notes on the input.
 
     Returns
     -------

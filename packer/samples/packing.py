@@ -44,14 +44,17 @@ class Fields:
 
     Parameters
     ----------
-    forms Names for the values of a tuple, in order, or the requested names of a mapping. Or a mapping of
-        names to forms: a dtype with or without a shape ("uint8[32,32,3]", "float32"), "int32[*]" for rows of
-        any length, "text", "bytes" or None. Default: all values, inferred from samples; a tuple of two is
-        (image, label), or (features, label).
-    rename Mapping of a name in the dataset, or a path in the HDF5 file, to the name of its field.
-    channels "rgb", "gray" or "rgba": channels of Pillow images. Default: gray or rgba if all inspected
-        samples are, else rgb, with alpha composited on white; palette images in fields without an image's
-        name (masks) are stored as indices.
+    forms
+        Names for the values of a tuple, in order, or the requested names of a mapping. Or a mapping of names
+        to forms: a dtype with or without a shape ("uint8[32,32,3]", "float32"), "int32[*]" for rows of any
+        length, "text", "bytes" or None. Default: all values, inferred from samples; a tuple of two is (image,
+        label), or (features, label).
+    rename
+        Mapping of a name in the dataset, or a path in the HDF5 file, to the name of its field.
+    channels
+        "rgb", "gray" or "rgba": channels of Pillow images. Default: gray or rgba if all inspected samples
+        are, else rgb, with alpha composited on white; palette images in fields without an image's name
+        (masks) are stored as indices.
 
     Examples
     --------
