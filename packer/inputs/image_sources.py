@@ -162,8 +162,8 @@ def _open_folder(name: str, options: SourceOptions) -> ImageSource:
         splits = file_splits([part.path for part in parts], [part.split for part in parts], owners)
         if len(inside) < len(found.images.keys):
             options.findings.notes.append(
-                f"{len(found.images.keys) - len(inside):,} images lie outside the folders of the annotations, "
-                "and are left out."
+                f"{len(found.images.keys) - len(inside):,} images lie outside the folders of the "
+                "annotations, and are left out."
             )
         return images.describe(name, targets, splits, labelled=True)
     if packed and not found.images.keys:

@@ -245,8 +245,8 @@ class ImageTargets:
                 continue
             if not self.findings.skip:
                 raise UsageError(
-                    f"{subject}: holds the class {names[number]}; {allowed}. Leave its images out, add it, or "
-                    f"pass {Option('on_error', 'skip')}."
+                    f"{subject}: holds the class {names[number]}; {allowed}. Leave its images out, add it, "
+                    f"or pass {Option('on_error', 'skip')}."
                 )
             reason = f"its class is {names[number]}, which is not one of the {len(classes):,} given classes."
             self.findings.refused[image] = reason

@@ -171,8 +171,8 @@ def _named(
         for name in names:
             if name not in fields:
                 raise UsageError(
-                    f"fields: {subject} has no {name!r}; it holds {_listing(found)}. Pass one of these names, "
-                    "or rename."
+                    f"fields: {subject} has no {name!r}; it holds {_listing(found)}. Pass one of these "
+                    "names, or rename."
                 )
         fields = {name: fields[name] for name in names}
     elif not fields:
@@ -190,7 +190,8 @@ def _check_lengths(subject: str, fields: Mapping[str, Column]) -> None:
     if len(set(counts.values())) > 1:
         lengths = ", ".join(f"{name} has {count:,}" for name, count in counts.items())
         raise UsageError(
-            f"{subject}: {lengths} values; all fields have a value for each sample. Cut them to the same length."
+            f"{subject}: {lengths} values; all fields have a value for each sample. Cut them to the same "
+            "length."
         )
 
 
@@ -217,12 +218,14 @@ def _chosen(
                 subject, found, names, {one.name: name for one, name in zip(found, names, strict=True)}
             )
         raise UsageError(
-            f"fields: {subject} holds {_listing(found)}; {', '.join(names)} are requested. Name them by rename."
+            f"fields: {subject} holds {_listing(found)}; {', '.join(names)} are requested. Name them by "
+            "rename."
         )
     usable = [one for one in found if isinstance(one, ListColumn) or one.dtype.kind in "biufOUST"]
     if not usable:
         raise SourceError(
-            f"{subject}: holds no arrays of numbers or text, but: {_listing(found) or 'none'}. Check the file."
+            f"{subject}: holds no arrays of numbers or text, but: {_listing(found) or 'none'}. Check the "
+            "file."
         )
     main = max(usable, key=lambda one: one.row_bytes * one.shape[0])
     rows = main.shape[0]

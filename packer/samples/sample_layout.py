@@ -210,8 +210,8 @@ def _notes(fields: Mapping[str, Any], sample: Mapping[Any, Any]) -> list[str]:
 def default_names(looks: Sequence[str], subject: str) -> list[str]:
     """Return default names of values, in order: (image or features, label); or (label, image).
 
-    looks: for each value "image", "number" (a scalar), or "". subject: description of the values, the beginning
-    of an error. Raises UsageError for more than two values.
+    looks: for each value "image", "number" (a scalar), or "". subject: description of the values, the
+    beginning of an error. Raises UsageError for more than two values.
     """
     if len(looks) > 2:
         raise UsageError(
