@@ -24,7 +24,10 @@ class Findings:
     """Notes for the user, one sentence each."""
 
     def refuse(self, image: int, reason: str, error: str) -> None:
-        """Refuse an image. error: sentence of the SourceError if not `skip`, without its last remedy."""
+        """Refuse an image; raise SourceError unless `skip`.
+
+        error: text of the SourceError, to which ", or pass on_error='skip'." is appended.
+        """
         self._check(error)
         self.refused.setdefault(image, reason)
 
