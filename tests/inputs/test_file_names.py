@@ -192,7 +192,7 @@ def test_the_same_folders_in_one_are_classes_and_their_parent_is_too() -> None:
             ["Train/cat/1.jpg", "training/cat/1.jpg"],
             ["Train", "training"],
             UsageError,
-            "pets: two of its folders (Train, training) are the same split. Put their images into one.",
+            "pets: two of its folders (Train, training) are the same split. Put their images into one folder.",
         ),
         (
             ["seg_test/seg_test/sea/1.jpg", "seg_train/seg_train/sea/1.jpg"],
