@@ -1,16 +1,19 @@
-"""Headroom of a faster loader: the share of time that a training loop waits, and the rate it has when it never waits.
+"""Headroom of a faster loader: the waiting time of a training loop, and its rate when it never waits.
 
-    python benchmarks/headroom.py photos/train --work bench/ --json headroom.json     (pip install torchvision)
+    python benchmarks/headroom.py photos/train --work bench/ --json headroom.json     (pip install
+    torchvision)
 
-The training loop has the first core, which stands for a GPU, and the loader all others. The network "small" takes images faster than
-they are decoded, "large" does not. Three lanes give each network the same batches: 64 crops of 224 px, flipped by chance, normalised.
+The training loop runs on the first core, which stands for a GPU, and the loader on all others. The network
+"small" is faster than decoding, "large" is slower. Three lanes give each network the same batches: 64 crops
+of 224 px, randomly flipped, normalised.
 
     folder    torchvision's ImageFolder and transforms in a DataLoader, a worker a core
     packer    PackedBatchDataset from a pack of the folder; its augmentation runs on the core of the loop
-    replay    eight batches of the pack, again and again from memory: the limit of every loader
+    replay    eight batches of the pack, repeated from memory: the limit of every loader
 
-Each lane runs in a process of its own, in turns. The first five batches are not measured. The mean of all values must be alike in all
-lanes. `--train LANE` runs one lane: a training script for `packer bench --script`. Needs Linux and two cores.
+Lanes take turns, each in a separate process. The first five batches are not measured. The means of all values
+must agree between lanes. `--train LANE` runs one lane: a training script for `packer bench --script`. Needs
+Linux and two cores.
 """
 
 from __future__ import annotations
@@ -39,15 +42,15 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 BATCH, SIDE, CROP = 64, 256, 224
 NETWORKS = {"small": (16, 1), "large": (48, 2)}  # channels, convolutions of 3x3
 LANES = ("folder", "packer", "replay")
-WARM_UP = 5  # batches that are not measured
-APART = 0.1  # at most, of the means of two lanes: crops are drawn by chance, and replay has eight batches
-SLOT = 0.02  # seconds that a character of a trace stands for
+WARM_UP = 5  # batches before the measurement
+APART = 0.1  # largest difference of two lanes' means: crops are random, and replay has eight batches
+SLOT = 0.02  # seconds for each character of a trace
 
 Epoch = Callable[[], Iterable[Any]]
 
 
 def network(channels: int, depth: int, classes: int) -> nn.Module:
-    """Return a network whose first convolution brings 224 px to 28."""
+    """Return a network whose first convolution reduces 224 px to 28."""
     layers: list[nn.Module] = [nn.Conv2d(3, channels, 8, 8), nn.ReLU()]
     for _ in range(depth):
         layers += [nn.Conv2d(channels, channels, 3, padding=1), nn.ReLU()]
@@ -55,7 +58,7 @@ def network(channels: int, depth: int, classes: int) -> nn.Module:
 
 
 def torchvision(part: str) -> Any:
-    """Import a part of torchvision, also where its wheel is built for CUDA and torch is not."""
+    """Import a part of torchvision, even if its wheel is built for CUDA and torch is not."""
     try:
         return import_module(f"torchvision.{part}")
     except RuntimeError:  # operator torchvision::nms does not exist
@@ -72,7 +75,7 @@ _KEPT: list[Any] = []  # declared operators live as long as their library
 
 
 def epochs(lane: str, photos: str, pack: str) -> Epoch:
-    """Return a function that begins an epoch of a lane."""
+    """Return a function that starts an epoch of a lane."""
     if lane == "folder":
         of = torchvision("transforms")
         steps = [of.Resize(SIDE), of.CenterCrop(SIDE), of.RandomCrop(CROP), of.RandomHorizontalFlip()]
@@ -87,9 +90,9 @@ def epochs(lane: str, photos: str, pack: str) -> Epoch:
 
 
 def train(epoch: Epoch, model: nn.Module, step_core: int, batches: int, seconds: float) -> dict[str, Any]:
-    """Train until so many batches are measured, or so many seconds.
+    """Train until enough batches are measured, or the seconds are over.
 
-    Returns the seconds that the loop waited for each batch, and those of its step, the rows, and the mean of the images.
+    Returns the seconds waited for each batch, the seconds of each step, the rows, and the images' mean.
     """
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     waits, steps, means, rows = list[float](), list[float](), list[float](), 0
@@ -102,7 +105,7 @@ def train(epoch: Epoch, model: nn.Module, step_core: int, batches: int, seconds:
             if batch is None:
                 break
             if not waits:
-                os.sched_setaffinity(0, {step_core})  # of this thread; the loader's are started
+                os.sched_setaffinity(0, {step_core})  # only this thread; the loader's have started
             images, labels = batch
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(images), labels).backward()
@@ -119,7 +122,7 @@ def train(epoch: Epoch, model: nn.Module, step_core: int, batches: int, seconds:
 
 
 def train_alone(options: argparse.Namespace, pack: str) -> dict[str, Any]:
-    """Train in one lane, the loop on the first core and the loader on the others. Returns what `train` does."""
+    """Train in one lane, the loop on the first core, the loader on the others. Returns train's result."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     classes = sum(entry.is_dir() for entry in os.scandir(options.photos))
@@ -135,13 +138,13 @@ def train_alone(options: argparse.Namespace, pack: str) -> dict[str, Any]:
 
 
 def figures(run: dict[str, Any]) -> tuple[float, float]:
-    """Return images a second, and the share of the time that the loop waited."""
+    """Return images a second, and the share of time spent waiting."""
     waited, total = sum(run["waits"]), sum(run["waits"]) + sum(run["steps"])
     return run["rows"] / total, waited / total
 
 
 def trace(waits: Sequence[float], steps: Sequence[float], width: int = 50) -> str:
-    """Return a line of time: "." while the loop waits, "#" while the network works."""
+    """Return a timeline: "." while the loop waits, "#" while the network works."""
     line = ""
     now = 0.0
     for wait, step in zip(waits, steps, strict=True):
@@ -166,7 +169,7 @@ def report(found: dict[str, dict[str, list[dict[str, Any]]]]) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure every lane in turns, or train in one; print a table and traces."""
+    """Measure every lane in turn, or train in one; print a table and traces."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("photos", help="folder of a folder of JPEGs a class")
     parser.add_argument("--work", metavar="DIR", default="demo/headroom", help="where the pack is made")
