@@ -2,8 +2,8 @@
 
     convert_command.py    convert: images, or a table, into one pack
     options.py            every option of convert; options shared by several commands
-    looking.py            info, preview, report, bench, doctor
-    reworking.py          append, merge, split, repack, export, verify, seal
+    inspect_commands.py   info, preview, report, bench, doctor
+    pack_commands.py      append, merge, split, repack, export, verify, seal
     console.py            the command group; output as text or JSON; prints plans and reports of conversions
 
 Start with convert_command.py. Imports: bench, codecs, convert, doctor, format, inputs, previews, progress,
@@ -20,7 +20,7 @@ from typing import NoReturn
 
 import click
 
-from packer.cli import convert_command, looking, reworking  # noqa: F401  they register the commands
+from packer.cli import convert_command, inspect_commands, pack_commands  # noqa: F401  register commands
 from packer.cli.console import cli, in_options, say, say_lines
 from packer.errors import PackerError, UsageError
 

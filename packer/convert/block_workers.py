@@ -189,7 +189,7 @@ def _adopt_in_process(run: WorkerState) -> None:
         signal.signal(name, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the pool sends it to the other workers when one has died
     die_with(run.parent)
-    if run.maker.made:
+    if run.maker.made_fields:
         from packer.pixels.image_decoder import silence_process
 
         silence_process()
@@ -228,7 +228,7 @@ class WorkerState:
     @property
     def has_images(self) -> bool:
         """True if OpenCV may run: rows are made one by one, or encoded as JPEG files."""
-        return bool(self.maker.made or self._encoded)
+        return bool(self.maker.made_fields or self._encoded)
 
     @property
     def done(self) -> int:

@@ -88,7 +88,7 @@ class Conversion:
             if not (self.running.resume and os.path.lexists(self.out)):
                 raise
 
-    def found(
+    def existing(
         self, provenance: Mapping[str, Any], rows: int | None, newest: InputFile | None
     ) -> Report | None:
         """Return the report of the requested pack if it exists and resume is set; see `already`."""
@@ -104,15 +104,15 @@ class Conversion:
         *,
         then: Callable[[], None] = lambda: None,
     ) -> Report:
-        """Write a planned pack, or leave it as it is if it exists already; see `found`.
+        """Write a planned pack, or leave it as it is if it exists already; see `existing`.
 
         nbytes: estimated size; notes: notes of the plan; then: called after the check for free space.
         Raises PackerError.
         """
         provenance, total = task.provenance, len(task.order.samples)
-        found = self.found(provenance, total + len(task.skipped), task.newest)
-        if found is not None:
-            return self.report(found, notes, already=True)
+        existing = self.existing(provenance, total + len(task.skipped), task.newest)
+        if existing is not None:
+            return self.report(existing, notes, already=True)
         rows = total
         if self.running.only is not None:
             rows = task.rows_of(self.running.only)
@@ -126,11 +126,11 @@ class Conversion:
             try:
                 written = (self.engine or write_pack)(task, self.out, self.running)
             except UsageError:
-                # Another process may have published the same pack since the first call of `found`.
-                found = None if alone else self.found(provenance, None, task.newest)
-                if found is None:
+                # Another process may have published the same pack since the first call of `existing`.
+                existing = None if alone else self.existing(provenance, None, task.newest)
+                if existing is None:
                     raise
-                written = found
+                written = existing
         return self.report(written, notes)
 
     def report(self, written: Report, notes: Sequence[str] = (), *, already: bool = False) -> Report:

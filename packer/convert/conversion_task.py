@@ -201,7 +201,7 @@ class RunOptions:
     only: tuple[int, int] | None = None
 
     @property
-    def anew(self) -> RunOptions:
+    def for_staged(self) -> RunOptions:
         """Options for writing a pack from staged rows: only the staging is resumed, not the writing."""
         return replace(self, resume=False, overwrite=True)
 

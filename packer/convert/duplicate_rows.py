@@ -150,9 +150,9 @@ def _class_names(pack: Pack) -> Callable[[NDArray[np.int64]], bytes] | None:
     )
 
 
-def refuse(found: Iterator[str]) -> None:
-    """Raise UsageError for the first duplicate. found: sentences about duplicates, without a full stop."""
-    for sentence in islice(found, 1):
+def refuse(duplicates: Iterator[str]) -> None:
+    """Raise UsageError for the first duplicate. duplicates: sentences about duplicates, without a full stop."""
+    for sentence in islice(duplicates, 1):
         raise UsageError(
             f"{sentence}; each row is stored once. Pass {Option('duplicates', 'skip')} to leave such "
             f"rows out, or {Option('duplicates', 'keep')} to store them twice."

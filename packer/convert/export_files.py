@@ -68,8 +68,8 @@ class ExportRows:
                 " exported, each with its key. Pass a pack of images."
             )
         self.image = image.loaded
-        own = self.image.own_size
-        channels = (own.channels if own else None) or (self.image.shape or (0, 0, 1))[2]
+        sized = self.image.own_size
+        channels = (sized.channels if sized else None) or (self.image.shape or (0, 0, 1))[2]
         if encoding == "jpeg" and (self.image.deep or channels == 4):
             raise UsageError(
                 "encoding jpeg: JPEG files hold 8 bits, and neither transparency nor bands. Pass png."
@@ -145,9 +145,9 @@ def _is_mask(f: Field) -> bool:
 
 def fits_png(f: Field) -> bool:
     """Return True if packer convert reads rows of a field back exactly from PNG files."""
-    own = f.own_size
+    sized = f.own_size
     dtype, channels = (
-        (f.dtype, ((f.shape or ())[2:] or (1,))[0]) if own is None else (own.dtype, own.channels or 1)
+        (f.dtype, ((f.shape or ())[2:] or (1,))[0]) if sized is None else (sized.dtype, sized.channels or 1)
     )
     return (dtype, channels) in (("|u1", 1), ("|u1", 3), ("|u1", 4), ("<u2", 1))
 

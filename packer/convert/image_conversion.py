@@ -102,7 +102,7 @@ def convert_images(
     source
         A folder with one sub-folder per class, a folder of images, a text file that lists paths, or an
         archive of such a folder, as .tar or .zip (``photos.tar/train`` names a folder in it). Folders called
-        train, val, valid, validation, dev, eval and test (also Training, TEST ...) are splits, each of a form
+        train, val, valid, validation, dev, eval and test (also Training, TEST ...) are splits, each in a form
         above. Or WebDataset tars, or Parquet files of images in Hugging Face's layout (each: a folder, a
         sequence of paths, or ``"{000000..000009}.tar"``), or a folder in COCO's layout
         (``annotations/instances_*.json``).
@@ -110,9 +110,9 @@ def convert_images(
         A path that ends in .h5 or .hdf5 becomes one HDF5 file, another path a directory; format "h5" or "npy"
         overrides that.
     size, fit
-        Side, "HxW" or (H, W) in pixels, default 256; a size that is no power of two gives a note (usual are
-        crops of larger rows). Images of different sizes: "max=512" limits the longest side, "min=256" the
-        shortest side; they keep their aspect ratio, the other side is rounded down, and they are never
+        Side, "HxW" or (H, W) in pixels, default 256; a size that is no power of two gives a note (training
+        usually crops larger rows). Images of different sizes: "max=512" limits the longest side, "min=256"
+        the shortest side; they keep their aspect ratio, the other side is rounded down, and they are never
         enlarged; "keep" stores the original size. With store="jpeg", JPEG files that need not shrink keep
         their bytes. fit, for rows of one size: "crop" (resize the shortest side, then centre crop; the
         default), "pad" or "stretch".
@@ -249,18 +249,18 @@ def plan_conversion(
     options: ImageOptions,
     *,
     out: str,
-    made: Pack | None = None,
+    existing: Pack | None = None,
     classes: Sequence[str] | None = None,
     like: ReferencePack | None = None,
     skip: bool = False,
 ) -> tuple[ConversionTask, ConversionPlan]:
     """Open the inputs and plan their conversion.
 
-    stack: closes the opened inputs. out: path of the pack. made: the pack that these options are from, whose
-    classes and fields the new rows must have. like: reference pack, whose classes and labels they must have.
-    skip: leave out unusable labels and pairs. Raises UsageError, SourceError.
+    stack: closes the opened inputs. out: path of the pack. existing: the pack that these options are from,
+    whose classes and fields the new rows must have. like: reference pack, whose classes and labels they must
+    have. skip: leave out unusable labels and pairs. Raises UsageError, SourceError.
     """
-    asked, model = options, made if like is None else like.pack
+    asked, model = options, existing if like is None else like.pack
     label = None if model is None else next((f for f in model.fields if f.name == "label"), None)
     if label is not None and (label.dtype, label.shape) == ("<f4", ()):
         options = options.read_as("float")
@@ -275,12 +275,12 @@ def plan_conversion(
     targets = _targets(opened, options, asked, classes, numbered=model is None)
     if like is not None:
         like.check(next((f for f in targets.fields if f.name == "label"), None), opened.name)
-    partners = _partners(stack, opened, options, spool, made)
+    partners = _partners(stack, opened, options, spool, existing)
     maker = ImageRows(opened, options, targets, partners)
     order = _order(opened, targets, options)
     row_bytes = estimate(maker, options.storing, order)
     options = replace(options, storing=options.storing.with_rows(row_bytes))
-    recorded, newest = asked if made is not None else options, maker.newest()
+    recorded, newest = asked if existing is not None else options, maker.newest()
     versions = decoder_versions(), partner_versions(maker.fields)
     task = ConversionTask(
         opened.name,
@@ -325,10 +325,10 @@ def _open(
 
 
 def _partners(
-    stack: ExitStack, opened: ImageSource, options: ImageOptions, spool: str, made: Pack | None
+    stack: ExitStack, opened: ImageSource, options: ImageOptions, spool: str, existing: Pack | None
 ) -> list[Pair]:
-    """Open the folders of pairs. made: a pack whose fields they must match."""
-    fields = {} if made is None else {f.name: f for f in made.fields}
+    """Open the folders of pairs. existing: a pack whose fields they must match."""
+    fields = {} if existing is None else {f.name: f for f in existing.fields}
     return [
         stack.enter_context(
             open_pair(

@@ -168,7 +168,7 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str)
         files = {shard_name(number, task.storing.format): number for number in numbers}
         for file, number in files.items():
             path = os.path.join(place.pack, file)
-            pack = recorded.found(place.pack, file, task.provenance)
+            pack = recorded.open_shard(place.pack, file, task.provenance)
             if pack is None or not verify_pack(path).ok:
                 continue
             remove(
@@ -235,7 +235,7 @@ class RecordedShards:
 
     def header_of(self, folder: str, files: Collection[str]) -> Header:
         """Return the merged header of some shards."""
-        headers = [pack.header for file in files if (pack := self.found(folder, file))]
+        headers = [pack.header for file in files if (pack := self.open_shard(folder, file))]
         left_out = self.skipped_of(files)
         return merge_headers(headers, left_out) if headers else replace(NO_ROWS, skipped=tuple(left_out))
 
@@ -243,9 +243,9 @@ class RecordedShards:
         """Return the numbers of finished shards."""
         _, count, format, _ = self.all or (_ALL, 0, "", [])
         files = enumerate(shard_name(number, format) for number in range(count))
-        return {number for number, file in files if file in self.empty or self.found(folder, file)}
+        return {number for number, file in files if file in self.empty or self.open_shard(folder, file)}
 
-    def found(self, folder: str, file: str, provenance: Mapping[str, Any] | None = None) -> Pack | None:
+    def open_shard(self, folder: str, file: str, provenance: Mapping[str, Any] | None = None) -> Pack | None:
         """Return a shard if it exists with the recorded seal, else None; its rows are not checked.
 
         provenance: provenance of the pack, which identifies a shard that was published but not recorded;
@@ -305,7 +305,9 @@ def list_recorded(
     recorded = recorded or RecordedShards(place.resumed)
     _, count, format, left_out = recorded.all
     files = [shard_name(number, format) for number in range(count)]
-    packs = {file: recorded.found(url or place.pack, file) for file in files if file not in recorded.empty}
+    packs = {
+        file: recorded.open_shard(url or place.pack, file) for file in files if file not in recorded.empty
+    }
     missing = [files.index(file) for file, pack in packs.items() if pack is None]
     if missing and url:
         raise FormatError(

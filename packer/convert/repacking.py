@@ -330,7 +330,7 @@ def append_images(
             os.fspath(source),
             options,
             out=name,
-            made=pack,
+            existing=pack,
             skip=run.running.skip,
         )
         check_alike(task, pack)
@@ -447,11 +447,7 @@ def repack(
     table = is_table(opened)
     if table:
         about_images = {"size": size, "store": store if store == "jpeg" else None, "quality": quality}
-        for name, given in about_images.items():
-            if given is not None:
-                raise UsageError(
-                    f"{name} {given}: is about images; {opened.path} was made from a table. Leave it out."
-                )
+        _refuse_image_options(opened, about_images)
     rule, spec = (None, None) if table else _new_size(opened, size, fit, store)
     rows, storing = _opened(
         [opened],
@@ -475,6 +471,15 @@ def repack(
     notes = [] if spec is None or rule is None or rule.ragged else note_on_size(*spec.size)
     task = _task(rows, storing, order, record, seed if shuffle else opened.header.seed)
     return _write(run, rows, task, notes)
+
+
+def _refuse_image_options(table: Pack, options: Mapping[str, Any]) -> None:
+    """Raise UsageError for an option about images that is given for a pack of a table."""
+    for name, given in options.items():
+        if given is not None:
+            raise UsageError(
+                f"{name} {given}: is about images; {table.path} was made from a table. Leave it out."
+            )
 
 
 def _open_sealed_or_edited(path: PathLike) -> Pack:
@@ -586,13 +591,13 @@ def _opened(
     storing = RowStorage.like(pack, out, quality=quality, **given)
     image = next((f for f in pack.fields if f.name == "image"), None)
     passes = storing.store == "jpeg" and quality in (None, ((image and image.codec) or {}).get("quality"))
-    whole = None
+    resizer = None
     if image is not None and image.own_size is not None and (spec is None or (rule and rule.ragged)):
-        whole, spec = _whole(image, rule, storing, quality, pack), None
-    return PackRows(pack, numbers, spec, jpeg=passes, whole=whole), storing
+        resizer, spec = _resizer(image, rule, storing, quality, pack), None
+    return PackRows(pack, numbers, spec, jpeg=passes, whole=resizer), storing
 
 
-def _whole(
+def _resizer(
     image: Field, rule: RowSize | None, storing: RowStorage, quality: int | None, pack: Pack
 ) -> WholePictures | None:
     """Return the function that resizes or encodes images of different sizes; None to copy them.
@@ -602,8 +607,8 @@ def _whole(
     sized = image.own_size
     assert sized is not None
     raw = storing.store == "raw"
-    anew = quality is not None and rule is None and not raw
-    if rule is None and raw is (sized.codec is None) and not anew and not storing.compressed:
+    encode_again = quality is not None and rule is None and not raw
+    if rule is None and raw is (sized.codec is None) and not encode_again and not storing.compressed:
         return None
     rule = rule or RowSize.of_option(image.about.get("size", "keep"))
     channels, dtype = pixel_options(image) if "color" in image.about else ("gray", "uint8")
@@ -612,7 +617,7 @@ def _whole(
     check_stored(rule, storing.store, channels)
     spec = PixelSpec((rule.height, rule.width), "stretch", channels, dtype=dtype)
     masks = any("sampling" in f.about for f in pack.fields)
-    return WholePictures(rule, spec, storing.quality, raw=raw, sized=masks, anew=anew)
+    return WholePictures(rule, spec, storing.quality, raw=raw, sized=masks, encode_again=encode_again)
 
 
 def _write(run: Conversion, rows: PackRows, task: ConversionTask, notes: Sequence[str] = ()) -> Report:

@@ -192,7 +192,7 @@ def _task(
     provenance = part.header.provenance
     options = provenance.get("options", {})
     task, _ = plan_conversion(
-        stack, source, ImageOptions.of_record(options, labels, pairs), out=pack.path, made=part, skip=True
+        stack, source, ImageOptions.of_record(options, labels, pairs), out=pack.path, existing=part, skip=True
     )
     differs = difference(dict(provenance), task.provenance)
     if differs:
@@ -240,8 +240,8 @@ def _write_again(
         writer.done = dict.fromkeys(intact, Block().to_note())
         return Block(reasons=dict.fromkeys(range(kept, planned), ""))
 
-    anew = replace(task, order=SampleOrder(final, {}), inputs=None, header=part.header)
-    write_part(anew, again, run, part.path, begin=copy)
+    task_again = replace(task, order=SampleOrder(final, {}), inputs=None, header=part.header)
+    write_part(task_again, again, run, part.path, begin=copy)
 
 
 def _read(reader: PackStore, writer: PackWriter, block: int) -> dict[str, Rows]:

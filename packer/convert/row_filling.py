@@ -35,15 +35,15 @@ def fillable(task: ConversionTask) -> bool:
     return (
         task.storing.shard_rows is None
         and not any(f.ragged or f.compressed for f in task.fields if f.name != "key")
-        and bool(task.maker.made)
+        and bool(task.maker.made_fields)
     )
 
 
 class RowFilling:
     """A context manager that makes rows of a pack in any order, and closes blocks once they are complete.
 
-    made: names of the fields whose rows are made; the others are written at the start. checksums: uint64
-    [rows], of rows written so far; 0 for rows to make. outcome: merged outcome of the closed blocks.
+    made_fields: names of the fields whose rows are made; the others are written at the start. checksums:
+    uint64 [rows], of rows written so far; 0 for rows to make. outcome: merged outcome of the closed blocks.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class RowFilling:
         """checksums: recorded by an interrupted run; set to 0 for rows that differ."""
         self.workers = workers
         self._task, self._writer, self._checksums = task, writer, checksums
-        names = [f.name for f in task.maker.made]
-        self.made = frozenset(names)
+        names = [f.name for f in task.maker.made_fields]
+        self.made_fields = frozenset(names)
         self._run = FillingState(task, writer, names)
         self.outcome = self._run.no_rows()
         self._closing: dict[Future[Block], int] = {}

@@ -111,7 +111,7 @@ class RowMaker:
         return str(sample)
 
     @cached_property
-    def made(self) -> list[Field]:
+    def made_fields(self) -> list[Field]:
         """Fields whose rows are made one after the other."""
         known = self.columns(np.empty(0, np.int64))
         return [f for f in self.fields if f.name not in known]
@@ -133,12 +133,12 @@ class RowMaker:
         If rows are made one after the other, the first block has all rows of the columns; a row that could
         not be made ends its block. begin: called before each sample is made; it can raise ImageError.
         """
-        made, count = self.made, len(samples)
-        large = made or [f for f in self.fields if f.pixels]
+        made_fields, count = self.made_fields, len(samples)
+        large = made_fields or [f for f in self.fields if f.pixels]
         row_bytes = sum(f.row_bytes for f in large if not f.ragged)
-        most = _PIECE_BYTES if made else _COLUMN_BYTES
+        most = _PIECE_BYTES if made_fields else _COLUMN_BYTES
         step = max(1, min(count, most // row_bytes)) if row_bytes else count
-        if not made:
+        if not made_fields:
             for first in range(0, count, step):
                 some = samples[first : first + step]
                 rows = dict(self.columns(some))
@@ -146,10 +146,10 @@ class RowMaker:
                 yield Block(len(some), rows, bytes_read=nbytes)
             return
         columns = dict(self.columns(samples))
-        buffers = {f.name: np.empty((step, *(f.shape or ())), f.dtype) for f in made if not f.ragged}
+        buffers = {f.name: np.empty((step, *(f.shape or ())), f.dtype) for f in made_fields if not f.ragged}
         first = 0
         while first < count:
-            lists = {f.name: [b""] * step for f in made if f.ragged}
+            lists = {f.name: [b""] * step for f in made_fields if f.ragged}
             block = Block(rows={**buffers, **lists})
             for sample in samples[first : first + step].tolist():
                 self._make(sample, block, begin)

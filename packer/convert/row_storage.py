@@ -150,10 +150,10 @@ class RowStorage:
             return jpeg.versions()
         return block_codec(self.store, (), np.dtype("u1")).versions() if self.compressed else {}
 
-    def fields(self, made: Sequence[Field]) -> tuple[Field, ...]:
+    def fields(self, unstored: Sequence[Field]) -> tuple[Field, ...]:
         """Return the stored form of fields. Raises UsageError for images that JPEG cannot hold."""
-        largest = max((f.row_bytes for f in made if not f.ragged), default=0)
-        return tuple(self._field(f, min(_LEAST_ROW_BYTES, largest)) for f in made)
+        largest = max((f.row_bytes for f in unstored if not f.ragged), default=0)
+        return tuple(self._field(f, min(_LEAST_ROW_BYTES, largest)) for f in unstored)
 
     def block_rows(self, maker: RowMaker, rows: int) -> int:
         """Return the number of rows per block."""

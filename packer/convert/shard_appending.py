@@ -80,8 +80,8 @@ def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, runnin
         written = Report.of(added.header, resumed=added.rows)
     except FormatError:
         remove(place.pack)
-        anew = replace(running, overwrite=False, resume=False)
-        written = write_shards(task, place.pack, anew, pack.path)
+        fresh = replace(running, overwrite=False, resume=False)
+        written = write_shards(task, place.pack, fresh, pack.path)
         place.record("made")
     with locked(pack.path, pack.path):
         pack.confirm()

@@ -53,14 +53,14 @@ class WholePictures:
         *,
         raw: bool = False,
         sized: bool = False,
-        anew: bool = False,
+        encode_again: bool = False,
     ) -> None:
         """size: the size rule; spec: channels, and the most pixels of an input; quality: of encoded rows.
 
-        raw: rows are pixels, not JPEG files; sized: always store heights and widths; anew: encode files with
-        this quality even if they could be copied.
+        raw: rows are pixels, not JPEG files; sized: always store heights and widths; encode_again: encode
+        files with this quality even if they could be copied.
         """
-        self.of_files = not anew
+        self.of_files = not encode_again
         """True if rows are made from JPEG files, if there are any, not from their pixels."""
         self.size, self.raw, self._spec, self._quality = size, raw, spec, quality
         self._pixels = DecodeResize(replace(spec, fit="stretch"))

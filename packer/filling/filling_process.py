@@ -154,7 +154,7 @@ class _Filling:
                 files = {extent.file for extents in writer.extents.values() for extent in extents}
                 ready = {
                     "units": rows,
-                    "made": sorted(source.made),
+                    "made": sorted(source.made_fields),
                     # Identifies these files among others of the same name: all readers must use the same
                     # ones.
                     "header": digest([header]).hex(),

@@ -176,7 +176,7 @@ class PackBuilder:
         options = self._options.for_fields(None, staged.fields)
         maker = StagedSamples(staged, options.classes)
         maker.check_pixels(run.out)
-        order, running = options.order(maker, staged.rows), run.running.anew
+        order, running = options.order(maker, staged.rows), run.running.for_staged
         check_room(self._place.pack, maker.pack_bytes(staged.rows), run.out)
         run.bar.start(staged.rows, "rows")
         with maker.in_order(order, shuffled=options.shuffle, workers=running.workers):

@@ -168,7 +168,7 @@ def convert_table(
     dealt = {"split": Split.of(split), "shuffle": shuffle, "seed": whole("seed", seed)}
     run.check_output()
     job = _new_job(run, _names(source), reading, choices, storing, dealt, model)
-    if (found := run.found(job.provenance, None, job.table.newest())) is not None:
+    if (found := run.existing(job.provenance, None, job.table.newest())) is not None:
         return _report(job, found, already=True)
     if on_plan is not None:
         on_plan(_plan(job))
@@ -229,7 +229,7 @@ def _write_new(job: TableJob, *, overwrite: bool, resume: bool) -> Report:
         staged = stage(job.table, job.plan, place, run)
         with mapped(job, staged) as (task, notes):
             check_room(place.pack, task.nbytes, place.out)
-            written = write_pack(task, place.pack, run.running.anew, place.out)
+            written = write_pack(task, place.pack, run.running.for_staged, place.out)
         place.publish()
     return _report(job, replace(written, cleared=place.cleared), staged, notes)
 
