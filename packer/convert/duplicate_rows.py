@@ -151,7 +151,7 @@ def _class_names(pack: Pack) -> Callable[[NDArray[np.int64]], bytes] | None:
 
 
 def refuse(duplicates: Iterator[str]) -> None:
-    """Raise UsageError for the first duplicate. duplicates: sentences about duplicates, without a full stop."""
+    """Raise UsageError for the first of some duplicates: sentences without a full stop."""
     for sentence in islice(duplicates, 1):
         raise UsageError(
             f"{sentence}; each row is stored once. Pass {Option('duplicates', 'skip')} to leave such "
