@@ -173,7 +173,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def _numbers(value: Any) -> float | tuple[float, ...]:
-    """Return a number, or a tuple of numbers, also from a tensor or array."""
+    """Return a float, or a tuple of floats, from a number, sequence, tensor or array."""
     if isinstance(value, Tensor | np.ndarray):
         value = value.reshape(-1).tolist() if value.ndim else value.item()
     return validation.colour(value)

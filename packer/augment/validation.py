@@ -118,7 +118,7 @@ def margins(value: Any) -> tuple[int, int, int, int]:
 
 
 def pair(value: Any, least: float = -_INF, most: float = _INF, rising: bool = False) -> tuple[float, float]:
-    """Return (across, down), or (low, high), low <= high, if `rising`; both within bounds."""
+    """Return two floats within bounds: (across, down), or if `rising` (low, high) with low <= high."""
     given = listed(value)
     fit = len(given) == 2 and all(is_number(v) and least <= v <= most for v in given)
     if not fit or (rising and given[0] > given[1]):

@@ -1,8 +1,8 @@
-/* A pass over images in plain C: computes what augment/passes/pass_spec.py specifies, for native_pass.py. The
-loops are in augment_loops.h.
+/* The implementation of a pass (augment/passes/pass_spec.py) in plain C, for native_pass.py. The loops are in
+augment_loops.h.
 
-Whatever the columns hold, nothing outside the images is read: coordinates become pixel numbers only after
-they were clamped to the taps' box, and the box to the image. native_pass.py checks rows.
+No value of the columns causes a read outside the images: coordinates are clamped to the tap box, and the box to
+the image, before they become pixel numbers. native_pass.py checks rows.
 
 A large batch in memory that is reused is stored past the caches. If the compiler can (x86-64), the loops
 are also compiled for AVX2 and AVX-512, and chosen when the extension is loaded; these resize two and four
@@ -143,8 +143,8 @@ lay_out_moves(Room *room, int pixel)
     }
     for (int half = 0; half < 2; half++)
         for (int i = 0; i < 12; i++) {
-            /* Each row from two vectors of two pixels each; then each row from two of those, where 12 numbers
-            lie in 48. */
+            /* Combine two vectors of two pixels each to a row; then two of those, whose 12 numbers are
+            spread over 48. */
             room->pairs[half][i] = 8 * half + 16 * (i / 3 % 2) + 4 * (i / 6) + i % 3;
             for (int g = 0; g < 4; g++) room->places[4 * half + g][(12 * g + i) % 16] = 6 * half + 16 * (i / 6) + i % 6;
         }
@@ -199,7 +199,7 @@ LOOP(augment)
     job.begin = numbers[6], job.end = numbers[7], job.past = numbers[8] != 0;
     if (sound && job.what.steps >= 0 && job.what.steps <= MOST_STEPS && job.what.boxes >= 0 && job.what.ragged &&
         !measure(&job, job.height)) {
-        PyErr_SetString(PyExc_ValueError, "a pass: its columns lead outside the images' memory. Pass those of these images.");
+        PyErr_SetString(PyExc_ValueError, "a pass: its columns point outside the images' memory. Pass those of these images.");
         return NULL;
     }
     int wider = sound && job.what.pixel == 4 && job.what.channels == 3 && job.what.ragged && job.what.sampling == LINEAR;
@@ -208,7 +208,7 @@ LOOP(augment)
         job.height > MOST_SIDE || job.width > MOST_SIDE || (!job.what.ragged && job.height > INT32_MAX / job.width) ||
         job.what.steps < 0 || job.what.steps > MOST_STEPS || (job.what.steps && !(job.what.channels == 1 || job.what.channels == 3)) ||
         !(job.what.source == UINT8 || job.what.source == FLOAT32) || job.what.boxes < 0 || job.what.across < 1 || job.what.down < 1) {
-        PyErr_SetString(PyExc_ValueError, "a pass: not as native_pass.py packs it.");
+        PyErr_SetString(PyExc_ValueError, "a pass: does not have the layout of native_pass.py.");
         return NULL;
     }
     if (job.begin >= job.end) Py_RETURN_NONE;

@@ -1,8 +1,8 @@
-/* The loops of augment.c, which includes this file once for each kind of processor, with three macros:
+/* The loops of augment.c, which includes this file once for each instruction set, with three macros:
 
-    TARGET     the processor, as an attribute of every function
-    F(name)    the function's name for that processor
-    LANES      result rows that are resized together: 16 bytes of a vector hold a pixel of one
+    TARGET     the instruction set, as an attribute of every function
+    F(name)    the function's name for that instruction set
+    LANES      result rows that are resized together: 16 bytes of a vector hold a pixel of a row
 
 A sample is computed some rows at a time (a chunk, which stays in the first caches): pixels are copied or
 weighted into a row of floats, colour steps work on one plane per channel, then values are scaled, cast and
@@ -91,8 +91,8 @@ columns_of(const What *what)
     return STEPS_AT + STEP_WIDTH * what->steps + BOX_WIDTH * what->boxes + SOURCE_WIDTH * (what->ragged != 0);
 }
 
-/* Return the first pixel of an image, given columns with its place; before the memory if only a part of the
-image is there. */
+/* Return the number of an image's first pixel, from the columns with its place; negative if only a later part of
+the image is stored. */
 static inline int64_t
 place_of(const float *source)
 {

@@ -626,7 +626,7 @@ get_na(Job *job, PyObject *texts)
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *text = PyTuple_GetItem(texts, i);
         if (!PyBytes_Check(text) || (i && (size_t)PyBytes_Size(text) < entries[i - 1].length)) {
-            PyErr_SetString(PyExc_ValueError, "na: not bytes by rising length.");
+            PyErr_SetString(PyExc_ValueError, "na: is not bytes, sorted by length.");
             free(entries);
             return NULL;
         }
@@ -756,7 +756,7 @@ LOOP(parse_csv)
     memcpy(job.cells, cells->buf, job.width * sizeof(Cell));
     if (size < 0 || data->len > INT32_MAX || !job.width || !cells_fit(&job) || (uintptr_t)powers->buf % 8 ||
         powers->len != (LARGEST_POWER - SMALLEST_POWER + 1) * 16 || (uintptr_t)job.lines % 8) {
-        PyErr_SetString(PyExc_ValueError, "parse: arguments that do not go together; record_parser.py makes them.");
+        PyErr_SetString(PyExc_ValueError, "parse: the arguments do not match; record_parser.py builds them.");
         goto done;
     }
     if (!get_na(&job, args[10])) goto done;

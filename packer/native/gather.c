@@ -187,13 +187,13 @@ copy_pieces(const Request *request, uint8_t *out, int past, uint8_t *touched)
     }
 }
 
-/* SIGBUS. `landing` is where this thread's copy ends early, while it copies. */
+/* SIGBUS. While this thread copies, `landing` is the place to which the handler jumps to end the copy. */
 static THREAD_LOCAL sigjmp_buf *volatile landing;
 static THREAD_LOCAL void *volatile fault;
 static struct sigaction before; /* previous handler of the signal */
 static THREAD_LOCAL volatile sig_atomic_t passing; /* while `before` is called */
-static THREAD_LOCAL void *volatile unmended; /* address of the last fault passed on, and its repeats */
-static THREAD_LOCAL volatile int passed;
+static THREAD_LOCAL void *volatile unmended; /* address of the last fault passed to `before` */
+static THREAD_LOCAL volatile int passed; /* number of its repeats */
 
 static void
 end_by(int number)
@@ -453,7 +453,7 @@ get_table(Buffers *buffers, PyObject *object, Py_ssize_t columns)
     int ours = view->format && (!strcmp(view->format, "l") || !strcmp(view->format, "q")) && view->itemsize == 8 &&
                (uintptr_t)view->buf % 8 == 0;
     if (ours && view->ndim == (columns > 1 ? 2 : 1) && (columns == 1 || view->shape[1] == columns)) return view;
-    PyErr_SetString(PyExc_ValueError, "a table: of another shape or dtype than gather.py makes.");
+    PyErr_SetString(PyExc_ValueError, "a table: its shape or dtype is not that of gather.py.");
     return NULL;
 }
 
@@ -492,7 +492,7 @@ get_request(Buffers *buffers, PyObject *const *args, Request *request)
     request->runs = tables[2]->shape[0];
     request->rows = 0;
     if (request->count < 0 || request->runs != tables[3]->shape[0] || request->row_bytes < 1 || !extents_fit(request))
-        return refuse(PyExc_ValueError, "runs: they do not go with the extents, or the extents with the files.");
+        return refuse(PyExc_ValueError, "runs: do not match the extents, or the extents do not match the files.");
     int64_t rows = request->extents[request->count][0], most = INT64_MAX / request->row_bytes;
     for (Py_ssize_t i = 0; i < request->runs; i++) {
         int64_t start = request->starts[i], length = request->lengths[i];
@@ -501,7 +501,7 @@ get_request(Buffers *buffers, PyObject *const *args, Request *request)
                          (long long)((uint64_t)start + (uint64_t)length), (long long)rows);
             return -1;
         }
-        if (length > most - request->rows) return refuse(PyExc_ValueError, "runs: they are of more bytes than can be counted.");
+        if (length > most - request->rows) return refuse(PyExc_ValueError, "runs: their total number of bytes overflows.");
         request->rows += length;
     }
     request->nbytes = request->rows * request->row_bytes;
@@ -515,7 +515,7 @@ get_request_and_out(Buffers *buffers, PyObject *const *args, Request *request)
 {
     const Py_buffer *out = get_request(buffers, args, request) < 0 ? NULL : get_buffer(buffers, args[5], PyBUF_WRITABLE);
     if (!out || (out->len == request->nbytes && out->itemsize == 1)) return out;
-    PyErr_SetString(PyExc_ValueError, "out: is not uint8, or not as large as the rows in the runs.");
+    PyErr_SetString(PyExc_ValueError, "out: is not uint8, or differs in size from the rows of the runs.");
     return NULL;
 }
 

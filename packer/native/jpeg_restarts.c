@@ -1,7 +1,7 @@
 /* The loops of codecs/jpeg_parts.py, which specifies them: tiles of a JPEG file between restart markers; and
 the header of a plain file, for codecs/jpeg.py.
 
-Whatever the bytes are, nothing outside them is read; unusual files are refused with None.
+Invalid bytes never cause a read outside them. The functions return None for unsupported files.
 */
 #include "native.h"
 

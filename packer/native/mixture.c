@@ -68,7 +68,7 @@ LOOP(deal)
         views[i] = get_buffer(&buffers, args[places[i]], i < 2 ? PyBUF_ND : PyBUF_ND | PyBUF_WRITABLE);
         if (!views[i]) goto done;
         if (views[i]->itemsize != 8 || (uintptr_t)views[i]->buf % 8) {
-            PyErr_SetString(PyExc_ValueError, "deal: all arrays are int64, aligned.");
+            PyErr_SetString(PyExc_ValueError, "deal: an array is not int64, or not aligned.");
             goto done;
         }
     }
@@ -83,7 +83,7 @@ LOOP(deal)
                (!inner || nodes[0].whole == length);
     for (Py_ssize_t i = 0; fits && i < rows; i++) fits = positions[i] >= 0 && positions[i] < length;
     if (!fits) {
-        PyErr_SetString(PyExc_ValueError, "deal: the arguments do not go together.");
+        PyErr_SetString(PyExc_ValueError, "deal: the arguments do not match.");
         goto done;
     }
     memset(ends, 0, (size_t)packs * sizeof *ends);

@@ -16,8 +16,7 @@ typedef struct {
     uint64_t keys[ROUNDS];
 } Network;
 
-/* Send `count` <= BATCH numbers once through the network, or backwards, in place. `back` is a compile-time
-constant. */
+/* Apply the network to `count` <= BATCH numbers in place, or its inverse if `back`, a compile-time constant. */
 INLINE void
 rounds(uint64_t *restrict numbers, int count, const Network *net, const int back)
 {
@@ -140,7 +139,7 @@ either(PyObject *const *args, Py_ssize_t count, int back)
     uint64_t key = PyLong_AsUnsignedLongLong(args[5]);
     if (PyErr_Occurred() || PyBytes_AsStringAndSize(args[6], &keys, &keys_length) < 0) return NULL;
     if (keys_length != sizeof net.keys || net.n < 1 || net.n > (uint64_t)1 << 62) {
-        PyErr_SetString(PyExc_ValueError, "permute: 6 round keys of 8 bytes, and n from 1 to 2**62.");
+        PyErr_SetString(PyExc_ValueError, "permute: 6 round keys of 8 bytes, and n from 1 to 2**62, are allowed.");
         return NULL;
     }
     memcpy(net.keys, keys, sizeof net.keys);
@@ -148,7 +147,7 @@ either(PyObject *const *args, Py_ssize_t count, int back)
     Py_buffer *found = given ? get_buffer(&buffers, args[1], PyBUF_ND | PyBUF_WRITABLE) : NULL;
     if (found && (given->itemsize != 8 || found->itemsize != 8 || given->len != found->len ||
                   (uintptr_t)given->buf % 8 || (uintptr_t)found->buf % 8)) {
-        PyErr_SetString(PyExc_ValueError, "permute: both arrays are int64, aligned, as many of either.");
+        PyErr_SetString(PyExc_ValueError, "permute: an array is not int64 or not aligned, or their lengths differ.");
     } else if (found) {
         const int64_t *from = given->buf;
         int64_t *to = found->buf;

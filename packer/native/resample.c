@@ -224,7 +224,7 @@ get_axis_array(Buffers *buffers, PyObject *object, Py_ssize_t itemsize, int dime
 {
     const Py_buffer *view = get_buffer(buffers, object, PyBUF_ND);
     if (!view || (view->itemsize == itemsize && view->ndim == dimensions)) return view;
-    PyErr_SetString(PyExc_ValueError, "an axis: of another shape or dtype than triangle() makes.");
+    PyErr_SetString(PyExc_ValueError, "an axis: its shape or dtype is not that of triangle().");
     return NULL;
 }
 

@@ -185,7 +185,7 @@ LOOP(block_sums)
                figures->len == (rows + block - 1) / block * columns * FIGURES * 8;
     for (Py_ssize_t c = 0; fits && c < columns; c++) fits = at[c] >= 0 && at[c] + (single[c] ? 4 : 8) <= itemsize;
     if (!fits) {
-        PyErr_SetString(PyExc_ValueError, "the arrays' sizes do not go together");
+        PyErr_SetString(PyExc_ValueError, "the arrays' sizes do not match");
         goto done;
     }
     Py_BEGIN_ALLOW_THREADS

@@ -150,7 +150,7 @@ def test_pixels_that_turn_are_not_wider() -> None:
     for transforms, sentence in (
         (
             [RandomResizedCrop(9), RandomRotation(30, interpolation="bilinear")],
-            "lead outside the images' memory",
+            "point outside the images' memory",
         ),
         ([CenterCrop(9)], "the C extension does not support them"),
     ):
@@ -173,7 +173,7 @@ def test_nothing_outside_the_memory_is_read(column: int, number: float) -> None:
     )
     run_pass(pipeline.first.what, images.pixels, columns)
     columns[0, column] = number if column != -2 or np.isnan(number) else 32.0
-    with pytest.raises(ValueError, match="lead outside the images' memory"):
+    with pytest.raises(ValueError, match="point outside the images' memory"):
         run_pass(pipeline.first.what, images.pixels, columns)
 
 
@@ -186,7 +186,7 @@ def test_numbers_of_pixels_that_32_bits_do_not_hold_are_refused() -> None:
     columns = drawn.host[:, : pipeline.first.width].clone()
     columns[0, 6:10] = torch.tensor([right - 1, bottom - 1] * 2)
     columns[0, -5:] = torch.tensor([*divmod(place, 2**24), bottom, right, stride])
-    with pytest.raises(ValueError, match="lead outside the images' memory"):
+    with pytest.raises(ValueError, match="point outside the images' memory"):
         run_pass(pipeline.first.what, torch.zeros(1, 3, dtype=torch.uint8), columns)
 
 

@@ -159,7 +159,7 @@ def picture(*shape: int) -> NDArray[np.uint8]:
 GOOD = triangle(8, 0, 8, 1, 4)
 PICTURES = "resample: pictures are uint8 [h, w, 1, 3 or 4], with pixels side by side."
 UNFIT = "an axis: does not fit the pictures."
-FOREIGN = "an axis: of another shape or dtype than triangle() makes."
+FOREIGN = "an axis: its shape or dtype is not that of triangle()."
 
 
 @compiled

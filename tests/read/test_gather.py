@@ -208,9 +208,9 @@ def test_more_bytes_than_can_be_counted_are_refused():
     files, extents = np.array([[0, 4096, most]]), np.array([[0, 0, 0], [1 << 62, 0, 0]])
     starts, lengths, out = np.zeros(5, np.int64), np.array([1 << 62] * 4 + [1]), np.zeros((1, 1), np.uint8)
     for function in (native.loops.copy_rows, native.loops.read_rows):
-        with pytest.raises(ValueError, match="more bytes than can be counted"):
+        with pytest.raises(ValueError, match="total number of bytes overflows"):
             function(extents, files, starts, lengths, 1, out)
-    with pytest.raises(ValueError, match="more bytes than can be counted"):
+    with pytest.raises(ValueError, match="total number of bytes overflows"):
         native.loops.willneed_rows(extents, files, starts, lengths, 1)
 
 
