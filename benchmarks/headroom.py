@@ -143,7 +143,7 @@ def figures(run: dict[str, Any]) -> tuple[float, float]:
     return run["rows"] / total, waited / total
 
 
-def trace(waits: Sequence[float], steps: Sequence[float], width: int = 50) -> str:
+def trace(waits: Sequence[float], steps: Sequence[float], width: int = 30) -> str:
     """Return a timeline: "." while the loop waits, "#" while the network works."""
     line = ""
     now = 0.0

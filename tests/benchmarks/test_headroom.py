@@ -31,4 +31,4 @@ def test_a_character_of_a_trace_is_20_ms(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     trace = runpy.run_path(str(ROOT / "benchmarks/headroom.py"))["trace"]
     assert trace([0.04, 0.0], [0.06, 0.02]) == "..####"
-    assert trace([0.0] * 99, [0.03] * 99) == "#" * 50
+    assert trace([0.0] * 99, [0.03] * 99) == "#" * 30
