@@ -13,7 +13,7 @@ from packer.sentence import Option
 
 UNITS = ("relative", "pixels")
 LEAST_PIXELS = 2
-"""Smallest maximum of pixel coordinates. Relative ones reach 1, and a little more if a box is not clipped."""
+"""Pixel coordinates reach at least this maximum; relative ones reach 1, or slightly more if not clipped."""
 
 
 def check_unit(
@@ -31,7 +31,7 @@ def check_unit(
     )
     if 0 < largest < LEAST_PIXELS:
         problem = (
-            f"{subject}: the largest coordinate of its {name} is {largest:.4g}, as of shares of an image's"
+            f"{subject}: the largest coordinate of its {name} is {largest:.4g}, like shares of an image's"
             " width"
             " and height"
         )

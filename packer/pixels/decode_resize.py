@@ -434,9 +434,9 @@ class ImagePlacement(NamedTuple):
 
 @lru_cache(maxsize=1024)  # as for place: few sizes per data set
 def _nearest(first: int, length: int, count: int, source: int, other: int) -> NDArray[np.intp]:
-    """Return the pixels of ``other`` at the centres of ``count`` equal parts of [first, first + length).
+    """Return the ``other`` pixels at the centres of ``count`` equal parts of [first, first + length).
 
-    first, length: in pixels of ``source``.
+    source, other: pixels of two images along the same axis; first, length: in pixels of ``source``.
     """
     # Python integers are exact; int64 would overflow for sides of a hundred million pixels.
     indices = [

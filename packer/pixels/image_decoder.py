@@ -96,7 +96,7 @@ _SPARE_BYTES = 64 << 20
 _BYTES_A_PIXEL = 16
 
 KEEP_BYTES = 64 << 20
-"""Larger buffers are not kept; otherwise a single huge image would occupy its size in each thread."""
+"""Largest buffer that is kept; otherwise a single huge image would hold its memory in each thread."""
 
 _LEAST_BYTES = 4 << 20
 """From this size on, NumPy requests huge pages, with which decoding and resizing were 1 to 2 % faster."""
@@ -493,7 +493,7 @@ class TiffLevels(NamedTuple):
         return self.scaled(((1 << self.bits) - 1) - values if self.zero_is_white else values)
 
     def scaled(self, values: NDArray[np.uint16]) -> NDArray[np.uint16]:
-        """Return numbers of `bits` bits scaled to 16."""
+        """Scale numbers of `bits` bits to 16 bits."""
         if self.bits == 16:
             return values
         most = (1 << self.bits) - 1
@@ -556,7 +556,7 @@ _for_good = False
 
 @contextmanager
 def without_pillow_warnings() -> Iterator[None]:
-    """Ignore Pillow's warnings about unusual files, in this thread and those that it starts."""
+    """Ignore Pillow's warnings about unusual files; only for a single thread and those that it starts."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"PIL\b")
         yield

@@ -99,7 +99,7 @@ def _columns(given: list[Any]) -> dict[str, list[Any]]:
 
 
 def _unfit(row: int, name: str, what: str) -> UsageError:
-    return UsageError(f"row {row:,}, column {name!r}: {what}. Mend it, or leave the row out.")
+    return UsageError(f"row {row:,}, column {name!r}: {what}. Correct it, or leave the row out.")
 
 
 def _matches(known: Sequence[str]) -> dict[float | str, str]:

@@ -185,7 +185,7 @@ class StagedTable(StagedRows):
             first = f"the first of {self.reasons.total():,} that were left out: " if self.skipped else ""
             why = self.skipped[0]["reason"] if self.skipped else "there is none"
             raise SourceError(
-                f"{names}: none of its rows can be taken; {first}{why}. Check the columns' types."
+                f"{names}: none of its rows can be stored; {first}{why}. Check the columns' types."
             )
         super().finish()
 
@@ -250,7 +250,7 @@ class StagedTable(StagedRows):
                 way += f" or {Option('types', {name: types[CellFault(bad.reason)]})}"
             elif bad.reason != CellFault.ROUNDED and bad.value.isprintable() and len(bad.value) <= _SHORT:
                 way += f", {Option('Csv.na', (bad.value,))}"
-        return f"Mend it, pass {way}, or {skip}" if way else f"Mend it, or pass {skip}"
+        return f"Correct it, pass {way}, or {skip}" if way else f"Correct it, or pass {skip}"
 
 
 _WAYS: Mapping[str, str] = {
@@ -280,8 +280,8 @@ class TableRows(RowMaker):
         if mapped.beyond is not None:
             record, name = mapped.beyond
             raise UsageError(
-                f"row {int(samples[record]) + 1:,} of the rows taken, column {name!r}: its value, "
-                f"mapped, is beyond {np.dtype(self._mapper.transform.dtype).name}. Mend it, pass "
+                f"row {int(samples[record]) + 1:,} of the accepted rows, column {name!r}: its value, "
+                f"mapped, is beyond {np.dtype(self._mapper.transform.dtype).name}. Correct it, pass "
                 f"{Option('dtype', 'float64')}, or {Option('drop', name)}."
             )
         return mapped.fields

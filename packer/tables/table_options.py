@@ -37,10 +37,7 @@ class Encode:
 
 
 def read_alike(reading: ReadOptions, record: Mapping[str, Any]) -> ReadOptions:
-    """Return the options with which a pack's rows were read, replaced by those given.
-
-    record: the pack's record of them.
-    """
+    """Return the reading options of a pack's record, overridden by the given ones."""
     rule = asdict(ReadOptions())
     before = {name: value for name, value in record.items() if name in rule and name != "types"}
     return ReadOptions(**rule | before | {k: v for k, v in asdict(reading).items() if v != rule[k]})

@@ -49,8 +49,7 @@ def find_owners(
     """Return the split of each row; None if no column defines it and the label has no classes.
 
     subject: name of the table in messages. Raises UsageError if a split would be empty or a column names no
-    splits;
-    SourceError if a cell is empty.
+    splits; SourceError if a cell is empty.
     """
     if split is None:
         return None

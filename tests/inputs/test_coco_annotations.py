@@ -99,7 +99,7 @@ def test_shares_of_the_sides_become_pixels(flat: Path) -> None:
         packs.append(boxes_of(open_pack(out)))
     assert packs[0] == packs[1]
     with pytest.raises(
-        UsageError, match=r"shares.json: the largest coordinate of its boxes is 1, as of shares of"
+        UsageError, match=r"shares.json: the largest coordinate of its boxes is 1, like shares of"
     ):
         convert_images(flat / "images", flat / "no.h5", size=8, labels=flat / "shares.json")
 

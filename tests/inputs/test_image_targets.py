@@ -185,7 +185,7 @@ def test_shares_of_the_sides_become_pixels(write: Write) -> None:
         targets = read_targets(write(text), KEYS, boxes="a,b,c,d")
         if unit is None:
             with pytest.raises(
-                UsageError, match=r"^l.csv: the largest coordinate of its boxes is 1, as of shares"
+                UsageError, match=r"^l.csv: the largest coordinate of its boxes is 1, like shares"
             ):
                 targets.measured_in(unit, "l.csv")
             continue
@@ -193,7 +193,7 @@ def test_shares_of_the_sides_become_pixels(write: Write) -> None:
         expected = [[25, 25, 75, 75]] if unit == "relative" else []
         assert boxes_of(targets, 0) == expected
     targets = read_targets(write("file,x,y\n1,0.5,0.5\n2,,\n3,0.1,0.5\n"), KEYS, keypoints="x,y")
-    with pytest.raises(UsageError, match=r"the largest coordinate of its keypoints is 0.5, as of shares"):
+    with pytest.raises(UsageError, match=r"the largest coordinate of its keypoints is 0.5, like shares"):
         targets.measured_in(None, "l.csv")
     targets.measured_in("relative", "l.csv")
     np.testing.assert_array_equal(targets.place(0, CROP)["keypoints"], [[50, 50]])

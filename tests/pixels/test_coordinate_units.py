@@ -32,7 +32,7 @@ def test_shares() -> None:
     with pytest.raises(UsageError) as caught:
         check_unit("l.csv", "boxes", parts, None, "Labels.boxes_unit")
     assert str(caught.value) == (
-        "l.csv: the largest coordinate of its boxes is 1.01, as of shares of an image's width and height; pixels are expected."
+        "l.csv: the largest coordinate of its boxes is 1.01, like shares of an image's width and height; pixels are expected."
         " Pass labels=Labels(boxes_unit='relative'), or labels=Labels(boxes_unit='pixels') if they are pixels."
     )
     for unit in ("relative", "pixels"):

@@ -560,7 +560,7 @@ def test_boxes_and_keypoints_are_pixels_of_their_image(share: float, way: str, t
     if share < 1:
         with pytest.raises(
             UsageError,
-            match=r"the largest coordinate of its boxes is 0\.4688, as of shares .*; pixels are expected",
+            match=r"the largest coordinate of its boxes is 0\.4688, like shares .*; pixels are expected",
         ):
             pack(None)
     else:
@@ -580,7 +580,7 @@ def test_boxes_of_a_compressed_file_are_checked(tmp_path: Path, monkeypatch: pyt
     with h5py.File(source, "w") as file:
         for name, values in {"image": IMAGES, "boxes": np.full((ROWS, 1, 4), 0.5)}.items():
             file.create_dataset(name, data=values, chunks=(10, *values.shape[1:]), compression="gzip")
-    with pytest.raises(UsageError, match=r"the largest coordinate of its boxes is 0\.5, as of shares"):
+    with pytest.raises(UsageError, match=r"the largest coordinate of its boxes is 0\.5, like shares"):
         pack_dataset(source, out)
     assert os.listdir(tmp_path) == ["data.h5"]
 
@@ -1113,7 +1113,9 @@ def test_the_unit_of_boxes_is_told_by_all_samples(way: str, tmp_path: Path) -> N
     small, large, none = [[0, 0, 1, 1]], [[1, 1, 5, 5]], np.zeros((0, 4))
     pack("pixels.h5", [small] * 20 + [large])
     for boxes in ([none] * 20 + [small], [small], [none] * 3 + [small] * 30):
-        with pytest.raises(UsageError, match=r"shares\.h5: the largest coordinate of its boxes is 1, as of"):
+        with pytest.raises(
+            UsageError, match=r"shares\.h5: the largest coordinate of its boxes is 1, like shares"
+        ):
             pack("shares.h5", boxes)
     assert os.listdir(tmp_path) == ["pixels.h5"]
 

@@ -444,7 +444,7 @@ def test_a_bad_row_is_told_with_its_line_and_skipped_if_asked(numbers: Path, tmp
     with pytest.raises(SourceError) as caught:
         convert_table(numbers, out, csv=Csv(header=False), label="0", shuffle=False)
     assert in_options(caught.value.sentence).startswith(
-        f"{numbers}: line 2,500, column '2': 'oops' is not a number. Mend it, pass --type 2=category,"
+        f"{numbers}: line 2,500, column '2': 'oops' is not a number. Correct it, pass --type 2=category,"
         " --na oops, or --on-error skip to leave such rows out."
     )
     assert not out.exists()
@@ -472,7 +472,7 @@ def test_cells_that_are_no_numbers(numbers: Path, tmp_path: Path, line: str, rea
     broken(numbers, 2000, line)
     with pytest.raises(SourceError) as caught:
         convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0")
-    assert in_options(caught.value.sentence).startswith(f"{numbers}: line 2,000, {reason}. Mend it")
+    assert in_options(caught.value.sentence).startswith(f"{numbers}: line 2,000, {reason}. Correct it")
     assert not (tmp_path / "n.h5").exists()
 
 
@@ -489,7 +489,7 @@ def test_thousands_are_told_apart_from_texts(numbers: Path, tmp_path: Path):
 
 def test_a_missing_feature_is_an_error_if_asked(mixed: Path, tmp_path: Path):
     with pytest.raises(
-        SourceError, match=r"line 2, column 'height': is missing. Mend it, or pass on_error='skip'"
+        SourceError, match=r"line 2, column 'height': is missing. Correct it, or pass on_error='skip'"
     ):
         convert_table(mixed, tmp_path / "m.h5", label="grade", missing="error")
     assert os.listdir(tmp_path) == ["mixed.csv"]
@@ -499,7 +499,7 @@ def test_rows_that_all_are_bad_are_an_error(tmp_path: Path):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n" + "1,\n" * 5)
     with pytest.raises(
-        SourceError, match=r"none of its rows can be taken; the first of 5 that were left out"
+        SourceError, match=r"none of its rows can be stored; the first of 5 that were left out"
     ):
         convert_table(path, tmp_path / "t.h5", label="b", on_error="skip")
     assert os.listdir(tmp_path) == ["t.csv"]
@@ -545,7 +545,7 @@ def test_labels_that_are_no_class_are_bad_rows(mixed: Path, tmp_path: Path):
     with pytest.raises(SourceError) as caught:
         convert_table(other, tmp_path / "o.h5", like=tmp_path / "m.h5")
     assert in_options(caught.value.sentence).startswith(
-        f"{other}: line 1,001, column 'grade': 'lowest' is not one of the label's classes. Mend it, or pass --on-error skip to leave"
+        f"{other}: line 1,001, column 'grade': 'lowest' is not one of the label's classes. Correct it, or pass --on-error skip to leave"
     )
     report = convert_table(other, tmp_path / "o.h5", like=tmp_path / "m.h5", on_error="skip")
     assert (report.rows, report.skipped_rows) == (ROWS - 1, 1)
@@ -675,10 +675,10 @@ def test_labels_and_kept_columns_keep_their_digits(tmp_path: Path):
 @pytest.mark.parametrize(
     ("cell", "rest", "options", "sentence"),
     [
-        ("007", "7", {"label": "y"}, "has leading zeros, which no number keeps. Mend it, pass --type y=category or --type y=integer,"),
-        ("007", "7", {"keep": "y"}, "has leading zeros, which no number keeps. Mend it, pass --type y=category or --type y=integer,"),
-        (str(2**53 + 1), "0.5", {"keep": "y"}, "is a whole number that float64 rounds. Mend it, pass --type y=category,"),
-        (str(2**53 + 1), "0.5", {"label": "y", "label_as": "classes"}, "is a whole number that float64 rounds. Mend it, pass"),
+        ("007", "7", {"label": "y"}, "has leading zeros, which no number keeps. Correct it, pass --type y=category or --type y=integer,"),
+        ("007", "7", {"keep": "y"}, "has leading zeros, which no number keeps. Correct it, pass --type y=category or --type y=integer,"),
+        (str(2**53 + 1), "0.5", {"keep": "y"}, "is a whole number that float64 rounds. Correct it, pass --type y=category,"),
+        (str(2**53 + 1), "0.5", {"label": "y", "label_as": "classes"}, "is a whole number that float64 rounds. Correct it, pass"),
     ],
 )  # fmt: skip
 def test_digits_that_are_lost_behind_the_first_rows_are_bad_cells(
@@ -721,7 +721,7 @@ def test_whole_numbers_of_parquet_are_kept_exactly_or_refused(tmp_path: Path):
         ("unsigned", {"unsigned": "number"}, str(2**64 - 1), "is a whole number that float64 rounds"),
     ):
         with pytest.raises(
-            SourceError, match=rf"column '{name}': '{cell}' {why}\. Mend it, pass types="
+            SourceError, match=rf"column '{name}': '{cell}' {why}\. Correct it, pass types="
         ) as caught:
             convert_table(path, tmp_path / "t.h5", keep=[name], types=types, **options)
         assert f"types={{'{name}': 'category'}}" in str(caught.value)
@@ -787,7 +787,7 @@ def test_a_mark_among_numbers_is_told_with_the_option_that_makes_it_missing(tmp_
     with pytest.raises(SourceError) as error:
         convert_table(source, tmp_path / "t.h5")
     assert str(error.value) == (
-        f"{source}: line 32, column 'x': '.' is not a number. Mend it, pass types={{'x': 'category'}},"
+        f"{source}: line 32, column 'x': '.' is not a number. Correct it, pass types={{'x': 'category'}},"
         " csv=Csv(na=('.',)), or on_error='skip' to leave such rows out."
     )
     convert_table(source, tmp_path / "t.h5", csv=Csv(na="."), shuffle=False)

@@ -108,11 +108,12 @@ def test_what_columns_of_splits_are_refused(table: Path):
         convert(table, Split(column="folds"))
     with pytest.raises(
         SourceError,
-        match=r"column i has 3,000 different values, as 0, 1, 10; at most 100 are names of splits",
+        match=r"column i has 3,000 different values, as 0, 1, 10; at most 100 splits are allowed",
     ):
         convert(table, Split(column="i"), features=["fold"])
     with pytest.raises(
-        SourceError, match=r"patient p\d+ is in the splits common and rare of column y; a group is in one"
+        SourceError,
+        match=r"patient p\d+ is in the splits common and rare of column y; a group has to be in one split",
     ):
         convert(table, Split(column="y", group="patient"), label="fold")
     table.write_text(

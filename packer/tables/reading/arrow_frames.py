@@ -36,7 +36,7 @@ def columns_of(data: Any) -> dict[str, Any]:
 def records(
     columns: Mapping[str, Any], layout: RecordLayout, reading: Mapping[str, Any]
 ) -> tuple[ParsedRows, list[int]]:
-    """Return records of the layout's columns, and the numbers of category columns of other values than texts.
+    """Return the records of the layout's columns, and the numbers of category columns that are not texts.
 
     reading: options with which the texts of the pack's files were read. Raises UsageError.
     """

@@ -1,4 +1,4 @@
-"""Parquet and Arrow files as a table, by row groups and record batches. pyarrow's errors: SourceError."""
+"""Parquet and Arrow files as a table, by row groups and record batches; pyarrow's errors as SourceError."""
 
 from __future__ import annotations
 

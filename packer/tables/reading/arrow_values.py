@@ -234,7 +234,7 @@ def _is_temporal(type: Arrow) -> bool:
 
 
 def _numbers(column: Arrow) -> NDArray[Any]:
-    """Return numbers, booleans, or ticks of dates or times as NumPy's; nulls are NaN, False or 0."""
+    """Return numbers or booleans as a NumPy array, dates and times as ticks; nulls are NaN, False or 0."""
     if _is_temporal(column.type):
         column = column.cast(f"int{column.type.bit_width}").cast("int64")
     if column.null_count and not pa.types.is_floating(column.type):

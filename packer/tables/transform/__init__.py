@@ -3,8 +3,7 @@
     column_types.py      the table of column types and notations; a column
     cell_values.py       texts as booleans, dates, times, amounts of money and percentages
     records.py           raw rows, between reading and mapping
-    table_transform.py   the transform of a table, planned or fitted, the rules for cells, and its header
-    record
+    table_transform.py   the transform of a table, planned or fitted, the rules for cells, and its record
     column_plan.py       the user's choices; the plan made from them: roles and types of columns
     column_sums.py       statistics of columns
     fitting.py           a plan fitted on rows

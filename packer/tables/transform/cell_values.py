@@ -11,8 +11,7 @@ the others are cut off. Spaces and tabs around a cell are ignored.
 Notations, chosen by a column's type:
 
     type            cells                                      read as    value
-    currency        $1,234.50  -$5  ($5.00)  €3  3 €  12.50    number     the amount; $ € £ ¥ ₹ before or
-    after it
+    currency        $1,234.50  -$5  ($5.00)  €3  3 €  12.50    number     the amount; $ € £ ¥ ₹ on either side
     percent         12%  12.5 %  -3%                           number     a hundredth: 0.12 for 12%
     date-mdy        01/31/2013  1-31-2013  1.31.13             date       month first
     date-dmy        31/01/2013  31-1-2013  31.01.13            date       day first

@@ -298,6 +298,7 @@ def block_sums(
     records: NDArray[Any], members: list[str], fit: NDArray[np.bool_] | None
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Sum up each block of BLOCK rows: in C, or in NumPy if that was not compiled, with the same bits.
+
     A million rows of 28 float32: 45 ms in C, 500 ms with NumPy.
 
     records: [n], C-contiguous, packed; members: the members to sum, each <f4 or <f8, NaN for missing; fit:

@@ -4,22 +4,18 @@ An entry defines how cells are read (by a reader of cell_values.py), their raw d
 features and fields computed from them, the possible faults of a cell, and the matching Arrow types. To add a
 type, write an entry in TYPES, and add its name to KINDS in ``packer/format/table_record.py``.
 
-=========== ============== ====================================================================
-=======================
-type        raw dtype      meaning                                                              missing
-=========== ============== ====================================================================
-=======================
-number      <f8 or <f4     the number; <f4: float32 nearest to the double nearest to the text   NaN
-integer     <i8            the number, exactly
-MISSING_INTEGER
-boolean     <f4            0 or 1                                                               NaN
-date        <f8            days since 1970-01-01                                                NaN
-time        <f8            seconds since midnight                                               NaN
-timestamp   <f8            seconds since 1970-01-01T00:00:00Z; without a zone: read as UTC      NaN
-category    <i4            number in a list of texts                                            -1
-text        TEXT           position of its UTF-8 bytes in a buffer: (at, length)                length 0
-=========== ============== ====================================================================
-=======================
+=========== ========== ============================================================== ===============
+type        raw dtype  meaning                                                        missing
+=========== ========== ============================================================== ===============
+number      <f8, <f4   the number; <f4: float32 nearest to the double of the text     NaN
+integer     <i8        the number, exactly                                            MISSING_INTEGER
+boolean     <f4        0 or 1                                                         NaN
+date        <f8        days since 1970-01-01                                          NaN
+time        <f8        seconds since midnight                                         NaN
+timestamp   <f8        seconds since 1970-01-01T00:00:00Z; without a zone: UTC        NaN
+category    <i4        number in a list of texts                                      -1
+text        TEXT       position of its UTF-8 bytes in a buffer: (at, length)          length 0
+=========== ========== ============================================================== ===============
 """
 
 from __future__ import annotations

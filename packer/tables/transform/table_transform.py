@@ -164,7 +164,7 @@ class TableTransform:
 
     @property
     def numeric(self) -> tuple[RecordMember, ...]:
-        """The numeric columns that are read, in order; the columns of a sample."""
+        """The numeric columns that are read, in order; a sample has a column for each."""
         return tuple(w for w in self.layout.members if w.column.kind.numeric)
 
     def bad_rows(

@@ -207,15 +207,15 @@ def test_no_rows():
         ),
         (
             {"x": ["1", "one"], "c": ["a", "a"]},
-            "row 1, column 'x': 'one' is not a number. Mend it, or leave the row out.",
+            "row 1, column 'x': 'one' is not a number. Correct it, or leave the row out.",
         ),
         (
             {"x": [1, 2], "c": ["a", "a"], "y": ["u", "w"]},
-            "row 1, column 'y': 'w' is not one of the label's classes. Mend it, or leave the row out.",
+            "row 1, column 'y': 'w' is not one of the label's classes. Correct it, or leave the row out.",
         ),
         (
             {"x": [1, 2], "c": ["a", "a"], "y": ["u", None]},
-            "row 1, column 'y': is missing; a label is needed. Mend it, or leave the row out.",
+            "row 1, column 'y': is missing; a label is needed. Correct it, or leave the row out.",
         ),
     ],
 )
@@ -229,7 +229,9 @@ def test_numbers_beyond_float32():
     record = fit(Table([TableColumn("x", "number")], [[1.0]]), ColumnChoices()).transform.to_json()
     with pytest.raises(UsageError) as error:
         apply(record, {"x": [1.0, 1e39]})
-    assert str(error.value) == "row 1, column 'x': '1e+39' is beyond float32. Mend it, or leave the row out."
+    assert (
+        str(error.value) == "row 1, column 'x': '1e+39' is beyond float32. Correct it, or leave the row out."
+    )
 
 
 def test_numbers_that_are_beyond_the_dtype_once_they_are_mapped():
@@ -239,7 +241,7 @@ def test_numbers_that_are_beyond_the_dtype_once_they_are_mapped():
     with pytest.raises(UsageError) as error:
         apply(record, {"x": [0.0, None, 1.0]})
     assert str(error.value) == (
-        "row 2, column 'x': becomes a number beyond float16 once it is mapped. Mend it, or leave the row out."
+        "row 2, column 'x': becomes a number beyond float16 once it is mapped. Correct it, or leave the row out."
     )
 
 
