@@ -292,8 +292,8 @@ def remedy_of(error: PackerError, path: Path, given: dict[str, Any]) -> dict[str
 
 
 def converted(error: PackerError, path: Path, folder: Path) -> Path | None:
-    """Run the command that a sentence names for a file ("as by: ..."). Returns the new file, or None."""
-    command = re.search(r"as by: (.*?)(; or pass |\.$)", str(error))
+    """Run the command that a sentence names for a file ("for example with: ..."). Returns the new file, or None."""
+    command = re.search(r"for example with: (.*?)(; or pass |\.$)", str(error))
     if not command:
         return None
     new = folder / f"{path.name.split('.')[0]}-{len(list(folder.iterdir()))}.csv"

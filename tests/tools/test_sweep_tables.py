@@ -39,7 +39,7 @@ def test_tables_are_equal_or_refused_with_remedies_that_help(
     assert found["e.dat"]["said"] == "then equal one column"
     assert found["d.csv"]["given"] == {"skip_rows": 1, "thousands": ","}
     assert sweep.main([str(tmp_path), "--match", "d.csv"]) == 0
-    assert "Pass csv=Csv(skip_rows=1) if lines of a title come first" in capsys.readouterr().out
+    assert "Pass csv=Csv(skip_rows=1) if title lines come first" in capsys.readouterr().out
 
 
 def test_other_values_are_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
