@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 DUPLICATES = ("error", "skip", "keep")
 _KEYS_AT_ONCE = 1 << 16
 _ROWS_AT_ONCE = 1024  # rows made for one comparison
-_SCRATCH_BYTES = 128 << 20  # about, of these rows; the disk may briefly hold them twice
+_SCRATCH_BYTES = 128 << 20  # approximate bytes of these rows; the disk may briefly hold them twice
 _BYTES_AT_ONCE = 16 << 20
 
 Hashes = NDArray[np.uint64]
@@ -92,9 +92,9 @@ def _hashes(keys: Iterable[bytes]) -> Hashes:
 
 
 def _coinciding(packs: Sequence[Hashes], step: int) -> Iterator[list[Rows]]:
-    """Yield, for `step` shared hashes at a time, the rows of each pack that have one of them, rising.
+    """Yield, for `step` shared hashes at a time, the ascending rows of each pack that have one of them.
 
-    packs: for each pack, the hash of each row; a hash is shared if several packs have it.
+    packs: for each pack, the hashes of its rows. A hash is shared if several packs have it.
     """
     values, counts = np.unique(np.concatenate([np.unique(hashes) for hashes in packs]), return_counts=True)
     shared = values[counts > 1]
@@ -109,7 +109,7 @@ def _coinciding(packs: Sequence[Hashes], step: int) -> Iterator[list[Rows]]:
 
 
 def row_digests(pack: Pack, rows: Rows) -> list[bytes]:
-    """Return a digest over all fields of each of some rows, rising; classes are hashed by name."""
+    """Return a digest of each row over all fields, with classes by name. rows: ascending row numbers."""
     from packer.read.array_store import PackStore  # conversions that compare no rows need not load it
 
     reader = PackStore(pack, pack.fields)

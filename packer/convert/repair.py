@@ -1,8 +1,8 @@
 """repair_pack: write a damaged pack again from its source and its intact blocks, then replace it.
 
 Equal inputs and options give equal bytes, so equal seals prove that the new pack is what the damaged pack
-was. Before that only the length of the damaged pack's files is restored. A damaged header, trailer or index
-is not repaired.
+was. Until then packer changes nothing but the length of the damaged pack's files, which it restores. A
+damaged header, trailer or index cannot be repaired.
 """
 
 from __future__ import annotations
@@ -65,16 +65,17 @@ def repair_pack(
 ) -> Repair:
     """Restore a damaged pack to its original bytes.
 
-    The pack (or each damaged shard in turn) is written again beside the old one, which takes its size again
-    on the disk: damaged blocks from the source, intact blocks from the pack; a table is converted again. A
-    new file replaces the old one if their seals are equal. After an interruption run the repair again.
+    The function writes the pack (or each damaged shard in turn) again beside the old one, so the disk needs
+    room for both. Damaged blocks come from the source, intact blocks from the pack; a table is converted
+    again. A new file replaces the old one if their seals are equal. After an interruption run the repair
+    again.
 
     Parameters
     ----------
     path : str or path
         A pack.
     source, labels, pairs
-        The inputs of the pack; the pack records the options.
+        The inputs that the pack was made from. The options are read from the pack.
     workers, progress
         As in convert_images.
     on_progress : callable

@@ -97,7 +97,8 @@ def pwrite_all(fd: int, data: bytes | memoryview, offset: int) -> None:
 def reserve(fd: int, offset: int, count: int) -> bool:
     """Reserve disk space for a byte range of a file, which grows to hold it.
 
-    Returns False if the system or the file system cannot reserve. Raises OSError if the space is not there.
+    Returns False if the system or the file system cannot reserve. Raises OSError if there is too little
+    space.
     """
     try:
         os.posix_fallocate(fd, offset, count)
@@ -227,8 +228,8 @@ def write_file(path: str, data: bytes) -> None:
 def own_folder() -> str:
     """Create or check this user's folder for temporary files and return it.
 
-    Raises PackerError if it is not safe.
-    Everybody may write to /tmp: someone else may have put a link or a folder of that name there.
+    Raises PackerError if another user owns the folder or may write to it: everybody may write to /tmp, so
+    someone else may have put a link or a folder of that name there.
     """
     try:
         folder = os.path.join(tempfile.gettempdir(), f"packer-{os.getuid()}")

@@ -30,7 +30,7 @@ from packer.machine import cores
 
 FORMATS = ("h5", "npy")
 _MOVE_BYTES = 4 << 20
-ROWS = -1  # block number in the journal of entries for rows of unfinished blocks
+ROWS = -1  # block number of journal entries about rows of unfinished blocks
 
 Rows = NDArray[np.generic] | Sequence[bytes]
 """Rows of a fixed field: [rows, *shape], C-contiguous, its dtype; of a ragged field: the bytes of each row.
@@ -50,9 +50,9 @@ class PackWriter:
 
     Long because blocks, moved rows, checksums and the seal share open files and one checksum table.
 
-    fields: of the pack; rows: planned, at least 1; block_rows: rows per block;
+    fields: fields of the pack; rows: planned rows, at least 1; block_rows: rows per block;
     plan: identity of the conversion (plain JSON values), which an unfinished run must match to be resumed;
-    resume: refuse the remains of another plan;
+    resume: True refuses the remains of another plan;
     done: block -> note of its record, for blocks that an interrupted run had finished;
     cleared: how the plan of a discarded unfinished run differed.
 
@@ -74,7 +74,7 @@ class PackWriter:
         resume: bool = False,
         checked: Callable[[int], None] = lambda rows: None,
     ) -> None:
-        """name: of the pack in messages; checked: called with the number of verified rows when resuming."""
+        """name: the pack in messages; checked: called with the number of verified rows when resuming."""
         self.out, self.fields, self.rows, self.block_rows = name or out, tuple(fields), rows, block_rows
         self.done: dict[int, Any] = {}
         self._plain = {f.name: f for f in fields if not f.ragged and not f.compressed}
@@ -226,7 +226,7 @@ class PackWriter:
         for block in sorted({to // self.block_rows for to, _ in moves}):
             self._checksum(block, self.rows)
         for name, files in self._files.items():
-            if self._checksums[:, self._columns.index(name)].any():  # else finish() receives the field
+            if self._checksums[:, self._columns.index(name)].any():  # finish() receives fields without checksums
                 with writing(self.out):
                     files.move(moves)
 

@@ -85,7 +85,7 @@ class Augmenter:
             if f.name == "image":
                 for name, pipeline in self.views.items():
                     made = pipeline.first.result
-                    kind = np.dtype(f"u{made.dtype.itemsize}").str  # as many bytes: NumPy has no bfloat16
+                    kind = np.dtype(f"u{made.dtype.itemsize}").str  # of the same size: NumPy has no bfloat16
                     found.append(Field(name, kind, (*made.size, made.channels), {"layout": "HWC"}))
             elif f.name in (*self.masks, *self.soft):
                 found.append(Field(f.name, dtype_of(f), self._first.first.result.size, f.about))
@@ -107,7 +107,7 @@ class Augmenter:
         """Return the parameters of each pipeline for entries start..stop-1 of a request, by default all.
 
         sizes: int64 [N, 2], (h, w) of images that differ in size. Draws use the epoch's seed plus the
-        pipeline's; every view after the first uses a hash of that sum and its number.
+        pipeline's; every view after the first uses a hash of that sum and the view's number.
         """
         rows, counters = request.rows(start, stop).rows(), request.counters(start, stop)
         found = []
@@ -168,8 +168,8 @@ class Augmenter:
 def follows(field: Field, pipeline: Pipeline) -> str:
     """Return how a field follows the images of a pipeline; "" if it does not.
 
-    "mask", "soft" (a soft map), "boxes" (ragged [k, 4]), "with boxes" (ragged, box_..., an entry a box),
-    "points", or "label" where images and labels are mixed.
+    "mask": a mask; "soft": a soft map; "boxes": ragged, [k, 4]; "with boxes": ragged, named box_..., with an
+    entry for each box; "points": keypoints; "label": labels that are mixed with the images.
     """
     _, *size = pipeline.shape or (0, 0, 0)
     if is_mask(field, size):
@@ -250,10 +250,10 @@ def fit_views(
 ) -> dict[str, Pipeline]:
     """Return the pipelines bound to the shape of the images. num_classes: number of classes, None if unknown.
 
-    ragged: the device, where the reading threads can crop images of different sizes; None where they cannot.
-    For a device other than the CPU their first stage is geometry alone: uint8 is a quarter of float32 to
-    copy, and the device does the rest. Raises UsageError for images that a pipeline cannot take, and for
-    fields that cannot be augmented with them.
+    ragged: the device if the reading threads can crop images of different sizes, else None. For a device
+    other than the CPU the threads only do the geometry: a copy of uint8 has a quarter of float32's bytes,
+    and the device does the rest. Raises UsageError for images that a pipeline cannot take, and for fields
+    that cannot be augmented with them.
     """
     import torch
 

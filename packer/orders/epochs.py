@@ -24,9 +24,9 @@ from packer.orders.runs import Runs, Subset, consecutive, joined, one_run
 from packer.starting import ForkSafeLock
 
 ENDS = ("even", "uneven", "drop", "pad")
-# With more ranks than this, and a global batch of this many windows, each rank prefetches only its own rows:
-# else every node would read the rows of all others too (1,000 GPUs, 64 photos each: 12.6 GB a step instead of
-# 100 MB).
+# With more ranks than this, and a global batch of this many windows, each rank prefetches only its own rows.
+# Otherwise every node would also read the rows of all others (1,000 GPUs, 64 photos each: 12.6 GB a step
+# instead of 100 MB).
 WIDE_RANKS, WIDE_WINDOWS = 4, 3
 PLACED_ROWS = 4096
 """Approximate number of rows that are placed at once if requests are smaller."""
@@ -40,15 +40,15 @@ Asked = set[tuple[int, int, int]]
 
 @dataclass(frozen=True)
 class Context:
-    """Properties of a pack that an order is chosen, sized and bound by.
+    """Properties of a pack by which an order is chosen, sized and bound.
 
     subset: rows of the pack that are read. row_bytes: average stored bytes of a row's loaded fields.
-    block_rows: of the pack. global_batch: rows of a batch on all ranks together. labels: field -> the label
+    block_rows: rows per block. global_batch: rows of a batch on all ranks together. labels: field -> the label
     of each row of the subset, int64 [n]. pack_rows: rows of the full pack; weights may be given for all of
     them. shuffled: True if conversion shuffled the rows. coded: True if rows are compressed in blocks.
     remote: True if the pack is at a URL. share: this order's share of an epoch, in a mixture of packs.
-    members: contexts of the packs of a mixture, whose rows are numbered 0..n-1 over all of them; weight: of a
-    member, as given. sizes: height and width of each row's image, [n, 2].
+    members: contexts of the packs of a mixture, whose rows are numbered 0..n-1 over all of them; weight: a
+    member's weight, as given. sizes: height and width of each row's image, [n, 2].
     """
 
     subset: Subset
@@ -74,9 +74,9 @@ class RowOrder:
     epochs of positions 0..length-1. The row at a position depends only on the position, the epoch and what
     the order is bound to, not on earlier calls. A subclass defines `within`, or `rows_at`.
 
-    subset: rows that it is bound to. rows: positions of an epoch, for orders that repeat rows. chosen: name
-    -> order that shuffle=True may choose, if it chose this one. drawn: name -> a digest of the data about
-    rows that this order depends on, which identifies them in a state.
+    subset: rows that the order is bound to. rows: positions of an epoch, for orders that repeat rows.
+    chosen: if shuffle=True chose this order, the orders that it may choose, by name. drawn: name -> digest of
+    data about rows that this order depends on; a state identifies the data by it.
     """
 
     name: ClassVar[str]
@@ -201,7 +201,7 @@ class Share:
         What happens to a last global batch of fewer than batch_size * world_size rows. "even" splits it into
         equally many rows a rank, rounded up; the missing rows, fewer than world_size, are taken from the
         beginning of the epoch's sequence, as torch's DistributedSampler does. "uneven" splits it as evenly as
-        possible, the first ranks getting the odd rows; with fewer rows than ranks the last ranks get no batch
+        possible, the first ranks getting one row more; with fewer rows than ranks the last ranks get no batch
         (`differs`). "drop" leaves it out. "pad" fills it up with rows from the beginning of the epoch.
     origin : int
         Positions that were handed out before, 0 <= origin <= n.
@@ -299,7 +299,7 @@ class Share:
 class PlacedRows:
     """Rows at the positions of consecutive requests, placed together by the first thread that needs some.
 
-    Placing takes tens of microseconds, for 8 rows as for 256: as much as reading 8 rows.
+    Placing 8 rows takes as long as placing 256, tens of microseconds, and as long as reading 8 rows.
     """
 
     def __init__(self, order: RowOrder, epoch: int, positions: Runs) -> None:
@@ -327,10 +327,10 @@ class PlacedRows:
 class ReadRequest:
     """Batches that are read together. The first thread that needs the rows evaluates the order, once.
 
-    positions: positions of all batches in the epoch. sizes: rows of each batch. placed: rows of this request,
-    from its entry `at` on, and of others; if `at` is None, of this one alone. soon: positions of this rank to
-    prefetch when this request starts, since their rows still have to arrive from a disk, a remote store or a
-    process that fills the pack; with `asked`, their windows.
+    positions: positions of all batches in the epoch. sizes: rows of each batch. placed: rows of several
+    requests, of which this request's begin at entry `at`; if `at` is None, this request's rows alone. soon:
+    positions of this rank to prefetch when this request starts, since their rows still have to arrive from a
+    disk, a remote store or a process that fills the pack; with `asked`, their windows.
     """
 
     order: RowOrder
@@ -367,8 +367,9 @@ class ReadRequest:
         return joined(self.order.upcoming(self.soon, self.epoch, self.asked))
 
     def counters(self, start: int = 0, stop: int | None = None) -> Runs | None:
-        """Return positions of entries start..stop-1 as draw keys if the order repeats rows; else None (the
-        rows).
+        """Return positions of entries start..stop-1 as draw keys if the order repeats rows.
+
+        Returns None for other orders, whose draw keys are the rows.
         """
         if not self.order.repeats:
             return None
@@ -384,11 +385,11 @@ def read_request(order: RowOrder, epoch: int, share: Share, first: int, last: in
 def read_requests(
     order: RowOrder, epoch: int, share: Share, most: int, ahead_rows: int | None = None
 ) -> Iterator[ReadRequest]:
-    """Yield requests for a rank's batches, each for up to `most` neighbours.
+    """Yield requests for a rank's batches, each for up to `most` consecutive ones.
 
-    Each prefetches rows that are read some batches later: windows, if the order has them; else, for rows that
-    still have to arrive, the rank's rows. So do ranks with batches of many windows, since each reads few rows
-    of a window.
+    Each request prefetches rows that are read some batches later. An order with windows prefetches windows.
+    Other orders prefetch the rank's rows if rows still have to arrive; so do many ranks whose global batch
+    spans several windows (WIDE_RANKS), since each rank reads few rows of a window.
 
     ahead_rows: rows of a rank to prefetch, if they still have to arrive; None if all are there.
     """
@@ -414,7 +415,7 @@ def read_requests(
                 request.placed, request.at = placed, at
                 at += request.count
             if ahead is not None and asked < min(high + ahead, share.steps):
-                # A mixture deals every position that it is asked for: look some batches ahead, not many more.
+                # A mixture computes each position that it is asked for, so look only some batches ahead.
                 growth = max(2 * (high - low), PLACED_ROWS // share.batch_size) if windows else share.steps
                 until = min(high + ahead + slack, max(asked, high) + growth, share.steps)
                 request.soon, request.asked, asked = share.positions(asked, until), asked_windows, until

@@ -300,7 +300,7 @@ def _draw_boxes(
 
 
 def _draw_points(pen: ImageDraw.ImageDraw, points: NDArray[np.float64], size: tuple[int, int]) -> None:
-    """Draw dots, coloured by their number. points: [K, 2] in pixels of the tile."""
+    """Draw dots, coloured by index. points: [K, 2] in pixels of the tile."""
     radius = 2 + (max(size) >= 128)
     for number, (u, v) in enumerate(points.tolist()):
         if math.isfinite(u) and math.isfinite(v):

@@ -145,7 +145,7 @@ def batch_of(given: Any, dataset: PackedBatchDataset | None, rows: int) -> Previ
 def _batch(
     rows: NDArray[np.int64], found: Mapping[str, list[NDArray[Any]]], wanted: Iterable[str]
 ) -> PreviewBatch:
-    """Return fields as a batch. wanted: names; unknown names are masks."""
+    """Return fields as a batch. wanted: names of fields; every field without a place of its own is a mask."""
     label, points = found.get("label"), found.get("keypoints")
     return PreviewBatch(
         rows=rows,

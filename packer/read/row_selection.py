@@ -157,7 +157,7 @@ def _true(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def _among(rows: NDArray[np.int64], spans: Sequence[tuple[int, int]]) -> Subset:
-    """Return the rows that lie in the spans, which are ascending, in the order of the rows."""
+    """Return the rows that lie in the spans, which are ascending, in the order of `rows`."""
     bounds = np.array(spans, np.int64).reshape(-1)  # even entries begin spans, odd entries end them
     return Subset.of_rows(rows[np.searchsorted(bounds, rows, "right") % 2 == 1])
 
@@ -209,8 +209,8 @@ ROW = Field("row", "<i8", (), {"is": "the row's number in the pack"})
 def select_fields(pack: Pack, names: Sequence[str] | None) -> tuple[Field, ...]:
     """Return the named fields of a pack in their loaded form, in that order; None for the default fields.
 
-    "row" means ROW, unless the pack has a field of that name.
-    Raises UsageError for an unknown or repeated name, and for ROW alone.
+    The name "row" means ROW, the row numbers, unless the pack has a field of that name.
+    Raises UsageError for an unknown or repeated name, and if no field but ROW is named.
     """
     known = {f.name: f.loaded for f in pack.fields}
     if names is None:
@@ -259,7 +259,7 @@ def is_mask(field: Field, size: Sequence[int | None], sampling: str = "nearest")
 def select_rows(pack: Pack, split: str | None) -> tuple[tuple[int, int], ...]:
     """Return the spans [first, last + 1) of a split's rows, of all rows for None.
 
-    Raises UsageError for unknown ones.
+    Raises UsageError for an unknown split.
     """
     if split is None:
         return ((0, pack.rows),)

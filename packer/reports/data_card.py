@@ -174,8 +174,8 @@ def _check_together(packs: Sequence[Pack]) -> None:
             image_of(pack)
         if _kind(pack) != _kind(first):
             raise UsageError(
-                f"{pack.path}: is not of the kind of {first.path}; packs of images, or packs of tables with"
-                " the same columns, go together. Write a report of each."
+                f"{pack.path}: cannot share a report with {first.path}; a report shows packs of images, or"
+                " packs of tables with the same columns. Write a report of each."
             )
 
 

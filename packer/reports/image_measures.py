@@ -40,7 +40,7 @@ from packer.read.encoded_images import MAX_PIXELS, EncodedImages
 SIDE = 32
 """Height and width of the hashed images."""
 MOST_BITS = 8
-"""Bits in which the hashes of near duplicates may differ."""
+"""The hashes of near duplicates differ in at most this many bits."""
 _LEAST_COSINE = 0.95
 _MOST_COLOR = 12.0
 _LEAST_CONTRAST = 1.5
@@ -51,7 +51,7 @@ _TRAITS = _LOWEST * _LOWEST + 12
 _SCALE = 127.0  # scale of a direction's components as int8
 _PIECE_BYTES = 16 << 20  # bytes of rows that a thread reads at a time
 _PIECE_ROWS = 512
-_LEAST_SIDE = 16  # pixels: smaller images are decoded at full size, as two scales of libjpeg may round alike
+_LEAST_SIDE = 16  # pixels: smaller images are decoded at full size: two scales of libjpeg may give one size
 _SCALES = (8, 4, 2)
 
 
@@ -196,7 +196,7 @@ def _basis() -> NDArray[np.float32]:
 
 
 _DCT = _basis()
-# Neighbouring frequencies are correlated: spread over the four bands, fewer hashes share a band.
+# Neighbouring frequencies are correlated, so they go to different bands: then fewer hashes share a band.
 _SPREAD = np.arange(64).reshape(16, 4).T.ravel()
 
 
@@ -221,7 +221,7 @@ def describe(small: NDArray[np.float32]) -> ImageTraits:
 
 
 def agree(one: NDArray[np.int8], other: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """Return which pairs of traits belong to similar images, bool [N]. one, other: int8 [N, 76]."""
+    """Return True for each pair of similar traits, bool [N]. one, other: int8 [N, 76]."""
     a, b = one.astype(np.float32), other.astype(np.float32)
     lengths = np.linalg.norm(a[:, :64], axis=1) * np.linalg.norm(b[:, :64], axis=1)
     cosines = (a[:, :64] * b[:, :64]).sum(axis=1) / np.maximum(lengths, 1.0)

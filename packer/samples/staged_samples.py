@@ -82,7 +82,7 @@ class SampleStaging(StagedRows):
 
 
 class StagedColumn(Column):
-    """A field of staged samples, in the order of arrival."""
+    """A field of staged samples; its rows are in the order of arrival."""
 
     def __init__(self, field: Field, values: NDArray[Any], blob: memoryview) -> None:
         super().__init__(field.name, field.name, np.dtype(field.dtype), (len(values), *(field.shape or ())))

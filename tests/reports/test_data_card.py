@@ -283,7 +283,7 @@ def test_packs_that_do_not_go_together(scenes: Path, flights: Path, tmp_path: Pa
     for packs, said in (
         ([], "names no pack"),
         (["p.h5", "p.h5"], "is given twice"),
-        (["p.h5", "t.h5"], "packs of images, or packs of tables with the same columns, go together"),
+        (["p.h5", "t.h5"], "a report shows packs of images, or packs of tables with the same columns"),
     ):
         with pytest.raises(UsageError, match=said):
             report([tmp_path / name for name in packs], tmp_path / "r.html")

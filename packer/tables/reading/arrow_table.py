@@ -58,7 +58,7 @@ class ArrowTable(TableSource):
         self.column_notes = {}
         for number, name in enumerate(names_used):
             types = [file.schema.field(number).type for file in self._files]
-            # A column's type is that of the first file in which it is not the null type.
+            # The first file whose type for a column is not null decides the column's type.
             decisive = next((k for k, type in enumerate(types) if not pyarrow.types.is_null(type)), 0)
             held = types[decisive]
             columns.append(TableColumn.given(name, reading.types.get(name) or type_of(held) or "category"))
@@ -162,7 +162,7 @@ class ArrowFile:
                     self.schema = self._reader(mapped, []).schema
 
     def batches(self, indices: Sequence[int], most: int, row: int) -> Iterator[_Batch]:
-        """Yield batches of columns; of Parquet at most `most` rows each, from the row group of `row` on."""
+        """Yield batches of columns; for Parquet, at most `most` rows each, from the row group of `row` on."""
         if self._parquet is not None:
             yield from self._row_groups(indices, most, row)
             return
@@ -189,7 +189,7 @@ class ArrowFile:
                     continue
                 for batch in file.iter_batches(most, [group], columns=names):
                     nbytes = self._size * (at + batch.num_rows) // total - self._size * at // total
-                    # By name, because pyarrow may read more: a struct a with a member b, for a column a.b.
+                    # Select by name: for a column a.b pyarrow also reads the member b of a struct a.
                     yield at, nbytes, [batch.column(column) for column in names or indices]
                     at += batch.num_rows
 

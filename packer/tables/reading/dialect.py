@@ -17,7 +17,7 @@ from packer.tables.reading.record_parser import Record, end_of_records, records_
 from packer.tables.reading.table_source import ReadOptions, TextDialect
 from packer.tables.transform.column_types import TableColumn
 
-# If two split all records alike, the first counts: commas occur in numbers and texts.
+# If two delimiters split all records equally well, the first wins: commas occur in numbers and texts.
 DELIMITERS = (b"\t", b";", b"|", b",")
 _OTHERS = (
     b" ",
@@ -38,14 +38,14 @@ _NO_NAME = re.compile(NUMBER.pattern + rb"|[+-]?(?:inf(?:inity)?|nan)", re.IGNOR
 
 
 def first_line_at(name: str, text: bytes, skip_rows: int) -> int:
-    """Return the offset after the lines skipped at a file's beginning. Raises UsageError."""
+    """Return the offset of the first line after `skip_rows` lines. Raises UsageError."""
     at = 0
     for _ in range(skip_rows):
         at = text.find(b"\n", at) + 1
         if not at:
             raise UsageError(
                 f"{name}: {Option('Csv.skip_rows', skip_rows)} skips all lines that were"
-                " read of it; a table must follow them. Pass a smaller number."
+                " read from it; a table must follow them. Pass a smaller number."
             )
     return at
 
@@ -160,7 +160,7 @@ def first_records(text: bytes, ended: bool, dialect: TextDialect, most: int) -> 
 
 
 def column_names(name: str, cells: Sequence[bytes], dialect: TextDialect) -> list[str]:
-    """Return the header's cells as stripped texts. Raises SourceError if they are not names."""
+    """Return the header's cells as stripped texts. Raises SourceError for numbers, and unless it is UTF-8."""
     filled = [cell for cell in cells if cell.strip(b" \t") not in dialect.na]
     if filled and all(_NO_NAME.fullmatch(cell.strip()) for cell in filled):
         raise SourceError(
@@ -188,8 +188,7 @@ def renamed(name: str, given: Sequence[str], columns: Sequence[str], expected: C
 def index_columns(written: Sequence[str], columns: Sequence[TableColumn]) -> tuple[str, ...]:
     """Return the names of the columns that pandas' to_csv writes for an index.
 
-    These are the first column if it has no name, and following columns that were an index once. written: the
-    header's cells.
+    These are the first columns, as long as the header has no name for them. written: the header's cells.
     """
     named = [text if number else text or "Unnamed: 0" for number, text in enumerate(written)]
     indexes = takewhile(

@@ -251,7 +251,7 @@ def test_lines_are_passed_over() -> None:
     with pytest.raises(UsageError) as error:
         first_line_at("a.csv", b"x\ny", 3)
     assert in_options(error.value.sentence) == (
-        "a.csv: --skip-rows 3 skips all lines that were read of it; a table must follow them."
+        "a.csv: --skip-rows 3 skips all lines that were read from it; a table must follow them."
         " Pass a smaller number."
     )
 
