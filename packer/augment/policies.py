@@ -30,7 +30,7 @@ _SIGNED = np.isin(OPERATIONS, _MOVES + _FACTORS)
 class _Policy(kinds.Transform):
     """A policy that applies `num_ops` drawn operations to each image.
 
-    magnitude: their strength; None to draw it, too.
+    magnitude: strength of the operations; None draws it, too.
     """
 
     num_ops: Any = 1
@@ -64,7 +64,7 @@ class _Policy(kinds.Transform):
         """Return the magnitudes of operations: float64 [14, bins], unsigned; 0 if it has no magnitude."""
         *most, factor, bits = self.most(shape)
         bins = self.num_magnitude_bins
-        # In torch and float32, like torchvision: after rounding, a last digit can change a shift by a pixel.
+        # torch's float32, like torchvision: after rounding, a different last digit can shift by a pixel.
         ends = zip(_MOVES + _FACTORS, [*most, *[factor] * len(_FACTORS)], strict=True)
         rows = {name: torch.linspace(0.0, end, bins) for name, end in ends}
         rows["Posterize"] = (8 - torch.arange(bins) / ((bins - 1) / bits)).round()
@@ -75,7 +75,7 @@ class _Policy(kinds.Transform):
 
     @abstractmethod
     def most(self, shape: kinds.Shape) -> tuple[float, ...]:
-        """Return the largest magnitudes: of each of _MOVES, of _FACTORS, and of bits dropped by Posterize."""
+        """Return the largest magnitudes: for each of _MOVES, for all of _FACTORS, and the bits of Posterize."""
 
 
 @dataclass(eq=False)
@@ -83,7 +83,8 @@ class TrivialAugmentWide(_Policy):
     """Apply one random operation of random strength to each image, as torchvision's TrivialAugmentWide.
 
     num_magnitude_bins: number of strengths. interpolation: "nearest" or "bilinear".
-    fill: beyond the image's edges: a number, or a number for each channel, 0 to 255. uint8 images only.
+    fill: value of pixels beyond the image's edges: a number, or a number for each channel, 0 to 255.
+    Takes uint8 images only.
 
     S. G. Müller, F. Hutter, "TrivialAugment: tuning-free yet state-of-the-art data augmentation"
     (arXiv:2103.10158).
@@ -102,7 +103,7 @@ class RandAugment(_Policy):
     """Apply random operations of a fixed strength to each image, as torchvision.transforms.v2.RandAugment.
 
     num_ops: number of successive operations. magnitude: the strength, from 0 to num_magnitude_bins - 1.
-    interpolation, fill: as TrivialAugmentWide's. uint8 images only.
+    interpolation, fill: as in TrivialAugmentWide. Takes uint8 images only.
 
     E. D. Cubuk, B. Zoph, J. Shlens, Q. V. Le, "RandAugment: practical automated data augmentation with a
     reduced search space" (arXiv:1909.13719).

@@ -4,10 +4,11 @@ Each codec's blocks are chunks of a registered HDF5 filter, so that other progra
 decompresses them itself, outside HDF5's lock. Every block is a full chunk: the last block's missing rows are
 zeros.
 
-    name      readable by              ratio on 256 px photos, packed and unpacked per s and core, on masks
-    gzip      any HDF5                 1.50     250      800     40
-    zstd      h5py with hdf5plugin     1.31   1,680    4,400     89
-    blosc2    h5py with hdf5plugin     1.94   1,230    2,740     86
+                                       256 px photos on one core            masks
+    name      readable by              ratio   packed/s   unpacked/s        ratio
+    gzip      any HDF5                  1.50        250          800           40
+    zstd      h5py with hdf5plugin      1.31      1,680        4,400           89
+    blosc2    h5py with hdf5plugin      1.94      1,230        2,740           86
 
 (Blocks of 1 MiB, a Xeon; blocks of 0.5 to 8 MiB differ by 1 % in size.) gzip is offered because every program
 reads it, zstd for masks and speed, blosc2 for photographs. Not offered: bitshuffle with Zstandard (1.27; only
@@ -46,11 +47,10 @@ class BlockCodec(Protocol):
         """
 
     def hdf5_filter(self, chunk: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, tuple[int, ...]]:
-        """Return the HDF5 filter number, and its values for a dataset with such chunks (as an optional
-        filter).
+        """Return the number of the HDF5 filter, and the filter's values for a dataset with such chunks.
 
-        The values are those that the installed filter itself would fill in, so files are equal with and
-        without it.
+        They are meant for an optional filter. An installed filter would fill in the same values, so files
+        are equal with and without it.
         """
 
     def compress(self, array: NDArray[Any]) -> bytes:

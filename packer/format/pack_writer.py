@@ -226,7 +226,7 @@ class PackWriter:
         for block in sorted({to // self.block_rows for to, _ in moves}):
             self._checksum(block, self.rows)
         for name, files in self._files.items():
-            if self._checksums[:, self._columns.index(name)].any():  # finish() receives fields without checksums
+            if self._checksums[:, self._columns.index(name)].any():  # else finish() receives the rows
                 with writing(self.out):
                     files.move(moves)
 

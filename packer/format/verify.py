@@ -54,12 +54,11 @@ class Problem:
 
     file: path of the file that holds it; text: the sentence.
     kind: "rows", "header", "trailer", "checksums" (the table), "metadata" (descriptions of the arrays for
-    HDF5 or NumPy),
-        "unsealed" (another program has opened the file for writing since it was sealed), or "index" (of
-        shards, or a shard that differs from its entry).
-    array: name of the array, None if unknown or not applicable; block, rows: the block, and its rows [first,
-    last + 1) or
-        those of them that are wrong; None if no block is concerned.
+        HDF5 or NumPy), "unsealed" (another program has opened the file for writing since it was sealed), or
+        "index" (of shards, or a shard that differs from its entry).
+    array: name of the array, None if unknown or not applicable.
+    block, rows: the block, and its rows [first, last + 1) or the wrong ones among them; None if no block is
+        concerned.
     """
 
     file: str
@@ -112,7 +111,7 @@ def verify_pack(
     Returns
     -------
     Verdict
-        The problems; for a pack that cannot be opened, this single problem.
+        The problems. A pack that cannot be opened has this single problem.
 
     Raises
     ------
@@ -215,7 +214,7 @@ def _open_listed(listed: Pack) -> Pack:
 
 
 class _Check:
-    """Verification of a part. found: checksums of its blocks; problems: so far; blocks: as in Verdict."""
+    """Verification of a part. found: checksums of its blocks; problems: those so far; blocks: see Verdict."""
 
     def __init__(self, pack: Pack, found: BlockHashes) -> None:
         self.problems: list[Problem] = []
@@ -285,7 +284,7 @@ class _Check:
             which = "the rows are intact" if whole else "the rows named with it may be intact"
             self._add("checksums", file, f"checksum table is damaged; {which}")
         elif not whole:
-            self._add("rows", file, "rows are damaged; which cannot be known without the checksum table")
+            self._add("rows", file, "rows are damaged; only the checksum table could show which")
         return (computed, True) if whole else (stored, False)
 
     def _rest(self, table: Table | None) -> None:
@@ -307,7 +306,7 @@ class _Check:
             self._add("metadata", "", f"{text} nevertheless, HDF5 may not")
 
     def _rows(self, table: Table, checks: Mapping[str, ValueCheck]) -> None:
-        """Report blocks that differ from the table, then intact blocks with impossible values."""
+        """Report blocks whose checksums differ from the table, then intact blocks with impossible values."""
         wrong = table != self._found.table
         for place in self._found.unread:
             wrong[place] = True
@@ -318,7 +317,7 @@ class _Check:
             if name + OFFSETS in names:
                 bounds = wrong[block : block + 2, names.index(name + OFFSETS)]
                 if bounds.any() or not reason:
-                    continue  # its place is what is wrong, and is reported
+                    continue  # the block's place is wrong, which is reported already
             span = (block * size, min((block + 1) * size, rows))
             are = "is" if span[1] - span[0] == 1 else "are"
             text = f"{span_text(span)} of {name!r} {are} damaged (block {block}: {reason})"

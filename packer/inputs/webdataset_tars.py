@@ -37,7 +37,7 @@ _REMEDY = "Create the tar again"
 
 
 def is_label(label: str | None, asked: bool = True) -> Callable[[str], bool]:
-    """Return a predicate: may a member of this name hold the label? False for all members if not `asked`."""
+    """Return a predicate: True for names of members that may hold the label; never True if not `asked`."""
     ending = f".{_last(label_field(label))}"
     return lambda name: asked and name.lower().endswith(ending)
 
@@ -75,7 +75,7 @@ def open_samples(
     """Combine images and labels of the same key; the source, or an exception, closes the archives.
 
     name: name of the tars in messages. folder: folder that may hold classes.txt, or None.
-    options: its findings refuse images without a label, and leave out labels without an image.
+    options: options.findings refuses images without a label, and leaves out labels without an image.
     Raises: SourceError.
     """
     findings, targets = options.findings, ImageTargets(findings=options.findings)
@@ -121,7 +121,7 @@ def open_samples(
 
 
 def _samples(tar: Archive, options: SourceOptions) -> tuple[dict[str, int], Callable[[str], str]]:
-    """Return the images of a tar, sample -> index, and a function that reads a sample's label.
+    """Return sample -> index for the images of a tar, and a function that reads a sample's label.
 
     Leaves out labels without an image. Raises: SourceError.
     """

@@ -43,8 +43,8 @@ class Context:
     """Properties of a pack by which an order is chosen, sized and bound.
 
     subset: rows of the pack that are read. row_bytes: average stored bytes of a row's loaded fields.
-    block_rows: rows per block. global_batch: rows of a batch on all ranks together. labels: field -> the label
-    of each row of the subset, int64 [n]. pack_rows: rows of the full pack; weights may be given for all of
+    block_rows: rows per block. global_batch: rows of a batch on all ranks together. labels: field -> label of
+    each row of the subset, int64 [n]. pack_rows: rows of the full pack; weights may be given for all of
     them. shuffled: True if conversion shuffled the rows. coded: True if rows are compressed in blocks.
     remote: True if the pack is at a URL. share: this order's share of an epoch, in a mixture of packs.
     members: contexts of the packs of a mixture, whose rows are numbered 0..n-1 over all of them; weight: a

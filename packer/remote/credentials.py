@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from packer.errors import RemoteError
 
-_METADATA = ("169.254.169.254", 80)  # of EC2
+_METADATA = ("169.254.169.254", 80)  # EC2's server of keys
 _METADATA_SECONDS = 1.0
 _YES = ("1", "true", "yes")
 _AMAZON = ("amazonaws.com", "amazonaws.com.cn")
@@ -73,9 +73,10 @@ def aws_options(url: str, environment: Mapping[str, str]) -> tuple[dict[str, Any
 def redirect_guard(config: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
     """Return client options that keep redirects on the endpoint's host; {} behind a proxy.
 
-    A proxy receives all requests. The client follows redirects with the session token in the headers, and has
-    no option against it. config: from aws_options, with keys if it found some. If neither config nor the
-    environment has keys, the servers that give keys are allowed too.
+    Without these options the client sends the session token in its headers to any host that it is redirected
+    to; no option of the client prevents this. Behind a proxy, the proxy receives all requests. config: result
+    of aws_options, with keys if it found some. If neither config nor the environment has keys, the servers
+    that give keys are allowed too.
     """
     if any(
         os.environ.get(f"{kind}_PROXY") or os.environ.get(f"{kind}_proxy") or environment.get(f"{kind}_PROXY")

@@ -29,10 +29,10 @@ def table_order(
 ) -> SampleOrder:
     """Return the row numbers of a table, split by split, and the range of each split.
 
-    rows: rows of the source. split: shares are drawn from the seed, each row with the same probability,
-    unless `owners` defines the split of each row. shuffle: order the rows of each split randomly, drawn from
-    the seed; otherwise they keep the source's order. path: file, overwritten, from which the row numbers are
-    mapped; None: keep them in memory.
+    rows: rows of the source. split: shares of the splits; the seed draws each split's rows, all rows with the
+    same probability, unless `owners` defines the split of each row. shuffle: True for a random order, by the
+    seed, within each split; False keeps the source's order. path: file to overwrite with the row numbers and
+    to map them from; None keeps them in memory.
     Raises UsageError if a split would be empty or a row belongs to none; OSError.
     """
     splits: dict[str, tuple[int, int]] = {}
@@ -88,8 +88,8 @@ def _pieces(
 def _members(owners: Owners, name: str, first: int, path: str | None) -> Numbers:
     """Return the rows of a split in ascending order.
 
-    first: row of the first owner. path: the result is mapped from an unnamed file beside it; None: keep it in
-    memory.
+    first: row of the first owner. path: the result is mapped from an unnamed file beside this path; None
+    keeps it in memory.
     """
     number, total = owners.names.index(name), len(owners.numbers)
     pieces = (
