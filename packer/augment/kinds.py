@@ -55,7 +55,7 @@ class Draws:
     """The random numbers of an operation for rows of an epoch.
 
     rows: int64 [N], the images' row numbers.
-    place, name: position and name of the operation in its pipeline, a part of the key.
+    place, name: position and name of the operation in its pipeline, which belong to the key.
     counters: int64 [N], the key of each draw: the rows, or, for orders that repeat rows, positions in the
         epoch, so that repetitions differ. The same key gives the same number, independently of other draws.
     """
@@ -232,7 +232,7 @@ def check_transform(given: Any) -> Transform:
 
 
 class TransformPart(Transform):
-    """A transform that is its only part, or a part of another transform. name: its class, for errors."""
+    """A transform that is its only part, or a part of another transform. name: class name, for errors."""
 
     name: str
 
@@ -293,7 +293,8 @@ class PixelFormat:
 class DrawnPart(TransformPart):
     """A part that is controlled by columns: numbers for each sample.
 
-    width: number of columns. colours: True for 1, 3 or 4 channels only. bytes_only: True for uint8 only.
+    width: number of columns. colours: True if the part needs 1, 3 or 4 channels. bytes_only: True if it needs
+    uint8.
     gate: name of the draw, if any, that selects the samples to change.
     """
 

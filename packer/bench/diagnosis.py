@@ -12,7 +12,7 @@ from packer.sentence import Option, Sentence
 WAITING = 0.1
 """Share of the time below which waiting does not limit a loop."""
 NEAR = 0.5
-"""Share of a stage's own rate above which that stage limits a loader; below, Python and processes do."""
+"""A loader that reaches this share of a stage's own rate is limited by it, else by Python and processes."""
 _STAGES = {
     "disk": (
         "the disk",
@@ -20,27 +20,27 @@ _STAGES = {
     ),
     "store": (
         "the network, or the store at its other end",
-        "Later epochs read the disk, with open_pack(url, cache=...);"
-        " a nearer store, or more bandwidth, helps the first one.",
+        "With open_pack(url, cache=...) later epochs read the disk; a nearer store, or more bandwidth,"
+        " helps the first epoch.",
     ),
     "memory": ("copying from memory", f"Smaller rows help: a smaller {Option('size')}, fewer fields=."),
     "reading": ("reading files", ""),
     "decoding": (
         "decoding",
-        f"Raw rows are not decoded ({Option('store', 'raw')}), smaller ones faster ({Option('size')}).",
+        f"Raw rows need no decoding ({Option('store', 'raw')}); smaller rows need less ({Option('size')}).",
     ),
     "transform": (
         "the function in Python (`transform`)",
-        "What packer.augment has runs in C, or on the GPU: augment=[...] instead.",
+        "Operations of packer.augment run in C, or on the GPU: pass augment=[...] instead.",
     ),
     "copy": ("the copy to the GPU", "Copy uint8 rows, and leave augment= to the GPU."),
     "augmenting": (
         "augmentation",
-        "On a GPU it costs nearly nothing: device='cuda'; else fewer operations or more cores.",
+        "On a GPU (device='cuda') it costs nearly nothing; on the CPU fewer operations or more cores help.",
     ),
     "training": (
         "the model's own step",
-        "No loader makes it faster: larger batches, mixed precision and torch.compile may.",
+        "No loader makes it faster, but larger batches, mixed precision and torch.compile may.",
     ),
 }
 """Stage -> its name in sentences, and advice for a loop over a pack; other stages are named as they are."""
@@ -69,7 +69,7 @@ def diagnose(
         cold = "disk" if rate < NEAR * raw else limit
         if cold == "disk":
             packed = f"from the pack {rates[1]['packed, slices']:,.0f}"
-            sentences.append(f"With an empty page cache by the disk: {rate:,.0f} {unit}/s; {packed}.")
+            sentences.append(f"With an empty page cache the disk limits it: {rate:,.0f} {unit}/s; {packed}.")
     if loop is not None:
         step_rate, ours_loaded = loop.step_rate, loop.loader == "PackedBatchDataset"
         limit = "training" if loop.waiting <= WAITING else loop.limit

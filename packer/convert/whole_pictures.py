@@ -55,7 +55,7 @@ class WholePictures:
         sized: bool = False,
         encode_again: bool = False,
     ) -> None:
-        """size: the size rule; spec: channels, and the most pixels of an input; quality: of encoded rows.
+        """size: the size rule; spec: channels, and the most pixels of an input; quality: JPEG quality.
 
         raw: rows are pixels, not JPEG files; sized: always store heights and widths; encode_again: encode
         files with this quality even if they could be copied.

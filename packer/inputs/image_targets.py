@@ -84,8 +84,8 @@ class Boxes:
         known = (height, width) if self._sizes is None else tuple(self._sizes[index].tolist())
         if known != (height, width) and all(known):
             raise ImageError(
-                f"has {width:,} x {height:,} pixels, but {known[1]:,} x {known[0]:,} in {self._subject}, "
-                "which its boxes refer to."
+                f"has {width:,} x {height:,} pixels, but its boxes in {self._subject} are for "
+                f"{known[1]:,} x {known[0]:,}."
             )
         xyxy = self.xyxy[rows] * (*scale, *scale)
         outside = (xyxy[:, 2:] <= 0).any(axis=1) | (xyxy[:, :2] >= (width, height)).any(axis=1)
@@ -203,8 +203,8 @@ class ImageTargets:
     def renumbered(self, classes: Sequence[str], subject: str) -> ImageTargets:
         """Return the targets with labels that number `classes`, such as those of a pack that is extended.
 
-        classes: names that include all classes of the images, or else those images are refused; labels that
-        are whole numbers match class names of the same digits. subject: name of the images in messages.
+        classes: class names; images of other classes are refused. Labels that are whole numbers match class
+        names of the same digits. subject: name of the images in messages.
         Raises: UsageError for a class that is missing in `classes`, and for labels that are not classes.
         """
         boxes = self._boxes

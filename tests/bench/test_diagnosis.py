@@ -77,7 +77,7 @@ def test_a_cold_disk() -> None:
     assert diagnosis(cold=(900, 9000)).cold == "decoding"
     found = diagnosis(cold=(100, 2000))
     assert (found.limit, found.cold) == ("decoding", "disk")
-    assert "With an empty page cache by the disk: 100 images/s; from the pack 2,000." in found.text
+    assert "With an empty page cache the disk limits it: 100 images/s; from the pack 2,000." in found.text
 
 
 def test_cores_that_are_not_ours_are_told() -> None:

@@ -269,7 +269,7 @@ def test_images_that_are_listed_and_not_there_are_one_sentence_or_skipped(flat: 
 
 def test_an_image_of_another_size_than_listed_is_refused(flat: Path) -> None:
     picture(flat / "images" / "0.png", 0, (16, 8))
-    assert "has 8 x 16 pixels, but 8 x 8 in told.json, which its boxes refer to." in refused(flat)
+    assert "has 8 x 16 pixels, but its boxes in told.json are for 8 x 8." in refused(flat)
     told = annotations(["0.png", "1.png", "2.png"])
     for image in told["images"]:
         del image["width"]

@@ -36,7 +36,7 @@ _PATIENCE_SECONDS = 1.0  # before loading units of other processes, which may ha
 class MemoryStore(KeptStore):
     """Decoded rows of another store in memory; threads, and batches that need them, load missing rows.
 
-    memory: None before it is opened, and after it is left.
+    memory: the shared memory; None before opening it and after leaving it.
     """
 
     _lost = "not all rows are kept in memory, the others are read from the disk"
@@ -120,7 +120,7 @@ class MemoryStore(KeptStore):
 
         assert self._pinned is not None
         if code := pin(memory, self._pinned):
-            text = "%s: CUDA cannot pin %s (error %d); batches are put together in memory that is pinned"
+            text = "%s: CUDA cannot pin %s (error %d); batches are gathered in other, pinned memory"
             log.warning(text, self.pack.path, size(memory.nbytes), code)
         return not code
 

@@ -39,7 +39,7 @@ class SharedSlots:
     """
 
     def __init__(self, descriptor: int | None = None, nbytes: int = 0) -> None:
-        """descriptor: of a file of nbytes that another process created; this object closes it."""
+        """descriptor: a file of nbytes that another process created; this object closes it."""
         if descriptor is None:
             nbytes = _mappable(memory())
             descriptor = _sparse_file()
@@ -86,7 +86,7 @@ class SharedSlots:
         return piece
 
     def offset(self, piece: Bytes) -> int:
-        """Return the offset of a piece, or of an array over a full piece."""
+        """Return the offset of a piece, which may be given as any array that covers it."""
         offset = piece.ctypes.data - self._base
         if not _PAGE <= offset <= self._nbytes - len(piece):
             raise ValueError("not a piece of this shared memory")

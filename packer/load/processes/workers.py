@@ -58,9 +58,9 @@ _REMEDIES = {
 class TransformFiller(RowFiller):
     """A filler whose rows the processes of a Python transform compute and write into slots.
 
-    Processes start when first used, again after close, and after the death of one, which ends all of them.
-    They end with close(), when this object is collected, and when this process ends, for whatever reason. For
-    one process; thread-safe.
+    Processes start at the first use, and again after close() or after one of them died, which ends all. They
+    end with close(), when this object is collected, and when this process ends, for whatever reason. Only
+    the process that created the filler may use it; thread-safe.
     """
 
     slow, ahead = True, 2  # pending batches, so that a late process delays no other
@@ -81,7 +81,7 @@ class TransformFiller(RowFiller):
         self._form: tuple[SlotLayout | None, bytes] = None, b""
 
     def probe(self, rows: Runs, *, seed: int, epoch: int) -> tuple[Field, ...]:
-        """Return the fields of the batches, from fn of the first of these rows.
+        """Return the fields of the batches, as fn returns them for the first of these rows.
 
         Ragged ones have shape None. Raises the errors of the Futures of `tasks`, and UsageError if processes
         cannot be started.
@@ -298,9 +298,10 @@ class _ProcessPool:
 
 
 class _TransformProcess:
-    """A process, and its connection. busy: terminate it to end it at once.
+    """A process, and its connection.
 
-    until: time to kill it after that.
+    busy: True while it runs a task; only terminating it ends it at once. until: time after which it is
+    killed.
     """
 
     def __init__(self, process: Any, connection: Connection[Any, Any]) -> None:
