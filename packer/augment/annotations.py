@@ -64,7 +64,7 @@ class AnnotationTransforms(ABC):
         """Run the first stage of `apply_masks` or `apply_soft` on masks of images that differ in size.
 
         masks: [P, 1], all masks in one array, in the images' full sizes; at most 4 bytes a number.
-        columns: of the first stage, after `placed`. soft: True for soft maps.
+        columns: those of the first stage, after `placed`. soft: True for soft maps.
         out: [N, h, w] of their dtype, contiguous; receives the result.
         """
         fill = self.soft_fill if soft else self.mask_fill

@@ -230,7 +230,7 @@ class RandomCrop(_GivenSize, _Padded):
 class CenterCrop(_GivenSize):
     """Crop the centre of each image, as torchvision's CenterCrop, without padding of smaller images.
 
-    size: side in pixels, or (height, width). An odd difference of the sides, halved, is rounded to the even
+    size: side in pixels, or (height, width). Half of an odd difference of the sides is rounded to the even
         number.
     """
 
@@ -363,8 +363,8 @@ class LetterBox(_GivenSize, _Sampled):
     """Resize each image in proportion to fit into a size, and pad it, as Ultralytics' LetterBox(auto=False).
 
     size: side of the result in pixels, or (height, width).
-    fill: of the padding: a number, or a number for each channel, in the images' own scale; masks get the
-        pipeline's mask_fill.
+    fill: value of the padding: a number, or a number for each channel, in the images' own scale; masks get
+        the pipeline's mask_fill.
     scaleup: True to enlarge smaller images.
     center: True to centre the image (left and top padding are rounded down); False for the top left corner.
     interpolation: "bilinear", "bicubic" (Pillow's, a = -0.5) or "nearest".
@@ -397,7 +397,8 @@ class RandomRotation(_Sampled):
     degrees: range (low, high), counter-clockwise; a number d means (-d, d).
     interpolation: "nearest" or "bilinear".
     center: (x, y) in pixels from the top left corner; None for the image's centre.
-    fill: beyond the image's edges: a number, or a number for each channel, in the images' own scale.
+    fill: value of pixels beyond the image's edges: a number, or a number for each channel, in the images' own
+        scale.
     """
 
     degrees: validation.Around = Parameter(validation.around, MISSING, 0)

@@ -107,9 +107,9 @@ def join_fields(
     Normalize() without numbers uses those of the images' pack. A field with a value for each pixel of the
     images becomes a mask, like one that was converted with them.
 
-    Comparing keys takes 0.1 us per row, in blocks. match="keys" takes 2 us per row, and meanwhile a table
-    like that of Pack.rows_of. Rows in another order than the first pack's take 8 bytes each and are read one
-    by one.
+    Comparing keys takes 0.1 us per row, in blocks. match="keys" takes 2 us per row, and needs a table like
+    that of Pack.rows_of while it runs. Rows in another order than the first pack's take 8 bytes each and are
+    read one by one.
 
     Examples
     --------

@@ -37,7 +37,7 @@ _LOOK = 64  # reads between checks whether an array has arrived completely
 class RemoteRows:
     """The rows of a remote pack; see Units. Thread-safe; usable after fork and unpickling.
 
-    files: of the pack; cache: stores stretches; None: rows pass through memory.
+    files: the pack's files; cache: stores stretches; None: rows only pass through memory.
     """
 
     ahead_bytes = 32 * STRETCH_BYTES  # two stretches per connection
@@ -296,7 +296,7 @@ def open_remote(url: str) -> RemotePack:
 def put_pack(url: str, path: str) -> None:
     """Upload a pack's file; it may replace a pack.
 
-    Raises UsageError if the name holds anything else; RemoteError.
+    Raises UsageError if something else has this name, and RemoteError.
     """
     try:
         with suppress(MissingObjectError):

@@ -56,7 +56,7 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
 
     Training rows are shuffled and augmented. Evaluation reads rows in stored order, each once, with
     `eval_augment`, so metrics summed over the ranks are exact. (All ranks get equally many batches: if the
-    last rows are fewer than the ranks, the batch size is changed.)
+    last global batch would have fewer rows than there are ranks, the batch size is changed.)
 
     Parameters
     ----------
@@ -188,7 +188,8 @@ class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
 def _every_row(arguments: dict[str, Any]) -> PackedBatchDataset:
     """Return a dataset in stored order, each row once, with equally many batches on all ranks.
 
-    If the last rows are fewer than the ranks, it takes the nearest batch size that leaves enough for all.
+    If the last global batch would have fewer rows than there are ranks, the function takes the nearest batch
+    size that leaves enough for all.
     """
     if "ends" in arguments or "drop_last" in arguments:
         return PackedBatchDataset(**arguments)

@@ -32,9 +32,9 @@ class Weighted(RowOrder):
     Systematic sampling: the cumulative weights are cut into as many equal parts as the epoch has rows, and a
     mark at the same place in each part picks the row there; then the picks are permuted. So a row comes as
     often as its share of the weights says, rounded down or up (sums are float64). Independent draws have the
-    same probabilities and more
-    noise: of n rows of equal weight they miss n / e, and here each comes once. The mark moves from epoch to
-    epoch by the golden section, so that rare rows are spread evenly over the epochs too.
+    same probabilities but more noise: of n rows of equal weight they would miss n / e; here each comes once.
+    The mark moves from epoch to epoch by the golden section, so that rare rows are spread evenly over the
+    epochs too.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Weighted(RowOrder):
     def bind(self, about: Context) -> Weighted:
         """Return the order with the weights summed up.
 
-        Raises UsageError for a wrong number, or none above 0.
+        Raises UsageError for a wrong number of weights, or if none is above 0.
         """
         weights, n = np.asarray(self.weights, np.float64), about.subset.rows
         if len(weights) != n and len(weights) == about.pack_rows:
@@ -98,7 +98,7 @@ class Weighted(RowOrder):
         marks = (parts + mark) * (self._ends[-1] / length)
         # Rounding may put the last mark at the very end, beyond the last row.
         np.minimum(marks, math.nextafter(self._ends[-1], 0), out=marks)
-        # The search walks through memory with sorted marks: a third of the time for 8,192 in a million rows.
+        # With sorted marks the search walks through memory: a third of the time for 8,192 of a million rows.
         rising = np.argsort(marks)
         rows = np.empty(len(marks), np.int64)
         rows[rising] = np.searchsorted(self._ends, marks[rising], "right")
@@ -107,7 +107,7 @@ class Weighted(RowOrder):
 
 @dataclass(frozen=True, eq=False)
 class Balanced(RowOrder):
-    """Every class equally often, up to one.
+    """Rows of all classes equally often, with differences of at most one row.
 
     An epoch consists of rounds, and a round holds one row of each class that occurs, in a random order, so
     batches are balanced too. Each class yields its rows in a permutation, and begins another when they are

@@ -1,4 +1,4 @@
-"""Tables: converted into packs (read, staged, fitted, mapped, written), appended; new rows mapped alike.
+"""Converts tables into packs: read, stage, fit, map, write. Appends to packs; maps new rows the same way.
 
     table_options.py     options of convert_table as one value
     table_conversion.py  convert_table, append_table: check the options, plan, run, report
