@@ -1,7 +1,7 @@
 """Zstandard frames, HDF5's filter 32015.
 
-Level 1 writes twice as fast as 3, reads 15 % faster and packs masks tighter (89 times against 85). Level 3
-saves 8 % on photos, less than half of what ``blosc2`` saves.
+Level 1 writes twice as fast as level 3, reads 15 % faster and makes masks 89 times smaller (level 3: 85).
+Level 3 saves 8 % on photos, less than half of what ``blosc2`` saves.
 """
 
 from __future__ import annotations
