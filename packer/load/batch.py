@@ -309,7 +309,8 @@ class Host:
     """Host memory as the device of batches, which share the memory of the slots; base class of the devices.
 
     name: the device, as the user names it. tensors: True for batches of tensors, False for NumPy arrays.
-    on_host: True if batches share the slots' memory. copy_seconds: seconds spent in copies to the device so far.
+    on_host: True if batches share the slots' memory. copy_seconds: seconds spent in copies to the device so
+    far.
     """
 
     name, on_host, copy_seconds = "cpu", True, 0.0

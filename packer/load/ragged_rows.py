@@ -111,8 +111,8 @@ class CropFiller(RowFiller):
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], Iterator[tuple[slice, torch.Tensor]]]:
         """Decode the boxes of images or masks, group by group, into this thread's buffer.
 
-        by: reduction factors. result_bytes: of one image's results. Returns the boxes as decoded, the first
-        pixel of each in its group's buffer, and the groups: a slice of images, and their pixels [P, C].
+        by: reduction factors. result_bytes: bytes of one image's results. Returns the boxes as decoded, the
+        first pixel of each in its group's buffer, and the groups: a slice of images, and their pixels [P, C].
         """
         boxes = -(-images.boxes // by[:, None])
         groups, places = _groups(boxes, channels * dtype.itemsize, result_bytes)
@@ -138,7 +138,7 @@ def _groups(
 ) -> tuple[list[slice], NDArray[np.int64]]:
     """Return the groups of images to decode together, and each image's first pixel in its group's buffer.
 
-    boxes: int64 [N, 4], as decoded. result_bytes: of one image's results.
+    boxes: int64 [N, 4], as decoded. result_bytes: bytes of one image's results.
     """
     pixels = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
     groups, places = [], np.zeros(len(pixels), np.int64)

@@ -20,7 +20,7 @@ from packer.format.pack import Pack
 
 MAX_PIXELS = 1 << 30
 """Most pixels of a row: more means a damaged header."""
-_LEAST_SIDE = 16  # of images that are decoded smaller; below, two scales of libjpeg may round to one size
+_LEAST_SIDE = 16  # smaller images are decoded at full size: two scales of libjpeg may round to one size
 
 
 def is_encoded(field: Field) -> bool:
@@ -34,7 +34,7 @@ def channels_of(field: Field) -> int:
 
 
 def dtype_of(field: Field) -> str:
-    """Return NumPy's type string of the pixels of such images or masks; of other fields, their dtype."""
+    """Return NumPy's type string for the pixels of such images or masks, and for other fields their dtype."""
     return field.dtype if field.own_size is None else field.own_size.dtype
 
 
@@ -43,7 +43,7 @@ class EncodedImages:
 
     rows: their bytes. numbers: row numbers, for messages. known: heights and widths from the pack, int [N,
     2], needed for raw rows. sizes: int64 [N, 2], heights and widths, upright. boxes: int64 [N, 4], left, top,
-    right and bottom of the part of each image to decode: all of it before `cut`.
+    right and bottom of the part of each image to decode: the full image until `cut` is called.
     Raises FormatError for damaged rows.
     """
 
@@ -89,7 +89,7 @@ class EncodedImages:
     def reducible(self) -> NDArray[np.bool_]:
         """Bool [N], True for images that may be decoded smaller.
 
-        Not for turned ones: their smaller pixels would begin at the opposite edge.
+        False for turned images: their smaller pixels would begin at the opposite edge.
         """
         able = self.sizes.min(axis=1) >= _LEAST_SIDE
         if self._own.codec != "jpeg":
@@ -131,8 +131,9 @@ class EncodedImages:
     def decode_into(self, number: int, out: NDArray[Any], by: int = 1) -> None:
         """Decode the box of an image, upright; `by` times smaller (2, 4 or 8) if it is reducible.
 
-        out: uint8 [h, w, C], C-contiguous; of masks [h, w] of their dtype. Sides that do not divide are
-            rounded up. C may be 4 for JPEG images of 3 channels, which is faster; the fourth has no meaning.
+        out: C-contiguous; for images uint8 [h, w, C], for masks [h, w] of their dtype. Sides that `by` does
+            not divide are rounded up. C may be 4 for JPEG images of 3 channels, which is faster; the fourth
+            has no meaning.
         """
         data = self._rows[number]
         try:
