@@ -42,17 +42,17 @@ def run() -> None:
             for name in (*_ENDING, "SIGALRM"):
                 if hasattr(signal, name):
                     signal.signal(getattr(signal, name), signal.SIG_IGN)
-            # Only this makes Python forget an interruption inside an eval() or exec() of text, which creates
-            # named tuples and data classes; without it Python would end by SIGINT, whatever the exit code
-            # (_PyRuntime.signals).
+            # Python remembers an interruption inside an eval() or exec() of text, which named tuples and data
+            # classes use, and would end by SIGINT, whatever the exit code (_PyRuntime.signals). Only another
+            # eval() resets that.
             eval("0")
     except SystemExit as ended:
         if ended.code != _INTERRUPTED:
             raise
         # An interrupted import may crash Python at exit: h5py registers type converters with libhdf5, and in
-        # its next line their removal at exit; after an interruption between the two, libhdf5 calls them when
-        # Python is gone (seen once in some hundred interruptions: SIGSEGV after the sentence).
-        atexit._run_exitfuncs()  # of h5py and of process pools
+        # its next line their removal at exit. After an interruption between these lines, libhdf5 calls the
+        # converters when Python is gone (seen once in some hundred interruptions: SIGSEGV after the sentence).
+        atexit._run_exitfuncs()  # those of h5py and of process pools
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(_INTERRUPTED)

@@ -20,7 +20,7 @@ from packer.augment import kinds, validation
 from packer.augment.validation import Parameter
 from packer.errors import UsageError
 
-_GPU_IMAGES = 64  # mixed at a time, which avoids a second copy of the batch
+_GPU_IMAGES = 64  # images mixed at a time, which avoids a second copy of the batch
 
 
 @dataclass(eq=False)

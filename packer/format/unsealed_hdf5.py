@@ -33,10 +33,10 @@ sys.stdout.write(json.dumps(hdf5_inspection.described(sys.argv[1])))
 class UnsealedFile(NamedTuple):
     """A pack's file without its trailer, as HDF5 describes it.
 
-    text: of the header; header: with the extents that HDF5 reports now; planned: the extents in the text;
-    others: names that the header does not account for; header_place: byte offsets of the header's object and
-    of its text, and its length; table_place: byte offset and length of the checksum table, zeros if it is
-    missing or not a plain array.
+    text: the header's bytes; header: the header with the extents that HDF5 reports now; planned: the extents
+    in the text; others: names that the header does not account for; header_place: byte offsets of the
+    header's object and of its text, and the text's length; table_place: byte offset and length of the
+    checksum table, zeros if it is missing or not a plain array.
     """
 
     text: bytes

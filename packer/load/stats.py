@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from packer import units
 
-_NOTICEABLE = 0.1  # share of the time; a shorter wait is no bottleneck
+_NOTICEABLE = 0.1  # share of the time below which waiting is no bottleneck
 
 
 @dataclass

@@ -167,8 +167,8 @@ class PackStore(ArrayStore):
     def pictures(self, name: str, rows: Runs, *, shared: bool = False) -> EncodedImages:
         """Return rows of images that differ in size, still encoded.
 
-        shared: as views of one shared buffer. For images that are cut before decoding: decoding full files
-            would copy them a second time.
+        shared: True returns views of one shared buffer, for images that are cut before decoding; decoding
+            full files would copy them a second time.
         """
         field, placed = self.pack.header.field(name), self.place(rows)
         # PNG files contain their size: compare it if blocks are verified.
@@ -190,7 +190,7 @@ class PackStore(ArrayStore):
             self._field(f.name).willneed(placed)
 
     def keep(self, rows: int) -> None:
-        """Cache decoded blocks of compressed fields: twice those of a window of `rows` mixed rows."""
+        """Cache decoded blocks of compressed fields: twice as many as a window of `rows` mixed rows has."""
         self._keep = rows
         # In a forked child the locks of the parent's fields may be held for ever.
         if self._pid == os.getpid():
@@ -240,7 +240,7 @@ def key_in_brackets(pack: Pack, row: int) -> str:
 def plain_rows(
     path: str, field: Field, rows: Sequence[bytes | memoryview], numbers: Sequence[int]
 ) -> Iterator[Any]:
-    """Yield rows of a ragged field that are not images, as `PackStore.decoded` does.
+    """Yield rows of a ragged field without images, as `PackStore.decoded` does.
 
     path, numbers: for messages. Raises FormatError.
     """

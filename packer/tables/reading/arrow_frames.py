@@ -36,7 +36,7 @@ def columns_of(data: Any) -> dict[str, Any]:
 def records(
     columns: Mapping[str, Any], layout: RecordLayout, reading: Mapping[str, Any]
 ) -> tuple[ParsedRows, list[int]]:
-    """Return the records of the layout's columns, and the numbers of category columns that are not texts.
+    """Return the records of the layout's columns, and the numbers of category columns without texts.
 
     reading: options with which the texts of the pack's files were read. Raises UsageError.
     """
@@ -93,12 +93,12 @@ def _array(values: Any) -> Arrow:
             if len(types) > 1:
                 raise TypeError(f"holds {' and '.join(sorted(t.__name__ for t in types))}")
     if array.null_count == len(array):
-        return pa.nulls(len(array))  # missing values have no type
+        return pa.nulls(len(array))  # missing values alone have no type
     return pa.concat_arrays(map(_plain, array.chunks if isinstance(array, pa.ChunkedArray) else [array]))
 
 
 def _plain(values: Arrow) -> Arrow:
-    """Return an array without dictionary or view encoding (Polars), which some pyarrow functions lack."""
+    """Decode dictionaries and views (Polars writes these), which some pyarrow functions cannot read."""
     if pa.types.is_dictionary(values.type):
         return _plain(values.dictionary).take(values.indices)
     plain = not str(values.type).endswith(("binary", "_view"))
