@@ -15,7 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import BusyError, FormatError
-from packer.format.file_io import ASIDE, check_inside, fsync_path, pread_path, pwrite_all, remove, write_whole
+from packer.format.file_io import (
+    ASIDE,
+    check_inside,
+    fsync_path,
+    pread_path,
+    pwrite_all,
+    remove,
+    write_synced,
+)
 from packer.format.hdf5_container import file_trailer, replace_header
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, MAX_HEADER_BYTES, TRAILER_FILE, Header
 from packer.format.npy_container import PREAMBLE, array_head, directory_trailer, preamble
@@ -72,7 +80,7 @@ class EditedFile:
         Raises FormatError, BusyError, OSError.
         publish: called with the sealed pack before its trailer is written.
         """
-        path, said = self.pack.path, self.described
+        path, unsealed = self.pack.path, self.described
         with open(path, "r+b", buffering=0) as file:
             try:
                 # HDF5 also holds this lock while it has the file open.
@@ -81,16 +89,16 @@ class EditedFile:
                 raise BusyError(
                     f"{path}: is open in another program. Close it there, then seal it."
                 ) from None
-            fd, text, at = file.fileno(), header.to_bytes(), said.header_place
+            fd, text, at = file.fileno(), header.to_bytes(), unsealed.header_place
             end = hdf5_end(path)
-            offset = at[1] if text == said.text or end is None else replace_header(fd, end, at, text)
+            offset = at[1] if text == unsealed.text or end is None else replace_header(fd, end, at, text)
             if end is None or offset is None:
-                raise _moved(path)
+                raise _rows_moved(path)
             # Cut off anything that an interrupted sealing left behind.
-            os.ftruncate(fd, end if text == said.text else end + len(text))
-            pwrite_all(fd, table.tobytes(), said.table_place[0])
+            os.ftruncate(fd, end if text == unsealed.text else end + len(text))
+            pwrite_all(fd, table.tobytes(), unsealed.table_place[0])
             os.fsync(fd)
-            trailer = file_trailer(fd, header.extents, (offset, text), (said.table_place[0], table))
+            trailer = file_trailer(fd, header.extents, (offset, text), (unsealed.table_place[0], table))
             publish(Pack(path, header, trailer))
             pwrite_all(fd, trailer, os.fstat(fd).st_size)
             os.fsync(fd)
@@ -114,23 +122,25 @@ class EditedDirectory:
         text = header.to_bytes()
         remove(os.path.join(self.pack.path, TRAILER_FILE))
         fsync_path(self.pack.path)
-        write_whole(os.path.join(self.pack.path, HEADER_FILE), (text,))
+        write_synced(os.path.join(self.pack.path, HEADER_FILE), (text,))
         head = preamble("<u8", table.shape)
-        write_whole(os.path.join(self.pack.path, CHECKSUMS_FILE), (head, table.tobytes()))
+        write_synced(os.path.join(self.pack.path, CHECKSUMS_FILE), (head, table.tobytes()))
         trailer = directory_trailer(text, table, [array_head(header, name) for name in header.columns])
         publish(Pack(self.pack.path, header, trailer))
-        write_whole(os.path.join(self.pack.path, TRAILER_FILE), (trailer,))
+        write_synced(os.path.join(self.pack.path, TRAILER_FILE), (trailer,))
 
 
 def _open_file(path: str) -> EditedFile:
-    said = read_unsealed(path)
-    header = said.header
-    if said.others:
-        raise _unnamed(path, said.others[0])
-    same = all(f.compressed or header.extents[a] == said.planned[a] for f in header.fields for a in f.arrays)
-    if not same or said.table_place[1] != 8 * header.blocks * len(header.columns):
-        raise _moved(path)
-    return EditedFile(_opened(path, header), said)
+    unsealed = read_unsealed(path)
+    header = unsealed.header
+    if unsealed.others:
+        raise _unnamed(path, unsealed.others[0])
+    same = all(
+        f.compressed or header.extents[a] == unsealed.planned[a] for f in header.fields for a in f.arrays
+    )
+    if not same or unsealed.table_place[1] != 8 * header.blocks * len(header.columns):
+        raise _rows_moved(path)
+    return EditedFile(_opened(path, header), unsealed)
 
 
 def _open_directory(path: str) -> EditedDirectory:
@@ -162,7 +172,7 @@ def _unnamed(path: str, name: str) -> FormatError:
     )
 
 
-def _moved(path: str) -> FormatError:
+def _rows_moved(path: str) -> FormatError:
     return FormatError(
         f"{path}: its rows are not where packer wrote them. Rewrite the pack: packer repack {path} NEW.h5."
     )

@@ -206,7 +206,7 @@ def fsync_path(path: str) -> None:
         os.close(fd)
 
 
-def write_whole(path: str, pieces: Iterable[bytes]) -> None:
+def write_synced(path: str, pieces: Iterable[bytes]) -> None:
     """Write a file under a temporary name, flush it to disk, and rename it. Raises OSError."""
     with open(path + ASIDE, "wb") as file:
         file.writelines(pieces)

@@ -138,7 +138,7 @@ def join_fields(
                 sources[name] = number, own
             # fields that describe the row may be in several packs
             elif name != own or not (name == "key" or pack.header.field(own).measures):
-                raise _taken(pack, opened[sources[name][0]], name)
+                raise _field_taken(pack, opened[sources[name][0]], name)
     places = tuple(_places(opened[0], pack, match) if number else None for number, pack in enumerate(opened))
     made = FieldsPack(
         " + ".join(pack.path for pack in opened),
@@ -189,7 +189,7 @@ def _names(pack: Pack, chosen: Any) -> Mapping[str, str]:
     return names
 
 
-def _taken(pack: Pack, other: Pack, name: str) -> UsageError:
+def _field_taken(pack: Pack, other: Pack, name: str) -> UsageError:
     return UsageError(
         f"{pack.path}: has a field {name!r}, as {other.path} has; each field comes from one pack."
         f" Pass ({pack.path!r}, [...]) with the names of the others, or a mapping that renames it, such as"
@@ -293,12 +293,12 @@ def _check_pictures(made: FieldsPack) -> None:
         sizes = [(one.loaded.shape or ("any",))[:2] for one in (f, image)]
         fits = [one.about.get("fit") for one in (f, image)]
         if sizes[0] != sizes[1] or (None not in fits and fits[0] != fits[1]):
-            said = [
+            kinds = [
                 "x".join(map(str, size)) + (f" ({fit})" if fit else "")
                 for size, fit in zip(sizes, fits, strict=True)
             ]
             raise UsageError(
-                f"{pack.path}: its field {own!r} is {said[0]}, and images of"
-                f" {made.source('image')[0].path} are {said[1]}; masks have the size and fit of their"
+                f"{pack.path}: its field {own!r} is {kinds[0]}, and images of"
+                f" {made.source('image')[0].path} are {kinds[1]}; masks have the size and fit of their"
                 " images. Convert one of them again, or name the other fields."
             )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.block_files import AddedArray
 from packer.format.checksums import Trailer, digest
-from packer.format.file_io import pwrite_all, write_whole
+from packer.format.file_io import pwrite_all, write_synced
 from packer.format.header import (
     CHECKSUMS_FILE,
     HEADER_FILE,
@@ -97,7 +97,7 @@ class NpyContainer:
         self._fds.clear()
 
     def _new(self, name: str, pieces: Iterable[bytes]) -> None:
-        write_whole(os.path.join(self.path, name), pieces)
+        write_synced(os.path.join(self.path, name), pieces)
 
 
 def directory_trailer(header: bytes, checksums: NDArray[np.uint64], heads: Iterable[bytes]) -> bytes:

@@ -39,12 +39,12 @@ def open_pack(path: str | os.PathLike[str]) -> Pack:
         from packer.format.remote_pack import open_remote
 
         return open_remote(name)
-    return _opened(name, _open_shards if _has_index(name) else _open_whole)
+    return _opened(name, _open_shards if _has_index(name) else _open_checked)
 
 
 def open_part(path: str) -> Pack:
     """Open one file or one directory of .npy files, without checking npy headers; for verifying."""
-    return _opened(path, _open_one)
+    return _opened(path, _open_single)
 
 
 def open_damaged(path: str) -> Pack:
@@ -83,14 +83,14 @@ def _has_index(name: str) -> bool:
     return os.path.exists(os.path.join(name, INDEX_FILE))
 
 
-def _open_whole(name: str) -> Pack:
+def _open_checked(name: str) -> Pack:
     """Open one file or one directory of .npy files, and check the npy headers."""
-    pack = _open_one(name)
+    pack = _open_single(name)
     check_heads(pack)
     return pack
 
 
-def _open_one(name: str) -> Pack:
+def _open_single(name: str) -> Pack:
     """Open one file or one directory of .npy files."""
     pack = _open_unchecked(name)
     check_extents(pack)

@@ -58,32 +58,32 @@ def read_unsealed(name: str) -> UnsealedFile:
 
     Raises FormatError unless it is a pack whose arrays match its header.
     """
-    said = _ask(name)
-    if said.get("error"):
-        raise FormatError(said["error"])
-    if said.get("header") is None:
-        raise FormatError(f"{name}: {_other(name, said)}")
-    text = said["header"].encode("ascii")
+    inspected = _ask(name)
+    if inspected.get("error"):
+        raise FormatError(inspected["error"])
+    if inspected.get("header") is None:
+        raise FormatError(f"{name}: {_content_of(name, inspected)}")
+    text = inspected["header"].encode("ascii")
     header = Header.from_bytes(text, name)
     try:
-        now = Header.from_record(json.loads(said["now"]))
+        now = Header.from_record(json.loads(inspected["now"]))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         what = f"was changed since it was written; its arrays no longer match its header ({error})"
         raise damaged(name, what) from None
-    places = tuple(said["header_place"]), tuple(said["table_place"])
-    return UnsealedFile(text, now, header.extents, said["others"], *places)
+    places = tuple(inspected["header_place"]), tuple(inspected["table_place"])
+    return UnsealedFile(text, now, header.extents, inspected["others"], *places)
 
 
-def _other(name: str, said: dict[str, Any]) -> str:
+def _content_of(name: str, inspected: dict[str, Any]) -> str:
     """Return the description of an HDF5 file without a header.
 
-    said: from hdf5_inspection.described, {} if unreadable.
+    inspected: from hdf5_inspection.described, {} if unreadable.
     """
-    if "holds" not in said:
+    if "holds" not in inspected:
         return "HDF5 cannot read it: it was cut short or is damaged. Convert the images again."
-    if not said["holds"]:
+    if not inspected["holds"]:
         return "is an HDF5 file, but not a pack; it holds nothing. Pass what packer convert wrote."
-    held = ", ".join(said["holds"])
+    held = ", ".join(inspected["holds"])
     return (
         f"is an HDF5 file, but not a pack; it holds {held}."
         f" Convert its datasets to a pack: packer convert {name} train.h5."
@@ -94,7 +94,7 @@ def _ask(name: str) -> dict[str, Any]:
     """Return the result of hdf5_inspection.described; {} if it could not read the file, or did not return."""
     try:
         run = subprocess.run(python_command(_ASK, name), capture_output=True, timeout=_SECONDS, check=False)
-        said: dict[str, Any] = json.loads(run.stdout)
-        return said
+        inspected: dict[str, Any] = json.loads(run.stdout)
+        return inspected
     except (subprocess.TimeoutExpired, ValueError):
         return {}

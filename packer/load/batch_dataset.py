@@ -273,7 +273,7 @@ class PackedBatchDataset(BaseDataset):
         told: AccelerateLoop | None = None
         try:
             plan = self._plan
-            plan.ranks.check_own(self)
+            plan.ranks.check_dispatch(self)
             share = plan.share(mark.handed)
             self._warn_of(share)
             plan.ranks.warn(self.rows, stacklevel=3)

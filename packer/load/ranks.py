@@ -99,7 +99,7 @@ class TrainingRanks:
         """Return rank and world size."""
         return (self._given or found_ranks())[:2]
 
-    def check_own(self, dataset: object) -> None:
+    def check_dispatch(self, dataset: object) -> None:
         """Raise UsageError if accelerate has one process read for all: it would read only its own share."""
         state = _gradient_state()
         if state is None or self.now()[1] == 1:

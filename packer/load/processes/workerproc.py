@@ -25,7 +25,7 @@ from packer.errors import FormatError, TransformError
 from packer.format.header import Field
 from packer.load.batch import Filled, SlotLayout
 from packer.load.processes import calling
-from packer.load.processes.calling import Outputs, TransformCall, WrongReturn, described, said
+from packer.load.processes.calling import Outputs, TransformCall, WrongReturn, described, message_of
 from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
 from packer.orders.runs import Runs
@@ -75,7 +75,7 @@ def run(connection: Connection[Any, Any], memory: SharedSlots, place: int, work:
         work = pickle.loads(work) if isinstance(work, bytes) else work
     except Exception as error:
         sentence = (
-            f"transform: a new process cannot load the function ({type(error).__name__}: {said(error)}); only"
+            f"transform: a new process cannot load the function ({type(error).__name__}: {message_of(error)}); only"
             " importable functions are allowed. Move it into a module, or pass context='fork'."
         )
         connection.send_bytes(pickle.dumps(TransformError(sentence)))
@@ -174,7 +174,7 @@ class JobRunner:
         lines = "".join(traceback.format_exception(error))[-_TRACEBACK:]
         if not where:
             return TransformError(f"transform: process {os.getpid()} failed:\n\n{lines}")
-        raised = f"{type(error).__name__}: {said(error)}"
+        raised = f"{type(error).__name__}: {message_of(error)}"
         return TransformError(
             f"transform: for {where} it raised {raised}. In process {os.getpid()}:\n\n{lines}"
         )

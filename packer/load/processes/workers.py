@@ -35,7 +35,7 @@ from packer.errors import TransformError, UsageError
 from packer.format.header import Field
 from packer.load.batch import Bytes, Filled, LentSlot, SlotLayout
 from packer.load.fillers import Reading, RowFiller
-from packer.load.processes.calling import said
+from packer.load.processes.calling import message_of
 from packer.load.processes.shared_slots import SharedSlots
 from packer.load.processes.transforms import PythonTransform
 from packer.load.processes.workerproc import NO_ROW, READY, TransformJob, Work, run
@@ -229,7 +229,7 @@ class _ProcessPool:
                 given = pickle.dumps(work)
             except Exception as error:
                 raise UsageError(
-                    f"transform: {transform.fn!r} cannot be pickled ({said(error)}), which context={method!r}"
+                    f"transform: {transform.fn!r} cannot be pickled ({message_of(error)}), which context={method!r}"
                     " needs. Define it in a module, without a lambda, or pass context='fork'."
                 ) from None
         for place in range(transform.count):

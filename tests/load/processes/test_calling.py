@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from packer.format.header import Field
-from packer.load.processes.calling import Outputs, TransformCall, WrongReturn, described, said
+from packer.load.processes.calling import Outputs, TransformCall, WrongReturn, described, message_of
 from packer.load.processes.transforms import PythonTransform
 
 cv2 = pytest.importorskip("cv2")
@@ -255,8 +255,8 @@ def test_an_error_that_cannot_say_what_it_is():
         def __str__(self) -> str:
             raise ValueError
 
-    assert said(Mute()) == "it cannot be printed"
-    assert said(KeyError("a")) == "'a'"
+    assert message_of(Mute()) == "it cannot be printed"
+    assert message_of(KeyError("a")) == "'a'"
 
 
 def test_other_attributes_that_are_missing_are_told_as_they_are():
