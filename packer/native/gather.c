@@ -18,7 +18,6 @@ Inside a copy the signal ends the copy; elsewhere it goes to the previous handle
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -218,16 +217,17 @@ pass_on(int number, siginfo_t *info, void *context)
         end_by(number);
         return;
     }
-    /* another signal waits until this handler returns */
+    /* Another signal waits until this handler returns. sigprocmask is older than pthread_sigmask in glibc, and
+    changes the mask of the calling thread too. */
     if (!(next.sa_flags & SA_NODEFER)) sigaddset(&mask, number);
-    pthread_sigmask(SIG_BLOCK, &mask, &old);
+    sigprocmask(SIG_BLOCK, &mask, &old);
     passing = 1;
     if (next.sa_flags & SA_SIGINFO)
         next.sa_sigaction(number, info, context);
     else
         next.sa_handler(number);
     passing = 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    sigprocmask(SIG_SETMASK, &old, NULL);
 }
 
 static void
@@ -317,11 +317,10 @@ guarded_copy(const Request *request, uint8_t *out, uint8_t *touched)
     }
     atomic_signal_fence(memory_order_seq_cst);
     landing = NULL;
-    /* After its end, but in its last page, a file reads as zeros. */
-    for (Py_ssize_t f = 0; f < request->file_count; f++) {
-        struct stat now;
-        if (touched[f] && (fstat((int)request->files[f][0], &now) || now.st_size < request->files[f][2])) return f;
-    }
+    /* After its end, but in its last page, a file reads as zeros. lseek returns its size, or -1; fstat of a new
+    glibc would make wheels that older systems (RHEL 8) cannot load. Nothing reads at the offset that it sets. */
+    for (Py_ssize_t f = 0; f < request->file_count; f++)
+        if (touched[f] && lseek((int)request->files[f][0], 0, SEEK_END) < request->files[f][2]) return f;
     return DONE;
 }
 
