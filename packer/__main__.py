@@ -51,7 +51,7 @@ def run() -> None:
             raise
         # An interrupted import may crash Python at exit: h5py registers type converters with libhdf5, and in
         # its next line their removal at exit. After an interruption between these lines, libhdf5 calls the
-        # converters when Python is gone (seen once in some hundred interruptions: SIGSEGV after the sentence).
+        # converters when Python is gone (SIGSEGV after the sentence, once in some hundred interruptions).
         atexit._run_exitfuncs()  # those of h5py and of process pools
         for stream in (sys.stdout, sys.stderr):
             stream.flush()

@@ -24,8 +24,8 @@ BLOCK_BYTES = 1 << 20
 # the same batch of a window: one pair in 64 * 64 for each batch of a window. Every machine can hold 64 MiB of
 # decoded rows, twice.
 DECODED_BLOCKS = 64
-# Share of a batch's pairs of rows that always meet because a block holds both: below it, blocks are not mixed
-# at all.
+# Some pairs of a batch's rows always meet, because a block holds both. If their share is below this, blocks
+# are not mixed at all.
 ALWAYS_MET = 0.025
 _TABLES, _EPOCHS = 16, 4  # windows and epochs with cached tables
 
@@ -45,7 +45,7 @@ class Blocks(RowOrder):
     ----------
     window : int or str, optional
         Rows, or a size such as "256MB"; at least two blocks. Default: WINDOW_BYTES; for compressed packs
-        DECODED_BLOCKS blocks, or a single block if a batch holds enough of them.
+        DECODED_BLOCKS blocks, or a single block, not mixed, if a batch holds many blocks.
     block : int, optional
         Rows; default: those of BLOCK_BYTES, or the pack's block if it is compressed.
 
@@ -129,8 +129,8 @@ class Blocks(RowOrder):
 class BlockEpoch:
     """The rows of an epoch of "blocks".
 
-    The rows are a ring that begins with the pack's first block. Its last block is shorter. It comes anywhere,
-    and its rows are the last of its window. Places count as positions would if that block were as long as the
+    The rows are a ring that begins with the pack's first block. The ring's last block is shorter; it comes
+    anywhere in the order, and its rows are the last of its window. Places count as positions would if that block were as long as the
     others. In the order of the blocks, the first `extra` windows have each + 1 blocks, the others `each`.
     """
 
