@@ -2,8 +2,7 @@
 
 The host draws, with keys of (seed, epoch, position in the pipeline, name of the operation) and the row as
 counter: a row gets the same flip and crop in every batch and on every rank and device. The stages
-    (pass_stages.py) convert the
-draws to a row of numbers for each sample before they process images.
+(pass_stages.py) convert the draws to a row of numbers for each sample before they process images.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Pipeline(AnnotationTransforms):
     transforms: a list of transforms, or its text; an empty pipeline returns the images themselves.
     shape: (C, H, W) of the input images; (C, None, None) if they differ in size; None to set it later, by
         `at`.
-    seed: of all draws. dtype: of the images: torch.uint8, torch.uint16, or floating point from 0 to 1.
+    seed: seed of all draws. dtype: of the images, torch.uint8, torch.uint16, or floating point from 0 to 1.
     mask_fill: value of masks beyond an image's edges. soft_fill: value of soft maps there.
     split: True to only bring images that differ in size to one size, in their dtype, before `apply`. `apply`
         may then run on another device, to which fewer bytes are copied.
@@ -124,7 +123,7 @@ class Pipeline(AnnotationTransforms):
         sizes: Sizes | None = None,
         counters: NDArray[np.int64] | None = None,
     ) -> Drawn:
-        """Draw for rows of an epoch: a dictionary for each transform, in order, groups flattened.
+        """Return the draws for rows of an epoch, a dictionary for each transform; those in groups count singly.
 
         rows: integers [N], the images' row numbers. seed: replaces the pipeline's.
         sizes: integers [N, 2], heights and widths of images that differ in size.

@@ -69,9 +69,9 @@ class OwnSize(NamedTuple):
 def partner(
     dtype: str, channels: int, *, soft: bool, raw: bool
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return `about` and `codec` of a field of images' partners, such as masks.
+    """Return `about` and `codec` for a field that accompanies the images, such as masks.
 
-    raw: store without a codec, as always happens with values that PNG cannot hold.
+    raw: True stores without a codec, which happens anyway with values that PNG cannot hold.
     """
     about: dict[str, Any] = {"layout": "HW" if channels == 1 else "HWC", "of": "image"}
     about["sampling"] = "linear" if soft else "nearest"

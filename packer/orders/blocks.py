@@ -130,8 +130,9 @@ class BlockEpoch:
     """The rows of an epoch of "blocks".
 
     The rows are a ring that begins with the pack's first block. The ring's last block is shorter; it comes
-    anywhere in the order, and its rows are the last of its window. Places count as positions would if that block were as long as the
-    others. In the order of the blocks, the first `extra` windows have each + 1 blocks, the others `each`.
+    anywhere in the order, and its rows are the last of its window. Places count as positions would if that
+    block were as long as the others. In the order of the blocks, the first `extra` windows have each + 1
+    blocks, the others `each`.
     """
 
     def __init__(self, order: Blocks, epoch: int) -> None:

@@ -18,7 +18,7 @@ from packer.load.processes.transforms import THREAD, PythonTransform, adapted, w
 
 
 class WrongReturn(Exception):
-    """The middle of an error sentence that begins with the row: the returned value, and what is allowed."""
+    """The wrong value that fn returned, and what is allowed, as text for a sentence that begins with the row."""
 
 
 class TransformCall:
@@ -134,7 +134,7 @@ def described(
 ) -> tuple[Field, ...]:
     """Derive the output fields from the result of fn for a sample. Raises WrongReturn.
 
-    fields: the input's. ragged: names besides the transform's.
+    fields: fields of the sample. ragged: names of ragged fields, in addition to the transform's.
 
     Masks stay masks and boxes stay boxes, so that later augmentation of the batch moves them.
     """
