@@ -123,7 +123,7 @@ class Pipeline(AnnotationTransforms):
         sizes: Sizes | None = None,
         counters: NDArray[np.int64] | None = None,
     ) -> Drawn:
-        """Return the draws for rows of an epoch, a dictionary for each transform; those in groups count singly.
+        """Return the draws for rows of an epoch: a dictionary for each transform, also for those in groups.
 
         rows: integers [N], the images' row numbers. seed: replaces the pipeline's.
         sizes: integers [N, 2], heights and widths of images that differ in size.

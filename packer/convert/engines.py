@@ -58,7 +58,7 @@ _ROUNDS = (
 )
 _TICK_SECONDS = 0.5
 _PATIENCE_SECONDS = 10.0
-_RETRIES = 4  # of a part whose process or machine was lost
+_RETRIES = 4  # retries of a part whose process or machine was lost
 _CALLERS = ("engine", "only_shards", "on_plan", "on_progress", "progress", "resume", "workers")
 
 
@@ -315,7 +315,7 @@ def _ray(address: str | None) -> Iterator[Executor]:
         raise MissingDependencyError("ray", Option("engine", "ray")) from None
     ours = not ray.is_initialized()
     if ours:
-        # "local" by default: Ray would else look for clusters that ran here before, and wait for them.
+        # "local" by default: otherwise Ray would wait for clusters that ran here before.
         address = address or os.environ.get("RAY_ADDRESS") or "local"
         host, colon, port = address.rpartition("://")[2].rpartition(":")
         try:

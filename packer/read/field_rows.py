@@ -48,7 +48,7 @@ class FieldRows:
         raise NotImplementedError
 
     def keep(self, rows: int) -> None:
-        """Cache decoded blocks, if there are any: twice those of a window of `rows` mixed rows."""
+        """Cache decoded blocks, if any: twice as many as a window of `rows` mixed rows has."""
 
 
 class JoinedRows(FieldRows):

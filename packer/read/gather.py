@@ -15,9 +15,11 @@ that is truncated during a copy from its mapping raises an error. Without the co
 system calls, one a run, and copies nothing from mappings. Each loop takes the same five arguments for the
 rows:
 
-    extents    int64 [n + 1, 3]: first row of each extent, its file's number, its byte offset; total rows at
-    the end files      int64 [m, 3]: descriptor, address of the mapped file's first byte (0: not mapped),
-    bytes it must have starts, lengths    int64 [k]: the runs, in any order
+    extents    int64 [n + 1, 3]: first row of each extent, number of its file, its byte offset; the last
+               entry's first row is the total number of rows
+    files      int64 [m, 3]: descriptor, address of the mapped file's first byte (0: not mapped), bytes that
+               the file must have
+    starts, lengths    int64 [k]: the runs, in any order
     row_bytes  bytes per row, at least 1
 
 and raises IndexError for rows that do not exist, ValueError for an ``out`` of another size than the rows. The
@@ -124,13 +126,13 @@ class _Opened(NamedTuple):
 class FileArray:
     """The rows of one array, in one file or in thousands. Thread-safe.
 
-    Up to FEW_FILES files are opened at once, so that a bad file is reported before any row is read; of more,
-    each is opened when its rows are needed. If the process may have all of them open (ulimit -n), they stay
-    open, and after the last one was opened a single call reads all rows of a batch; else the most recently
-    read ones stay open. A file is closed once neither the array nor any reading thread holds it: closed
-    earlier, its descriptor might become another file's while a thread still reads.
+    Up to FEW_FILES files are opened at once, so that a bad file is reported before any row is read; if there
+    are more, each is opened when its rows are needed. If the process may have all of them open (ulimit -n),
+    they stay open, and after the last one was opened a single call reads all rows of a batch; else the most
+    recently read ones stay open. A file is closed once neither the array nor any reading thread holds it:
+    closed earlier, its descriptor might become another file's while a thread still reads.
 
-    rows: their number. row_bytes: bytes per row. The bytes of a ragged field are an array with rows of one
+    rows: number of rows. row_bytes: bytes per row. The bytes of a ragged field are an array with rows of one
     byte. most: number of files that stay open. maps: True if rows are copied from mappings where that is
     faster.
     """
@@ -282,7 +284,7 @@ class FileArray:
                 self._maps = []
                 return self._whole.files
             if self.rows * self.row_bytes > MAPPED_BYTES and hasattr(mmap, "MADV_RANDOM"):
-                mapped.madvise(mmap.MADV_RANDOM)  # else a missing row would bring in megabytes around it
+                mapped.madvise(mmap.MADV_RANDOM)  # otherwise a missing row would bring in megabytes around it
             self._maps.append(mapped)
             files[number, 1] = np.frombuffer(mapped, np.uint8).ctypes.data - first
         return files
@@ -291,7 +293,7 @@ class FileArray:
 def open_array(pack: Pack, array: str, extents: Sequence[Extent] | None = None) -> FileArray:
     """Open an array of a pack.
 
-    extents: of its elements, if they are not rows but the bytes of compressed blocks (see Arrival).
+    extents: extents of its elements, if these are bytes of compressed blocks instead of rows (see Arrival).
     """
     extents = pack.header.extents[array] if extents is None else extents
     return FileArray(pack, extents, arrival=pack.arrival(array))

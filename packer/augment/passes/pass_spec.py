@@ -59,8 +59,8 @@ Each pixel of a result is computed in float32, in this order:
    SOLARIZE t: x >= t becomes limit - x
    POSTERIZE q: x becomes q floor(floor(x + 0.5) / q)
 4. **Scale.** x -> x * scale + shift, by channel.
-5. **Erase.** Pixels in a box become `box_fill`, by channel, or with `noise` a draw of N(0, 1) for each number
-   (see NOISE_STEP). Later boxes overwrite earlier ones.
+5. **Erase.** Pixels in a box become `box_fill`, by channel. With `noise` each number becomes a draw of
+   N(0, 1) instead (see NOISE_STEP). Later boxes overwrite earlier ones.
 6. **Write** as `dtype`; uint8 is floor(x + 0.5) of x clamped to [0, 255].
 
 Images are uint8 or floating point, of 1 to 4 channels. `run_pass` converts 16-bit images to float32, and

@@ -18,7 +18,7 @@ from packer.load.processes.transforms import THREAD, PythonTransform, adapted, w
 
 
 class WrongReturn(Exception):
-    """The wrong value that fn returned, and what is allowed, as text for a sentence that begins with the row."""
+    """The wrong value that fn returned, and what is allowed: text that continues a sentence about the row."""
 
 
 class TransformCall:
