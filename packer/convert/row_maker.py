@@ -91,7 +91,7 @@ class RowMaker:
     def make(self, sample: int, at: int, block: Block) -> None:
         """Make a row of the other fields: write it to ``block.rows[name][at]``, and count the bytes read.
 
-        Raises ImageError with the reason, without the input's name; it must not have counted anything then.
+        Raises ImageError with the reason, without the input's name, before it counts anything.
         """
         raise NotImplementedError
 
