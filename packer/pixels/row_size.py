@@ -25,8 +25,8 @@ _LIMITS = {"max": "longest", "min": "shortest"}
 class RowSize(NamedTuple):
     """The rule for the height and width of a row; create it with `parse` or `of_option`.
 
-    rule: "one", "keep", "max" or "min"; height, width: of every row for "one"; the limit, twice, for "max"
-    and "min"; else 1.
+    rule: "one", "keep", "max" or "min"; height, width: those of every row for "one"; the limit, twice, for
+    "max" and "min"; else 1.
     """
 
     rule: str
@@ -109,7 +109,7 @@ class RowSize(NamedTuple):
 
 
 def note_on_size(height: int, width: int) -> list[Sentence]:
-    """Return a note if a size is not a power of two: random crops of larger rows usually give such sizes."""
+    """Return a note if a size is not a power of two: usually such sizes are random crops of larger rows."""
     rows = [1 << (side - 1).bit_length() for side in (height, width)]
     if rows == [height, width]:
         return []

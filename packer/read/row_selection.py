@@ -157,7 +157,7 @@ def _true(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def _among(rows: NDArray[np.int64], spans: Sequence[tuple[int, int]]) -> Subset:
-    """Return the rows that lie in the spans, which are ascending, in the order of `rows`."""
+    """Return those of `rows` that lie in the spans, in their order. spans: ascending."""
     bounds = np.array(spans, np.int64).reshape(-1)  # even entries begin spans, odd entries end them
     return Subset.of_rows(rows[np.searchsorted(bounds, rows, "right") % 2 == 1])
 
