@@ -1,14 +1,18 @@
 """A directory of shards: ``index.json`` lists them, and each is itself a complete pack (00000.h5, ...).
 
-The index is one JSON object, ASCII, keys sorted, no spaces, with the members: ``format``, ``version``;
-``shards``, a list of [file, rows, seal] in row order; ``headers``, the shards' headers, from which the pack
-opens; optionally ``skipped``, as in the header: inputs that no shard lists, because they would have been a
-shard's only ones or are rows of an appended table;
-``checksum``, the hexadecimal XXH3-128 of the same object without this member. A reader ignores members that
-it does not know. ``seal`` is the XXH3-128 of the shard's trailer; it detects a shard of another pack, or of
-another version of this pack. All shards have equal fields and classes. Files that the index does not list are
-not part of the pack: appending writes the new index as ``index.json.new``, moves the new shards into the
-folder, then renames the index.
+The index is one JSON object, ASCII, keys sorted, no spaces, with these members:
+
+    format, version
+    shards     a list of [file, rows, seal] in row order; seal is the XXH3-128 of the shard's trailer, which
+               detects a shard of another pack, or of another version of this pack
+    headers    the shards' headers, from which the pack opens
+    skipped    optional, as in the header: skipped inputs that no shard lists, since all inputs of their shard
+               were skipped, or since they are rows of an appended table
+    checksum   the hexadecimal XXH3-128 of the same object without this member
+
+A reader ignores members that it does not know. All shards have equal fields and classes. Files that the index
+does not list are not part of the pack: appending writes the new index as ``index.json.new``, moves the new
+shards into the folder, then renames the index.
 
 An entry of ``headers`` is a shard's header, an object, with the additional member ``trailer``: the shard's
 trailer, 128 bytes in base64. Entries after the first omit members that equal the first entry's. The header,
@@ -101,7 +105,7 @@ def write_index(folder: str, shards: Sequence[Pack], skipped: Sequence[Mapping[s
 def prepare_index(folder: str, shards: Sequence[Pack], skipped: Sequence[Mapping[str, str]]) -> None:
     """Write the index under a temporary name and flush it; ``name_index`` renames it.
 
-    shards: by their final names.
+    shards: the shards, with their final names.
     Raises OSError; FormatError if the shards have different fields or classes; PackerError if an index cannot
     hold so many.
     """
