@@ -68,7 +68,7 @@ def table_baseline(
         notes.append(f"left out: {', '.join(ragged)}, of any length.")
     if rows < pack.rows:
         notes.append(
-            f"tensors: the first {units.count(rows, 'row')}, an eighth of the memory; packer loads all."
+            f"tensors hold the first {units.count(rows, 'row')}, an eighth of the memory; packer loads all."
         )
     items: Any = TensorDataset(*tensors)
     shapes = (f.name + (f" [{', '.join(map(str, f.shape))}]" if f.shape else "") for f in fields)
@@ -102,5 +102,5 @@ def check_source(names: Sequence[str], called: str, pack: Pack) -> None:
     if [file_digest(name) for name in names] != recorded["digests"]:
         raise PackerError(
             f"{called}: is not the source of {pack.path} ({', '.join(recorded['names'][:3])}, as it was"
-            " then); a comparison needs the same on both sides. Pass that, or convert this one."
+            " then); a comparison needs the same source on both sides. Pass that, or convert this one."
         )

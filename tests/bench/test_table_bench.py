@@ -114,7 +114,7 @@ def test_rows_that_take_too_much_memory_are_held_in_part(
     monkeypatch.setattr(table_baseline, "memory", lambda: 8 * 20 * 101)  # 20 bytes a row
     report = bench(table, packed, rounds=1, seconds=0.01, workers=[0])
     assert report.conditions["rows_held"] == 101
-    assert report.notes[1] == ("tensors: the first 101 rows, an eighth of the memory; packer loads all.")
+    assert report.notes[1] == ("tensors hold the first 101 rows, an eighth of the memory; packer loads all.")
 
 
 def test_other_tables_are_refused(table: Path, packed: Path, tmp_path: Path) -> None:
