@@ -263,7 +263,7 @@ def check_same(source: ImageSource, pack: Pack, indices: NDArray[np.int64]) -> i
             if not np.array_equal(single.batch(row).image[0], expected):
                 raise PackerError(
                     f"{pack.path}: row {row} has other pixels than {key!r} in {source.name} gives now;"
-                    " a comparison needs the same on both sides. Convert the images again."
+                    " a comparison needs the same pixels on both sides. Convert the images again."
                 )
     return len(rows)
 

@@ -167,7 +167,7 @@ class BatchEngine:
             pending.reads = filler.tasks(request, pending.slot)
             if self._numbered:
                 pending.slot.arrays[ROW.name] = self._numbers(request)
-        if self._closed:  # by another thread meanwhile: end the reads that were started since
+        if self._closed:  # closed by another thread meanwhile: end the reads started since
             self.close()
             self._check_open()
         return pending

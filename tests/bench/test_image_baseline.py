@@ -66,7 +66,7 @@ def test_an_image_that_changed_is_named(photo_folder: Path, pack: Path) -> None:
     row = open_pack(pack).keys().index("red/0.jpg")
     message = (
         f"{pack}: row {row} has other pixels than 'red/0.jpg' in {photo_folder} gives now;"
-        " a comparison needs the same on both sides. Convert the images again."
+        " a comparison needs the same pixels on both sides. Convert the images again."
     )
     with pytest.raises(PackerError, match=re.escape(message)):
         check(photo_folder, pack)
@@ -111,7 +111,7 @@ def test_other_pixels_of_rows_stored_otherwise_are_found(
     row = open_pack(stored).keys().index("green/3.jpg")
     message = (
         f"{stored}: row {row} has other pixels than 'green/3.jpg' in {photo_folder} gives now;"
-        " a comparison needs the same on both sides. Convert the images again."
+        " a comparison needs the same pixels on both sides. Convert the images again."
     )
     with pytest.raises(PackerError, match=f"^{re.escape(message)}$"):
         check(photo_folder, stored)

@@ -126,7 +126,7 @@ def test_other_tables_are_refused(table: Path, packed: Path, tmp_path: Path) -> 
         bench(table, packed)
     assert str(caught.value) == (
         f"{table}: is not the source of {packed} (rows.csv, as it was then);"
-        " a comparison needs the same on both sides. Pass that, or convert this one."
+        " a comparison needs the same source on both sides. Pass that, or convert this one."
     )
     with pytest.raises(SourceError):
         bench(tmp_path / "none.csv", packed)
