@@ -2,9 +2,9 @@
 
 A mixture is computed on demand, as every order is; it stores a few numbers a pack. Its sequences are frozen.
 
-Position p of an epoch is dealt to one of the packs so that any m consecutive positions hold m times the
-pack's share of its rows, up to one (two in a mixture of many packs). So do batches of every size, on every
-number of ranks.
+The mixture deals the positions of an epoch to the packs so that of any m consecutive positions a pack gets m
+times its share, to within one row (two in a mixture of many packs). The same holds for batches of every size,
+on any number of ranks.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ class Mixture(Interleaved):
     give 70 and 30 of 100 rows, exactly in an epoch, and up to a row or two in every batch on every rank. A
     dataset with weights creates a Mixture of its order; pass one to set the rows of an epoch too.
 
-    A pack's rows come in passes, each row once in a pass, in another permutation in each. Passes do not end
-    with
-    epochs: if an epoch holds only a part of a pack, the next epoch continues with the other rows.
+    A pack's rows come in passes, each row once per pass, in a new permutation for each pass. Passes do not
+    end with epochs: if an epoch holds only a part of a pack, the next epoch continues with the other rows.
 
     Parameters
     ----------
@@ -172,7 +171,7 @@ def _draws(weights: Sequence[float], length: int) -> list[int]:
 
 
 def _turned(positions: NDArray[np.int64], batch: int, length: int, key: int) -> NDArray[np.int64]:
-    """Rotate each global batch by a random number of positions; else a rank would always get the same places.
+    """Rotate each global batch by a random number of positions: a rank would otherwise get the same places.
 
     Return the place of each position, int64 [k].
     """

@@ -198,9 +198,10 @@ def _is_drawn(f: Field, image: Field) -> bool:
 def captions(
     batch: PreviewBatch, classes: Sequence[str] | None, columns: Sequence[str] | None
 ) -> list[list[str]]:
-    """Return up to three lines for each image: its classes, their shares, its numbers, or its row number.
+    """Return up to three lines for each image: its label (or its boxes' labels), else its row number.
 
-    classes: names by number, or None. columns: names of the label's components, or None.
+    Labels are shown as classes, shares of classes or numbers. classes: names by number, or None. columns:
+    names of the label's components, or None.
     """
     if batch.label is not None:
         entries = [_describe(label, classes, columns) for label in batch.label]

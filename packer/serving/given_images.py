@@ -43,7 +43,7 @@ def decodable(image: Any, spec: PixelSpec) -> Encoded:
 
 
 def _of_array(array: NDArray[Any], spec: PixelSpec) -> Encoded:
-    """Return an array as a file: bands as .npy, which conversion reads too, colours by Pillow."""
+    """Return an array as a file that conversion can read: .npy for bands, PNG by Pillow for colours."""
     bands = isinstance(spec.channels, int)
     deep = array.dtype == np.uint16 and (spec.deep or array.ndim == 2)
     shaped = array.ndim == 2 or (array.ndim == 3 and (bands or array.shape[2] in (1, 3, 4)))
