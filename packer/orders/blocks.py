@@ -20,9 +20,9 @@ from packer.orders.runs import Runs, Subset, on_ring
 # 64 MB, 8 times with 8 MiB and 256 MB, 1.7 times with these.
 WINDOW_BYTES = 256_000_000
 BLOCK_BYTES = 1 << 20
-# Window of blocks that are decoded as a unit. Batch-mates meet again in the next epoch if they are of one block
-# and in one batch of its window: for each batch of a window one pair in 64 * 64. Every machine can hold 64 MiB
-# of decoded rows, twice.
+# Window of blocks that are decoded as a unit. Two rows of a block meet again in the next epoch if both are in
+# the same batch of the window; for each batch, that is one pair in 64 * 64. Every machine can hold 64 MiB of
+# decoded rows, twice.
 DECODED_BLOCKS = 64
 # Some pairs of a batch's rows always meet, because a block holds both. If their share is below this, blocks
 # are not mixed at all.

@@ -43,7 +43,7 @@ def decodable(image: Any, spec: PixelSpec) -> Encoded:
 
 
 def _of_array(array: NDArray[Any], spec: PixelSpec) -> Encoded:
-    """Return an array as a file that conversion can read: .npy for bands, PNG by Pillow for colours."""
+    """Return an array as input of conversion: a .npy or PNG file, or a Pillow image."""
     bands = isinstance(spec.channels, int)
     deep = array.dtype == np.uint16 and (spec.deep or array.ndim == 2)
     shaped = array.ndim == 2 or (array.ndim == 3 and (bands or array.shape[2] in (1, 3, 4)))
