@@ -76,9 +76,9 @@ At 1:1 and when enlarging, the difference would be visible.
 _DCT_SCALES = ((8, 4 / 3), (4, 7 / 6), (2, 1.0))
 """Divisors, and the smallest ratio that must remain after each.
 
-1/2, 1/4 and 1/8 are the scales that decode faster than full size. If the coarse picture then shrinks by
-little more than 1, the resize cannot smooth it: on 40 photos 41.8 dB (1/2), 39.1 (1/4) and 37.2 (1/8) were
-measured there, and better values with each step above; with these limits the mean stays above 41 dB.
+1/2, 1/4 and 1/8 are the scales that decode faster than full size. If the coarse picture then shrinks by a
+ratio near 1, the resize cannot smooth it: 40 photos had 41.8 dB (1/2), 39.1 (1/4) and 37.2 (1/8), and more
+at larger ratios. With these limits the mean stays above 41 dB.
 """
 
 _JPEG_MAGIC = b"\xff\xd8\xff"
@@ -99,7 +99,7 @@ KEEP_BYTES = 64 << 20
 """Largest buffer that is kept; otherwise a single huge image would hold its memory in each thread."""
 
 _LEAST_BYTES = 4 << 20
-"""From this size on, NumPy requests huge pages, with which decoding and resizing were 1 to 2 % faster."""
+"""Bytes from which NumPy requests huge pages, with which decoding and resizing were 1 to 2 % faster."""
 
 _HEADER = struct.Struct(">8sI4sIIBBBBB")
 _CHUNK = struct.Struct(">I4s")
@@ -111,7 +111,7 @@ _FLAGS = {
     (_GRAY, "gray"): cv2.IMREAD_GRAYSCALE,
 }
 MAX_CHUNKS = 1 << 17
-"""Most chunks of a PNG file. Pillow needs 10 us for each, even if empty; 100 MB in 8 KiB pieces: 12,800."""
+"""Most chunks of a PNG file. Pillow needs 10 us for each, even if empty. 100 MB in 8 KiB pieces has 12,800."""
 
 _HARMLESS = {b"IHDR", b"IDAT", b"IEND", b"gAMA", b"cHRM", b"sRGB", b"pHYs", b"tIME"}
 """Chunks that both decoders ignore or treat alike. Colours are read as stored, regardless of their profile.
@@ -504,8 +504,8 @@ class ImageHeader(NamedTuple):
     """Size, depth and kind of an image file's pixels.
 
     height, width: upright for JPEG files, otherwise as stored; narrowed: True for more than 8 bits per
-    channel; mode: Pillow's; levels: of 16-bit pixels; all_bands: True if Pillow returns as many bands as a
-    TIFF file has.
+    channel; mode: Pillow's; levels: scale of 16-bit pixels; all_bands: True if Pillow returns as many bands
+    as a TIFF file has.
     """
 
     height: int
