@@ -111,7 +111,7 @@ _FLAGS = {
     (_GRAY, "gray"): cv2.IMREAD_GRAYSCALE,
 }
 MAX_CHUNKS = 1 << 17
-"""Most chunks of a PNG file. Pillow needs 10 us for each, even if empty. 100 MB in 8 KiB pieces has 12,800."""
+"""Most chunks of a PNG file. Pillow needs 10 us for each, even if empty. 100 MB in 8 KiB pieces: 12,800."""
 
 _HARMLESS = {b"IHDR", b"IDAT", b"IEND", b"gAMA", b"cHRM", b"sRGB", b"pHYs", b"tIME"}
 """Chunks that both decoders ignore or treat alike. Colours are read as stored, regardless of their profile.
