@@ -373,7 +373,7 @@ def test_mistakes_are_sentences(pack: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="CenterCrop: size is 40x40 and the images are"):
         next(iter(PackedBatchDataset(pack, 6, augment=[CenterCrop(40)])))
     with pytest.raises(
-        UsageError, match=r"Pipeline: the images differ in size, and one pass .* Put one of them first"
+        UsageError, match=r"Pipeline: the images differ in size, and the first pass .* Put one of them first"
     ):
         PackedBatchDataset(pack, 6, augment=[RandomHorizontalFlip()])
     with pytest.raises(UsageError, match=r"placement='ram' with augment: .* Pass placement='disk'\."):
