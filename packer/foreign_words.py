@@ -67,6 +67,9 @@ _REMEDIES = (
     (_BATCHES, "prefetch_factor", "pass prefetch="),
     (_BATCHES, "generator", "pass seed="),
     (_BATCHES, "target_transform", "pass transform=, a function of the whole sample"),
+    (_BATCHES, "mask_fill", "pass augment=packer.augment.Pipeline(..., mask_fill=...), or"
+     " collate=Padding(mask_fill=...)"),
+    (_BATCHES, "soft_fill", "pass augment=packer.augment.Pipeline(..., soft_fill=...)"),
     (_BATCHES, "convert", "pass the pack that fill_pack(images, out, **options) returns"),
     (_BATCHES, "report", "print(dataset.stats()) says the same"),
     (_ROWS, "num_workers pin_memory collate_fn sampler batch_sampler", _LOADER),

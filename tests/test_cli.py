@@ -141,11 +141,11 @@ def test_info(photos: Path, run: Run):
 def test_info_tells_what_normalize_means_for_a_pack_made_like_another(photos: Path, run: Run):
     run("convert", photos, "train.h5", "--size", 32)
     done = run("convert", photos / "blue", "test.h5", "--like", "train.h5")
-    assert "Normalize() as text uses mean and std of train.h5." in done.out
+    assert "Normalize() without numbers uses mean and std of train.h5." in done.out
     own = next(line for line in run("info", "train.h5").out.splitlines() if line.startswith("image  "))
     numbers = own.removeprefix("image").strip()
     assert (
-        f"normalize  {numbers}: of the pack that it was made like; Normalize() as text uses them"
+        f"normalize  {numbers}: of the pack that it was made like; Normalize() without numbers uses them"
         in run("info", "test.h5").out
     )
 

@@ -238,8 +238,8 @@ class Normalize(kinds.ScalePart):
     def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
         if not self.known:
             raise UsageError(
-                "Normalize(): has no mean and std, and there are no statistics of a pack's images, which"
-                " PackedBatchDataset passes on where the pack has some. Pass both."
+                "Normalize(): has no mean and std; a dataset supplies those of its pack, if the pack has some"
+                " and the Pipeline no shape yet. Pass both."
             )
         if len(self.mean) not in (1, shape[0]):
             raise UsageError(

@@ -210,8 +210,11 @@ REMEDIES = {
     "ScaleJitter": "Use RandomResizedCrop, or RandomCrop with pad_if_needed=True",
     "Compose": "Leave it out: write its transforms, separated by commas",
     "Lambda": "Pass a Python function to the dataset as transform=",
+    "Pipeline": "Pass it as augment= itself: packer.augment.Pipeline([...])",
+    "mask_fill": "Pass augment=packer.augment.Pipeline(..., mask_fill=...)",
+    "soft_fill": "Pass augment=packer.augment.Pipeline(..., soft_fill=...)",
 }
-"""Names of other libraries' transforms that packer.augment lacks -> the remedy."""
+"""Names of other libraries' transforms, and Pipeline with its arguments, where transforms stand -> the remedy."""
 
 
 def check_transform(given: Any) -> Transform:
@@ -224,7 +227,7 @@ def check_transform(given: Any) -> Transform:
     remedy = REMEDIES.get(
         word, "Pass a list of these, or one text; a function of the sample is passed as transform="
     )
-    if word in augment.__all__:
+    if word in augment.__all__ and word not in REMEDIES:
         remedy = f"Write {word}() of packer.augment"
     elif isinstance(given, type) and issubclass(given, Transform):
         remedy = f"Write {word}(...)"

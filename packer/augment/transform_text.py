@@ -99,7 +99,9 @@ def _transform(node: ast.expr) -> kinds.Transform:
         signature.bind(*positional, **named)
     except TypeError as error:
         bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
-        _refuse(node, f"cannot be called ({error})", f"It is {name}{inspect.Signature(bare)}")
+        usual = f"It is {name}{inspect.Signature(bare)}"
+        remedy = next((kinds.REMEDIES[word] for word in named if word in kinds.REMEDIES), usual)
+        _refuse(node, f"cannot be called ({error})", remedy)
     return known()[name](*positional, **named)
 
 

@@ -121,9 +121,11 @@ class ReferencePack(NamedTuple):
         if not self.pack.header.normalization:
             return taken
         if self.normalize(channels, dtype) is not None:
-            return f"{taken} Normalize() as text uses mean and std of {self.pack.path}."
+            return f"{taken} Normalize() without numbers uses mean and std of {self.pack.path}."
         differ = "channels" if channels != self.channels else "types"
-        return f"{taken} Normalize() as text uses mean and std of the new pack, as the {differ} differ."
+        return (
+            f"{taken} Normalize() without numbers uses mean and std of the new pack, as the {differ} differ."
+        )
 
     def check(self, label: Field | None, source: str) -> None:
         """Raise UsageError unless dtype and shape of labels are those of the pack.

@@ -29,7 +29,7 @@ def describe(path: str, header: Header, shards: Sequence[int], columns: Sequence
     if NORMALIZE in header.provenance.get("options", {}):
         numbers = "  ".join(f"{k} {' '.join(f'{x:.4f}' for x in v)}" for k, v in header.normalization.items())
         lines.append(
-            f"normalize  {numbers}: of the pack that it was made like; Normalize() as text uses them"
+            f"normalize  {numbers}: of the pack that it was made like; Normalize() without numbers uses them"
         )
     lines += columns
     for name, spans in sorted(header.splits.items(), key=lambda item: item[1]):

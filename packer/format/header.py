@@ -299,8 +299,8 @@ class Header:
 
     @property
     def normalization(self) -> Mapping[str, Sequence[float]]:
-        """Mean and std for ``Normalize()`` as text: those of the pack given as `like`, else the pack's
-        statistics.
+        """Mean and std for ``Normalize()`` without numbers: those of the pack given as `like`, else the
+        pack's statistics.
 
         {"mean": [C], "std": [C]}; 1.0 is 255, or 65,535 for uint16; empty if unknown.
         """

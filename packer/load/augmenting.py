@@ -211,11 +211,12 @@ def parse_views(augment: Augment | None, output: str, header: Header) -> dict[st
 
 def normalizes(augment: Augment | None) -> bool:
     """Return True if `augment` may need the pack's mean and std: a Normalize() without numbers, or a text."""
+    views = augment.values() if isinstance(augment, Mapping) else (augment,)
     return any(
         "Normalize" in one
         if isinstance(one, str)
         else isinstance(one, list | tuple) and any(getattr(each, "known", True) is False for each in one)
-        for one in (augment.values() if isinstance(augment, Mapping) else (augment,))
+        for one in (getattr(view, "transforms", view) for view in views)  # a Pipeline has its transforms
     )
 
 
@@ -229,16 +230,16 @@ def pipeline_of(augment: Any, header: Header) -> Pipeline:
         from packer.augment import Normalize, Pipeline
     except ImportError:
         raise MissingDependencyError("torch", "augment") from None
-    if isinstance(augment, Pipeline):
-        return augment
-    transforms: Any = Pipeline(augment).transforms
+    pipeline = augment if isinstance(augment, Pipeline) else Pipeline(augment)
+    transforms: Any = pipeline.transforms
     if isinstance(augment, str) and not transforms:
         raise UsageError(
             "augment: the text names no transform; transforms with their arguments are allowed. "
             "Write for example RandomCrop(32), or leave it out."
         )
     known = header.normalization
-    return Pipeline([one.of_pack(known) if isinstance(one, Normalize) else one for one in transforms])
+    numbered = [one.of_pack(known) if isinstance(one, Normalize) else one for one in transforms]
+    return pipeline.at(pipeline.shape, transforms=numbered)
 
 
 def fit_views(

@@ -163,6 +163,11 @@ CROP = "RandomCrop(size, padding=None, pad_if_needed=False, fill=0, padding_mode
             f"'RandomCrop(8, paddin=4)' cannot be called (got an unexpected keyword argument 'paddin'). It is {CROP}.",
         ),
         (
+            "RandomCrop(8, mask_fill=255)",
+            "'RandomCrop(8, mask_fill=255)' cannot be called (got an unexpected keyword argument 'mask_fill'). "
+            "Pass augment=packer.augment.Pipeline(..., mask_fill=...).",
+        ),
+        (
             "RandomCrop()",
             f"'RandomCrop()' cannot be called (missing a required argument: 'size'). It is {CROP}.",
         ),

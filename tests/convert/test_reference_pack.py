@@ -50,7 +50,7 @@ def test_classes_are_numbered_as_in_the_other_pack(photo_folder: Path, test_fold
     path = tmp_path / "train.h5"
     assert (
         f"As in {path}: classes 3, size 16x32, fit pad, channels gray, dtype uint8, store raw. "
-        f"Normalize() as text uses mean and std of {path}." in plans[0].notes
+        f"Normalize() without numbers uses mean and std of {path}." in plans[0].notes
     )
     train.check_classes(test)
 
@@ -63,7 +63,7 @@ def test_the_note_says_what_is_other_than_in_the_other_pack(
     report = convert_images(test_folder, tmp_path / "test.h5", like=tmp_path / "train.h5", **given)
     assert report.notes[0].startswith(
         f"As in {tmp_path / 'train.h5'}: channels rgb, dtype uint8, store raw."
-        " Different: classes 2, size 8x8, fit stretch. Normalize() as text uses mean and std of"
+        " Different: classes 2, size 8x8, fit stretch. Normalize() without numbers uses mean and std of"
     )
 
 
@@ -73,7 +73,7 @@ def test_bands_that_are_found_are_normalised_as_the_other_packs(
     convert_images(photo_folder, tmp_path / "train.h5", size=16, channels=3)
     report = convert_images(test_folder, tmp_path / "test.h5", like=tmp_path / "train.h5", channels="auto")
     train, test = (open_pack(tmp_path / name).header for name in ("train.h5", "test.h5"))
-    assert "Normalize() as text uses mean and std of" in report.notes[0]
+    assert "Normalize() without numbers uses mean and std of" in report.notes[0]
     assert test.normalization == train.normalization != test.statistics["image"]
 
 
@@ -146,7 +146,7 @@ def test_the_store_of_a_table_is_taken(tmp_path: Path):
 
 
 def normalized(path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and std that Normalize() as text uses for a pack, where a dataset takes it."""
+    """Mean and std that Normalize() without numbers uses for a pack, where a dataset takes it."""
     pytest.importorskip("torch")
     from packer.load.augmenting import pipeline_of
 
@@ -196,7 +196,9 @@ def test_images_of_other_channels_are_normalised_by_their_own_numbers(
     header = open_pack(tmp_path / "test.h5").header
     assert header.normalization == header.statistics["image"]
     assert any(
-        note.endswith("Normalize() as text uses mean and std of the new pack, as the channels differ.")
+        note.endswith(
+            "Normalize() without numbers uses mean and std of the new pack, as the channels differ."
+        )
         for note in report.notes
     )
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -152,10 +153,14 @@ def packs(photo_folder: Path, tmp_path: Path) -> tuple[Path, Path]:
     return train, val
 
 
-def test_judging_draws_nothing_and_normalizes_as_training_does(packs: tuple[Path, Path]):
+@pytest.mark.parametrize("of_pipeline", [False, True])
+def test_judging_draws_nothing_and_normalizes_as_training_does(packs: tuple[Path, Path], of_pipeline: bool):
+    from packer.augment import Pipeline
+
     train, val = packs
+    kind: Callable[[str], Any] = Pipeline if of_pipeline else str
     augment = "RandomHorizontalFlip(), RandomCrop(32, padding=4), Normalize()"
-    data = module_of(train, val, augment=augment, eval_augment="Normalize()")
+    data = module_of(train, val, augment=kind(augment), eval_augment=kind("Normalize()"))
     trained, judged = data.loader("train"), data.loader("val")
     assert [type(one).__name__ for one in trained.views["image"].transforms] == [
         *("RandomHorizontalFlip", "RandomCrop", "Normalize")

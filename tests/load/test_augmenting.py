@@ -414,6 +414,10 @@ PASS = "Pass a list of these, or one text; a function of the sample is passed as
         ([type("RandomCrop", (torch.nn.Module,), {})()], WRITE),
         ([torch.nn.Flatten()], "augment: Flatten is no transform of packer.augment. " + PASS),
         ([np.flip], "augment: flip is no transform of packer.augment. " + PASS),
+        (
+            [Pipeline([RandomCrop(8)])],
+            "augment: Pipeline is no transform of packer.augment. Pass it as augment= itself: packer.augment.Pipeline([...]).",
+        ),
         (["RandomCrop(8)"], "augment: RandomCrop(8) is no transform of packer.augment. " + PASS),
         (
             [type("ToTensor", (), {"__call__": print})()],
@@ -683,10 +687,32 @@ def test_normalize_without_numbers_takes_the_packs(photo_folder: Path, tmp_path:
             assert torch.allclose(half.a.float(), one.image, atol=1e-2)
 
 
+@pytest.mark.parametrize("size", [32, "max=32"])
+def test_a_pipeline_normalizes_as_its_list(photo_folder: Path, tmp_path: Path, size: Any) -> None:
+    """With the numbers of each pack that takes it; the pipeline itself keeps none."""
+    listed = [RandomResizedCrop(16), RandomHorizontalFlip(), Normalize(dtype="bfloat16")]
+    pipeline = pickle.loads(pickle.dumps(Pipeline(listed, seed=3, mask_fill=255, soft_fill=0.5)))
+    for number, folder in enumerate((photo_folder, photo_folder / "red")):
+        convert_images(folder, path := tmp_path / f"{number}.h5", size=size)
+        with (
+            PackedBatchDataset(path, 8, seed=4, augment=listed) as expected,
+            PackedBatchDataset(path, 8, seed=1, augment=pipeline) as found,
+            PackedBatchDataset(path, 8, seed=1, augment={"a": pipeline}) as views,
+        ):
+            for one, other, view in zip(expected, found, views, strict=True):
+                assert torch.equal(one.image, other.image)
+                assert torch.equal(one.image, view.a)
+            bound = found.views["image"]
+            assert (bound.seed, bound.mask_fill, bound.soft_fill) == (3, 255, 0.5)
+            mean = found.pack.header.statistics["image"]["mean"]
+            assert bound.transforms[2].mean == tuple(mean)  # type: ignore[union-attr]
+        assert repr(pipeline.transforms[2]) == "Normalize(mean=None, std=None, dtype=torch.bfloat16)"
+
+
 def test_normalize_without_numbers_needs_a_pack() -> None:
     with pytest.raises(
         UsageError,
-        match=r"Normalize\(\): has no mean and std, and there are no statistics of a pack's images, .* Pass both",
+        match=r"Normalize\(\): has no mean and std; a dataset supplies those of its pack, if .* Pass both",
     ):
         Pipeline([Normalize()], (3, 8, 8))
     with pytest.raises(UsageError, match=r"Normalize: std is None; a number, or one a channel, is allowed"):

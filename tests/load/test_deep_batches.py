@@ -76,7 +76,8 @@ def test_65_535_is_1(pack: Path) -> None:
         assert torch.allclose(next(iter(dataset)).image.double(), expected, atol=1e-7)
     known = open_pack(pack).header.statistics["image"]
     mean, std = (torch.tensor(known[name]).view(1, -1, 1, 1) for name in ("mean", "std"))
-    for augment in ("Normalize()", [Normalize()], [Normalize(**known)], Pipeline([Normalize(**known)])):
+    listed = [Normalize()], [Normalize(**known)]
+    for augment in ("Normalize()", *listed, *map(Pipeline, listed)):
         with PackedBatchDataset(pack, 12, augment=augment) as dataset:
             found = next(iter(dataset)).image
             assert found.dtype == torch.float32

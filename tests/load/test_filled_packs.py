@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from packer import Blocks, PackedBatchDataset, fill_pack
+from packer.augment import Pipeline
 from packer.convert.conversion_task import ConversionTask, RunOptions
 from packer.convert.image_conversion import convert_images
 from packer.convert.pack_run import part_writer
@@ -223,13 +225,12 @@ def test_rows_one_by_one(images: Path, whole: Path, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("kind", [str, Pipeline])
 def test_normalize_means_a_sample_that_the_state_carries(
-    images: Path,
-    whole: Path,
-    tmp_path: Path,
+    images: Path, whole: Path, tmp_path: Path, kind: Callable[[str], Any]
 ) -> None:
     exact = open_pack(whole).header.statistics["image"]
-    chosen = {"batch_size": 32, "augment": "Normalize()", "shuffle": True}
+    chosen = {"batch_size": 32, "augment": kind("Normalize()"), "shuffle": True}
     with PackedBatchDataset(fill_pack(images, tmp_path / "p.h5"), **chosen) as dataset:
         sample = dataset.state_dict()["normalization"]
         # All rows are fewer than the sample: it is exact, but for rounding.

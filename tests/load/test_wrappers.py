@@ -165,6 +165,11 @@ def test_batches_are_no_lists_of_row_numbers(numbered: Path):
     [
         (PackedBatchDataset, "num_workers", "pass threads=, or leave it out."),
         (PackedBatchDataset, "prefetch_factor", "pass prefetch=."),
+        (
+            PackedBatchDataset,
+            "mask_fill",
+            "pass augment=packer.augment.Pipeline(..., mask_fill=...), or collate=Padding(mask_fill=...).",
+        ),
         (PackedBatchDataset, "root", "pass the pack's path as the first argument."),
         (
             PackedDataset,

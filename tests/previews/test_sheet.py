@@ -261,6 +261,8 @@ def test_whole_pictures_and_their_masks_are_augmented(tmp_path: Path, store: str
     assert [mask.shape for mask in plain.masks["mask"]] == [image.shape[:2] for image in plain.images]
     augment = "RandomHorizontalFlip(), Resize((16, 16), 'nearest'), Normalize()"
     ((batch,), *_) = augmented(augment, pack, np.arange(3), 3, [1])
+    ((same,), *_) = augmented(Pipeline(augment), pack, np.arange(3), 3, [1])
+    assert np.array_equal(same.images, batch.images)
     sides = set()
     for image, mask in zip(batch.images, batch.masks["mask"], strict=True):
         assert image.shape == (16, 16, 3)
@@ -306,8 +308,8 @@ def test_jpeg_sheets_and_wide_ones(make: Make, images: Pixels, tmp_path: Path) -
         ),
         (
             {"augment": "Normalize()"},
-            "Normalize(): has no mean and std, and there are no statistics of a pack's images, which PackedBatchDataset passes on"
-            " where the pack has some. Pass both.",
+            "Normalize(): has no mean and std; a dataset supplies those of its pack, if the pack has some and the Pipeline no shape"
+            " yet. Pass both.",
         ),
         (
             {"augment": ""},

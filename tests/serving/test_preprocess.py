@@ -29,6 +29,8 @@ from packer.errors import ImageError, UsageError
 
 torch = pytest.importorskip("torch")
 
+from packer.augment import Pipeline  # noqa: E402
+
 TURNED = Image.Exif()
 TURNED[0x0112] = 6
 
@@ -157,7 +159,8 @@ def test_normalize_means_what_it_did_in_training(folder: Path, tmp_path: Path) -
     for pack in (filled, open_pack(tmp_path / "like.h5")):
         image = PackedBatchDataset(pack, 1, fields=("image",), augment="Normalize()").batch(0).image
         source = folder / pack.keys()[0] if pack is filled else folder / "a" / pack.keys()[0]
-        assert torch.equal(Preprocess(pack, "Normalize()")([source]), image)
+        for augment in ("Normalize()", Pipeline("Normalize()")):
+            assert torch.equal(Preprocess(pack, augment)([source]), image)
 
 
 def test_parts_and_merged_packs_tell_how_their_rows_were_made(folder: Path, tmp_path: Path) -> None:
