@@ -73,6 +73,8 @@ def open_source(path: Source, options: SourceOptions | None = None) -> ImageSour
     names = [os.fspath(one).rstrip("/") or "/" for one in given]
     paths = [found for one in names for found in _files_of(one)]
     name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} more"
+    if len(paths) == 1:
+        name = paths[0]  # the only match of a pattern
     if is_url(name):
         from packer.inputs.remote_images import open_remote_folder
 
@@ -332,7 +334,7 @@ def _open_archive(name: str, path: str, inside: str, options: SourceOptions) -> 
     try:
         beside = {split_sample(other)[0] for other in archive.others}
         if any(split_sample(key)[0] in beside for key in archive.keys):
-            return open_samples(name, [archive], options)
+            return open_samples(name, [archive], options, os.path.dirname(path))
         base = archive.base
         order = image_order(archive.keys)
         keys = [archive.keys[index].removeprefix(base) for index in order]

@@ -8,7 +8,7 @@
 As in the webdataset library, a member's key is its path up to the first dot of its name; the rest, in lower
 case, is the field name. A tar is read as WebDataset if it holds a .cls or if a label is requested; else like
 a folder. Several tars are read in the given order; names that begin with different words among train, val,
-test ... define splits. Whole numbers index the lines of classes.txt, if several tars have one beside them.
+test ... define splits. Whole numbers index the lines of a classes.txt beside the tars.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ def open_tars(paths: Sequence[str], options: SourceOptions) -> Iterator[Archive]
 
 
 def open_samples(
-    name: str, archives: Iterable[Archive], options: SourceOptions, folder: str | None = None
+    name: str, archives: Iterable[Archive], options: SourceOptions, folder: str
 ) -> ImageSource:
     """Combine images and labels of the same key; the source, or an exception, closes the archives.
 
-    name: name of the tars in messages. folder: folder that may hold classes.txt, or None.
+    name: name of the tars in messages. folder: folder that may hold classes.txt.
     options: options.findings refuses images without a label, and leaves out labels without an image.
     Raises: SourceError.
     """
@@ -100,8 +100,8 @@ def open_samples(
         if not keys:
             raise no_images(name)
         if texts:
-            path = os.path.join(folder or "", CLASSES_FILE)
-            names = read_classes(path) if folder is not None and os.path.isfile(path) else None
+            path = os.path.join(folder, CLASSES_FILE)
+            names = read_classes(path) if os.path.isfile(path) else None
             column = options.label or "the .cls"
             lines = range(1, len(texts) + 1)
             targets = options.number(name, texts, lines, "sample", column=column, names=names)

@@ -406,7 +406,11 @@ def test_what_has_no_labels_stays(write: Write) -> None:
     ("text", "found", "remedy"),
     [
         ("1,b\n2,cow\n3,c\n", "the class cow", "Leave its images out, add it, or pass on_error='skip'."),
-        ("1,0\n2,1\n3,2\n", "the class 0", "Leave its images out, add it, or pass on_error='skip'."),
+        (
+            "1,0\n2,1\n3,2\n",
+            "the class 0",
+            "Write names for the numbers (of WebDataset tars, in a classes.txt beside them), or pass on_error='skip'.",
+        ),
         ("1,0.5\n2,1\n3,2\n", "labels that are not classes", "Leave out the classes."),
     ],
 )

@@ -131,6 +131,14 @@ def test_classes_txt_names_whole_numbers(folder: Path) -> None:
             2: "the .cls is 2 (shards sample 3).",
             5: "the .cls is 2 (shards sample 6).",
         }
+    for one in (folder / "000001.tar.gz", str(folder / "*1.tar.gz")):  # a single tar, and a pattern of one
+        assert "sample 1: the .cls is 2; classes are numbered from 0 to 1." in refused(one)
+    (folder / "classes.txt").write_text("cat\ndog\nfrog\n")
+    for one in (folder / "000001.tar.gz", str(folder / "*1.tar.gz")):
+        with open_source(one) as source:
+            assert source.targets.classes == ["cat", "dog", "frog"]
+            assert source.targets.fixed["label"].tolist() == [2, 0, 1]
+            assert source.name == str(folder / "000001.tar.gz")
     (folder / "classes.txt").write_text("cat\ncat\n")
     assert "holds no names, an empty name, or a name twice" in refused(folder)
 
@@ -207,6 +215,7 @@ def test_one_tar_with_labels_is_such_a_tar_and_one_without_is_as_before(tmp_path
     )
     with open_source(path) as source:
         assert (source.targets.classes, source.targets.fixed["label"].tolist()) == (None, [7, 9])  # type: ignore[union-attr]
+    (tmp_path / "classes.txt").write_text("a\nb\n")  # not for class folders
     path = write_tar(tmp_path / "b.tar", {"cat/1.png": PNG[0], "cat/1.txt": b"7", "dog/2.png": PNG[1]})
     with open_source(path) as source:
         assert source.targets.classes == ["cat", "dog"]
