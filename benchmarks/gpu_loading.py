@@ -268,7 +268,7 @@ def training(
         lane.measure()
     run_rounds({"steps": lanes}, rounds, lambda _: None)
     found = {lane.name: lane for lane in measured(lanes)}
-    ratio = 1 / (found["loader"].times_raw or 1)
+    ratio = 1 / (found["loader"].times_baseline or 1)
     return {name: 1 / lane.rate for name, lane in found.items()} | {"ratio": ratio}
 
 

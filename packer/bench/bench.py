@@ -82,10 +82,15 @@ def bench(
         )
     opened, say, threads = open_pack(pack), progress or (lambda _: None), min(4, cores())
     is_table = opened.header.table is not None
-    size = max(1, min(batch_size or (1024 if is_table else 256), opened.rows // 4))
+    wanted = batch_size or (1024 if is_table else 256)
+    size = max(1, min(wanted, opened.rows // 4))
     say("comparing rows")
     with (table_baseline if is_table else image_baseline)(source, opened, size, threads, seconds) as baseline:
         run = _Run(opened, baseline, size, threads, rounds, seconds, say)
+        if size < wanted:
+            run.notes.append(
+                f"batches of {size:,} instead of {wanted:,}: a quarter of the pack's rows, at most."
+            )
         raw = run.measure_warm(sorted(set(workers or worker_counts(cores()))))
         if cold:
             run.measure_cold(raw)

@@ -25,6 +25,7 @@ NOISY = (
     "rounds differ by up to {:.0%}: is something else running?"
     " Measure again on a quiet machine, or with more "
 )
+_BESIDE = "of the limit measured just before the lane; the limit's own row is the median of all of these."
 BEYOND = {
     "memcpy": "more than 1 x memcpy: packer writes whole rows past the CPU's cache (non-temporal stores),"
     " which memcpy of a batch does not.",
@@ -44,12 +45,12 @@ _LANE_INCHES, _WIDTH_INCHES = 0.34, 9.0
 class MeasuredLane:
     """Rates of one way to get batches, in rows/s by round.
 
-    rates: its own; raw, limit: those of the baseline and of the limit, in the same rounds.
+    rates: its own; baseline, limit: those of the baseline and of the limit, in the same rounds.
     """
 
     name: str
     rates: tuple[float, ...]
-    raw: tuple[float, ...] | None = None
+    baseline: tuple[float, ...] | None = None
     limit: tuple[float, ...] | None = None
 
     @property
@@ -63,9 +64,9 @@ class MeasuredLane:
         return (max(self.rates) - min(self.rates)) / self.rate
 
     @property
-    def times_raw(self) -> float | None:
+    def times_baseline(self) -> float | None:
         """Median of the ratios to the baseline, round by round."""
-        return self._ratio(self.raw)
+        return self._ratio(self.baseline)
 
     @property
     def of_limit(self) -> float | None:
@@ -133,6 +134,9 @@ class BenchReport:
     def below(self) -> tuple[Sentence, ...]:
         """Sentences below the table: notes, an explanation of rates above a limit, a warning of noise."""
         sentences = dict.fromkeys(self.notes)
+        limits = dict.fromkeys(f"x {limit_of(lanes)}" for lanes in self.sections.values() if _limited(lanes))
+        if limits:
+            sentences[f"{', '.join(limits)}: {_BESIDE}"] = None
         for lanes in self.sections.values():
             if limit_of(lanes) in BEYOND and any((lane.of_limit or 0) > 1 for lane in lanes):
                 sentences[BEYOND[limit_of(lanes)]] = None
@@ -148,7 +152,7 @@ class BenchReport:
                 lane |= {
                     "median": way.rate,
                     "spread": way.spread,
-                    "times_raw": way.times_raw,
+                    "times_baseline": way.times_baseline,
                     "of_limit": way.of_limit,
                     "seconds_per_epoch": self.rows / way.rate,
                 }
@@ -162,15 +166,15 @@ class BenchReport:
         name_width = max(map(len, names))
         lines = [self.heading, self.measured]
         for title, ways in self.sections.items():
-            beside = f"x {limit_of(ways)}"
-            narrow = max(7, len(beside))
+            times, beside = f"x {ways[0].name.split(',')[0]}", f"x {limit_of(ways)}"
+            wide, narrow = max(6, len(times)), max(7, len(beside))
             lines += [
                 "",
-                f"{title:<{name_width}}  {f'{self.unit}/s':>11}   x raw  {beside:>{narrow}}  s/epoch",
+                f"{title:<{name_width}}  {f'{self.unit}/s':>11}  {times:>{wide}}  {beside:>{narrow}}  s/epoch",
             ]
             top = max(way.rate for way in ways)
             lines += [
-                f"{way.name:<{name_width}}  {way.rate:>11,.0f}  {_shown(way.times_raw, 6, 1)}"
+                f"{way.name:<{name_width}}  {way.rate:>11,.0f}  {_shown(way.times_baseline, wide, 1)}"
                 f"  {_shown(way.of_limit, narrow, 2)}  {self.rows / way.rate:>7.3f}"
                 f"  {bar(way.rate / top)}".rstrip()
                 for way in ways
@@ -187,6 +191,10 @@ def limit_of(lanes: Sequence[MeasuredLane]) -> str:
     """Return the short name of the limit in a section, such as "memcpy"; "limit" if it has no limit."""
     limit = next((lane.name for lane in lanes if lane.name.startswith(LIMIT)), LIMIT)
     return limit.removeprefix(LIMIT).split(",")[0] or "limit"
+
+
+def _limited(lanes: Sequence[MeasuredLane]) -> bool:
+    return any(lane.limit is not None for lane in lanes)
 
 
 def bar(share: float) -> str:
@@ -246,7 +254,7 @@ def _draw_section(axis: Axes, title: str, lanes: tuple[MeasuredLane, ...], repor
     ]
     axis.barh(range(len(lanes)), [lane.rate for lane in lanes], color=colours)
     for at, lane in enumerate(lanes):
-        times = "" if lane.times_raw is None else f"  ({lane.times_raw:,.1f}x)"
+        times = "" if lane.times_baseline is None else f"  ({lane.times_baseline:,.1f}x)"
         rate = axis.text(lane.rate + 0.01 * top, at, f"{lane.rate:,.0f}{times}", va="center", fontsize=8)
         rate.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})
     step_rate = report.diagnosis.step_rate if report.diagnosis is not None else None

@@ -10,7 +10,9 @@ from packer.bench.training_loop import LoopReport
 from packer.sentence import Option, Sentence
 
 WAITING = 0.1
-"""Share of the time below which waiting does not limit a loop."""
+"""Share of the time, by the rates with and without waiting, below which waiting does not limit a loop."""
+DISAGREE = 0.15
+"""Difference of that share from the measured one above which the diagnosis says that they disagree."""
 NEAR = 0.5
 """A loader that reaches this share of a stage's own rate is limited by it, else by Python and processes."""
 _STAGES = {
@@ -72,8 +74,11 @@ def diagnose(
             sentences.append(f"With an empty page cache the disk limits it: {rate:,.0f} {unit}/s; {packed}.")
     if loop is not None:
         step_rate, ours_loaded = loop.step_rate, loop.loader == "PackedBatchDataset"
-        limit = "training" if loop.waiting <= WAITING else loop.limit
+        by_rates = 1 - loop.rate / step_rate
+        limit = "training" if by_rates <= WAITING else loop.limit
         sentences.append(_of_loop(loop, limit, unit))
+        if abs(by_rates - loop.waiting) > DISAGREE:
+            sentences.append(_disagreement(loop, by_rates, unit))
         if ours_loaded or limit == "training":
             sentences.append(_STAGES[limit][1])
         else:
@@ -124,6 +129,22 @@ def _of_loop(loop: LoopReport, limit: str, unit: str) -> str:
         parts = [f"{name} {seconds / total:.0%}" for name, seconds in shares if seconds >= 0.01 * total]
         sentence += f" A row takes {1000 * total:.2f} ms: {', '.join(parts)}."
     return sentence
+
+
+def _disagreement(loop: LoopReport, by_rates: float, unit: str) -> str:
+    """Return the sentence about a share of waiting that contradicts the two rates.
+
+    by_rates: the share that the rates give.
+    """
+    predicted = loop.rate / (1 - loop.waiting)
+    reason = "do waits hide behind a GPU's kernels"
+    if by_rates > loop.waiting:
+        reason = "does the loader take cores from the step"
+    return (
+        f"The two disagree: waiting for {loop.waiting:.0%} of the time predicts {predicted:,.0f} {unit}/s with"
+        f" batches at hand, not {loop.step_rate:,.0f}. The rates decide. Is the machine busy, or {reason}?"
+        " Measure again."
+    )
 
 
 def _gain(now: float, step_rate: float, pack: float, unit: str) -> str:

@@ -104,7 +104,7 @@ def _baseline(source: ImageSource, pack: Pack, batch_size: int, threads: int, se
         source=source.name,
         unit="images",
         heading=f"{pack.rows:,} {heading}",
-        name="images, DataLoader",
+        name=f"{'folder' if os.path.isdir(source.name) else 'source'}, DataLoader",
         items=RawImages(source, indices, labels, make),
         limit_name=limit_name,
         limit=limit,

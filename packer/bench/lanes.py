@@ -27,7 +27,8 @@ class Baseline:
     source: its name, as the user wrote it.
     unit: the noun for a row, "images" or "rows".
     heading: both sides of the comparison, in a line.
-    name, items: name of the DataLoader's lane, and its dataset.
+    name, items: name of the DataLoader's lane, whose first words, up to a comma, head the column of ratios;
+        and its dataset.
     limit_name, limit: a function of `seconds` that measures the most batches/s, for rows in the page cache.
     peers: other loaders, each of whole epochs of `peer_rows`.
     loading: options with which packer's loader does the same work.

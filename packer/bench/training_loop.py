@@ -1,7 +1,7 @@
 """Measures a user's training script: the rate of its loop, and of its step when batches are ready.
 
 The script runs unchanged in a separate process. The first loader (PackedBatchDataset, or torch's DataLoader)
-that yields enough batches is measured for some seconds. Then the loop gets the last of these batches
+that yields enough batches is measured for some seconds. Then the loop gets the last 8 of these batches
 repeatedly, as from an infinitely fast loader, for as long. Then the script is ended.
 """
 

@@ -107,7 +107,7 @@ def report(packs: tuple[str, ...], out: str, *, output: Output, **given: Any) ->
 @click.argument("source", metavar="SRC...", nargs=-1, required=True, type=PATH)
 @click.argument("pack", metavar="PACK", type=PATH)
 @options(
-    option("--batch-size", "N", "Rows per batch; default: 256, tables 1,024."),
+    option("--batch-size", "N", "Rows per batch; default: 256, tables 1,024; at most a quarter of the pack."),
     option("--rounds", "N", "Measurements of each loader; the table shows medians.", 3),
     option("--seconds", "S", "Duration of each measurement in seconds.", 1.0),
     option("--workers", "N,N", "DataLoader worker counts to try; default: 0, 1, 2, 4 ... up to the cores."),

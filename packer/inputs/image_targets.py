@@ -244,13 +244,10 @@ class ImageTargets:
             if image in self.findings.refused:
                 continue
             if not self.findings.skip:
-                how = "Leave its images out, add it"
+                how = f"Leave its images out, add it, or pass {Option('on_error', 'skip')}."
                 if self.classes is None and not (places >= 0).any():
-                    how = "Write names for the numbers (of WebDataset tars, in a classes.txt beside them)"
-                raise UsageError(
-                    f"{subject}: holds the class {names[number]}; {allowed}. {how}, or pass"
-                    f" {Option('on_error', 'skip')}."
-                )
+                    how = "Write names for the numbers; of WebDataset tars, in a classes.txt beside them."
+                raise UsageError(f"{subject}: holds the class {names[number]}; {allowed}. {how}")
             reason = f"its class is {names[number]}, which is not one of the {len(classes):,} given classes."
             self.findings.refused[image] = reason
         return targets

@@ -69,9 +69,7 @@ def open_tars(paths: Sequence[str], options: SourceOptions) -> Iterator[Archive]
     return (open_archive(path, "", options.spool_dir, is_label(options.label)) for path in paths)
 
 
-def open_samples(
-    name: str, archives: Iterable[Archive], options: SourceOptions, folder: str
-) -> ImageSource:
+def open_samples(name: str, archives: Iterable[Archive], options: SourceOptions, folder: str) -> ImageSource:
     """Combine images and labels of the same key; the source, or an exception, closes the archives.
 
     name: name of the tars in messages. folder: folder that may hold classes.txt.

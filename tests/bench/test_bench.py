@@ -35,7 +35,7 @@ def test_every_way_is_measured_beside_its_limit(photo_folder: Path, pack: Path) 
     report = bench(photo_folder, pack, rounds=2, seconds=0.02, workers=[0, 1], progress=said.append)
     warm, cold = report.sections.values()
     assert [re.sub(r"\d workers?", "N workers", way.name) for way in warm] == [
-        "images, DataLoader, N workers",
+        "folder, DataLoader, N workers",
         "packed, sequential",
         "packed, slices",
         "packed, blocks",
@@ -46,9 +46,9 @@ def test_every_way_is_measured_beside_its_limit(photo_folder: Path, pack: Path) 
     assert [way.name for way in cold[1:4]] == ["packed, sequential", "packed, slices", "packed, blocks"]
     assert re.fullmatch(r"limit: plain reads, \d threads?", cold[4].name)
     for way in (*warm[1:5], *cold[1:4]):
-        assert way.raw is not None
+        assert way.baseline is not None
         assert way.limit is not None
-        assert len(way.rates) == len(way.raw) == len(way.limit) == 2
+        assert len(way.rates) == len(way.baseline) == len(way.limit) == 2
         assert min(way.rates) > 0
     assert report.batch_size == 6  # four batches of the 24 images
     assert report.conditions["rows_compared"] == 24
@@ -65,7 +65,7 @@ def test_jpeg_rows_are_measured_beside_their_decoder(photo_folder: Path, tmp_pat
     report = bench(photo_folder, tmp_path / "j.h5", rounds=1, seconds=0.02, workers=[0])
     warm, cold = report.sections.values()
     assert [way.name for way in warm[:-1]] == [
-        "images, DataLoader, 0 workers",
+        "folder, DataLoader, 0 workers",
         "packed, sequential",
         "packed, slices",
         "packed, blocks",
@@ -95,7 +95,7 @@ def test_whole_pictures_are_cut_on_both_sides(
     assert list(report.sections) == ["warm page cache", "cold page cache"]
     warm, cold = report.sections.values()
     assert [re.sub(r"\d (worker|thread)s?", r"N \1s", way.name) for way in warm] == [
-        "images, DataLoader, N workers",
+        "folder, DataLoader, N workers",
         "packed, sequential",
         "packed, slices",
         "packed, blocks",
@@ -104,7 +104,7 @@ def test_whole_pictures_are_cut_on_both_sides(
     ]
     assert [way.name for way in cold[1:4]] == ["packed, sequential", "packed, slices", "packed, blocks"]
     for way in (*warm[1:5], *cold[1:4]):
-        assert way.times_raw is not None
+        assert way.times_baseline is not None
         assert way.of_limit is not None
         assert len(way.rates) == 2
         assert min(way.rates) > 0
@@ -141,7 +141,7 @@ def test_a_directory_of_npy_without_labels(photo_folder: Path, tmp_path: Path) -
     convert_images(photo_folder / "red", tmp_path / "red", size=32)
     report = bench(photo_folder / "red", tmp_path / "red", rounds=1, seconds=0.01, workers=[0], cold=False)
     (warm,) = report.sections.values()
-    assert [way.name for way in warm[:2]] == ["images, DataLoader, 0 workers", "packed, sequential"]
+    assert [way.name for way in warm[:2]] == ["folder, DataLoader, 0 workers", "packed, sequential"]
     assert (report.source, report.pack) == (str(photo_folder / "red"), str(tmp_path / "red"))
 
 
@@ -161,12 +161,13 @@ def test_an_archive_can_be_cold_but_not_one_that_is_compressed_whole(
         archive.add(photo_folder, "photos")
     (tmp_path / "photos.tar.gz").write_bytes(gzip.compress((tmp_path / "photos.tar").read_bytes()))
     report = bench(tmp_path / "photos.tar" / "photos", pack, rounds=1, seconds=0.01, workers=[0])
-    assert "cold page cache" in report.sections
+    assert report.sections["cold page cache"][0].name == "source, DataLoader, 0 workers"
     source = tmp_path / "photos.tar.gz" / "photos"
     report = bench(source, pack, rounds=1, seconds=0.01, workers=[0])
     assert "cold page cache" not in report.sections
     assert report.notes == (
         "compared: pixels of 24 rows, each equal to its image converted again.",
+        "batches of 6 instead of 256: a quarter of the pack's rows, at most.",
         f"cold page cache: {source} is not read file by file; not measured.",
     )
 
@@ -212,7 +213,7 @@ def test_a_system_without_linuxs_calls_is_measured_warm(
     monkeypatch.setattr(hardware_limits, "CAN_DROP", False)
     report = bench(photo_folder, pack, rounds=1, seconds=0.01, workers=[0])
     assert list(report.sections) == ["warm page cache"]
-    assert report.notes[1] == "cold page cache: this system cannot empty it; not measured."
+    assert report.notes[2] == "cold page cache: this system cannot empty it; not measured."
     assert report.conditions["cores"] == os.cpu_count()
 
 

@@ -19,7 +19,7 @@ REPORT = BenchReport(
     seconds=1,
     sections={
         "warm page cache": (
-            MeasuredLane("images, DataLoader, 2 workers", (100.0, 120.0), (100.0, 120.0)),
+            MeasuredLane("folder, DataLoader, 2 workers", (100.0, 120.0), (100.0, 120.0)),
             MeasuredLane("packed, slices", (3000.0, 3300.0), (100.0, 120.0), (4000.0, 4000.0)),
             MeasuredLane("limit: memcpy, 2 threads", (4000.0, 4000.0)),
         )
@@ -39,6 +39,7 @@ def test_notes_stand_below_the_table() -> None:
     report = replace(REPORT, sections={"warm page cache": (lanes[0], noisy, lanes[2])})
     assert [str(sentence)[:25] for sentence in report.below] == [
         "compared: all.",
+        "x memcpy: of the limit me",
         "more than 1 x memcpy: pac",
         "rounds differ by up to 14",
     ]

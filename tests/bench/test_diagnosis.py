@@ -23,13 +23,13 @@ def diagnosis(
 ) -> Diagnosis:
     sections = {
         "warm page cache": (
-            MeasuredLane("images, DataLoader, 2 workers", (raw,)),
+            MeasuredLane("folder, DataLoader, 2 workers", (raw,)),
             MeasuredLane("packed, slices", (pack,)),
         )
     }
     if cold is not None:
         sections["cold page cache"] = (
-            MeasuredLane("images, DataLoader, 2 workers", (cold[0],)),
+            MeasuredLane("folder, DataLoader, 2 workers", (cold[0],)),
             MeasuredLane("packed, slices", (cold[1],)),
         )
     report = BenchReport(
@@ -101,6 +101,34 @@ def test_a_loop_that_waits(stage: str) -> None:
     assert "The script takes 500 images/s from its DataLoader and waits for 70% of the time" in found.text
     assert f"{stage} 67%, decoding 33%" in found.text
     assert "so that an epoch would take 25% of its time." in found.text
+
+
+@pytest.mark.parametrize(
+    ("figures", "limit", "said"),
+    [
+        (
+            (30, 50, 0.03),
+            "decoding",
+            "waiting for 3% of the time predicts 31 images/s with batches at hand, not 50. The rates decide. "
+            "Is the machine busy, or does the loader take cores from the step? Measure again.",
+        ),
+        (
+            (414, 383, 0.18),
+            "training",
+            "waiting for 18% of the time predicts 505 images/s with batches at hand, not 383. The rates decide. "
+            "Is the machine busy, or do waits hide behind a GPU's kernels? Measure again.",
+        ),
+        ((279, 354, 0.09), "decoding", ""),
+        ((100, 105, 0.12), "training", ""),
+    ],
+)
+def test_the_rates_decide_where_the_share_of_waiting_disagrees(
+    figures: tuple[float, float, float], limit: str, said: str
+) -> None:
+    found = diagnosis(loop=loop(*figures, decoding=0.001))
+    assert found.limit == limit
+    assert ("No loader makes it faster" in found.text) is (limit == "training")
+    assert (f"The two disagree: {said}" in found.text) if said else ("disagree" not in found.text)
 
 
 def test_a_loop_that_does_not_wait() -> None:

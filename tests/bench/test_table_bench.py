@@ -62,7 +62,7 @@ def test_every_way_is_measured_beside_its_limit(table: Path, packed: Path) -> No
     assert [re.sub(r"\d workers?", "N workers", way.name) for way in ways[:-1]] == WAYS
     assert re.fullmatch(r"limit: memcpy, \d threads?", ways[-1].name)
     for way in ways[3:7]:
-        assert way.raw == ways[0].rates
+        assert way.baseline == ways[0].rates
         assert way.limit is not None
         assert len(way.rates) == len(way.limit) == 2
         assert min(way.rates) > 0
@@ -84,7 +84,7 @@ def test_the_table_and_the_json_tell_the_same(table: Path, packed: Path) -> None
     assert lines[0] == (
         f"{table} beside {packed}: 355 rows of features [1], categories [1], label, batches of 88"
     )
-    assert re.fullmatch(r"warm page cache +rows/s   x raw  x memcpy  s/epoch", lines[3])
+    assert re.fullmatch(r"warm page cache +rows/s  x DataLoader  x memcpy  s/epoch", lines[3])
     (ways,) = report.sections.values()
     for line, way in zip(lines[4:], ways, strict=False):
         assert line.startswith(way.name)

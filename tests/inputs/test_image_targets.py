@@ -409,7 +409,7 @@ def test_what_has_no_labels_stays(write: Write) -> None:
         (
             "1,0\n2,1\n3,2\n",
             "the class 0",
-            "Write names for the numbers (of WebDataset tars, in a classes.txt beside them), or pass on_error='skip'.",
+            "Write names for the numbers; of WebDataset tars, in a classes.txt beside them.",
         ),
         ("1,0.5\n2,1\n3,2\n", "labels that are not classes", "Leave out the classes."),
     ],
