@@ -34,7 +34,7 @@ WARM_UP = 5  # batches before the measurement, while kernels are compiled and wo
 LEAST = 8  # batches measured, at least
 KEPT = 8  # batches repeated for the step alone
 PROFILED_SECONDS = 1.0
-WAITS = 0.5  # share of reading time; with less processor time the threads wait for a disk or a network
+WAITS = 0.5  # share of reading time: threads with less processor time wait for a disk or a network
 _STAGES = {
     "decoding": ("decod", "imread", "read_image", "decompress", "jpeg"),
     "reading": ("read", "open", "posix.", "stat", "seek"),
@@ -47,7 +47,7 @@ class LoopReport:
     """Figures of a loop. Rates in rows/s.
 
     loader: "PackedBatchDataset" or "DataLoader".
-    rate: of the unchanged loop; step_rate: when batches are ready.
+    rate: rate of the unchanged loop; step_rate: rate when batches are always ready.
     waiting: share of the time in which the loop waited for batches.
     stages: name -> seconds of the loader's work: for one row of a DataLoader, for all measured batches of a
         PackedBatchDataset.

@@ -665,8 +665,8 @@ def _members(pack: Pack) -> dict[str, NDArray[np.int64]]:
 def _strata(pack: Pack, splits: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64] | None:
     """Return the stratum of each row: class and split; None for a single stratum.
 
-    New packs get equal shares of each stratum. splits: as returned by `_members`. Labels of a table with too
-    many distinct values do not count.
+    New packs get equal shares of each stratum. splits: as returned by `_members`. A table's labels do
+    not count if they have too many distinct values.
     """
     labels = None
     if any(f.name == "label" and f.dtype == "<i8" and f.shape == () for f in pack.fields):

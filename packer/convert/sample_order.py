@@ -35,8 +35,8 @@ class SampleOrder:
 def arrange(members: Mapping[str, NDArray[np.int64]], *, shuffle: bool, seed: int) -> SampleOrder:
     """Return the order of rows with splits one after the other.
 
-    members: split -> its samples, int64, rising; {"": all} without splits. shuffle: permute the rows of each
-    split, drawn from the seed and the split's name.
+    members: split -> its samples, int64, ascending; {"": all} without splits. shuffle: permute the rows of
+    each split, drawn from the seed and the split's name.
     """
     parts, splits, first = [], {}, 0
     for name, samples in members.items():
@@ -56,8 +56,8 @@ def fill(
 ) -> tuple[dict[int, int], dict[str, tuple[int, int]], int]:
     """Plan moves of rows that close the holes of skipped inputs with the last good rows of their split.
 
-    holes: rows without content, rising; splits: name -> [first, last + 1), {} without splits; rows: planned
-    rows.
+    holes: rows without content, ascending; splits: name -> [first, last + 1), {} without splits;
+    rows: planned rows.
     Returns: {row: row to move there}, to be done in this order; the new splits; the new number of rows. Each
     split starts where the previous one ends; per split, at most as many rows move as there are holes up to
     its end.

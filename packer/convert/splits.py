@@ -162,7 +162,7 @@ class Split:
         )
 
     def members(self, count: int, seed: int, *, strata: Ints | None = None) -> dict[str, Ints]:
-        """Return name -> samples, int64, rising, sorted by name; every sample is in exactly one split.
+        """Return name -> samples, int64, ascending, sorted by name; every sample is in exactly one split.
 
         strata: class of each sample; each split gets its share of every class. Raises UsageError if a split
         would be empty.

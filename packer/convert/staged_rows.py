@@ -188,10 +188,10 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
     ) -> None:
         """path: file of records of itemsize bytes each; samples: the record of each row, each record once.
 
-        rising: records are read about in file order; memory: most bytes in memory, about, over all workers;
-        mapped: size up to which a file is mapped and read in any order (if larger than memory), in pages that
-        the kernel can evict; work: path of the second file, if one is needed; workers: threads that
-        distribute, and threads or processes that will read.
+        rising: True if records are read roughly in file order; memory: approximate limit of bytes in memory,
+        over all workers; mapped: size up to which a file is mapped and read in any order (if larger than
+        memory), in pages that the kernel can evict; work: path of the second file, if one is needed; workers:
+        threads that distribute, and threads or processes that will read.
         """
         self.itemsize, self.rows, self._samples, self._rising = itemsize, len(samples), samples, rising
         self._path, self._work, self._workers = path, work, workers
@@ -250,7 +250,7 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
         return out.view(np.uint8).reshape(len(out), self.itemsize)
 
     def _bucket(self, number: int) -> tuple[Numbers, NDArray[Any]]:
-        """Return the record numbers of a bucket, rising, and its records."""
+        """Return the ascending record numbers of a bucket, and its records."""
         with self._lock:
             if number not in self._kept:
                 while len(self._kept) >= _KEPT:

@@ -37,7 +37,7 @@ class OwnSize(NamedTuple):
         channels = None
         if layout == "HWC":
             color = about.get("color")
-            # The first images of varying size had no colour recorded for grey ones.
+            # Early packs recorded no colour for grey images of varying size.
             counted = "sampling" in about or "channels" in about
             channels = (
                 about["channels"] if counted else (CHANNELS[str(color)].count if color in CHANNELS else 1)

@@ -53,8 +53,8 @@ class Fields:
         Mapping of a name in the dataset, or a path in the HDF5 file, to the name of its field.
     channels
         "rgb", "gray" or "rgba": channels of Pillow images. Default: gray or rgba if all inspected samples
-        are, else rgb, with alpha composited on white; palette images in fields without an image's name
-        (masks) are stored as indices.
+        are, else rgb, with alpha composited on white. Palette images in fields that are not named like
+        images, such as masks, are stored as indices.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Fields:
 
 @dataclass(frozen=True)
 class PackingOptions:
-    """Checked options of pack_dataset and create. storing: of rows on disk; spans: samples of each split."""
+    """Checked options of pack_dataset and create. storing: rows on disk; spans: samples of each split."""
 
     declared: Declared
     classes: tuple[str, ...] | None
