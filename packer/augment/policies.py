@@ -75,7 +75,7 @@ class _Policy(kinds.Transform):
 
     @abstractmethod
     def most(self, shape: kinds.Shape) -> tuple[float, ...]:
-        """Return the largest magnitudes: for each of _MOVES, for all of _FACTORS, and the bits of Posterize."""
+        """Return the largest magnitudes: of each of _MOVES, of all _FACTORS, and of the bits of Posterize."""
 
 
 @dataclass(eq=False)
