@@ -111,6 +111,9 @@ def test_closing_in_the_middle_leaves_no_process(
         assert isinstance(dataset.pack, FillingPack)
         dataset.close()
         assert dataset.pack.units._idle == []
+    until = time.monotonic() + 120  # close() waits for 5 seconds; a busy machine may take longer
+    while alive(tmp_path) and time.monotonic() < until:
+        time.sleep(0.01)
     assert not alive(tmp_path)
     for loop in loops:
         with pytest.raises(PackerError, match="closed"):

@@ -48,19 +48,19 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
     """No process, thread or descriptor outlives a test."""
-    before = open_files()
+    before, others = open_files(), threads()
     yield
     gc.collect()
     until = time.monotonic() + 120
-    while (threads() or multiprocessing.active_children()) and time.monotonic() < until:
+    while (threads() - others or multiprocessing.active_children()) and time.monotonic() < until:
         time.sleep(0.01)
-    assert not threads()
+    assert not threads() - others
     assert not multiprocessing.active_children()
     assert open_files() <= before  # fewer when what others left has been collected meanwhile
 
 
-def threads() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith(("packer-transform", "packer-load"))]
+def threads() -> set[threading.Thread]:
+    return {t for t in threading.enumerate() if t.name.startswith(("packer-transform", "packer-load"))}
 
 
 def lives(process: str) -> bool:
