@@ -95,8 +95,8 @@ def measure_script(command: str, seconds: float) -> LoopReport:
             f" To see all that it prints, run python {command}"
         )
     raise PackerError(
-        f"{words[0]}: took fewer than {WARM_UP + 2 * LEAST} batches from a PackedBatchDataset or a"
-        " DataLoader of its own process."
+        f"{words[0]}: took fewer than {WARM_UP + 2 * LEAST} batches (or less than {2 * seconds:g} s) from a"
+        " PackedBatchDataset or a DataLoader of its own process."
         " Pass arguments with which it trains for longer."
     )
 
