@@ -188,7 +188,8 @@ def renamed(name: str, given: Sequence[str], columns: Sequence[str], expected: C
 def index_columns(written: Sequence[str], columns: Sequence[TableColumn]) -> tuple[str, ...]:
     """Return the names of the columns that pandas' to_csv writes for an index.
 
-    These are the first columns, as long as the header has no name for them. written: the header's cells.
+    These are the first column if it has no name, and the columns after it that the header names "Unnamed: N":
+    each was an index in an earlier file. written: the header's cells.
     """
     named = [text if number else text or "Unnamed: 0" for number, text in enumerate(written)]
     indexes = takewhile(
