@@ -1,8 +1,7 @@
 """Train a small U-Net on whole pictures and their masks, and evaluate it on whole pictures of any size.
 
-    packer convert photos/ people.h5 --size max=256 --store jpeg --pair mask=masks/ --split
-    train=0.85,val=0.15
-    python examples/segmentation.py people.h5 --epochs 20 --sheet overlays.png
+    packer convert photos/ whole.h5 --size max=256 --store jpeg --pair mask=masks/ --split train=0.85,val=0.15
+    python examples/segmentation.py whole.h5 --epochs 20 --sheet overlays.png
 
 Each epoch sees another part of every picture, at another scale and aspect: RandomResizedCrop is drawn when a
 row is read, and moves its mask in step. Evaluation does not crop: `collate="pad"` joins pictures of similar

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import sys
 import warnings
 from collections.abc import Iterator
@@ -58,7 +59,7 @@ def blocks(text: str) -> list[Block]:
 
 @pytest.fixture
 def folder(photo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """photos/, masks/ of the same names, boxes.json, flights.csv and new.csv; it is the current folder, without a GPU."""
+    """photos/, masks/ of the same names, coco/, flights.csv and new.csv; it is the current folder, without a GPU."""
     parent = photo_folder.parent
     monkeypatch.chdir(parent)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -67,16 +68,20 @@ def folder(photo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         mask = (parent / "masks" / photo.relative_to(photo_folder)).with_suffix(".png")
         mask.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.tri(40, 48, dtype=np.uint8)).save(mask)
-    coco = {
-        "images": [
-            {"id": n, "file_name": str(photo.relative_to(photo_folder))} for n, photo in enumerate(photos)
-        ],
-        "annotations": [
-            {"id": n, "image_id": n, "category_id": 7, "bbox": [4, 5, 20, 10]} for n in range(len(photos))
-        ],
-        "categories": [{"id": 7, "name": "thing"}],
-    }
-    Path("boxes.json").write_text(json.dumps(coco))
+    for split, some in (("val", photos[::4]), ("train", [p for n, p in enumerate(photos) if n % 4])):
+        Path("coco", split).mkdir(parents=True)
+        for number, photo in enumerate(some):
+            shutil.copy(photo, f"coco/{split}/{number}.jpg")
+        coco = {
+            "images": [{"id": n, "file_name": f"{n}.jpg"} for n in range(len(some))],
+            "annotations": [
+                {"id": n, "image_id": n, "category_id": 7 - n % 2, "bbox": [4, 5, 20, 10]}
+                for n in range(len(some))
+            ],
+            "categories": [{"id": 7, "name": "car"}, {"id": 6, "name": "bird"}],
+        }
+        Path("coco/annotations").mkdir(exist_ok=True)
+        Path(f"coco/annotations/instances_{split}.json").write_text(json.dumps(coco))
     draws = np.random.default_rng(0)
     for name, rows in (("flights.csv", 100), ("new.csv", 20)):
         lines = [
