@@ -74,7 +74,7 @@ def convert(
 def _remedy(name: str, kind: str, value: Any, out: str) -> str:
     """Return the remedy for an option that does not apply to a kind of source."""
     if (name, kind) == ("label", ARRAYS):
-        return f"Give --rename for every array to pack, for the labels --rename {value}=label."
+        return f"Pass --rename {value}=label."
     if (name, kind) == ("labels", TABLES):
         return f"Pass the folder of the images as SRC: packer convert FOLDER {out} --labels {value}."
     return "Leave it out."

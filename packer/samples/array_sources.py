@@ -159,11 +159,7 @@ def _named(
 ) -> ArraySource:
     """Return a source whose field names are the arrays' names, or those in `rename`. Raises UsageError."""
     known = {one.name: one for one in found}
-    for old in rename:
-        if old not in known:
-            raise UsageError(
-                f"rename: {subject} has no {old!r}; it holds {_listing(found)}. Pass one of these names."
-            )
+    _check_renamed(subject, found, rename)
     fields = {rename.get(name, name): one for name, one in known.items()}
     if len(fields) != len(known):
         raise UsageError(f"rename={dict(rename)!r}: gives two arrays the same name. Pass different names.")
@@ -182,6 +178,15 @@ def _named(
     if not source.rows:
         raise SourceError(f"{subject}: holds no samples; a pack has at least one.")
     return source
+
+
+def _check_renamed(subject: str, found: Sequence[Column], rename: Mapping[str, str]) -> None:
+    """Raise UsageError if `rename` names an array that the source does not hold."""
+    for old in rename:
+        if all(one.name != old for one in found):
+            raise UsageError(
+                f"rename: {subject} has no {old!r}; it holds {_listing(found)}. Pass one of these names."
+            )
 
 
 def _check_lengths(subject: str, fields: Mapping[str, Column]) -> None:
@@ -205,11 +210,12 @@ def _chosen(
 ) -> ArraySource:
     """Choose the arrays that are fields: as requested, else by their shapes, dtypes and names.
 
+    Arrays that `rename` does not name are chosen too, if they have as many rows as those that it names.
     ordered: the arrays have an order, so `names` may name them by position. Raises UsageError, SourceError.
     """
-    if rename:
-        return _named(subject, found, [*rename.values()] if names is None else names, rename)
     if names is not None:
+        if rename:
+            return _named(subject, found, names, rename)
         held = {one.name for one in found}
         if set(names) <= held:
             return _named(subject, found, names, {})
@@ -221,31 +227,35 @@ def _chosen(
             f"fields: {subject} holds {_listing(found)}; {', '.join(names)} are requested. Name them by "
             "rename."
         )
+    _check_renamed(subject, found, rename)
+    requested = [one for one in found if one.name in rename]
+    _check_lengths(subject, {rename[one.name]: one for one in requested})
     usable = [one for one in found if isinstance(one, ListColumn) or one.dtype.kind in "biufOUST"]
-    if not usable:
+    if not usable and not requested:
         raise SourceError(
             f"{subject}: holds no arrays of numbers or text, but: {_listing(found) or 'none'}. Check the "
             "file."
         )
-    main = max(usable, key=lambda one: one.row_bytes * one.shape[0])
+    main = max(requested or usable, key=lambda one: one.row_bytes * one.shape[0])
     rows = main.shape[0]
-    members = [one for one in usable if one.shape[0] == rows]
+    members = [one for one in found if one in requested or (one in usable and one.shape[0] == rows)]
     others = [one for one in found if one not in members]
     twins = [
         one
         for one in others
         if one.shape[1:] == main.shape[1:] and one.dtype == main.dtype and len(one.shape) > 1
     ]
-    if twins:
+    if twins and not rename:
         raise UsageError(
             f"{subject}: holds {_listing(found)}: several sets of samples; a pack holds one set. Name the "
             f"arrays of a set: {Option('Fields.rename', {_safe(main.name): IMAGE})}."
         )
-    fields = _names_of(members)
-    source = _named(subject, members, None, fields)
-    renamed = [f"{old} is {new!r}" for old, new in fields.items() if old != new and old != "array"]
-    if renamed or others:
-        chosen = ", ".join(renamed) or f"fields are {', '.join(fields.values())}"
+    fields = _names_of(members, rename)
+    source = _named(subject, members, [*fields.values()], fields)
+    guessed = {old: new for old, new in fields.items() if old not in rename}
+    said = [f"{old} is {new!r}" for old, new in guessed.items() if rename or old not in (new, "array")]
+    if said or others:
+        chosen = ", ".join(said) or f"fields are {', '.join(fields.values())}"
         left_out = f"; left out: {_listing(others)}" if others else ""
         source.notes.append(
             Sentence(
@@ -256,8 +266,13 @@ def _chosen(
     return source
 
 
-def _names_of(members: Sequence[Column]) -> dict[str, str]:
-    """Return each array's field name: image or label if only that array looks like it, or its own name."""
+def _names_of(members: Sequence[Column], rename: Mapping[str, str]) -> dict[str, str]:
+    """Return each array's field name, and thereby the fields' order.
+
+    An array that `rename` does not name is image or label if only that array looks like it, and no other is
+    renamed so; else it keeps its name. The order is that of `rename` if it names all arrays, else that of the
+    arrays, with image first.
+    """
     images = [one for one in members if _looks(one) == IMAGE]
     flat = [
         one
@@ -269,11 +284,13 @@ def _names_of(members: Sequence[Column]) -> dict[str, str]:
     labels = [one for one in flat if one in called] or [one for one in called if len(one.shape) == 2]
     if not labels and len(members) == 2:
         labels = [one for one in flat if one.dtype.kind in "iu"]
-    names: dict[str, str] = {}
+    names = dict(rename)
     for one in members:
-        if images == [one]:
+        if one.name in rename:
+            continue
+        if images == [one] and IMAGE not in rename.values():
             name = IMAGE
-        elif labels == [one]:
+        elif labels == [one] and LABEL not in rename.values():
             name = LABEL
         elif one.name == "array":
             name = "features"
@@ -284,7 +301,9 @@ def _names_of(members: Sequence[Column]) -> dict[str, str]:
                 f"{one.where}: its field would be {name!r}, like that of another array. Name them by rename."
             )
         names[one.name] = name
-    return names
+    if len(rename) == len(names):
+        return names
+    return {one.name: names[one.name] for one in sorted(members, key=lambda one: names[one.name] != IMAGE)}
 
 
 def _looks(one: Column) -> str:
