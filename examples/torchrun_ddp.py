@@ -24,8 +24,9 @@ from packer import PackedBatchDataset, open_pack
 def train(options: argparse.Namespace, device: torch.device) -> None:
     """Train all remaining epochs; every process runs this."""
     pack, first = open_pack(options.pack), distributed.get_rank() == 0
-    # The dataset finds its rank. With "pad" or "drop" all ranks get equally many batches, so none hangs.
-    data = PackedBatchDataset(pack, options.batch_size, shuffle=True, ends="pad", device=device)
+    split = options.split or ("train" if "train" in pack.header.splits else None)
+    # The dataset finds its rank. All ranks get equally many batches unless ends="uneven"; "pad" fills the last.
+    data = PackedBatchDataset(pack, options.batch_size, shuffle=True, split=split, ends="pad", device=device)
     torch.manual_seed(0)
     net = nn.Sequential(
         *(nn.Conv2d(3, 32, 7, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten()),
@@ -69,14 +70,18 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("pack")
+    parser.add_argument(
+        "--split", help='split to train on (default: "train" if the pack has it, else all rows)'
+    )
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=64, help="rows of a batch in each process")
     parser.add_argument(
         "--checkpoint", type=Path, default="checkpoint.pt", help="checkpoint to resume from, if it exists"
     )
     parser.add_argument("--save-every", type=int, default=100, metavar="STEPS")
+    arguments = parser.parse_args()
     on_gpu = torch.cuda.is_available()
     distributed.init_process_group("nccl" if on_gpu else "gloo")
     place = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
-    train(parser.parse_args(), place)
+    train(arguments, place)
     distributed.destroy_process_group()

@@ -87,8 +87,7 @@ def test_what_was_found_is_said() -> None:
         ),
         (
             ["data.npz", "out.h5", "--label", "y"],
-            "--label: is about images and tables; data.npz is read as arrays. Pass --rename "
-            "y=label.",
+            "--label: is about images and tables; data.npz is read as arrays. Pass --rename y=label.",
         ),
         (
             ["data.npz", "out.h5", "--header"],

@@ -310,7 +310,9 @@ def _images(fields: Sequence[Field], path: str, ragged: bool) -> Field:
         raise UsageError(
             f"augment: works on uint8 or uint16 images [H, W, C] of one size; 'image' of {path} is"
             f" {np.dtype(image.dtype)} {shape}."
-            f" Convert the pack (packer repack with {Option('size')}), or have the transform return such"
+            " Pack uint8 images, or have the transform return such images."
+            if image.loaded.shape
+            else f" Convert the pack (packer repack with {Option('size')}), or have the transform return such"
             " images."
         )
     return image

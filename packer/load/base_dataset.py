@@ -102,6 +102,10 @@ class BaseDataset:
             f"{f.name} {'of any length' if f.ragged else np.dtype(f.dtype)}{list(f.shape) if f.shape else ''}"
             for f in self.fields
         )
+        loaded = {"key", *self._names}
+        texts = [f.name for f in self.pack.fields if "encoding" in f.about and f.name not in loaded]
+        if texts:
+            shapes += f" (not loaded: {', '.join(texts)}; name them by fields=)"
         rows = f"{self.subset.rows:,}"
         rows += f" of {self.pack.rows:,}" * (self.subset.rows != self.pack.rows)
         choice = self._rows.choice

@@ -79,8 +79,8 @@ class PackedBatchDataset(BaseDataset):
     output : "torch" or "numpy"
         Type of the batches; NumPy images are [N, H, W, C].
     fields : sequence of str, optional
-        Names; default: all but "key". A ragged field, like "key" or "boxes", is a list with one entry per
-        row; "row" is each row's number in the pack.
+        Names; default: all but texts, such as "key". A ragged field, like "key" or "boxes", is a list with
+        one entry per row; "row" is each row's number in the pack.
     split, classes, subset : optional
         Rows of one split ("all" for every row); of some classes, by name or number; row numbers, a slice, a
         range or a boolean array.
@@ -252,6 +252,13 @@ class PackedBatchDataset(BaseDataset):
             self._end_engine()  # it has the old views
         self._follow(new)
         self._keep_blocks()
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        """Raise UsageError: torch's random_split and Subset read rows by number."""
+        raise UsageError(
+            "PackedBatchDataset: yields batches and has no ds[i], which random_split and Subset need. Choose rows"
+            " by split= or subset=, or take PackedDataset."
+        )
 
     def __len__(self) -> int:
         """Return the number of batches of a full epoch on this rank."""

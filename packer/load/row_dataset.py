@@ -44,8 +44,8 @@ class PackedDataset(BaseDataset):
         Pack that ``packer convert`` wrote. A list of packs is read as one dataset, their rows one after the
         other; their fields and classes must be alike.
     fields : sequence of str, optional
-        Names; default: all but "key", which yields str. "row" is each row's number in the pack, int64, unless
-        the pack has a field of that name.
+        Names; default: all but texts, such as "key", which yield str. "row" is each row's number in the pack,
+        int64, unless the pack has a field of that name.
     split : str, optional
         Rows of one split; "all" for every row. Without it, a pack with splits gives a warning.
     classes, subset : optional

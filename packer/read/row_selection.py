@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ALL = "all"
 """Selects every row in place of a split's name, unless a split has that name."""
 _NAMED = 12
-"""Most classes that a message lists."""
+"""Most classes, or ranges of rows, that a message lists."""
 
 
 def select(
@@ -56,8 +56,13 @@ def select(
     if not chosen.rows:
         given = {"split": split, "classes": classes, "subset": None if subset is None else ...}
         said = ", ".join(f"{k}={'...' if v is ... else repr(v)}" for k, v in given.items() if v is not None)
+        where = ""
+        if split is not None and subset is not None and 0 < len(spans) <= _NAMED:
+            ranges = " and ".join(f"{a:,} to {b - 1:,}" for a, b in spans)
+            where = f"; subset= counts through the pack, in which split {split!r} is rows {ranges}"
         raise UsageError(
-            f"{pack.path}: none of its {pack.rows:,} rows is left by {said}. Pass another selection of rows."
+            f"{pack.path}: none of its {pack.rows:,} rows is left by {said}{where}. Pass another selection of"
+            " rows."
         )
     return chosen
 

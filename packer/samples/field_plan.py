@@ -69,6 +69,16 @@ class Sized(NamedTuple):
         return replace(plan, field=Field(f.name, f.dtype, shape, {**f.about, "fit": self.fit}), sized=self)
 
 
+def pixel_notes(field: Field) -> list[str]:
+    """Return a note if a field named image holds images that augment= does not take, such as floats."""
+    if field.name != IMAGE or field.ragged or field.pixels or len(field.shape or ()) not in (2, 3):
+        return []
+    return [
+        f"image: rows are {form_of(field)} and load in this shape; augment= and batches [N, C, H, W] need"
+        " integers of 8 or 16 bits and 1, 3 or 4 channels. Pack uint8 images to have both."
+    ]
+
+
 @dataclass(frozen=True)
 class FieldPlan:
     """A field, and the conversion of a sample's value to a row of the field.
@@ -349,7 +359,7 @@ def plan_rows(
         if declared == shape:
             return FieldPlan(Field(name, np.dtype(dtype).str, shape, {}))
         raise ValueRefusedError(
-            f"has the shape {list(shape)}, but {list(declared)} is declared. Declare {list(shape)}"
+            f"has the shape {list(shape)}, but {list(declared)} is declared. Correct one of them"
         )
     if any(side < 1 for side in row):
         raise ValueRefusedError(f"has the shape {list(shape)}, which holds no values. Leave it out")

@@ -34,7 +34,7 @@ from packer.samples.dataset_rows import (
     sample_error,
     with_dataset_cause,
 )
-from packer.samples.field_plan import LABEL, Forms, form_of, with_masks
+from packer.samples.field_plan import LABEL, Forms, form_of, pixel_notes, with_masks
 from packer.samples.pack_builder import PackBuilder
 from packer.samples.packing import Fields, PackingOptions
 from packer.samples.sample_layout import plan_samples
@@ -260,7 +260,7 @@ class _Job:
         maker = ColumnSamples(columns, source.rows, options.classes)
         decoded = [one.column for one in columns.values() if isinstance(one.column, DecodedColumn)]
         staged = source.rows * sum(column.row_bytes for column in decoded)
-        notes = [*options.notes, *source.notes, *_transposed_notes(columns)]
+        notes = [*options.notes, *source.notes, *_column_notes(columns)]
         nbytes = maker.pack_bytes(source.rows)
         self._begin(source.subject, maker.fields, source.rows, nbytes + staged, notes, nbytes)
         folder = os.path.dirname(os.path.abspath(run.out))
@@ -389,9 +389,10 @@ def _numbered(samples: Iterable[Any], subject: str) -> Iterator[tuple[int, Any]]
         yield number, sample
 
 
-def _transposed_notes(columns: Mapping[str, ColumnField]) -> list[str]:
-    """Return a note for each field that is transposed from [C, H, W] to [H, W, C]."""
-    return [
+def _column_notes(columns: Mapping[str, ColumnField]) -> list[str]:
+    """Return a note for each field that is transposed to [H, W, C], and for images that are no pixels."""
+    unfit = [note for column in columns.values() for note in pixel_notes(column.plan.field)]
+    return unfit + [
         f"{name}: rows are [C, H, W] and are stored [H, W, C]; torch batches are again [N, C, H, W]."
         for name, column in columns.items()
         if column.plan.channels_first

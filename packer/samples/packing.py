@@ -171,8 +171,7 @@ class PackingOptions:
         )
         if self.classes is not None and not numbers:
             raise UsageError(
-                "classes: apply to the field 'label' with one whole number per sample, but there is no such "
-                "field. Leave them out, name the labels by rename, or convert them to int64."
+                "classes: apply to a field 'label' with one whole number per sample; " + _unfit(label)
             )
         return self if self.classes is not None or not numbers else replace(self, classes=found)
 
@@ -230,6 +229,15 @@ class PackingOptions:
             options["seed"],
             keyed=keyed,
         )
+
+
+def _unfit(label: Field | None) -> str:
+    """Return why a field cannot hold class numbers, and a remedy."""
+    if label is None:
+        return "there is none. Leave them out, or name the labels by rename."
+    several = len(label.shape or ()) == 1 and label.shape != (1,)
+    remedy = "Of one-hot labels pass y.argmax(1)." if several else "Convert them to int64."
+    return f"label is {form_of(label).removesuffix('[]')}. {remedy}"
 
 
 def _without_columns(split: Split | None) -> Split | None:

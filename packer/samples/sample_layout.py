@@ -18,6 +18,7 @@ from packer.samples.field_plan import (
     FieldPlan,
     Form,
     is_image_like,
+    pixel_notes,
     plan_field,
     with_masks,
 )
@@ -130,6 +131,7 @@ def plan_fields(
             plans[name] = plan_field(name, values, declared.form(name), declared.channels, declared.sized)
         except ValueRefusedError as error:
             raise SourceError(f"{subject}: field {name!r} {error}.") from None
+        notes += pixel_notes(plans[name].field)
         if not plans[name].color and any(is_pillow(value) and value.mode == "P" for value in values):
             notes.append(
                 Sentence(

@@ -726,5 +726,5 @@ def test_images_of_floats_are_refused_by_the_packs_name(tmp_path: Path):
         PackedBatchDataset(path, 4, augment=[RandomHorizontalFlip()])
     assert str(refused.value) == (
         f"augment: works on uint8 or uint16 images [H, W, C] of one size; 'image' of {path} is float32 [8, 6, 3]."
-        " Convert the pack (packer repack with size=), or have the transform return such images."
+        " Pack uint8 images, or have the transform return such images."
     )

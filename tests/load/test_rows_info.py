@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from packer import convert_images
+from packer import convert_images, pack_dataset
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
@@ -162,6 +162,9 @@ def test_a_description_of_rows(tmp_path: Path):
         "    placement: 'disk': read when asked for",
     ]
     assert "(subset=...)" in repr(PackedDataset(pack, subset=np.arange(5)))
+    pack_dataset({"x": np.arange(3), "caption": list("abc")}, tmp_path / "texts.h5")
+    said = "fields: x int64 (not loaded: caption; name them by fields=)"
+    assert said in repr(PackedBatchDataset(tmp_path / "texts.h5", 2))
     assert "(subset=[0, 1, 2, 3, 4, 5, ...])" in repr(PackedDataset(pack, subset=list(range(100))))
 
 

@@ -128,7 +128,7 @@ def test_what_picks_items_by_number_fails(numbered: Path):
         lambda: list(DataLoader(Subset(dataset, [0, 1]), batch_size=2)),
         lambda: StackDataset(dataset, dataset)[0],
     ):
-        with pytest.raises(TypeError, match="'PackedBatchDataset' object is not subscriptable"):
+        with pytest.raises(UsageError, match=r"PackedBatchDataset: yields batches and has no ds\[i\], which"):
             pick()
     with pytest.raises(AssertionError, match="ConcatDataset does not support IterableDataset"):
         ConcatDataset([dataset, dataset])

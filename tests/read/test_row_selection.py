@@ -194,6 +194,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "{p}: none of its 103 rows is left by split='none', subset=.... Pass another selection of rows.",
     ),
     (
+        {"split": "val", "subset": [5]},
+        "{p}: none of its 103 rows is left by split='val', subset=...; subset= counts through the pack, in which "
+        "split 'val' is rows 30 to 49 and 90 to 102. Pass another selection of rows.",
+    ),
+    (
         {"subset": slice(5, 5)},
         "{p}: none of its 103 rows is left by subset=.... Pass another selection of rows.",
     ),

@@ -886,6 +886,67 @@ def test_two_sets_of_samples_in_a_file_are_asked_about(tmp_path: Path) -> None:
     np.testing.assert_array_equal(open_pack(tmp_path / "out.h5").read("image"), IMAGES[40:])
 
 
+@pytest.mark.parametrize("form", ["h5", "npz"])
+@pytest.mark.parametrize(
+    ("rename", "fields", "said"),
+    [
+        ({"x": "image"}, ["image", "label", "ids"], "ids is 'ids', the_label is 'label'; left out: mean"),
+        ({"the_label": "label"}, ["image", "label", "ids"], "x is 'image', ids is 'ids'; left out: mean"),
+        ({"ids": "label"}, ["image", "label", "the_label"], "x is 'image', the_label is 'the_label'; left"),
+        ({"mean": "label"}, ["label"], "fields are label; left out: ids"),
+    ],
+)
+def test_arrays_that_rename_does_not_name(
+    form: str, rename: dict[str, str], fields: list[str], said: str, tmp_path: Path
+) -> None:
+    arrays = {"ids": LABELS + 7, "mean": np.zeros(3), "the_label": LABELS, "x": IMAGES}
+    source, out = tmp_path / f"data.{form}", tmp_path / "out.h5"
+    if form == "npz":
+        np.savez(source, **arrays)
+    else:
+        with h5py.File(source, "w") as file:
+            file.update(arrays)
+    report = pack_dataset(source, out, fields=Fields(rename=rename), shuffle=False)
+    pack = open_pack(out)
+    assert {f.name for f in pack.fields} - {"key"} == set(fields)
+    assert said in report.notes[0]
+    named = {new: arrays[old] for old, new in rename.items()}
+    for name in fields:
+        expected = named.get(name, {"image": IMAGES, "label": LABELS, **arrays}.get(name))
+        np.testing.assert_array_equal(pack.read(name), expected)
+    pack_dataset(source, out, fields=Fields([*named], rename=rename), overwrite=True)
+    assert [f.name for f in open_pack(out).fields if f.name != "key"] == [*named]
+
+
+def test_an_image_of_a_file_comes_first(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", labels=LABELS, photos=IMAGES)
+    pack_dataset(tmp_path / "data.npz", tmp_path / "out.h5")
+    assert [f.name for f in open_pack(tmp_path / "out.h5").fields] == ["image", "label", "key"]
+
+
+def test_float_images_are_noted(tmp_path: Path) -> None:
+    said = "image: rows are float32[8,6,3] and load in this shape; augment= and batches [N, C, H, W] need"
+    floats = (IMAGES / 255).astype(np.float32)
+    for source in ((floats, LABELS), Samples(lambda i: (floats[i], LABELS[i]), ROWS)):
+        report = pack_dataset(source, tmp_path / "out.h5", fields=["image", "label"], overwrite=True)
+        assert report.notes[-1].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (np.eye(3, dtype=np.int64)[LABELS % 3], "label is int64[3]. Of one-hot labels pass y.argmax(1)."),
+        (LABELS / 2, "label is float64. Convert them to int64."),
+        (None, "there is none. Leave them out, or name the labels by rename."),
+    ],
+)
+def test_classes_without_class_numbers(labels: Any, said: str, tmp_path: Path) -> None:
+    arrays = {"image": IMAGES} if labels is None else {"image": IMAGES, "label": labels}
+    with pytest.raises(UsageError) as caught:
+        pack_dataset(arrays, tmp_path / "out.h5", classes=["a", "b", "c"])
+    assert str(caught.value) == f"classes: apply to a field 'label' with one whole number per sample; {said}"
+
+
 def test_a_file_behind_a_user_block(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "data.h5", "w", userblock_size=4096) as file:
         file["image"], file["label"] = IMAGES, LABELS
