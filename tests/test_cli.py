@@ -430,7 +430,7 @@ def test_masks_and_boxes(photos: Path, run: Run):
     for path in photos.rglob("*.jpg"):
         mask = Path("masks", *path.with_suffix(".png").parts[1:])
         mask.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("L", (40, 30), 255).save(mask)
+        Image.new("L", (48, 40), 255).save(mask)
     rows = "".join(f"{k}.jpg,1,2,30,20\n" for k in range(8))
     Path("boxes.csv").write_text("file,a,b,c,d\n" + rows)
     assert run("convert", photos, "p.h5", "--size", 16, "--pair", "mask=masks").code == 0

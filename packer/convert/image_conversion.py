@@ -140,8 +140,8 @@ def convert_images(
         std are recorded, and ``augment="Normalize()"`` uses them for the new pack.
     pairs
         Field -> folder of masks: cat/1.png belongs to image cat/1.jpg and is placed like it, with nearest
-        sampling. ``Soft("mattes/")``: continuous values such as mattes or depth, resampled linearly, here and
-        by ``augment=``.
+        sampling; it may have another size, but must show the same frame. ``Soft("mattes/")``: continuous
+        values such as mattes or depth, resampled linearly, here and by ``augment=``.
     split, shuffle, seed
         Name -> share ("train=0.9,val=0.1"): random splits drawn from the seed, with equal shares of each
         class, stored one after the other. ``Split(...)`` offers more: numbers of rows, a column of labels,

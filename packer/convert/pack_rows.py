@@ -283,15 +283,16 @@ class PackRows(RowMaker):
             return image
         if not self._resized or "sampling" not in f.about:
             return replace(f, codec=None) if f.compressed else f
-        sized, soft = f.own_size, f.about["sampling"] == "linear"
+        sized = f.own_size
         if self._spec is None:
             assert sized is not None
             assert self._whole is not None
-            about, codec = partner(sized.dtype, sized.channels or 1, soft=soft, raw=self._whole.raw)
-            return Field(f.name, "|u1", None, about, codec)
+            soft = f.about["sampling"] == "linear"
+            _, codec = partner(sized.dtype, sized.channels or 1, soft=soft, raw=self._whole.raw)
+            return Field(f.name, "|u1", None, f.about, codec)
         if sized is not None:
-            about, _ = partner(sized.dtype, sized.channels or 1, soft=soft, raw=True)
-            about = {"layout": about["layout"], "fit": self._spec.fit, "sampling": about["sampling"]}
+            about = {"layout": f.about["layout"], "fit": self._spec.fit}
+            about |= {name: f.about[name] for name in ("sampling", "bits") if name in f.about}
             return Field(f.name, sized.dtype, sized.shape(*self._spec.size), about)
         return Field(
             f.name, f.dtype, (*self._spec.size, *(f.shape or ())[2:]), {**f.about, "fit": self._spec.fit}

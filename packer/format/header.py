@@ -16,7 +16,8 @@ Fields and arrays
     ``about.color`` is "bands"), ``label`` (int64, a scalar per row; absent when the source has no labels) and
     ``key`` (ragged: the input's relative path, ``/``-separated, in the bytes of the file system).
     A field ``[H, W]`` or ``[H, W, C]`` beside the images has ``about.sampling``: "nearest" for a mask,
-    "linear" for soft values. Other fields MAY be present; a reader MUST accept fields it does not know.
+    "linear" for soft values; and ``about.bits`` 1 if its files had 1 bit a pixel: it holds 0 and 1. Other
+    fields MAY be present; a reader MUST accept fields it does not know.
 
 Pictures that keep their size
     A ragged field with ``about.layout`` and without a codec that fixes the shape. ``image`` ("HWC",

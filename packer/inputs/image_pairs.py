@@ -1,10 +1,10 @@
 """Partners of images, such as masks and mattes: matched by name, cropped and resized with their image.
 
 The partner of image ``cat/1.jpg`` is ``cat/1.png`` in the pair's folder, with any extension; for the pair
-``masks/*_mask.png`` it is ``masks/cat/1_mask.png``. A partner may have a different size: it shows the same
-part of the scene. Sampling is nearest, so no new values appear, or linear for soft values
-(pixels/decode_resize.py); the bars of "pad" hold 0. pixels/exact_values.py says how each kind of file is
-stored.
+``masks/*_mask.png`` it is ``masks/cat/1_mask.png``. A partner may have a different size, but not a
+different aspect ratio: it shows the same frame. Sampling is nearest, so no new values appear, or linear for
+soft values (pixels/decode_resize.py); the bars of "pad" hold 0. pixels/exact_values.py says how each kind of
+file is stored.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from keyword import iskeyword
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
@@ -41,6 +42,7 @@ RESERVED = frozenset(
     ("image", "label", "boxes", "box_label", "keypoints", "key", "packer", "checksums", "header", "trailer")
 )
 _JPEG_MAGIC = b"\xff\xd8\xff"
+_ASPECT_TOLERANCE = 0.02
 _TRIES = 100
 _AT_ONCE = 1 << 16
 
@@ -90,13 +92,15 @@ class Pair(AbstractContextManager["Pair"]):
         self._max_pixels, self.findings = spec.max_pixels, findings
         self._kind = self._first_kind() if like is None else _kind_of(like)
         dtype, channels = self._kind
+        bits = {"bits": 1} if dtype == "|b1" else {}
+        dtype = "|u1" if bits else dtype
         about, codec = partner(dtype, channels, soft=soft, raw=whole == "raw")
         if whole is None:
             shape = spec.size if channels == 1 else (*spec.size, channels)
             about = {"layout": about["layout"], "fit": spec.fit, "sampling": about["sampling"]}
-            self.field = Field(name, dtype, shape, about)
+            self.field = Field(name, dtype, shape, about | bits)
         else:
-            self.field = Field(name, "|u1", None, about, codec)
+            self.field = Field(name, "|u1", None, about | bits, codec)
         """The stored field: [H, W], or [H, W, C] for several channels; ragged if rows vary in size."""
 
     def read(self, index: int, geometry: ImagePlacement, out: NDArray[Any]) -> int:
@@ -108,15 +112,11 @@ class Pair(AbstractContextManager["Pair"]):
         """
         try:
             data = self._data(index)
-            values = decode_mask(data, self._max_pixels, self._kind.channels, palettes=not self._soft)
+            values = decode_mask(data, self._max_pixels, self._kind.channels, classes=not self._soft)
             found, (height, width) = MaskKind.of(values), values.shape[:2]
             if found != self._kind:
                 raise ImageError(f"holds {found}; {self._kind} is needed, as in the other files.")
-            if height != width and (width, height) == geometry.source:
-                raise ImageError(
-                    f"has {width:,} x {height:,} pixels, but its upright image has {height:,} x {width:,}; "
-                    "both need the same orientation. Rotate it as the image's EXIF orientation says."
-                )
+            _check_frame((height, width), geometry.source)
         except ImageError as error:
             raise ImageError(f"its {self._name} {self._images.keys[index]}: ", error.sentence) from None
         target = geometry.target
@@ -157,7 +157,7 @@ class Pair(AbstractContextManager["Pair"]):
             called = f"{self._place}/{self._images.keys[index]}"
             try:
                 data = self._data(index)
-                values = decode_mask(data, self._max_pixels, None, palettes=not self._soft)
+                values = decode_mask(data, self._max_pixels, None, classes=not self._soft)
             except ImageError as error:
                 reasons.append(Sentence(f"{called}: ", error.sentence))
                 continue
@@ -166,7 +166,13 @@ class Pair(AbstractContextManager["Pair"]):
                     f"{called} is a JPEG file, which stores values only approximately: it has "
                     f"{len(np.unique(values)):,} different values. Save masks as PNG if they are classes."
                 )
-            return MaskKind.of(values)
+            kind = MaskKind.of(values)
+            if kind.channels > 1 and not self._soft and not data.startswith(MAGIC_PREFIX):
+                self.findings.notes.append(
+                    f"{called} has {kind.channels} channels; class masks have one. Save masks as grey or "
+                    "palette PNG if they are classes."
+                )
+            return kind
         first = reasons[0] if reasons else f"{self._place}: holds no file for any of the images."
         raise SourceError(
             first, f" None of the {len(reasons):,} {self._name} files that were tried can be read."
@@ -241,8 +247,33 @@ def open_pair(
     return pair
 
 
+def _check_frame(size: tuple[int, int], image: tuple[int, int]) -> None:
+    """Raise ImageError unless a partner can show its image's frame. size, image: (height, width), upright."""
+    turned = size[::-1]
+    if size == image or (turned != image and _same_aspect(size, image)):
+        return
+    found = f"has {size[1]:,} x {size[0]:,} pixels, but its upright image has {image[1]:,} x {image[0]:,}; "
+    if _same_aspect(turned, image):
+        raise ImageError(
+            f"{found}both need the same orientation. Rotate it as the image's EXIF orientation says, or "
+            "replace it if it belongs to another image."
+        )
+    raise ImageError(
+        f"{found}both show the same frame, so aspect ratios up to {_ASPECT_TOLERANCE * 100:g} % apart are allowed. "
+        f"Crop or pad it to the image's frame; if it was stretched, resize it to {image[1]:,} x {image[0]:,}."
+    )
+
+
+def _same_aspect(size: tuple[int, int], image: tuple[int, int]) -> bool:
+    """Return True unless aspect ratios differ by more than the tolerance and than rounding to whole pixels."""
+    products = size[0] * image[1], size[1] * image[0]
+    return abs(products[0] - products[1]) <= max(_ASPECT_TOLERANCE * max(products), max(size) + max(image))
+
+
 def _kind_of(field: Field) -> MaskKind:
     """Return dtype and channels of a pack's field."""
+    if field.about.get("bits") == 1:
+        return MaskKind("|b1", 1)
     varying = field.own_size
     if varying is not None:
         return MaskKind(varying.dtype, varying.channels or 1)

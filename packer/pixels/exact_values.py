@@ -30,7 +30,7 @@ Masks and similar files (`decode_mask`):
     | file                           | row              | values                                            |
     |--------------------------------|------------------|---------------------------------------------------|
     | PNG, TIFF, BMP: grey           | uint8 [H, W]     | unchanged; 2 and 4 bits scaled to 0 to 255        |
-    | PNG, TIFF, BMP: 1 bit          | uint8 [H, W]     | 0 and 255, as in viewers and OpenCV               |
+    | PNG, TIFF, BMP: 1 bit          | uint8 [H, W]     | 0 and 1, as NumPy reads it; 0 and 255 if averaged |
     | PNG, TIFF, BMP: palette        | uint8 [H, W]     | the indices, as in Pascal VOC; not the colours    |
     | PNG, TIFF: 16-bit grey         | uint16 [H, W]    | unchanged                                         |
     | TIFF: 32-bit floats            | float32 [H, W]   | unchanged                                         |
@@ -191,7 +191,7 @@ def _read(data: bytes, max_pixels: int) -> _Values:
         )
     if header is not None and header.mode in ("I", "F"):
         raise ImageError("its pixels are signed, or of 32 bits; uint8 and uint16 are packed.")
-    values = _with_channels(decode_mask(data, max_pixels, None, palettes=False, exact=True))
+    values = _with_channels(decode_mask(data, max_pixels, None, classes=False, exact=True))
     return _Values(values) if header is None else _Values(values, values.shape[2] in (2, 4), header.levels)
 
 
@@ -271,7 +271,7 @@ def _needs(package: str) -> ImageError:
 
 
 class MaskKind(NamedTuple):
-    """The type of a mask's values. dtype: NumPy type string, one of _KINDS; channels: 1 or more."""
+    """The type of a mask's values. dtype: NumPy type string, one of _KINDS or "|b1"; channels: 1 or more."""
 
     dtype: str
     channels: int
@@ -283,18 +283,19 @@ class MaskKind(NamedTuple):
 
     def __str__(self) -> str:
         """Return the type in words, for messages."""
-        name = np.dtype(self.dtype).name
+        name = "1 bit a pixel" if self.dtype == "|b1" else np.dtype(self.dtype).name
         return name if self.channels == 1 else f"{name} in {self.channels} channels"
 
 
 def decode_mask(
-    data: bytes, max_pixels: int, channels: int | None, *, palettes: bool = True, exact: bool = False
+    data: bytes, max_pixels: int, channels: int | None, *, classes: bool = True, exact: bool = False
 ) -> NDArray[Any]:
     """Read a mask file, upright. Raises ImageError.
 
-    channels: expected number, None for any. palettes: False refuses palette indices. exact: keep several
-    channels even if they are equal.
-    Returns: [h, w], or [h, w, C] for several channels, with a dtype in _KINDS in either byte order.
+    channels: expected number, None for any. classes: values are classes, so palette indices are read and
+    1 bit is bool; otherwise palettes are refused and 1 bit is 0 and 255. exact: keep several channels even
+    if they are equal.
+    Returns: [h, w], or [h, w, C] for several channels, with a dtype in _KINDS in either byte order, or bool.
     """
     if not data:
         raise ImageError("empty (0 bytes).")
@@ -306,12 +307,14 @@ def decode_mask(
     with opened(data, max_pixels, _INEXACT) as image:
         if not _is_exact(image):
             raise ImageError(_INEXACT)
-        if image.mode == "P" and not palettes:
+        if image.mode == "P" and not classes:
             raise ImageError(
                 "holds palette indices, which cannot be averaged; soft values are grey. Save it as grey."
             )
         image.load()
         values = np.asarray(image.convert("L") if image.mode == "1" else image)
+        if image.mode == "1" and classes:
+            values = values > 0  # NumPy's view of such an image has the bytes 0 and 255
         orientation = exif_orientation(image)
     # WebP has no grey mode, and JPEG masks are often saved in colour.
     colored = name in ("WebP", "JPEG") and values.ndim == 3 and not exact

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from packer import native
+from packer import append_images, native, repack
 from packer.codecs import jpeg_parts
 from packer.codecs.jpeg import decode, upright
 from packer.codecs.jpeg import encode as encode_jpeg
@@ -21,13 +21,13 @@ from packer.convert.image_options import ImageOptions
 from packer.convert.image_rows import ImageRows
 from packer.convert.row_maker import Block
 from packer.convert.row_storage import RowStorage
-from packer.errors import ImageError, UsageError
+from packer.errors import ImageError, SourceError, UsageError
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.inputs.image_pairs import open_pair
+from packer.inputs.image_pairs import Soft, open_pair
 from packer.inputs.image_sources import open_source
 from packer.inputs.label_options import Labels
-from packer.orders.runs import Runs
+from packer.orders.runs import Runs, one_run
 from packer.pixels.decode_resize import MAX_PIXELS, DecodeResize, PixelSpec
 from packer.pixels.row_size import RowSize
 from packer.read.array_store import PackStore
@@ -274,6 +274,52 @@ def test_masks_lie_where_their_pictures_do(tmp_path: Path, fit: str, height: int
     # Each mask pixel between quarters is still one of them, on the right side of the middle.
     inside = mask[:, :16] * (mask[:, :16] > 0)
     assert set(np.unique(inside)) <= {0, 40, 160}
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("size", ["16", "max=32", "keep"])
+def test_masks_of_another_frame_are_skipped(tmp_path: Path, encode: Encode, size: str, soft: bool):
+    sides = {"good": (40, 64), "low": (10, 16), "turned": (32, 20), "cut": (20, 64)}  # high, wide
+    for folder in ("in", "masks"):
+        (tmp_path / folder).mkdir()
+    for name, (height, width) in sides.items():
+        (tmp_path / "in" / f"{name}.jpg").write_bytes(encode(picture(), "JPEG"))
+        Image.new("L", (width, height), 9).save(tmp_path / "masks" / f"{name}.png")
+    (tmp_path / "in" / "exif.jpg").write_bytes(turned(encode, 6))  # 40 wide, 64 high when upright
+    Image.new("L", (32, 20), 9).save(tmp_path / "masks" / "exif.png")
+    pairs = {"mask": Soft(tmp_path / "masks") if soft else tmp_path / "masks"}
+    report = convert_images(
+        tmp_path / "in", tmp_path / "p", size=size, pairs=pairs, on_error="skip", shards=9
+    )
+    assert sorted(open_pack(tmp_path / "p").keys()) == ["good.jpg", "low.jpg"]
+    assert {s["key"]: s["reason"].partition(";")[0] for s in report.skipped} == {
+        "cut.jpg": "its mask cut.png: has 64 x 20 pixels, but its upright image has 64 x 40",
+        "exif.jpg": "its mask exif.png: has 32 x 20 pixels, but its upright image has 40 x 64",
+        "turned.jpg": "its mask turned.png: has 20 x 32 pixels, but its upright image has 64 x 40",
+    }
+    with pytest.raises(SourceError, match=r"\.png: has \d+ x \d+ pixels, but its upright image has "):
+        append_images(tmp_path / "p", tmp_path / "in", pairs={"mask": tmp_path / "masks"}, duplicates="keep")
+
+
+def test_masks_of_one_bit_stay_so_in_packs_made_of_their_pack(tmp_path: Path):
+    for folder in ("in", "masks"):
+        (tmp_path / folder).mkdir()
+    bits = picture()[:, :, 0] > 127
+    for name in "ab":
+        Image.fromarray(picture()).save(tmp_path / "in" / f"{name}.png")
+        Image.fromarray(bits).save(tmp_path / "masks" / f"{name}.png")
+    pairs = {"mask": tmp_path / "masks"}
+    convert_images(tmp_path / "in", tmp_path / "keep", size="keep", pairs=pairs, shards=9)
+    append_images(tmp_path / "keep", tmp_path / "in", pairs=pairs, duplicates="keep")
+    repack(tmp_path / "keep", tmp_path / "max", size="max=32")
+    repack(tmp_path / "keep", tmp_path / "one", size=16)
+    for name in ("keep", "max", "one"):
+        pack = open_pack(tmp_path / name)
+        assert pack.header.field("mask").about["bits"] == 1
+        stored = PackStore(pack, pack.fields)
+        field = pack.header.field("mask")
+        masks = stored.decoded("mask", one_run(0, pack.rows)) if field.ragged else pack.read("mask")
+        assert [np.unique(mask).tolist() for mask in masks] == [[0, 1]] * pack.rows
 
 
 def test_a_mask_of_another_size_and_one_a_channel(tmp_path: Path):

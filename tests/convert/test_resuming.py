@@ -500,7 +500,7 @@ def test_a_source_that_changed_between_the_runs_is_read_anew(photos: Path, tmp_p
     for number, path in enumerate(files):
         mask = (masks / path.relative_to(photos)).with_suffix(".png")
         mask.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("L", (8, 8), number).save(mask)
+        Image.new("L", (12, 10), number).save(mask)
         os.utime(path, ns=(9 * 10**18, 10**18 + number))
     csv = tmp_path / "l.csv"
     csv.write_text("".join(f"{path.relative_to(photos)},{number}\n" for number, path in enumerate(files)))
@@ -620,7 +620,7 @@ def test_a_whole_pack_of_inputs_that_changed_since_is_not_left(photos: Path, tmp
         for path in photos.rglob("*.jpg"):
             mask = (tmp_path / "masks" / path.relative_to(photos)).with_suffix(".png")
             mask.parent.mkdir(parents=True, exist_ok=True)
-            Image.new("L", (8, 8)).save(mask)
+            Image.new("L", (12, 10)).save(mask)
         options, name = {"pairs": {"mask": tmp_path / "masks"}}, "red/2.png"
     elif what == "archive":
         source = changed = Path(shutil.make_archive(str(tmp_path / "photos"), "tar", photos))

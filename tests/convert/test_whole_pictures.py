@@ -36,14 +36,14 @@ def smooth(height: int, width: int) -> NDArray[np.uint8]:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pictures that PNG keeps exactly; a mask, half as high, a 16-bit and a float32 map of each; boxes."""
+    """Pictures that PNG keeps exactly; a mask, half as large, a 16-bit and a float32 map of each; boxes."""
     root = tmp_path_factory.mktemp("own")
     for name in ("image", *NAMES):
         (root / name).mkdir()
     lines = ["file,l,t,r,b"]
     for i, (height, width) in enumerate(SIDES):
         Image.fromarray(smooth(height, width)).save(root / "image" / f"{i}.png")
-        mask = DRAWS.integers(0, 9, (height // 2, width)).astype(np.uint8)
+        mask = DRAWS.integers(0, 9, (height // 2, width // 2)).astype(np.uint8)
         Image.fromarray(mask).save(root / "mask" / f"{i}.png")
         np.save(root / "alpha" / f"{i}.npy", DRAWS.integers(0, 1 << 16, (height, width)).astype("<u2"))
         np.save(root / "depth" / f"{i}.npy", DRAWS.random((height, width)).astype("<f4"))

@@ -144,10 +144,60 @@ def test_palettes_of_few_bits_give_their_indices(encode: Encode, folder: Folder)
 
 
 @pytest.mark.parametrize("format", ["PNG", "TIFF", "BMP"])
-def test_one_bit_is_0_and_255(encode: Encode, folder: Folder, format: str) -> None:
+def test_one_bit_is_0_and_1_in_masks_and_0_and_255_in_mattes(
+    encode: Encode, folder: Folder, format: str
+) -> None:
     bits = grey() > 127
-    with opened({f"1.{format.lower()}": encode(Image.fromarray(bits), format)}, folder, (6, 9)) as pair:
+    files = {f"1.{format.lower()}": encode(Image.fromarray(bits), format)}
+    with opened(files, folder, (6, 9)) as pair:
+        assert (pair.field.dtype, pair.field.about["bits"]) == ("|u1", 1)
+        assert np.array_equal(whole(pair, bits), bits.astype(np.uint8))
+    with open_pair("mask", "masks", ["1.jpg"], spec=PixelSpec((6, 9), "stretch"), soft=True) as pair:
+        assert "bits" not in pair.field.about
         assert np.array_equal(whole(pair, bits), bits * np.uint8(255))
+
+
+@pytest.mark.parametrize("layout", [None, "raw", "jpeg"])
+def test_one_bit_and_8_bits_are_not_mixed(encode: Encode, folder: Folder, layout: str | None) -> None:
+    bits = grey() > 127
+    place = folder(
+        {"1.png": encode(Image.fromarray(bits), "PNG"), "2.png": encode(bits * np.uint8(255), "PNG")}
+    )
+    keys, spec = ["1.jpg", "2.jpg"], PixelSpec((6, 9), "stretch")
+    needed = {1: "uint8; 1 bit a pixel", 0: "1 bit a pixel; uint8"}
+    fields = {}
+    for first, other in ((0, 1), (1, 0)):
+        with open_pair("mask", place, [keys[first]], spec=spec, whole=layout) as pair:
+            fields[first] = pair.field
+        # As when images are appended to a pack of the first.
+        with open_pair("mask", place, keys, spec=spec, whole=layout, like=pair.field) as pair:
+            assert pair.field == fields[first]
+            out, geometry = np.empty((6, 9), np.uint8), ImagePlacement.of("stretch", (6, 9), (6, 9))
+            pair.read(first, geometry, out)
+            assert out.max() == (255 if first else 1)
+            with pytest.raises(ImageError) as error:
+                pair.read(other, geometry, out)
+        assert str(error.value) == (
+            f"its mask {other + 1}.png: holds {needed[other]} is needed, as in the other files."
+        )
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("LA", 2), ("RGB", 3), ("RGBA", 4)])
+def test_masks_of_several_channels_are_a_note(
+    encode: Encode, folder: Folder, mode: str, channels: int
+) -> None:
+    place = folder({"1.png": encode(Image.new(mode, (9, 6)), "PNG"), "2.npy": npy(np.zeros((6, 9, 3), "u1"))})
+    note = (
+        f"masks/1.png has {channels} channels; class masks have one. Save masks as grey or palette PNG if they "
+        "are classes."
+    )
+
+    def notes(key: str, soft: bool) -> list[str]:
+        with open_pair("mask", place + "/" + key[0] + "*", [key], spec=SPEC, soft=soft) as pair:
+            return pair.findings.notes
+
+    assert notes("1.jpg", soft=False) == [note] * (channels > 1)
+    assert notes("1.jpg", soft=True) == notes("2.jpg", soft=False) == []
 
 
 @pytest.mark.parametrize("format", ["PNG", "TIFF", "BMP", "WebP"])
@@ -226,7 +276,7 @@ def test_masks_lie_where_the_image_does(encode: Encode, folder: Folder, fit: str
 
 @given(
     st.tuples(st.integers(1, 40), st.integers(1, 40)),
-    st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    st.floats(0.02, 3),
     st.tuples(st.integers(1, 20), st.integers(1, 20)),
     st.sampled_from(FITS),
 )
@@ -234,10 +284,11 @@ def test_masks_lie_where_the_image_does(encode: Encode, folder: Folder, fit: str
 def test_each_value_is_the_one_under_the_pixels_centre(
     tmp_path_factory: pytest.TempPathFactory,
     source: tuple[int, int],
-    mask: tuple[int, int],
+    scale: float,
     size: tuple[int, int],
     fit: str,
 ) -> None:
+    mask = max(1, round(source[0] * scale)), max(1, round(source[1] * scale))
     if mask == source[::-1]:
         mask = source
     values = np.arange(1, mask[0] * mask[1] + 1, dtype=np.uint16).reshape(mask)
@@ -431,9 +482,71 @@ def test_a_mask_of_the_unturned_image_is_refused(encode: Encode, folder: Folder)
             pair.read(0, ImagePlacement.of("stretch", (9, 6), (6, 9)), np.empty((6, 9), np.uint8))
         assert str(error.value) == (
             "its mask 1.png: has 9 x 6 pixels, but its upright image has 6 x 9; both need the same orientation. "
-            "Rotate it as the image's EXIF orientation says."
+            "Rotate it as the image's EXIF orientation says, or replace it if it belongs to another image."
         )
-        pair.read(0, ImagePlacement.of("stretch", (18, 12), (6, 9)), np.empty((6, 9), np.uint8))
+        pair.read(0, ImagePlacement.of("stretch", (12, 18), (6, 9)), np.empty((6, 9), np.uint8))
+
+
+def frame_error(image: tuple[int, int], mask: tuple[int, int], *, soft: bool = False, **options: Any) -> str:
+    """The reason why a mask is refused, "" if it is not; both sizes are width x height."""
+    Path("masks").mkdir(exist_ok=True)
+    Path("masks/1.npy").write_bytes(npy(np.zeros(mask[::-1], np.uint8)))
+    with open_pair("mask", "masks", ["1.jpg"], spec=SPEC, soft=soft, **options) as pair:
+        for fit in FITS:
+            try:
+                pair.read(0, ImagePlacement.of(fit, image[::-1], (8, 8)), np.empty((8, 8), np.uint8))
+            except ImageError as error:
+                return str(error).removeprefix("its mask 1.npy: ")
+    return ""
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("like", [None, Field("mask", "|u1", (8, 8))])
+@pytest.mark.parametrize(
+    ("image", "mask", "is_turned"),
+    [
+        ((550, 366), (183, 275), True),
+        ((826, 549), (183, 275), True),
+        ((276, 183), (183, 275), True),
+        ((200, 196), (98, 100), True),
+        ((100, 99), (99, 100), True),
+        ((276, 183), (276, 100), False),
+        ((276, 183), (255, 198), False),
+        ((299, 168), (299, 84), False),
+        ((640, 427), (256, 256), False),
+        ((1000, 1000), (1000, 979), False),
+    ],
+)
+def test_a_mask_of_another_frame_is_refused(
+    folder: Folder,
+    image: tuple[int, int],
+    mask: tuple[int, int],
+    is_turned: bool,
+    soft: bool,
+    like: Field | None,
+) -> None:
+    (columns, rows), (width, height) = image, mask
+    says = (
+        "both need the same orientation. Rotate it as the image's EXIF orientation says, or replace it if it belongs "
+        "to another image."
+        if is_turned
+        else "both show the same frame, so aspect ratios up to 2 % apart are allowed. Crop or pad it to the image's "
+        f"frame; if it was stretched, resize it to {columns:,} x {rows:,}."
+    )
+    folder({})
+    assert frame_error(image, mask, soft=soft, like=like) == (
+        f"has {width:,} x {height:,} pixels, but its upright image has {columns:,} x {rows:,}; {says}"
+    )
+
+
+def test_masks_of_the_same_frame_are_read(folder: Folder) -> None:
+    folder({})
+    for image in ((550, 366), (366, 550), (1000, 639), (97, 31), (64, 64), (1, 300), (7, 5)):
+        for scale in (1, 2, 3, 0.5, 1 / 3, 0.1, 1 / 7, 1 / 31):
+            for rounded in (np.floor, np.round, np.ceil):
+                mask = (max(1, int(rounded(image[0] * scale))), max(1, int(rounded(image[1] * scale))))
+                assert frame_error(image, mask) == frame_error(mask, image) == "", (image, mask)
+    assert frame_error((1000, 1000), (1000, 981)) == ""
 
 
 # Hostile and damaged files
@@ -693,8 +806,8 @@ def test_gif_masks_hold_indices(folder: Folder, mode: str) -> None:
 
 
 def test_soft_partners_are_resampled_linearly(folder: Folder, encode: Encode) -> None:
-    values = np.zeros((40, 40), np.uint16)
-    values[:, 20:] = 60000
+    values = np.zeros((40, 20), np.uint16)
+    values[:, 10:] = 60000
     place = folder({"1.png": encode(Image.fromarray(values), "PNG")})
     geometry = ImagePlacement.of("pad", (40, 20), (8, 8))
     spec = PixelSpec((8, 8), "pad")
