@@ -36,12 +36,8 @@ class OwnSize(NamedTuple):
             return None
         channels = None
         if layout == "HWC":
-            color = about.get("color")
-            # Early packs recorded no colour for grey images of varying size.
             counted = "sampling" in about or "channels" in about
-            channels = (
-                about["channels"] if counted else (CHANNELS[str(color)].count if color in CHANNELS else 1)
-            )
+            channels = about["channels"] if counted else CHANNELS[about.get("color", "gray")].count
         found = cls(name, str(about.get("dtype", "|u1")), channels)
         found._check()
         return found

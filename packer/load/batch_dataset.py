@@ -371,7 +371,8 @@ class PackedBatchDataset(BaseDataset):
         if share.differs and not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self.pack.path}: of {share.n:,} rows the last {(share.n - share.origin) % share.global_batch} are"
+                f"{self.pack.path}: of {share.n:,} rows the last"
+                f" {(share.n - share.origin) % share.global_batch} are"
                 f" fewer than the {share.world_size} ranks, so some ranks get a batch less; ranks that wait"
                 " for each other would hang. Pass ends='even', ends='pad' or ends='drop'.",
                 stacklevel=stacklevel,

@@ -206,7 +206,8 @@ def _copied(name: str, value: Any) -> Any:
         return pickle.loads(pickle.dumps(value))
     except Exception as error:
         raise WrongReturn(
-            f"returned {name!r} as a {type(value).__name__} that cannot be pickled ({message_of(error)}); arrays,"
+            f"returned {name!r} as a {type(value).__name__} that cannot be pickled ({message_of(error)});"
+            " arrays,"
             " numbers, texts, and lists and dicts of them are allowed. Return one of these"
         ) from None
 

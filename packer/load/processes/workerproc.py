@@ -75,7 +75,8 @@ def run(connection: Connection[Any, Any], memory: SharedSlots, place: int, work:
         work = pickle.loads(work) if isinstance(work, bytes) else work
     except Exception as error:
         sentence = (
-            f"transform: a new process cannot load the function ({type(error).__name__}: {message_of(error)}); only"
+            f"transform: a new process cannot load the function ({type(error).__name__}:"
+            f" {message_of(error)}); only"
             " importable functions are allowed. Move it into a module, or pass context='fork'."
         )
         connection.send_bytes(pickle.dumps(TransformError(sentence)))

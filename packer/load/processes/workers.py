@@ -229,7 +229,8 @@ class _ProcessPool:
                 given = pickle.dumps(work)
             except Exception as error:
                 raise UsageError(
-                    f"transform: {transform.fn!r} cannot be pickled ({message_of(error)}), which context={method!r}"
+                    f"transform: {transform.fn!r} cannot be pickled ({message_of(error)}),"
+                    f" which context={method!r}"
                     " needs. Define it in a module, without a lambda, or pass context='fork'."
                 ) from None
         for place in range(transform.count):
