@@ -259,13 +259,14 @@ def _check_frame(size: tuple[int, int], image: tuple[int, int]) -> None:
             "replace it if it belongs to another image."
         )
     raise ImageError(
-        f"{found}both show the same frame, so aspect ratios up to {_ASPECT_TOLERANCE * 100:g} % apart are allowed. "
-        f"Crop or pad it to the image's frame; if it was stretched, resize it to {image[1]:,} x {image[0]:,}."
+        f"{found}both show the same frame, so aspect ratios up to {_ASPECT_TOLERANCE * 100:g} % apart are "
+        "allowed. Crop or pad it to the image's frame; if it was stretched, resize it to "
+        f"{image[1]:,} x {image[0]:,}."
     )
 
 
 def _same_aspect(size: tuple[int, int], image: tuple[int, int]) -> bool:
-    """Return True unless aspect ratios differ by more than the tolerance and than rounding to whole pixels."""
+    """Return True unless aspect ratios differ by more than the tolerance, and more than by rounding."""
     products = size[0] * image[1], size[1] * image[0]
     return abs(products[0] - products[1]) <= max(_ASPECT_TOLERANCE * max(products), max(size) + max(image))
 
