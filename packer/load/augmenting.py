@@ -306,14 +306,12 @@ def _images(fields: Sequence[Field], path: str, ragged: bool) -> Field:
                     " keypoints, and masks stored at their images' sizes can. Name the other fields."
                 )
     elif len(image.loaded.shape or ()) != 3 or image.about.get("layout") != "HWC":
-        shape = "sizes of their own" if image.loaded.shape is None else list(image.loaded.shape)
+        shape, remedy = "sizes of their own", f"Convert the pack (packer repack with {Option('size')})"
+        if image.loaded.shape is not None:
+            shape, remedy = str(list(image.loaded.shape)), "Pack uint8 images"
         raise UsageError(
             f"augment: works on uint8 or uint16 images [H, W, C] of one size; 'image' of {path} is"
-            f" {np.dtype(image.dtype)} {shape}."
-            " Pack uint8 images, or have the transform return such images."
-            if image.loaded.shape
-            else f" Convert the pack (packer repack with {Option('size')}), or have the transform return such"
-            " images."
+            f" {np.dtype(image.dtype)} {shape}. {remedy}, or have the transform return such images."
         )
     return image
 

@@ -187,6 +187,7 @@ def test_nothing_stays_behind(pack: Pack, device: str, steps: None, how: str):
 
     assert upload(pack, device).wait(20)  # what the first use opens stays open
     gc.collect()
+    assert until(lambda: threads() == 0)
     before, gate = open_files(), Gate(pack, select_fields(pack, None))
     held = upload(pack, device, reader=gate)
     gate.allowed.release()
