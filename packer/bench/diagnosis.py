@@ -141,8 +141,8 @@ def _disagreement(loop: LoopReport, by_rates: float, unit: str) -> str:
     if by_rates > loop.waiting:
         reason = "does the loader take cores from the step"
     return (
-        f"The two disagree: waiting for {loop.waiting:.0%} of the time predicts {predicted:,.0f} {unit}/s with"
-        f" batches at hand, not {loop.step_rate:,.0f}. The rates decide. Is the machine busy, or {reason}?"
+        f"The two disagree: waiting for {loop.waiting:.0%} of the time predicts {predicted:,.0f} {unit}/s"
+        f" with batches at hand, not {loop.step_rate:,.0f}. The rates decide. Is the machine busy, or {reason}?"
         " Measure again."
     )
 

@@ -256,8 +256,8 @@ class PackedBatchDataset(BaseDataset):
     def __getitem__(self, index: Any) -> NoReturn:
         """Raise UsageError: torch's random_split and Subset read rows by number."""
         raise UsageError(
-            "PackedBatchDataset: yields batches and has no ds[i], which random_split and Subset need. Choose rows"
-            " by split= or subset=, or take PackedDataset."
+            "PackedBatchDataset: yields batches and has no ds[i], which random_split and Subset need. Choose"
+            " rows by split= or subset=, or take PackedDataset."
         )
 
     def __len__(self) -> int:

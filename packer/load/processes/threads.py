@@ -1,4 +1,4 @@
-"""Threads of this process that run a user's transform (``context="thread"``), with the code of its processes."""
+"""Threads of this process that run a user's transform (``context="thread"``) with the processes' code."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class PythonTransform:
         get tv_tensors, and all fields of the image move with it: ``image`` is an Image [C, H, W], masks and
         soft maps are Mask, ``boxes`` BoundingBoxes (XYXY), ``keypoints`` KeyPoints (torchvision 0.23),
         ``box_label`` is called ``labels`` there, where SanitizeBoundingBoxes looks for it; other arrays are
-        plain tensors. Call transforms of other libraries in a function. The processes divide the rows of a batch.
+        plain tensors. Call transforms of other libraries in a function. The processes divide a batch's rows.
     ragged: names of the fields that fn returns in a different shape for each row, such as boxes: batches hold
         them as lists. Texts, and ragged fields of the pack that fn passes on unchanged, need not be named.
     processes: default: the available cores, at most 8.
