@@ -212,7 +212,6 @@ UNITS: dict[str, set[str]] = {
         "packer.codecs",
         "packer.format",
         "packer.inputs",
-        "packer.load",
         "packer.load.batch_dataset",
         "packer.orders",
         "packer.pixels",
