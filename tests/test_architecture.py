@@ -196,7 +196,7 @@ UNITS: dict[str, set[str]] = {
         "packer.pixels",
         "packer.read",
     },
-    "packer.doctor": {"packer.bench", "packer.format"},
+    "packer.doctor": {"packer.format"},
     "packer.testing": {"packer.codecs", "packer.format", "packer.orders"},
     "packer.reports": {
         "packer.codecs",

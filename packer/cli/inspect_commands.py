@@ -181,8 +181,7 @@ def doctor(folder: str, *, as_json: bool) -> None:
     """
     from packer.doctor.examination import examine
 
-    with Progress(not as_json) as status:
-        examination = examine(folder, progress=status.say)
+    examination = examine(folder)
     say_lines(json_text("doctor", examination.to_dict()) if as_json else str(examination))
 
 
