@@ -143,5 +143,5 @@ def _of_machine() -> Iterator[Trap]:
     if busy > _BUSY * cores():
         yield Trap(
             f"Other programs are running (load {busy:.1f} on {cores()} cores): they slow loading.",
-            "Measure again on a quiet machine.",
+            "Measure on a quiet machine.",
         )
