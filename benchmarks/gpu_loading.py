@@ -39,7 +39,7 @@ from packer.bench.lanes import Lane, epochs_rate, measured, run_rounds
 from packer.format.header import Field
 from packer.format.pack_writer import PackWriter
 
-PLACEMENTS = ("disk", "pinned", "gpu")
+PLACEMENTS = ("disk", "ram", "gpu")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 

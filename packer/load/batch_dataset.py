@@ -74,8 +74,8 @@ class PackedBatchDataset(BaseDataset):
         "cpu", "cuda" (pinned memory, asynchronous copies), or "auto": "cuda" if torch sees a CUDA device,
         else "cpu".
     placement : str
-        Where rows are kept between epochs: "disk", "ram" (shared by the processes of a node), "pinned",
-        "gpu", or "auto", which chooses by size.
+        Where rows are kept between epochs: "disk", "ram" (shared by the processes of a node), "gpu", or
+        "auto", which chooses by size.
     output : "torch" or "numpy"
         Type of the batches; NumPy images are [N, H, W, C].
     fields : sequence of str, optional

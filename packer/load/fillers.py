@@ -59,12 +59,7 @@ class RowFiller:
         return self.device.allocate(nbytes)
 
     def tasks(self, request: ReadRequest, slot: LentSlot) -> Sequence[Future[Filled]]:
-        """Start to fill a slot, a large one in parts; or set its arrays to views of rows in memory."""
-        if not self.device.on_host and self.store.viewed:
-            views = self.store.views(request.within())
-            if views is not None:
-                slot.arrays = views
-                return self.ragged(request)
+        """Start to fill a slot, a large one in parts."""
         count, raw = request.count, slot.raw
         parts = min(self.threads.count, count) if count * self._row_bytes > self._split_bytes else 1
         return [

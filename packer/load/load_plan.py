@@ -217,10 +217,10 @@ class LoadPlan:
 
     def _kept(self, files: PackStore) -> ArrayStore:
         """Return the store that caches rows of the files at the placement; the files for "disk"."""
-        if self.placement in ("ram", "pinned"):
+        if self.placement == "ram":
             from packer.load.caches.memory_cache import MemoryStore
 
-            return MemoryStore(files, pinned=self.device if self.placement == "pinned" else None)
+            return MemoryStore(files)
         if self.placement == "gpu":
             from packer.load.caches.gpu_cache import GpuStore
 

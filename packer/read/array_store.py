@@ -27,11 +27,10 @@ class ArrayStore:
     """Rows 0..rows-1 of a dataset. Thread-safe.
 
     pack, fields: the stored rows. fixed: fields that are loaded as arrays, in their loaded form. ready: True
-    once all rows are cached in memory or on the device. viewed: True once `views` returns views. gathers:
-    True if `tensors` may return tensors.
+    once all rows are cached in memory or on the device. gathers: True if `tensors` may return tensors.
     """
 
-    ready = viewed = gathers = False
+    ready = gathers = False
 
     def __init__(self, pack: Pack, fields: Sequence[Field], rows: int) -> None:
         self.pack, self.fields, self.rows = pack, tuple(fields), rows
@@ -54,10 +53,6 @@ class ArrayStore:
     def prefetch(self, rows: Runs) -> None:
         """Prefetch rows of all fields; do not wait for them (a busy disk may block)."""
         raise NotImplementedError
-
-    def views(self, rows: Runs) -> dict[str, NDArray[Any]] | None:
-        """Return rows of all fixed fields, [rows, *shape], as views of memory; None if not possible."""
-        return None
 
     def tensors(self, rows: Runs) -> dict[str, Any] | None:
         """Return rows of all fixed fields as tensors for the current stream; None if not all are there."""
