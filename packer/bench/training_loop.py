@@ -26,6 +26,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from packer.errors import PackerError, UsageError
+from packer.format.file_io import write_file
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.stats import Stats
 from packer.starting import python_command
@@ -261,9 +262,7 @@ def _measure(report: str, seconds: float, words: list[str]) -> None:
         asked.append(next(iter(loops.values())))  # disables further measuring
         loop = next(loop for loop in loops.values() if loop.step_seconds)
         text = json.dumps(asdict(loop.report()))
-        with open(report + ".part", "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(report + ".part", report)
+        write_file(report, text.encode())
 
 
 def _outermost(batches: Iterator[Any], asked: list[_Loop], loop: _Loop) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from itertools import count
 from packer.convert.conversion_task import ConversionTask, Report, RunOptions
 from packer.convert.pack_run import write_shards
 from packer.errors import FormatError, PackerError, UsageError
-from packer.format.file_io import remove
+from packer.format.file_io import publish_modes, remove
 from packer.format.header import PARTIAL_SUFFIX
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
@@ -23,7 +23,14 @@ from packer.format.shards import (
     read_index,
     shard_name,
 )
-from packer.format.working_folder import WorkingFolder, failure, locked, unlisted_shards
+from packer.format.working_folder import (
+    WorkingFolder,
+    check_ours,
+    check_pack_folder,
+    failure,
+    locked,
+    unlisted_shards,
+)
 from packer.sentence import Call, Option
 
 ADDING = ".adding"
@@ -96,11 +103,15 @@ def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, runnin
 def take_back(path: str) -> None:
     """Move shards back that a killed append had moved into a pack, but not listed in its index.
 
-    Raises PackerError if another append is running.
+    Raises UsageError if the folder is not this user's alone; PackerError if another append is running.
     """
+    if os.path.isdir(path):
+        check_pack_folder(path)
     if not os.path.lexists(os.path.join(path, NEXT_INDEX_FILE)):
         return
     folder = os.path.join(adding(path) + PARTIAL_SUFFIX, "pack")
+    if os.path.lexists(adding(path) + PARTIAL_SUFFIX):
+        check_ours(adding(path) + PARTIAL_SUFFIX)
     with locked(path, path):
         origins = {}
         with suppress(OSError, FormatError):
@@ -119,6 +130,7 @@ def _list(folder: str, pack: Pack) -> None:
 
     Raises OSError, PackerError.
     """
+    check_pack_folder(pack.path)
     index, added = read_index(pack.path), read_index(folder)
     names = _free_names(pack, index, added)
     renamed = [
@@ -127,6 +139,7 @@ def _list(folder: str, pack: Pack) -> None:
     ]
     # From here on the next index in the folder names the files that are moved but not yet listed.
     prepare_index(pack.path, [*pack.shards, *renamed], [*index.skipped, *added.skipped])
+    publish_modes(folder, os.path.dirname(folder))
     for shard, to in zip(added.shards, renamed, strict=True):
         if os.path.lexists(to.path):
             raise PackerError(
