@@ -108,8 +108,11 @@ def foreign(folder: str, *, private: bool = True, inside: bool = True, shared: b
     another owner or mode (root squash, FAT) is recognized by what it gives to a new folder.
     private: refuse what the group may write to, and files with several names; else only what everybody may
     write to, unless the umask makes that usual. What lies in a folder that others cannot enter may have any
-    mode. inside: look at everything below the folder too. shared: refuse only links. Raises OSError.
+    mode. The folder itself may be a link of this user. inside: look at everything below the folder too.
+    shared: refuse only links. Raises OSError.
     """
+    if os.path.islink(folder) and os.lstat(folder).st_uid in (os.geteuid(), 0):
+        folder = os.path.realpath(folder)
     writers, visitors = (0o022, 0o011) if private else (0o002, 0o001)
     usual: tuple[int, int] | None = None
     pending = [(folder, True)]
@@ -420,7 +423,7 @@ def own_folder() -> str:
         raise PackerError(
             f"{folder}: cannot be created ({error.strerror}). Set TMPDIR to another folder."
         ) from None
-    if found or not os.path.isdir(folder):
+    if found or os.path.islink(folder) or not os.path.isdir(folder):
         raise PackerError(
             f"{folder}: is not a folder, belongs to another user, or is writable for others."
             " Remove it, or set TMPDIR to another folder."

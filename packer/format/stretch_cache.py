@@ -96,7 +96,7 @@ class StretchCache:
         self._url, self._sizes = pack.path, {file: one.info.size for file, one in files.items()}
         content = digest([pack.seal, repr(list(self._sizes.items())).encode()]).hex()
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", name_of(pack.path))[:60]
-        self._cache, self._most = os.path.realpath(cache), most
+        self._cache, self._most = os.path.abspath(cache), most
         self.folder = os.path.join(self._cache, f"{name}-{content}{SUFFIX}")
         self._inode = 0  # of the state file; it detects a folder that was created again
         self._lock = ForkSafeLock()
@@ -191,11 +191,12 @@ class StretchCache:
 
     def _check_ours(self) -> None:
         """Create the cache's folder. Raises UsageError for one with links, or in which others may write."""
-        make_folder(self._cache, self._folder_mode)
+        if not os.path.isdir(self._cache):  # a link of this user may lead to one
+            make_folder(self._cache, self._folder_mode)
         found = foreign(self._cache, inside=False, shared=self._shared)
         for path in (os.path.join(self._cache, _LOCK), self.folder):
             if not found and os.path.lexists(path):
-                found = foreign(path, shared=self._shared)
+                found = f"{path}: is a link" if os.path.islink(path) else foreign(path, shared=self._shared)
         if found:
             others = "" if self._shared else ", or cache_shared=True if it belongs to a group"
             raise UsageError(

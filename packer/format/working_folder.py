@@ -109,7 +109,7 @@ class WorkingFolder:
                     if not os.path.lexists(self.path):
                         make_folder(self.path)
                         made = True
-                    check_ours(self.path)
+                    check_ours(self.path, inside=plan is not None)
                     self._lock = _lock(self.path, self._name, shared=bool(part))
                 except OSError as error:
                     raise PackerError(
@@ -295,9 +295,9 @@ def is_locked(folder: str) -> bool:
     return False
 
 
-def check_ours(path: str) -> None:
+def check_ours(path: str, *, inside: bool = True) -> None:
     """Raise UsageError for a working folder that is not this user's alone: a link, or with links, pipes or
-    others' files at any level.
+    others' files. inside: look at every level; needless where all of it is removed.
     """
     if os.path.islink(path) or not os.path.isdir(path):
         raise UsageError(
@@ -322,7 +322,7 @@ def check_ours(path: str) -> None:
                 f"{path}: is needed as the working folder, but holds {strange[0]}, which is not packer's."
                 " Move it away, or pass another output."
             )
-        found = foreign(path)
+        found = foreign(path, inside=inside)
     if found:
         raise UsageError(
             f"{found}; a working folder is used only if nobody else can have written there."
@@ -332,7 +332,7 @@ def check_ours(path: str) -> None:
 
 def check_pack_folder(path: str) -> None:
     """Raise UsageError for the folder of a pack to be written, if others could have put something there."""
-    if found := foreign(os.path.realpath(path), private=False):
+    if found := foreign(path, private=False):
         raise UsageError(
             f"{found}; packer writes only into packs of its user, without links. If you trust this one, copy"
             f" it, and write to the copy: cp -rL {path} COPY."
