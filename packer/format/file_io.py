@@ -33,6 +33,8 @@ PRIVATE, SHARED, PUBLIC = 0o600, 0o660, 0o666
 """Modes of a file: of unfinished work and caches; of a cache that a group shares, whatever the umask; of what
 is published, where the umask applies.
 """
+PROBE = ".packer-"
+"""Beginning of the name of a folder that is removed at once; it shows which owner and mode new ones get."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, an exhausted quota or a file at its largest size."""
 
@@ -151,7 +153,7 @@ def _usual(folder: str, mode: int) -> tuple[int, int]:
 
 def _new_folder(folder: str, mode: int) -> os.stat_result:
     """Return the owner and mode of a folder that this user creates in another. Raises OSError."""
-    path = os.path.join(folder, f".packer-{secrets.token_hex(8)}")
+    path = os.path.join(folder, PROBE + secrets.token_hex(8))
     os.mkdir(path, mode)
     try:
         return os.lstat(path)
@@ -350,12 +352,12 @@ def fsync_path(path: str) -> None:
 
 
 def write_aside(path: str, pieces: Iterable[bytes]) -> None:
-    """Write the next version of a file under a temporary name, as readable as its folder; flush it to disk.
+    """Write the next version of a file under a temporary name, and flush it to disk.
 
-    Raises OSError.
+    It is as readable as the present version, or as its folder. Raises OSError.
     """
-    mode = os.stat(os.path.dirname(path)).st_mode & PUBLIC
-    with open(create_anew(path + ASIDE, mode), "wb") as file:
+    like = os.stat(path if os.path.exists(path) else os.path.dirname(path))
+    with open(create_anew(path + ASIDE, like.st_mode & PUBLIC), "wb") as file:
         file.writelines(pieces)
         file.flush()
         os.fsync(file.fileno())
@@ -376,10 +378,12 @@ def write_file(path: str, data: bytes) -> None:
     """
     try:
         if _is_stream(path):
-            with open(path, "wb", opener=lambda name, _: os.open(name, os.O_WRONLY | os.O_TRUNC)) as file:
+            # Not created, and a pipe not followed if it has become a link.
+            flags = os.O_WRONLY | (os.O_NOFOLLOW if stat.S_ISFIFO(os.lstat(path).st_mode) else os.O_TRUNC)
+            with open(os.open(path, flags), "wb") as file:
                 file.write(data)
             return
-        aside = os.path.join(os.path.dirname(path), f".packer-{secrets.token_hex(8)}{ASIDE}")
+        aside = os.path.join(os.path.dirname(path), f"{PROBE}{secrets.token_hex(8)}{ASIDE}")
         try:
             with open(create(aside, PUBLIC), "wb") as file:
                 if os.path.isfile(path) and not os.path.islink(path):

@@ -32,6 +32,7 @@ from packer.errors import BusyError, FormatError, PackerError, SpaceError, Usage
 from packer.format.file_io import (
     FULL,
     PRIVATE,
+    PROBE,
     exchange,
     foreign,
     fsync_path,
@@ -315,6 +316,7 @@ def check_ours(path: str, *, inside: bool = True) -> None:
                         and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
                     )
                     or (entry.name == "socket" and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode))
+                    or entry.name.startswith(PROBE)
                 )
             )
         if strange:
