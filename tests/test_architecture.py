@@ -251,7 +251,7 @@ PACKAGES: dict[str, set[str]] = {
 # Who may open a file for writing by other means than format/file_io.py.
 WRITERS = {
     "packer.cli": "the null device",
-    "packer.format.hdf5_container": "HDF5 creates its file itself: exclusively, in the working folder",
+    "packer.format.hdf5_container": "HDF5 overwrites a file that was just created",
     "packer.format.row_keys": "an unnamed temporary file",
     "packer.load.caches.row_memory": "memory without a name, by a descriptor of this user's process",
     "packer.pixels.image_decoder": "the null device",

@@ -11,7 +11,7 @@ from itertools import count
 from packer.convert.conversion_task import ConversionTask, Report, RunOptions
 from packer.convert.pack_run import write_shards
 from packer.errors import FormatError, PackerError, UsageError
-from packer.format.file_io import publish_modes, remove
+from packer.format.file_io import remove
 from packer.format.header import PARTIAL_SUFFIX
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
@@ -94,6 +94,7 @@ def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, runnin
         pack.confirm()
         pack.check_same()
         try:
+            place.open_up()
             _list(place.pack, pack)
         except OSError as error:
             raise failure(pack.path, error) from error
@@ -139,7 +140,6 @@ def _list(folder: str, pack: Pack) -> None:
     ]
     # From here on the next index in the folder names the files that are moved but not yet listed.
     prepare_index(pack.path, [*pack.shards, *renamed], [*index.skipped, *added.skipped])
-    publish_modes(folder, os.path.dirname(folder))
     for shard, to in zip(added.shards, renamed, strict=True):
         if os.path.lexists(to.path):
             raise PackerError(

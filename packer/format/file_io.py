@@ -55,8 +55,14 @@ def create(path: str | bytes, mode: int = PRIVATE) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(path, flags, mode)
     if mode == SHARED:
-        os.fchmod(fd, mode)
+        _set_mode(fd, mode)
     return fd
+
+
+def _set_mode(path: str | bytes | int, mode: int) -> None:
+    """Set the mode of a file or folder, where the file system has modes."""
+    with contextlib.suppress(PermissionError):
+        os.chmod(path, mode)
 
 
 def create_anew(path: str, mode: int = PRIVATE) -> int:
@@ -97,7 +103,7 @@ def make_folder(path: str | bytes, mode: int = 0o700) -> None:
     try:
         os.makedirs(path, mode)
         if mode == 0o770:
-            os.chmod(path, os.stat(path).st_mode | mode)
+            _set_mode(path, os.stat(path).st_mode | mode)
     except FileExistsError:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             raise
@@ -161,19 +167,22 @@ def _new_folder(folder: str, mode: int) -> os.stat_result:
         os.rmdir(path)
 
 
-def publish_modes(path: str, folder: str) -> None:
-    """Give a private file, or a folder and all in it, the modes that the umask gives to new ones.
+def usual_mode(folder: str) -> int:
+    """Return the mode that the umask gives to a new folder in another. Raises OSError."""
+    return _new_folder(folder, 0o777).st_mode & 0o777
 
-    folder: a folder in which a probe can be created. Raises OSError.
+
+def publish_modes(path: str, mode: int) -> None:
+    """Give a private file, or a folder and all in it, the modes of public ones. mode: see usual_mode.
+
+    Raises OSError.
     """
-    mode = _new_folder(folder, 0o777).st_mode & 0o777
-    with contextlib.suppress(PermissionError):  # a file system without modes
-        if not os.path.isdir(path):
-            os.chmod(path, mode & PUBLIC)
-        for where, _, files in os.walk(path):
-            for name in files:
-                os.chmod(os.path.join(where, name), mode & PUBLIC)
-            os.chmod(where, os.stat(where).st_mode & 0o7000 | mode)
+    if not os.path.isdir(path):
+        _set_mode(path, mode & PUBLIC)
+    for where, _, files in os.walk(path):
+        for name in files:
+            _set_mode(os.path.join(where, name), mode & PUBLIC)
+        _set_mode(where, os.stat(where).st_mode & 0o7000 | mode)
 
 
 def open_sparse(path: str, nbytes: int, mode: int = PRIVATE) -> int:
@@ -387,7 +396,7 @@ def write_file(path: str, data: bytes) -> None:
         try:
             with open(create(aside, PUBLIC), "wb") as file:
                 if os.path.isfile(path) and not os.path.islink(path):
-                    os.fchmod(file.fileno(), stat.S_IMODE(os.lstat(path).st_mode))
+                    _set_mode(file.fileno(), stat.S_IMODE(os.lstat(path).st_mode))
                 file.write(data)
             os.replace(aside, path)
         except BaseException:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from packer.errors import FormatError
 from packer.format.block_files import AddedArray
 from packer.format.checksums import Trailer, digest, file_ranges, outside
-from packer.format.file_io import PRIVATE, open_own, pread_all, pwrite_all, remove, reserve
+from packer.format.file_io import create_anew, open_own, pread_all, pwrite_all, reserve
 from packer.format.header import CHECKSUMS_DATASET, HEADER_DATASET, Extent, Field
 from packer.format.unsealed_hdf5 import END_OFFSET
 
@@ -49,14 +49,13 @@ class Hdf5Container:
         existing = os.path.exists(path)
         created = f"{path}.created" if existing else path
         metadata = 4096 + _CHUNK_METADATA_BYTES * chunks
-        remove(created)  # left by a killed run
-        with h5py.File(created, "x", libver="earliest", locking=False, meta_block_size=metadata) as file:
+        os.close(create_anew(created))
+        with h5py.File(created, "w", libver="earliest", locking=False, meta_block_size=metadata) as file:
             for f in self._fixed:
                 assert f.shape is not None
                 # HDF5 puts chunks under 2 KiB into blocks that it shares between datasets.
                 step = min(rows, max(block_rows, -(-_LEAST_CHUNK_BYTES // f.row_bytes)))
                 _create(file, f.name, np.dtype(f.dtype), (rows, *f.shape), (step, *f.shape))
-        os.chmod(created, PRIVATE)
         with h5py.File(created, "r", locking=False) as file:
             self.extents: Extents = {
                 f.name: chunk_extents(file[f.name].id, f.row_bytes) or () for f in self._fixed

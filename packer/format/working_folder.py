@@ -40,6 +40,7 @@ from packer.format.file_io import (
     open_own,
     publish_modes,
     remove,
+    usual_mode,
 )
 from packer.format.header import (
     CHECKSUMS_FILE,
@@ -118,6 +119,7 @@ class WorkingFolder:
                     ) from error
                 # again: the previous holder of the lock may just have finished it
                 check_output(out, overwrite=overwrite)
+                self._mode = usual_mode(self.path)  # now: later the disk may be full
                 if not part:
                     self._bring_back()
                 self._take_over(plan, resume, clear_parts)
@@ -149,7 +151,7 @@ class WorkingFolder:
                 " Run it again."
             )
         if PARTIAL_SUFFIX + os.sep not in os.path.abspath(self.out):  # else it is part of unfinished work
-            publish_modes(self.pack, self.path)
+            self.open_up()
         taken = os.path.lexists(self.out)
         if taken and not self._overwrite:
             raise UsageError(
@@ -171,6 +173,10 @@ class WorkingFolder:
         self._published = True
         fsync_path(os.path.dirname(os.path.abspath(self.out)))
         self.close(keep=False)
+
+    def open_up(self) -> None:
+        """Give the pack the modes that the umask gives to new files."""
+        publish_modes(self.pack, self._mode)
 
     def close(self, *, keep: bool) -> None:
         """Release the folder, and remove it without `keep` or once the pack has its final name."""

@@ -20,6 +20,7 @@ from packer.format.file_io import (
     open_own,
     publish_modes,
     resident,
+    usual_mode,
     write_file,
     write_synced,
 )
@@ -261,7 +262,7 @@ def test_what_is_published_has_the_modes_of_new_files(
     os.close(create(str(path / "file")))
     os.close(create(str(tmp_path / "alone")))
     for made in (path, tmp_path / "alone"):
-        publish_modes(str(made), str(tmp_path))
+        publish_modes(str(made), usual_mode(str(tmp_path)))
     assert mode_of(path) == 0o777 & ~mask
     assert mode_of(path / "file") == mode_of(tmp_path / "alone") == 0o666 & ~mask
 
