@@ -243,6 +243,16 @@ def test_files_of_another_user_are_found(
     assert foreign(str(path), private=private) == found
 
 
+def test_the_folder_itself_may_be_a_link_of_this_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "cache").symlink_to("disk")
+    assert foreign(str(tmp_path / "cache")) == ""
+    pretend(monkeypatch, lambda name: {"st_uid": 4242} if name.endswith("/cache") else {})
+    assert foreign(str(tmp_path / "cache")) == f"{tmp_path}/cache: is a link"
+
+
 @pytest.mark.parametrize("all_files", [{"st_uid": 65534}, {"st_mode": stat.S_IFDIR | 0o777}])
 def test_file_systems_that_give_all_files_one_owner_or_mode_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_files: dict[str, int]
