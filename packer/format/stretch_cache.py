@@ -21,13 +21,12 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
-import math
 import os
 import re
 import shutil
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -105,28 +104,31 @@ class StretchCache:
     def _renew(self) -> None:
         # Releases the folder, also when this object is deleted.
         self._leave: Callable[[], object] | None = None
-        self._states: NDArray[np.uint8] | None = None
-        self._common: NDArray[np.uint8] | None = None
+        self._states: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None = None
         self._room, self._pid = 0, os.getpid()  # _room: bytes that this process has reserved and not used
         self.full = self._ended = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_leave": None, "_states": None, "_common": None, "_room": 0}
+        return self.__dict__ | {"_leave": None, "_states": None, "_room": 0}
 
     def states(self, stretches: StretchMap) -> NDArray[np.uint8]:
         """Return the states of all stretches, which other processes update; of a shared cache, this process's.
 
         Raises UsageError, SpaceError.
         """
+        return self._both(stretches)[0]
+
+    def _both(self, stretches: StretchMap) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """Return the states, and those in the file: the same array unless the cache is shared."""
         if (states := self._states) is not None:
             return states
         with self._lock:
             if self._states is None:
                 try:
                     self._check_ours()
-                    with self._locked(self._cache, _LOCK):
-                        self._common = self._open(stretches)
-                    self._states = np.zeros(stretches.count, "u1") if self._shared else self._common
+                    with locked(os.path.join(self._cache, _LOCK), mode=self._mode):
+                        common = self._open(stretches)
+                    self._states = np.zeros_like(common) if self._shared else common, common
                 except OSError as error:
                     raise self._unusable(error) from error
             return self._states
@@ -143,11 +145,10 @@ class StretchCache:
 
         Otherwise a missing file is left missing: a new file would be read as zeros.
         """
-        self.states(stretches)
-        assert self._common is not None
+        _, common = self._both(stretches)
         path = os.path.join(self.folder, FILES, file or ONE_FILE)
         self._check_there()
-        if not os.path.exists(path) and not self._common[slice(*stretches.of_file(file))].any():
+        if not os.path.exists(path) and not common[slice(*stretches.of_file(file))].any():
             with suppress(OSError):  # then opening it reports the error
                 os.close(open_sparse(path, self._sizes[file], self._mode))
         return path
@@ -158,10 +159,11 @@ class StretchCache:
         Raises PackerError.
         """
         states, path = self.states(stretches), self.path(stretches, stretches.file(number))
-        turn = f"turn{number % _TURNS}"
+        turn = os.path.join(self.folder, f"turn{number % _TURNS}")
         try:
             # Wait if another thread or process is fetching it, unless that is too slow.
-            with self._locked(self.folder, turn, lambda: bool(states[number] == KEPT), access.ROWS_PATIENCE):
+            done, patience = lambda: bool(states[number] == KEPT), access.ROWS_PATIENCE
+            with locked(turn, done, patience, self._mode):
                 self._keep(stretches, number, path)
         except OSError as error:
             raise self._unusable(error) from error
@@ -169,9 +171,7 @@ class StretchCache:
 
     def _keep(self, stretches: StretchMap, number: int, path: str) -> None:
         """Verify a suspect stretch; fetch a missing one if there is room."""
-        states, (begin, end) = self.states(stretches), stretches.place(number)
-        common = self._common
-        assert common is not None
+        (states, common), (begin, end) = self._both(stretches), stretches.place(number)
         if common[number] != MISSING and states[number] != KEPT:
             with suppress(OSError):
                 if not stretches.damaged(number, memoryview(pread_path(path, end - begin, begin))):
@@ -198,20 +198,11 @@ class StretchCache:
             if not found and os.path.lexists(path):
                 found = f"{path}: is a link" if os.path.islink(path) else foreign(path, shared=self._shared)
         if found:
+            nothing = "" if self._shared else ", and nothing that others can write to"
             others = "" if self._shared else ", or cache_shared=True if it belongs to a group"
             raise UsageError(
-                f"{found}; a cache must hold no links, and nothing that others can write to. Pass another"
-                f" cache=, such as a new folder{others}."
+                f"{found}; a cache must hold no links{nothing}. Pass another cache=, such as a new folder{others}."
             )
-
-    def _locked(
-        self,
-        folder: str,
-        name: str,
-        needless: Callable[[], bool] = lambda: False,
-        patience: float = math.inf,
-    ) -> AbstractContextManager[bool]:
-        return locked(os.path.join(folder, name), needless, patience, self._mode)
 
     def _open(self, stretches: StretchMap) -> NDArray[np.uint8]:
         """Create the folder or reuse it; return the states. The cache is locked.
@@ -285,7 +276,7 @@ class StretchCache:
             if self._pid != os.getpid():  # the reservation belongs to the parent
                 self._room, self._pid = 0, os.getpid()
             if self._room < nbytes and not self._ended:
-                with self._locked(self._cache, _LOCK):
+                with locked(os.path.join(self._cache, _LOCK), mode=self._mode):
                     self._room += self._reserve(max(nbytes, _GROWTH), nbytes)
             self.full = self._room < nbytes or self._ended
             if not self.full:
