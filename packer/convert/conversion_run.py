@@ -22,6 +22,7 @@ from packer.format.header import PARTIAL_SUFFIX
 from packer.format.pack_opening import open_pack
 from packer.format.working_folder import (
     WorkingFolder,
+    check_ours,
     check_output,
     check_space,
     clear_idle,
@@ -227,9 +228,12 @@ def already(
     # A run with this plan was killed after it had published the pack, or is running and will replace the
     # pack.
     left = out.rstrip("/") + PARTIAL_SUFFIX
-    if not clear_idle(out, same) and any(map(same, read_journal(os.path.join(left, "journal"))[:1])):
-        with locked(left, out):
-            pass
+    if not clear_idle(out, same):
+        with suppress(UsageError):  # somebody else's folder
+            check_ours(left)
+            if any(map(same, read_journal(os.path.join(left, "journal"))[:1])):
+                with locked(left, out):
+                    pass
     return Report.of(header, resumed=header.rows)
 
 

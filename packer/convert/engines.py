@@ -37,7 +37,7 @@ from packer.errors import (
     UsageError,
 )
 from packer.format.checksums import digest
-from packer.format.file_io import own_folder, remove
+from packer.format.file_io import make_folder, own_folder, remove
 from packer.format.header import INDEX_FILE, PARTIAL_SUFFIX
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
@@ -234,7 +234,7 @@ def local_name(url: str, *more: str) -> str:
     """Return the temporary local path of the pack for a URL. more: further texts that distinguish paths."""
     name = digest(text.encode("utf-8", "surrogateescape") for text in (url, *more)).hex()[:16]
     folder = os.path.join(own_folder(), name)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    make_folder(folder)
     return os.path.join(folder, name_of(url))
 
 

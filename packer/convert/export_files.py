@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from packer.channels import COLORS
 from packer.codecs import jpeg
 from packer.errors import FormatError, MissingDependencyError, UsageError
+from packer.format.file_io import create
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.inputs.image_pairs import RESERVED
@@ -243,7 +244,7 @@ class LabelFiles:
 
     def _write(self, path: str, lines: Iterator[list[str]] | None) -> int:
         """Write lines as CSV, or the classes, one per line; return the size of the file in bytes."""
-        with open(path, "x", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        with open(create(path), "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             try:
                 if lines is None:
                     file.writelines(f"{name}\n" for name in self._classes)

@@ -12,7 +12,7 @@ from packer.convert.conversion_task import NO_ROWS, ConversionTask, NothingPacke
 from packer.convert.row_maker import Block
 from packer.convert.sample_order import fill
 from packer.errors import FormatError, MissingObjectError, UsageError
-from packer.format.file_io import remove
+from packer.format.file_io import make_folder, remove
 from packer.format.header import INDEX_FILE, PARTIAL_SUFFIX, Header
 from packer.format.pack import Pack, read_seal
 from packer.format.pack_opening import open_pack
@@ -158,7 +158,7 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str)
         recorded.add(entry)
 
     try:
-        os.makedirs(place.pack, exist_ok=True)
+        make_folder(place.pack)
         count = -(-total // rows)
         compressed = sum(f.compressed for f in task.fields)
         check_listable(name, count * compressed * -(-rows // task.storing.block_rows(task.maker, rows)))
@@ -328,7 +328,7 @@ def list_recorded(
         place.begin_anew()
         raise NothingPackedError.of(subject, skipped)
     try:
-        os.makedirs(place.pack, exist_ok=True)
+        make_folder(place.pack)
         # Files that killed runs left.
         for left in set(os.listdir(place.pack)) - {shard.name for shard in shards}:
             remove(os.path.join(place.pack, left))

@@ -39,7 +39,7 @@ from packer.errors import FormatError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.edited_pack import open_unsealed
-from packer.format.file_io import InputFile, newest_file, remove
+from packer.format.file_io import InputFile, make_folder, newest_file, remove
 from packer.format.header import NORMALIZE, Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
@@ -362,7 +362,7 @@ def _known_samples(
     Raises UsageError for the first unless duplicates are skipped.
     """
     scratch = os.path.join(place.path, "attempts")
-    os.makedirs(scratch, exist_ok=True)
+    make_folder(scratch)
     row_bytes = plan.bytes / plan.rows
     repeated = duplicate_samples(task, pack, os.path.join(scratch, "compared"), run.running, row_bytes)
     if duplicates == "error":

@@ -25,7 +25,7 @@ from packer.convert.row_maker import Block
 from packer.convert.sample_order import SampleOrder, fill
 from packer.convert.splits import Split
 from packer.errors import PackerError, SourceError, UsageError
-from packer.format.file_io import fsync_path, remove
+from packer.format.file_io import PRIVATE, fsync_path, make_folder, open_own, remove
 from packer.format.header import PACK_OPTIONS, PARTIAL_SUFFIX
 from packer.format.pack import Pack, read_seal
 from packer.format.pack_opening import open_damaged, open_pack
@@ -118,7 +118,7 @@ def repair_pack(
             place = WorkingFolder(beside, name=name)
             again, new_parts = os.path.join(place.pack, "again"), list[str]()
             try:
-                os.mkdir(place.pack)
+                make_folder(place.pack)
                 with bar:
                     if tabular:
                         new_parts = _of_table(pack, min(blocks), source, again, run)
@@ -156,7 +156,7 @@ def _lengthen(part: Pack) -> None:
     """Restore the length of truncated or missing files with zeros, so that intact blocks can be read."""
     for extent in (e for extents in part.header.extents.values() for e in extents if e.file):
         path = part.file(extent)
-        with open(path, "ab") as file:  # created if it is missing
+        with open(open_own(path, mode=PRIVATE), "ab") as file:  # created if it is missing
             if file.tell() < extent.end:
                 file.truncate(extent.end)
 

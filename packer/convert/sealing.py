@@ -19,7 +19,7 @@ from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack, open_part
 from packer.format.shards import not_listed, read_index, write_index
 from packer.format.verify import span_text, wrong_pictures
-from packer.format.working_folder import locked
+from packer.format.working_folder import check_pack_folder, locked
 from packer.machine import cores
 from packer.orders.runs import one_run
 from packer.progress import Progress
@@ -76,6 +76,8 @@ def seal_pack(
     if os.path.exists(os.path.join(folder, INDEX_FILE)):
         raise UsageError(f"{name}: is a shard of a pack. Seal the pack: packer seal {folder or '.'}.")
     try:
+        if os.path.isdir(name):
+            check_pack_folder(name)
         with Progress(progress, "B", on_progress) as bar:
             if os.path.exists(os.path.join(name, INDEX_FILE)):
                 _seal_shards(name, bar)

@@ -27,7 +27,17 @@ from numpy.typing import NDArray
 from packer import machine
 from packer.errors import SourceError
 from packer.format.checksums import block_checksum
-from packer.format.file_io import pread_all, pread_into, pwrite_all, remove, reserve
+from packer.format.file_io import (
+    PRIVATE,
+    create_anew,
+    make_folder,
+    open_own,
+    pread_all,
+    pread_into,
+    pwrite_all,
+    remove,
+    reserve,
+)
 from packer.format.working_folder import WorkingFolder, writing
 
 Numbers = NDArray[np.int64]
@@ -50,10 +60,8 @@ class StagedRows:
         folder = os.path.join(place.path, "staging")
         self.path, self.blob = os.path.join(folder, "records"), os.path.join(folder, "blob")
         with writing(name):
-            os.makedirs(folder, exist_ok=True)
-            self._fds = [
-                os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666) for path in (self.path, self.blob)
-            ]
+            make_folder(folder)
+            self._fds = [open_own(path, mode=PRIVATE) for path in (self.path, self.blob)]
         self.rows = self.blob_bytes = self._pieces = 0
 
     @property
@@ -222,7 +230,7 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
         self._owners = np.empty(self.rows, np.uint16)
         for number, start in enumerate(range(0, self.rows, self._bucket_rows)):
             self._owners[self._samples[start : start + self._bucket_rows]] = number
-        fd = os.open(self._work, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        fd = create_anew(self._work)
         try:
             if not reserve(fd, 0, self.rows * self.itemsize):
                 os.ftruncate(fd, self.rows * self.itemsize)

@@ -236,9 +236,12 @@ class RemotePack(Pack):
         """See Pack."""
         return _StoredFiles(self)
 
-    def kept_in(self, cache: str, most: int) -> RemotePack:
-        """Return the pack with its rows in a cache of at most `most` bytes. Raises PackerError."""
-        rows = RemoteRows(self, self.files, StretchCache(self, self.files, cache, most))
+    def kept_in(self, cache: str, most: int, shared: bool = False) -> RemotePack:
+        """Return the pack with its rows in a cache of at most `most` bytes. shared: see StretchCache.
+
+        Raises PackerError.
+        """
+        rows = RemoteRows(self, self.files, StretchCache(self, self.files, cache, most, shared))
         rows.exclusive().check()  # an unusable folder must not wait for the first batch
         return replace(self, units=rows)
 

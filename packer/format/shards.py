@@ -35,7 +35,7 @@ import xxhash
 
 from packer.errors import FormatError, PackerError, UsageError, damaged
 from packer.format.checksums import SIZE, Trailer, digest
-from packer.format.file_io import check_inside, fsync_path
+from packer.format.file_io import ASIDE, check_inside, fsync_path, write_aside
 from packer.format.header import (
     FORMAT,
     INDEX_FILE,
@@ -50,7 +50,7 @@ from packer.format.pack import Pack
 from packer.sentence import Option
 
 # The next index. Files that only this one lists belong to packer too.
-NEXT_INDEX_FILE = "index.json.new"
+NEXT_INDEX_FILE = INDEX_FILE + ASIDE
 MAX_LISTED_BLOCKS = 3_000_000
 """Most compressed blocks of a pack; the index lists the place of each with five numbers."""
 _OF_ROWS = {"rows", "extents", "splits", "statistics", "skipped"}  # members that check_rows() checks
@@ -128,10 +128,7 @@ def prepare_index(folder: str, shards: Sequence[Pack], skipped: Sequence[Mapping
             f"{folder}: the index of {len(shards):,} shards would be unreadable ({error})."
             " Pass fewer, larger shards."
         ) from None
-    with open(os.path.join(folder, NEXT_INDEX_FILE), "wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    write_aside(os.path.join(folder, INDEX_FILE), (text,))
 
 
 def name_index(folder: str) -> None:

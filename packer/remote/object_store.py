@@ -205,7 +205,7 @@ def write_at(path: str, at: int, data: bytes | memoryview) -> None:
     """Write bytes into an existing file. Raises SpaceError."""
     view = memoryview(data)
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             with _WRITING:
                 while len(view):

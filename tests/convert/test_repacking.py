@@ -900,6 +900,42 @@ def test_what_cannot_be_appended(photo_folder: Path, others: Path, tmp_path: Pat
         assert files_of(tmp_path / name) == before
 
 
+@pytest.mark.parametrize("name", ["index.json.new", "extra", "00002.h5"])
+def test_links_in_a_pack_to_append_to_are_refused(
+    photo_folder: Path, tmp_path: Path, convert: Convert, name: str
+):
+    convert(photo_folder, "p", shards=12)
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "p" / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(UsageError, match=rf"/p/{name}: is a link; packer writes only into packs of its user"):
+        append_images(tmp_path / "p", photo_folder, duplicates="keep")
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_work_of_another_user_is_not_moved_into_a_pack(
+    photo_folder: Path, tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
+):
+    """A killed append leaves its next index, and shards are moved back into the folder of its work."""
+    pack = convert(photo_folder, "p", shards=12)
+    (tmp_path / "p.adding.packing" / "pack").mkdir(parents=True)
+    (tmp_path / "p.adding.packing").chmod(0o777)
+    shutil.copy(tmp_path / "p" / "index.json", tmp_path / "p" / "index.json.new")
+    before = files_of(tmp_path / "p")
+    with pytest.raises(UsageError, match=r"p\.adding\.packing: others can write to it \(mode 777\)"):
+        append_images(tmp_path / "p", photo_folder, duplicates="keep")
+    assert files_of(tmp_path / "p") == before
+    assert open_pack(tmp_path / "p").seal == pack.seal
+
+
+def test_appended_shards_are_as_readable_as_others(photo_folder: Path, tmp_path: Path, convert: Convert):
+    convert(photo_folder, "p", shards=12, format="npy")
+    append_images(tmp_path / "p", photo_folder, duplicates="keep")
+    modes = {path.name: path.stat().st_mode for path in (tmp_path / "p").iterdir()}
+    assert modes["00002"] == modes["00000"]
+    files = {path.stat().st_mode & 0o777 for path in (tmp_path / "p").rglob("*.*")}
+    assert files == {(tmp_path / "p" / "index.json").stat().st_mode & 0o777} == {modes["index.json"] & 0o777}
+
+
 def test_a_bad_input_stops_an_append(photo_folder: Path, tmp_path: Path, convert: Convert):
     convert(photo_folder, "p", shards=12)
     (photo_folder / "red" / "0.jpg").write_bytes(b"")

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import PackerError, SpaceError
-from packer.format.file_io import own_folder, remove, reserve
+from packer.format.file_io import create_anew, own_folder, remove, reserve
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.orders.runs import Runs, one_run
@@ -238,7 +238,7 @@ def _holders(path: str) -> Iterator[list[str]]:
         yield links
         with contextlib.suppress(OSError):  # a full disk: others do not find the memory, and use their own
             if links:
-                with open(path, "w", encoding="ascii") as file:
+                with open(create_anew(path), "w", encoding="ascii") as file:
                     file.write("\n".join(links))
             else:
                 remove(path)
