@@ -16,7 +16,7 @@ from packer.convert.conversion_task import NO_ROWS, ConversionTask, Engine, Repo
 from packer.convert.engines import PartsEngine
 from packer.convert.pack_run import write_pack
 from packer.convert.row_storage import RowStorage
-from packer.errors import BusyError, PackerError, UsageError
+from packer.errors import BusyError, PackerError, SourceError, UsageError
 from packer.format.file_io import InputFile
 from packer.format.header import PARTIAL_SUFFIX
 from packer.format.pack_opening import open_pack
@@ -91,10 +91,25 @@ class Conversion:
     def existing(
         self, provenance: Mapping[str, Any], rows: int | None, newest: InputFile | None
     ) -> Report | None:
-        """Return the report of the requested pack if it exists and resume is set; see `already`."""
+        """Return the report of the requested pack if it exists and resume is set; see `already`.
+
+        Raises SourceError if it lacks inputs that could not be packed, and on_error is "stop".
+        """
         if not self.running.resume:
             return None
-        return already(self.out, provenance, rows, newest, overwrite=self.running.overwrite)
+        found = already(self.out, provenance, rows, newest, overwrite=self.running.overwrite)
+        if found is None or self.running.skip:
+            return found
+        left = (found.header.table or {}).get("skipped") or {"rows": 0, "first": []}
+        listed = [*found.skipped, *left["first"]]
+        if not listed or self.running.overwrite:
+            return None if listed else found
+        count, first = units.count(left["rows"] or len(listed), "input"), listed[0]
+        raise SourceError(
+            f"{self.out}: is a complete pack without {count} that could not be packed; the first:"
+            f" {first['key']}: {first['reason'].rstrip('.')}. Correct it and pass"
+            f" {Option('overwrite', True)}, or pass {Option('on_error', 'skip')}."
+        )
 
     def pack(
         self,

@@ -92,7 +92,7 @@ class PartsEngine:
             place.close(keep=True)
             cleared, todo = place.cleared, [*range(parts)]
             if self.url:
-                there = RecordedShards(place.resumed).there(self.url)
+                there = RecordedShards(place.resumed).there(self.url, skip=running.skip)
                 resumed = sum(min(rows, total - number * rows) for number in there)
                 todo = [k for k in range(parts) if not there.issuperset(range(k, count, parts))]
             options = {option: value for option, value in self.options.items() if option not in _CALLERS}

@@ -53,6 +53,9 @@ def write_part(
         running.progress(before + rows)
 
     with part_writer(task, out, running, name, progress) as writer:
+        if not running.skip:  # make blocks with skipped inputs again, which stops at the first of these
+            done = writer.done.items()
+            writer.done = {block: note for block, note in done if not Block.from_note(note).reasons}
         resumed = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
         begun = begin(writer)
         outcome = make_blocks(
@@ -169,7 +172,7 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str)
         for file, number in files.items():
             path = os.path.join(place.pack, file)
             pack = recorded.open_shard(place.pack, file, task.provenance)
-            if pack is None or not verify_pack(path).ok:
+            if pack is None or not verify_pack(path).ok or (pack.header.skipped and not running.skip):
                 continue
             remove(
                 path + PARTIAL_SUFFIX
@@ -181,7 +184,7 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str)
             running.progress(resumed)
         before = resumed
         for file, number in files.items():
-            if file in there or file in recorded.empty:
+            if file in there or (file in recorded.empty and running.skip):
                 continue
             path, shard = os.path.join(place.pack, file), task.shard(number, rows)
             remove(path)
@@ -227,7 +230,12 @@ class RecordedShards:
         if record[0] == _ALL:
             self.all = record
         elif len(record) > 1:
-            (self.empty if isinstance(record[1], list) else self.seals)[record[0]] = record[1]
+            file, found = record[:2]
+            if isinstance(found, str):
+                self.seals[file] = found
+                self.empty.pop(file, None)
+            elif file not in self.seals:  # else its inputs were packed after all
+                self.empty[file] = found
 
     def skipped_of(self, files: Collection[str]) -> list[dict[str, str]]:
         """Return the skipped inputs of empty shards among `files`, in the order of the shards."""
@@ -239,11 +247,13 @@ class RecordedShards:
         left_out = self.skipped_of(files)
         return merge_headers(headers, left_out) if headers else replace(NO_ROWS, skipped=tuple(left_out))
 
-    def there(self, folder: str) -> set[int]:
-        """Return the numbers of finished shards."""
+    def there(self, folder: str, *, skip: bool) -> set[int]:
+        """Return the numbers of finished shards. skip: count those with skipped inputs, too."""
         _, count, format, _ = self.all or (_ALL, 0, "", [])
-        files = enumerate(shard_name(number, format) for number in range(count))
-        return {number for number, file in files if file in self.empty or self.open_shard(folder, file)}
+        files = {number: shard_name(number, format) for number in range(count)}
+        packs = {number: self.open_shard(folder, file) for number, file in files.items()}
+        there = {number for number, pack in packs.items() if pack and (skip or not pack.header.skipped)}
+        return there | {number for number, file in files.items() if skip and file in self.empty}
 
     def open_shard(self, folder: str, file: str, provenance: Mapping[str, Any] | None = None) -> Pack | None:
         """Return a shard if it exists with the recorded seal, else None; its rows are not checked.
