@@ -89,24 +89,33 @@ class Conversion:
                 raise
 
     def existing(
-        self, provenance: Mapping[str, Any], rows: int | None, newest: InputFile | None
+        self,
+        provenance: Mapping[str, Any],
+        rows: int | None,
+        newest: InputFile | None,
+        task: ConversionTask | None = None,
     ) -> Report | None:
         """Return the report of the requested pack if it exists and resume is set; see `already`.
 
-        Raises SourceError if it lacks inputs that could not be packed, and on_error is "stop".
+        task: its plan, for other inputs than tables. Raises SourceError if it lacks inputs that are in its
+        plan, and on_error is "stop".
         """
         if not self.running.resume:
             return None
         found = already(self.out, provenance, rows, newest, overwrite=self.running.overwrite)
         if found is None or self.running.skip:
             return found
-        left = (found.header.table or {}).get("skipped") or {"rows": 0, "first": []}
-        listed = [*found.skipped, *left["first"]]
+        if task is None:
+            left = (found.header.table or {})["skipped"]
+            count, listed = left["rows"], left["first"]
+        else:
+            listed = [input for input in found.skipped if input not in task.skipped]
+            count = len(listed)
         if not listed or self.running.overwrite:
             return None if listed else found
-        count, first = units.count(left["rows"] or len(listed), "input"), listed[0]
+        first = listed[0]
         raise SourceError(
-            f"{self.out}: is a complete pack without {count} that could not be packed; the first:"
+            f"{self.out}: is a complete pack without {units.count(count, 'input')} that could not be packed; the first:"
             f" {first['key']}: {first['reason'].rstrip('.')}. Correct it and pass"
             f" {Option('overwrite', True)}, or pass {Option('on_error', 'skip')}."
         )
@@ -125,7 +134,7 @@ class Conversion:
         Raises PackerError.
         """
         provenance, total = task.provenance, len(task.order.samples)
-        existing = self.existing(provenance, total + len(task.skipped), task.newest)
+        existing = self.existing(provenance, total + len(task.skipped), task.newest, task)
         if existing is not None:
             return self.report(existing, notes, already=True)
         rows = total
@@ -142,7 +151,7 @@ class Conversion:
                 written = (self.engine or write_pack)(task, self.out, self.running)
             except UsageError:
                 # Another process may have published the same pack since the first call of `existing`.
-                existing = None if alone else self.existing(provenance, None, task.newest)
+                existing = None if alone else self.existing(provenance, None, task.newest, task)
                 if existing is None:
                     raise
                 written = existing

@@ -45,7 +45,7 @@ def provenance(
     beside packer and the storage.
     """
     libraries = {"packer": __version__}
-    for more in (*versions, storing.versions()):
+    for more in (storing.versions(), *versions):
         libraries |= more
     given = {name: value for name, value in options.items() if value is not None}
     return {"options": given, "source": dict(source), "versions": libraries}

@@ -228,7 +228,6 @@ def convert_images(
             store=store,
             quality=quality,
             shards=shards,
-            layout=True,
         ),
     )
     run.check_shards(options.storing)

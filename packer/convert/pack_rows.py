@@ -144,6 +144,11 @@ class PackRows(RowMaker):
         return loaded if self._whole is None else self._whole.image
 
     @property
+    def copies_files(self) -> bool:
+        """True if JPEG rows keep their bytes."""
+        return self._copied and self._whole is None
+
+    @property
     def remade(self) -> bool:
         """True if images of different sizes are resized or encoded, and keep different sizes."""
         return self._whole is not None

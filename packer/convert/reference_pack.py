@@ -101,7 +101,7 @@ class ReferencePack(NamedTuple):
 
         Arguments: as used.
         """
-        stored = RowStorage.like(self.pack, "", format=self.pack.format, layout=True).described
+        stored = RowStorage.like(self.pack, self.pack.path).described
         side = str(size) if isinstance(size, (str, int)) else "x".join(map(str, size))
         known = self.pack.header.classes
         shown = {

@@ -44,9 +44,11 @@ from packer.format.header import NORMALIZE, Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.working_folder import WorkingFolder, check_output, check_space
+from packer.orders.runs import one_run
 from packer.path_text import on_disk
 from packer.pixels.decode_resize import PixelSpec, decoder_versions
 from packer.pixels.row_size import RowSize, note_on_size
+from packer.read.array_store import PackStore
 from packer.remote.urls import check_local
 from packer.sentence import Option
 from packer.tables.table_packs import is_table, tables_together
@@ -138,7 +140,7 @@ def merge_packs(
         raise UsageError("merge: needs two or more packs. Pass their paths.")
     rows, storing = _opened(opened, run.out)
     members = _members(rows.pack)
-    how: dict[str, Any] = {"merge": len(opened), "seed": seed if shuffle else None}
+    how: dict[str, Any] = {"merge": len(opened), "seed": seed if shuffle else None, **storing.options()}
     left: list[int] = []
     if choice("duplicates", duplicates, DUPLICATES) != "keep":
         left = _known_rows(opened, duplicates)
@@ -146,7 +148,7 @@ def merge_packs(
         members = {name: samples[~np.isin(samples, left)] for name, samples in members.items()}
         how["duplicates"] = "skip"
     order = arrange(members, shuffle=shuffle, seed=seed)
-    report = _write(run, rows, _task(rows, storing, order, how, how["seed"]))
+    report = _write(run, rows, _task(rows, storing, order, how, how["seed"]), storing.notes(opened[0]))
     return replace(report, notes=(*report.notes, *left_out(len(left), "an earlier pack")))
 
 
@@ -245,17 +247,20 @@ def split_pack(
     reports, parts = {}, {}
     for name, samples in members.items():
         to = os.path.join(folder, f"{stem}.{os.fsdecode(on_disk(name))}{ending}")
-        how = {"part": {"name": name, "shares": split.shares, "seed": seed}}
         members_by_split = {split: old[np.isin(old, samples)] for split, old in splits.items()}
-        order, storing = arrange(members_by_split, shuffle=False, seed=seed), RowStorage.like(rows.pack, to)
+        order, storing = arrange(members_by_split, shuffle=False, seed=seed), RowStorage.like(opened[0], to)
+        how = {"part": {"name": name, "shares": split.shares, "seed": seed}, **storing.options()}
         task = _task(rows, storing, order, how, rows.pack.header.seed)
         # Keep packs that an interrupted run has finished.
         if not overwrite and (finished := _finished(to, task)) is not None:
-            reports[name] = begin(to).report(finished, already=True)
+            reports[name] = begin(to).report(replace(finished, skipped=()), already=True)
         else:
             check_output(to, overwrite=overwrite)
             parts[name] = to, task
-    reports |= {name: _write(begin(to), rows, task) for name, (to, task) in parts.items()}
+    reports |= {
+        name: _write(begin(to), rows, task, task.storing.notes(opened[0]))
+        for name, (to, task) in parts.items()
+    }
     return {name: reports[name] for name in members}
 
 
@@ -315,6 +320,7 @@ def append_images(
     record = pack.parts[0].header.provenance.get("options", {})
     if (
         not {"size", "fit", "channels", "max_pixels", "store", "format"} <= set(record)
+        or {"merge", "part"} & set(record)
         or record.get("repack", {}).get("size") is not None
     ):
         raise UsageError(
@@ -468,7 +474,8 @@ def repack(
     if storing.shard_bytes is not None:
         storing = storing.with_rows(rows.row_bytes if table else estimate(rows, storing, order))
     record = {"repack": how, **storing.options()}
-    notes = [] if spec is None or rule is None or rule.ragged else note_on_size(*spec.size)
+    notes = [] if store is not None else storing.notes(opened)
+    notes += [] if spec is None or rule is None or rule.ragged else note_on_size(*spec.size)
     task = _task(rows, storing, order, record, seed if shuffle else opened.header.seed)
     return _write(run, rows, task, notes)
 
@@ -543,21 +550,36 @@ def _task(
     if files and "part" not in given:  # split_pack: a part has only a share of the files' rows
         source["files"] = [list(file) for file in files]
     kept = {name: value for name, value in first.items() if name not in stored}
-    versions = () if table else (decoder_versions(), partner_versions(rows.fields))
+    skipped = {(s["key"], s["reason"]): dict(s) for s in pack.header.skipped}  # parts of a pack repeat them
     newest = _newest(pack)
     return ConversionTask(
         pack.path,
         rows,
         order,
         storing,
-        provenance({**kept, **given}, source, storing, *versions),
+        provenance({**kept, **given}, source, storing, *([] if table else _versions(rows, storing))),
         {} if newest is None else {"newest file": str(newest)},
         pack.header.classes,
         seed,
         pack.header.table,
         keyed=not table and any(f.name == "key" for f in pack.fields),
+        skipped=tuple(skipped.values()),
         newest=newest,
     )
+
+
+def _versions(rows: PackRows, storing: RowStorage) -> list[dict[str, str]]:
+    """Return the versions of the libraries that made the pixels: those of the packs, if rows are copied."""
+    here = decoder_versions() | partner_versions(rows.fields)
+    found: dict[str, set[str]] = {}
+    for part in rows.pack.parts:
+        for name, version in part.header.provenance.get("versions", {}).items():
+            if name in here:
+                found.setdefault(name, set()).add(version)
+    before = {name: ", ".join(sorted(versions)) for name, versions in found.items()}
+    if rows.copies_files:
+        return [storing.versions(), before]
+    return [before, here if rows.made_fields else {}, storing.versions()]
 
 
 def _newest(pack: Pack) -> InputFile | None:
@@ -583,12 +605,10 @@ def _opened(
     spec, rule: the new size; quality, given: as for RowStorage.like.
     """
     if is_table(opened[0]):
-        pack = tables_together(opened)
-        return PackRows(pack, verify=all(part.sealed for part in pack.parts)), RowStorage.like(
-            pack, out, **given
-        )
+        pack, storing = tables_together(opened), RowStorage.like(opened[0], out, **given)
+        return PackRows(pack, verify=all(part.sealed for part in pack.parts)), storing
     pack, numbers = together(opened)
-    storing = RowStorage.like(pack, out, quality=quality, **given)
+    storing = RowStorage.like(opened[0], out, quality=quality, **given)
     image = next((f for f in pack.fields if f.name == "image"), None)
     passes = storing.store == "jpeg" and quality in (None, ((image and image.codec) or {}).get("quality"))
     resizer = None
@@ -627,7 +647,8 @@ def _write(run: Conversion, rows: PackRows, task: ConversionTask, notes: Sequenc
         row_bytes = 2 * estimate(rows, task.storing, task.order)
     else:
         row_bytes = min(rows.row_bytes, 2 * rows.pack.nbytes / rows.pack.rows)
-    return run.pack(task, round(row_bytes * len(task.order.samples)), notes)
+    report = run.pack(task, round(row_bytes * len(task.order.samples)), notes)
+    return replace(report, skipped=())  # the packs' conversions have reported these
 
 
 def _finished(out: str, task: ConversionTask) -> Report | None:
@@ -636,7 +657,7 @@ def _finished(out: str, task: ConversionTask) -> Report | None:
     Raises UsageError if it is another pack, or older than its input.
     """
     try:
-        rows = len(task.order.samples)
+        rows = len(task.order.samples) + len(task.skipped)
         return already(out, task.provenance, rows, task.newest, overwrite=False)
     except FormatError:
         return None  # no pack
@@ -670,7 +691,8 @@ def _strata(pack: Pack, splits: Mapping[str, NDArray[np.int64]]) -> NDArray[np.i
     """
     labels = None
     if any(f.name == "label" and f.dtype == "<i8" and f.shape == () for f in pack.fields):
-        labels = pack.read("label").astype(np.int64)
+        labels = PackStore(pack, [pack.header.field("label")]).array("label", one_run(0, pack.rows))
+        labels = labels.astype(np.int64)
         if is_table(pack) and pack.header.classes is None and len(np.unique(labels)) > _MOST_STRATA:
             labels = None
     if len(splits) < 2:

@@ -74,17 +74,19 @@ class RowStorage:
         store: str | None = None,
         quality: int | None = None,
         shards: int | str | None = None,
-        layout: bool = False,
     ) -> RowStorage:
         """Return the given storage, with missing options from a pack; without a pack rows are raw.
 
-        Raises UsageError.
-        layout: also take the pack's shards, unless the output is named as a single HDF5 file.
+        If the output's name has another ending than the pack's, it decides: one HDF5 file, or a directory,
+        which keeps shards but not compression. Raises UsageError.
         """
         record = {} if pack is None else pack.parts[0].header.provenance.get("options", {})
-        if layout and pack is not None and pack.shards and shards is None and format_of(out) != "h5":
-            shards = int(record.get("shard_rows") or max(shard.rows for shard in pack.shards))
-            format = format or pack.format
+        if pack is not None:
+            named = _is_named_h5(out)
+            if named is _is_named_h5(pack.path) or (pack.shards and not named):
+                format = format or pack.format
+                if shards is None and pack.shards:
+                    shards = int(record.get("shard_rows") or max(shard.rows for shard in pack.shards))
         fields = () if pack is None else pack.fields
         image = next((f for f in fields if f.name == "image"), None)
         main = image or next((f for f in fields if f.compressed), None)
@@ -126,6 +128,16 @@ class RowStorage:
     def sharded(self) -> bool:
         """True if the pack has shards."""
         return self.shard_rows is not None or self.shard_bytes is not None
+
+    def notes(self, pack: Pack) -> list[str]:
+        """Return a note if rows of a pack lose their compression because .npy files have none."""
+        codecs = {str(f.codec["name"]) for f in pack.fields if f.codec is not None and f.compressed}
+        if self.store != "raw" or self.format != "npy" or not codecs:
+            return []
+        return [
+            f"Rows of {pack.path} are compressed ({', '.join(sorted(codecs))}); .npy files are not, so they are"
+            " stored raw. An output that ends in .h5 keeps the compression."
+        ]
 
     @property
     def described(self) -> tuple[str, str]:
@@ -214,6 +226,10 @@ def parse_shards(shards: int | str | None) -> tuple[int | None, int | None]:
             f"for example {Option('shards', 100000)} or {Option('shards', '2GB')}."
         )
     return rows, nbytes
+
+
+def _is_named_h5(path: str) -> bool:
+    return path.rstrip("/").lower().endswith((".h5", ".hdf5"))
 
 
 _SAMPLES = 16

@@ -163,7 +163,7 @@ def convert_table(
     choices = ColumnChoices(*columns, **vars(value(Encode, encode)))
     model = None if like is None else open_pack(os.fspath(like))
     store = store and choice("store", store, _STORES)
-    storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards, layout=True)
+    storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards)
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
     dealt = {"split": Split.of(split), "shuffle": shuffle, "seed": whole("seed", seed)}
     run.check_output()
