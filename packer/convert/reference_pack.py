@@ -101,7 +101,7 @@ class ReferencePack(NamedTuple):
 
         Arguments: as used.
         """
-        stored = RowStorage.like(self.pack, self.pack.path).described
+        stored = RowStorage.kept(self.pack).described
         side = str(size) if isinstance(size, (str, int)) else "x".join(map(str, size))
         known = self.pack.header.classes
         shown = {

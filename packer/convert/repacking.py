@@ -248,7 +248,7 @@ def split_pack(
     for name, samples in members.items():
         to = os.path.join(folder, f"{stem}.{os.fsdecode(on_disk(name))}{ending}")
         members_by_split = {split: old[np.isin(old, samples)] for split, old in splits.items()}
-        order, storing = arrange(members_by_split, shuffle=False, seed=seed), RowStorage.like(opened[0], to)
+        order, storing = arrange(members_by_split, shuffle=False, seed=seed), RowStorage.kept(opened[0])
         how = {"part": {"name": name, "shares": split.shares, "seed": seed}, **storing.options()}
         task = _task(rows, storing, order, how, rows.pack.header.seed)
         # Keep packs that an interrupted run has finished.
@@ -257,10 +257,7 @@ def split_pack(
         else:
             check_output(to, overwrite=overwrite)
             parts[name] = to, task
-    reports |= {
-        name: _write(begin(to), rows, task, task.storing.notes(opened[0]))
-        for name, (to, task) in parts.items()
-    }
+    reports |= {name: _write(begin(to), rows, task) for name, (to, task) in parts.items()}
     return {name: reports[name] for name in members}
 
 
@@ -320,7 +317,6 @@ def append_images(
     record = pack.parts[0].header.provenance.get("options", {})
     if (
         not {"size", "fit", "channels", "max_pixels", "store", "format"} <= set(record)
-        or {"merge", "part"} & set(record)
         or record.get("repack", {}).get("size") is not None
     ):
         raise UsageError(
@@ -464,6 +460,7 @@ def repack(
         store=store,
         quality=None if quality is None else whole("quality", quality),
         shards=shards,
+        layout=format is None,
     )
     order = arrange(_members(rows.pack), shuffle=shuffle, seed=seed)
     how: dict[str, Any] = {"shuffle": shuffle, "seed": seed if shuffle else None}

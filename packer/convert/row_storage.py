@@ -74,19 +74,18 @@ class RowStorage:
         store: str | None = None,
         quality: int | None = None,
         shards: int | str | None = None,
+        layout: bool = True,
     ) -> RowStorage:
         """Return the given storage, with missing options from a pack; without a pack rows are raw.
 
-        If the output's name has another ending than the pack's, it decides: one HDF5 file, or a directory,
-        which keeps shards but not compression. Raises UsageError.
+        A name that ends in .h5 asks for one HDF5 file; other outputs keep the pack's shards with `layout`,
+        and its format if that has shards or no such name either. Raises UsageError.
         """
         record = {} if pack is None else pack.parts[0].header.provenance.get("options", {})
-        if pack is not None:
-            named = _is_named_h5(out)
-            if named is _is_named_h5(pack.path) or (pack.shards and not named):
+        if pack is not None and shards is None and not _is_named_h5(out):
+            shards = shard_rows_of(pack) if layout else None
+            if shards is not None or not _is_named_h5(pack.path):
                 format = format or pack.format
-                if shards is None and pack.shards:
-                    shards = int(record.get("shard_rows") or max(shard.rows for shard in pack.shards))
         fields = () if pack is None else pack.fields
         image = next((f for f in fields if f.name == "image"), None)
         main = image or next((f for f in fields if f.compressed), None)
@@ -106,6 +105,11 @@ class RowStorage:
                 f"{Option('store', 'jpeg')}, or leave it out."
             )
         return cls.parse(out, format, store, quality, shards)
+
+    @classmethod
+    def kept(cls, pack: Pack) -> RowStorage:
+        """Return the storage of a pack."""
+        return cls.like(pack, "", format=pack.format, shards=shard_rows_of(pack))
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RowStorage:
@@ -226,6 +230,14 @@ def parse_shards(shards: int | str | None) -> tuple[int | None, int | None]:
             f"for example {Option('shards', 100000)} or {Option('shards', '2GB')}."
         )
     return rows, nbytes
+
+
+def shard_rows_of(pack: Pack) -> int | None:
+    """Return the rows of a pack's shards; None for a pack without shards."""
+    if not pack.shards:
+        return None
+    recorded = pack.parts[0].header.provenance.get("options", {}).get("shard_rows")
+    return int(recorded or max(shard.rows for shard in pack.shards))
 
 
 def _is_named_h5(path: str) -> bool:

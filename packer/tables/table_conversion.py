@@ -219,7 +219,10 @@ def _new_job(
         **storing.options(),
     }
     record = {name: value for name, value in record.items() if value is not None}
-    return TableJob(run, table, plan, transform, storing, record=record, indexes=indexes, **dealt)
+    notes = () if like is None else tuple(storing.notes(like))
+    return TableJob(
+        run, table, plan, transform, storing, record=record, indexes=indexes, notes=notes, **dealt
+    )
 
 
 def _write_new(job: TableJob, *, overwrite: bool, resume: bool) -> Report:

@@ -531,7 +531,9 @@ def test_stop_after_skip_stops_in_datasets_and_tables(tmp_path: Path, small_bloc
     table = tmp_path / "t.csv"
     table.write_text("a,b\n1,2\n1,2,3\n")
     convert_table(table, tmp_path / "t.h5", label="b", on_error="skip")
-    with pytest.raises(SourceError, match=r"without 1 input that .*line 3: has 3 cells; 2 are expected\. Correct"):
+    with pytest.raises(
+        SourceError, match=r"without 1 input that .*line 3: has 3 cells; 2 are expected\. Correct"
+    ):
         convert_table(table, tmp_path / "t.h5", label="b", resume=True)
 
 
