@@ -173,10 +173,9 @@ class Conversion:
             written,
             out=self.out,
             seconds=time.perf_counter() - self._began,
-            workers=self.running.workers,
+            workers=written.workers or self.running.workers,
             already=already,
             notes=tuple(notes),
-            narrowed=0,
             header=NO_ROWS,
         )
 

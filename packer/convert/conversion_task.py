@@ -82,7 +82,7 @@ class ConversionTask:
     @property
     def fields(self) -> tuple[Field, ...]:
         """Fields of the pack, as stored."""
-        stored = self.storing.fields(self.maker.fields)
+        stored = self.storing.fields(self.maker.fields, len(self.order.samples))
         return (*stored, KEY) if self.keyed else stored
 
     @property
@@ -134,8 +134,8 @@ class Report:
     differed; already: the pack was complete and was left as it is; notes: sentences for the user, those of
     the plan included; skipped_rows: number of table rows left out; reasons: reason -> number of rows.
 
-    While the pack is being written, narrowed: number of images whose bit depth changed; header: header of the
-    rows.
+    narrowed: number of images whose bit depth changed. While the pack is being written, workers: those of an
+    engine, else 0; header: header of the rows.
     """
 
     out: str = ""
@@ -143,7 +143,7 @@ class Report:
     seconds: float = 0.0
     bytes_read: int = 0
     bytes_written: int = 0
-    workers: int = 1
+    workers: int = 0
     skipped: tuple[Mapping[str, str], ...] = ()
     resumed: int = 0
     cleared: str = ""

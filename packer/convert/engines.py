@@ -84,7 +84,8 @@ class PartsEngine:
         count = -(-total // rows)
         resumed, reports = 0, list[Report]()
         with self.pool() as pool:
-            parts = min(count, _ROUNDS * (getattr(pool, "_max_workers", None) or cores()))
+            workers = getattr(pool, "_max_workers", None) or cores()
+            parts = min(count, _ROUNDS * workers)
             # Close the folder, since processes forked later must not inherit its lock. Its journal names the
             # plan that all parts have to match.
             begin = partial(WorkingFolder, out, plan=task.plan, overwrite=running.overwrite or bool(self.url))
@@ -119,7 +120,8 @@ class PartsEngine:
             finally:
                 folder.close(keep=True)
         running.progress(total)
-        return Report.of_parts(header, reports, resumed, cleared)
+        written = Report.of_parts(header, reports, resumed, cleared)
+        return replace(written, workers=min(workers, parts))
 
 
 def make_part(

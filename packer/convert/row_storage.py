@@ -17,6 +17,7 @@ from packer.convert.row_maker import RowMaker
 from packer.convert.sample_order import SampleOrder
 from packer.errors import UsageError
 from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field, block_rows
+from packer.format.npy_container import preamble
 from packer.format.pack import Pack
 from packer.format.pack_writer import FORMATS
 from packer.format.working_folder import format_of
@@ -166,8 +167,16 @@ class RowStorage:
             return jpeg.versions()
         return block_codec(self.store, (), np.dtype("u1")).versions() if self.compressed else {}
 
-    def fields(self, unstored: Sequence[Field]) -> tuple[Field, ...]:
-        """Return the stored form of fields. Raises UsageError for images that JPEG cannot hold."""
+    def fields(self, unstored: Sequence[Field], rows: int = 1) -> tuple[Field, ...]:
+        """Return the stored form of fields. Raises UsageError for rows that JPEG or .npy files cannot hold."""
+        for f in unstored if self.format == "npy" else ():
+            try:
+                preamble(f.dtype, (rows, *(f.shape or ())))
+            except ValueError:
+                raise UsageError(
+                    f"{f.name}: rows have {len(f.shape or ())} axes, too many for the header of a .npy file. Pass"
+                    " an output that ends in .h5, or reshape them."
+                ) from None
         largest = max((f.row_bytes for f in unstored if not f.ragged), default=0)
         return tuple(self._field(f, min(_LEAST_ROW_BYTES, largest)) for f in unstored)
 
