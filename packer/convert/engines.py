@@ -97,8 +97,7 @@ class PartsEngine:
                 resumed = sum(min(rows, total - number * rows) for number in there)
                 todo = [k for k in range(parts) if not there.issuperset(range(k, count, parts))]
             options = {option: value for option, value in self.options.items() if option not in _CALLERS}
-            plan, versions = digest([json.dumps(task.plan).encode()]).hex(), task.provenance["versions"]
-            given = self.convert, os.getcwd(), self.source, name, options, versions, plan
+            given = self.convert, os.getcwd(), self.source, name, options, task.plan
 
             def progress() -> None:
                 with suppress(OSError):
@@ -131,20 +130,19 @@ def make_part(
     source: Any,
     out: str,
     options: Mapping[str, Any],
-    versions: Mapping[str, str],
-    plan: str,
+    plan: Mapping[str, Any],
 ) -> tuple[Any, list[Any]]:
     """Convert a part of a pack in this process, possibly on another machine; upload it if `out` is a URL.
 
-    part: "k/N"; convert: qualified name of convert_images; folder: working directory of the caller; versions:
-    versions of the libraries that planned the pack; plan: digest of the plan.
+    part: "k/N"; convert: qualified name of convert_images; folder: working directory of the caller; plan: the
+    caller's plan.
     Returns: the report, and for a part in an object store the journal's records of the shards, else [].
     """
-    from packer.pixels.decode_resize import decoder_versions
+    from packer.pixels.decode_resize import codec_builds, decoder_versions
 
     before, host = os.getcwd(), socket.gethostname()
     try:
-        here = {"packer": __version__, **decoder_versions()}
+        here, versions = {"packer": __version__, **decoder_versions(), **codec_builds()}, plan["versions"]
         if differs := difference({k: versions.get(k) for k in here}, here, words=("is", ", here it is")):
             raise SourceError(
                 f"{host}: has other libraries than the machine that planned the pack, so rows could differ:"
@@ -156,10 +154,15 @@ def make_part(
             return resolve_name(convert)(source, out, only_shards=part, workers=1, **options), []
         from packer.format.remote_pack import put_pack
 
-        local = local_name(out, part, plan)
+        local = local_name(out, part, digest([json.dumps(plan).encode()]).hex())
         options = {**options, "format": "h5", "overwrite": True}
         report = resolve_name(convert)(source, local, only_shards=part, workers=1, **options)
         (records,) = parts_of(local).values()
+        if differs := difference(plan, records[0], words=("is", ", here it is")):
+            raise SourceError(
+                f"{host}: made other rows than the machine that planned the pack: {differs}. Install the same"
+                " versions on both, and give both the same files."
+            )
         for file, seal, *_ in records[1:]:
             if isinstance(seal, str):
                 put_pack(join(out, file), os.path.join(local + PARTIAL_SUFFIX, "pack", file))

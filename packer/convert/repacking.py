@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import choice, whole
+from packer.codecs import jpeg_parts
 from packer.convert.conversion_run import Conversion, already, staging_folder
 from packer.convert.conversion_task import ConversionTask, Report, provenance
 from packer.convert.duplicate_rows import (
@@ -46,7 +47,7 @@ from packer.format.pack_opening import open_pack
 from packer.format.working_folder import WorkingFolder, check_output, check_space
 from packer.orders.runs import one_run
 from packer.path_text import on_disk
-from packer.pixels.decode_resize import PixelSpec, decoder_versions
+from packer.pixels.decode_resize import PixelSpec, codec_builds, decoder_versions
 from packer.pixels.row_size import RowSize, note_on_size
 from packer.read.array_store import PackStore
 from packer.remote.urls import check_local
@@ -567,11 +568,12 @@ def _task(
 
 def _versions(rows: PackRows, storing: RowStorage) -> list[dict[str, str]]:
     """Return the versions of the libraries that made the pixels: those of the packs, if rows are copied."""
-    here = decoder_versions() | partner_versions(rows.fields)
+    here = decoder_versions() | codec_builds() | partner_versions(rows.fields)
+    kept = {*here, jpeg_parts.NO_MARKERS} if rows.copies_files else here
     found: dict[str, set[str]] = {}
     for part in rows.pack.parts:
         for name, version in part.header.provenance.get("versions", {}).items():
-            if name in here:
+            if name in kept:
                 found.setdefault(name, set()).add(version)
     before = {name: ", ".join(sorted(versions)) for name, versions in found.items()}
     if rows.copies_files:

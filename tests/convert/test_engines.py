@@ -249,6 +249,23 @@ def test_other_libraries_are_refused_by_name(
     assert not (tmp_path / "out").exists()
 
 
+def test_shards_that_others_would_write_otherwise_do_not_go_to_a_store(
+    server: ObjectServer, photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"size": "max=512", "store": "jpeg", "shards": 5}
+
+    def other(number: int) -> None:
+        monkeypatch.setattr("packer.native.COMPILED", False)
+
+    with pytest.raises(
+        SourceError,
+        match=r"^.*: made other rows than the machine that planned the pack: versions restart markers is not given, here"
+        r" it is none, without the C extension\. Install the same versions on both, and give both the same files\.",
+    ):
+        convert_images(photo_folder, "s3://bucket/train", engine=Elsewhere(other), **options)
+    assert not server.objects
+
+
 def test_shards_go_straight_to_a_store(server: ObjectServer, photo_folder: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"size": 32, "shards": 2}
 
