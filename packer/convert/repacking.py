@@ -16,8 +16,9 @@ from packer.arguments import choice, whole
 from packer.codecs import jpeg_parts
 from packer.convert.conversion_run import Conversion, already, staging_folder
 from packer.convert.conversion_task import ConversionTask, Report, provenance
-from packer.convert.duplicate_rows import (
+from packer.convert.duplicate_keys import (
     DUPLICATES,
+    are_named,
     duplicate_parts,
     duplicate_rows,
     duplicate_samples,
@@ -40,11 +41,11 @@ from packer.errors import FormatError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.edited_pack import open_unsealed
-from packer.format.file_io import InputFile, newest_file, remove
+from packer.format.file_io import InputFile, newest_file
 from packer.format.header import NORMALIZE, Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.working_folder import WorkingFolder, check_output, check_space
+from packer.format.working_folder import check_output, check_space
 from packer.orders.runs import one_run
 from packer.path_text import on_disk
 from packer.pixels.decode_resize import PixelSpec, codec_builds, decoder_versions
@@ -112,9 +113,9 @@ def merge_packs(
         renumbered. Packs of tables must map their columns alike, as with `like`; the mapping of the first,
         with its statistics, is recorded.
     duplicates
-        Rows that an earlier pack already has, with the same key and the same bytes in all fields: "error"
-        refuses them, "skip" leaves them out, "keep" stores them. Rows without keys are compared by pack or
-        shard: equal content, or for tables a source file with equal bytes.
+        Rows whose key (the path of the image below its source) an earlier pack has, whatever the rows hold:
+        "error" refuses them, "skip" leaves them out, "keep" stores both. Samples and tables have no such
+        keys; there, packs or shards of equal content and tables made from the same file are duplicates.
     shuffle, seed
         Shuffle the rows (of each split) with this seed; without shuffle rows follow pack after pack.
     out, overwrite, workers, progress, on_progress
@@ -144,7 +145,7 @@ def merge_packs(
     how: dict[str, Any] = {"merge": len(opened), "seed": seed if shuffle else None, **storing.options()}
     left: list[int] = []
     if choice("duplicates", duplicates, DUPLICATES) != "keep":
-        left = _known_rows(opened, duplicates)
+        left = _known_rows(opened, rows.pack, duplicates)
     if left:
         members = {name: samples[~np.isin(samples, left)] for name, samples in members.items()}
         how["duplicates"] = "skip"
@@ -153,21 +154,24 @@ def merge_packs(
     return replace(report, notes=(*report.notes, *left_out(len(left), "an earlier pack")))
 
 
-def _known_rows(packs: Sequence[Pack], duplicates: str) -> list[int]:
+def _known_rows(packs: Sequence[Pack], together: Pack, duplicates: str) -> list[int]:
     """Return the rows, numbered over all packs in order, that an earlier pack already has.
 
     Raises UsageError for the first duplicate unless duplicates are skipped.
     """
     firsts = np.cumsum([0, *(pack.rows for pack in packs)])
-    if any(f.name == "key" for f in packs[0].fields):
-        repeated = duplicate_rows(packs)
-        if duplicates == "error":
+    if are_named(packs):
+        repeated = duplicate_rows(packs, together)
+        if len(repeated) and duplicates == "error":
+            number = int(np.searchsorted(firsts, repeated[0], "right")) - 1
+            row = int(repeated[0] - firsts[number])
+            key = packs[number].keys(row, row + 1)[0]
             refuse(
-                f"{packs[number].path}: its row {row:,} ({packs[number].keys(row, row + 1)[0]}) is in an"
-                " earlier pack, with the same bytes"
-                for number, row in repeated
+                iter(
+                    [f"{packs[number].path}: its row {row:,} has the key {key}, which is in an earlier pack"]
+                )
             )
-        return [int(firsts[number]) + row for number, row in repeated]
+        return repeated.tolist()
     known = duplicate_parts(packs)
     if duplicates == "error":
         refuse(sentence for _, _, sentence in known)
@@ -283,8 +287,8 @@ def append_images(
         A pack of shards; it stays unchanged until the new shards are complete. The new images' classes must
         be among its classes.
     duplicates
-        Images whose rows the pack already has, with the same key and the same bytes in all fields: "error"
-        refuses them, "skip" leaves them out, "keep" adds them again. Different images may have equal keys.
+        Images whose key (the path below `source`) the pack already has, whatever they show: "error" refuses
+        them, "skip" leaves them out, "keep" adds them.
     source, labels, pairs, workers, on_error, on_plan, progress, on_progress
         As in convert_images.
 
@@ -344,38 +348,14 @@ def append_images(
         how = {**task.plan, "pack": pack.seal.hex(), "duplicates": duplicates}
         with staging_folder(run, adding(name), how) as place:
             run.bar.start(plan.rows)
-            left = [] if duplicates == "keep" else _known_samples(task, pack, place, run, duplicates, plan)
+            left = [] if duplicates == "keep" else duplicate_samples(task, pack).tolist()
+            if left and duplicates == "error":
+                refuse(iter([f"{task.maker.name(left[0])}: its key is in {pack.path} already"]))
             notes = [*plan.notes, *left_out(len(left), name)]
             if len(left) == plan.rows:
                 return run.report(Report(cleared=place.cleared), notes)
             written = append_shards(_without(task, left), pack, place, run.running)
     return run.report(written, notes)
-
-
-def _known_samples(
-    task: ConversionTask,
-    pack: Pack,
-    place: WorkingFolder,
-    run: Conversion,
-    duplicates: str,
-    plan: ConversionPlan,
-) -> list[int]:
-    """Return the samples whose rows a pack already has.
-
-    Raises UsageError for the first unless duplicates are skipped.
-    """
-    scratch = os.path.join(place.path, "attempts")
-    os.makedirs(scratch, exist_ok=True)
-    row_bytes = plan.bytes / plan.rows
-    repeated = duplicate_samples(task, pack, os.path.join(scratch, "compared"), run.running, row_bytes)
-    if duplicates == "error":
-        refuse(
-            f"{task.maker.name(sample)}: is in {pack.path} already, with the same bytes"
-            for sample in repeated
-        )
-    samples = list(repeated)
-    remove(scratch)
-    return samples
 
 
 def _without(task: ConversionTask, left: Sequence[int]) -> ConversionTask:

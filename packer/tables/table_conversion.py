@@ -12,7 +12,7 @@ from typing import Any
 from packer.arguments import choice, whole
 from packer.convert.conversion_run import Conversion, check_room, staging_folder
 from packer.convert.conversion_task import Report
-from packer.convert.duplicate_rows import DUPLICATES, refuse, table_files
+from packer.convert.duplicate_keys import DUPLICATES, refuse, table_files
 from packer.convert.engines import published
 from packer.convert.pack_run import write_pack
 from packer.convert.row_storage import STORES, RowStorage
