@@ -81,6 +81,7 @@ class PartsEngine:
         """See Engine."""
         rows, total, name = task.storing.shard_rows, len(task.order.samples), self.url or out
         assert rows is not None
+        assert task.plan is not None
         count = -(-total // rows)
         resumed, reports = 0, list[Report]()
         with self.pool() as pool:
@@ -97,7 +98,7 @@ class PartsEngine:
                 resumed = sum(min(rows, total - number * rows) for number in there)
                 todo = [k for k in range(parts) if not there.issuperset(range(k, count, parts))]
             options = {option: value for option, value in self.options.items() if option not in _CALLERS}
-            given = self.convert, os.getcwd(), self.source, name, options, task.plan
+            given = self.convert, os.getcwd(), self.source, name, options
 
             def progress() -> None:
                 with suppress(OSError):
@@ -105,7 +106,7 @@ class PartsEngine:
                     running.progress(min(rows * done, total))
 
             shares = [f"{k + 1}/{parts}" for k in todo]
-            calls = {share: partial(pool.submit, make_part, share, *given) for share in shares}
+            calls = {share: partial(pool.submit, make_part, share, *given, task.plan) for share in shares}
             for report, records in _results(calls, name, progress):
                 reports.append(report)
                 if records:

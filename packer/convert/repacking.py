@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import choice, whole
-from packer.codecs import jpeg_parts
 from packer.convert.conversion_run import Conversion, already, staging_folder
 from packer.convert.conversion_task import ConversionTask, Report, provenance
 from packer.convert.duplicate_keys import (
@@ -36,7 +35,7 @@ from packer.convert.sample_order import SampleOrder, arrange
 from packer.convert.sealing import check_values
 from packer.convert.shard_appending import adding, append_shards, check_alike, check_growable, take_back
 from packer.convert.splits import Split
-from packer.convert.whole_pictures import WholePictures, check_stored, partner_versions
+from packer.convert.whole_pictures import WholePictures, check_stored
 from packer.errors import FormatError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
@@ -46,11 +45,9 @@ from packer.format.header import NORMALIZE, Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.working_folder import check_output, check_space
-from packer.orders.runs import one_run
 from packer.path_text import on_disk
-from packer.pixels.decode_resize import PixelSpec, codec_builds, decoder_versions
+from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.row_size import RowSize, note_on_size
-from packer.read.array_store import PackStore
 from packer.remote.urls import check_local
 from packer.sentence import Option
 from packer.tables.table_packs import is_table, tables_together
@@ -171,7 +168,7 @@ def _known_rows(packs: Sequence[Pack], together: Pack, duplicates: str) -> list[
                     [f"{packs[number].path}: its row {row:,} has the key {key}, which is in an earlier pack"]
                 )
             )
-        return repeated.tolist()
+        return [int(row) for row in repeated]
     known = duplicate_parts(packs)
     if duplicates == "error":
         refuse(sentence for _, _, sentence in known)
@@ -234,7 +231,7 @@ def split_pack(
             f' ({", ".join(splits)}) and need other names. Load it with split="{taken[0]}", or pass other'
             " names."
         )
-    members = split.members(rows.pack.rows, seed, strata=_strata(rows.pack, splits))
+    members = split.members(rows.pack.rows, seed, strata=_strata(rows, splits))
     for name in members:
         if name in ("", ".", "..") or "/" in name or os.sep in name or not name.isprintable():
             raise UsageError(
@@ -535,7 +532,7 @@ def _task(
         rows,
         order,
         storing,
-        provenance({**kept, **given}, source, storing, *([] if table else _versions(rows, storing))),
+        provenance({**kept, **given}, source, storing, *([] if table else rows.versions(storing.versions()))),
         {} if newest is None else {"newest file": str(newest)},
         pack.header.classes,
         seed,
@@ -544,21 +541,6 @@ def _task(
         skipped=tuple(skipped.values()),
         newest=newest,
     )
-
-
-def _versions(rows: PackRows, storing: RowStorage) -> list[dict[str, str]]:
-    """Return the versions of the libraries that made the pixels: those of the packs, if rows are copied."""
-    here = decoder_versions() | codec_builds() | partner_versions(rows.fields)
-    kept = {*here, jpeg_parts.NO_MARKERS} if rows.copies_files else here
-    found: dict[str, set[str]] = {}
-    for part in rows.pack.parts:
-        for name, version in part.header.provenance.get("versions", {}).items():
-            if name in kept:
-                found.setdefault(name, set()).add(version)
-    before = {name: ", ".join(sorted(versions)) for name, versions in found.items()}
-    if rows.copies_files:
-        return [storing.versions(), before]
-    return [before, here if rows.made_fields else {}, storing.versions()]
 
 
 def _newest(pack: Pack) -> InputFile | None:
@@ -662,23 +644,22 @@ def _members(pack: Pack) -> dict[str, NDArray[np.int64]]:
     return members
 
 
-def _strata(pack: Pack, splits: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64] | None:
+def _strata(rows: PackRows, splits: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64] | None:
     """Return the stratum of each row: class and split; None for a single stratum.
 
     New packs get equal shares of each stratum. splits: as returned by `_members`. A table's labels do
     not count if they have too many distinct values.
     """
-    labels = None
+    pack, labels = rows.pack, None
     if any(f.name == "label" and f.dtype == "<i8" and f.shape == () for f in pack.fields):
-        labels = PackStore(pack, [pack.header.field("label")]).array("label", one_run(0, pack.rows))
-        labels = labels.astype(np.int64)
+        labels = rows.labels()
         if is_table(pack) and pack.header.classes is None and len(np.unique(labels)) > _MOST_STRATA:
             labels = None
     if len(splits) < 2:
         return labels
     owners = np.empty(pack.rows, np.int64)
-    for number, rows in enumerate(splits.values()):
-        owners[rows] = number
+    for number, members in enumerate(splits.values()):
+        owners[members] = number
     if labels is None:
         return owners
     return len(splits) * np.unique(labels, return_inverse=True)[1].astype(np.int64) + owners

@@ -577,7 +577,7 @@ def test_packs_of_packs_record_who_made_the_pixels_and_what_was_skipped(
     skipped = convert_images(photo_folder, tmp_path / "p.h5", size=32, store="jpeg", on_error="skip").skipped
     before = opened(tmp_path / "p.h5").header.provenance["versions"]
     here = dict.fromkeys(decoder_versions(), "99")
-    monkeypatch.setattr("packer.convert.repacking.decoder_versions", lambda: here)
+    monkeypatch.setattr("packer.convert.pack_rows.decoder_versions", lambda: here)
     monkeypatch.setattr("packer.codecs.jpeg.versions", lambda: {"opencv": "99"})
     for name, work in {
         "p.a.h5": lambda: split_pack(tmp_path / "p.h5", "a=0.5,b=0.5")["a"],
