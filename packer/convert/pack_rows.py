@@ -75,9 +75,10 @@ def together(packs: Sequence[Pack]) -> tuple[Pack, list[NDArray[np.int64]]]:
                 " be equal. Convert the images of both at once."
             )
         classes = tuple(sorted({name for part in parts for name in part.header.classes or ()}))
+        number = {name: code for code, name in enumerate(classes)}
         numbers = [
             # The last entry maps -1, the label of unlabelled rows, to itself.
-            np.array([*(classes.index(name) for name in part.header.classes or ()), -1])
+            np.array([*(number[name] for name in part.header.classes or ()), -1])
             for part in parts
         ]
     pack = joined(packs)

@@ -186,6 +186,24 @@ def test_a_shard_that_was_named_and_not_recorded(photo_folder: Path, tmp_path: P
     assert merge_shards(tmp_path / "out").rows == 24
 
 
+def test_rows_of_recorded_shards_are_not_read_again(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their seals and the lengths of their files are compared; a shard that was cut short is made again."""
+
+    def verify(path: str) -> None:
+        raise AssertionError(f"{path} was read")
+
+    monkeypatch.setattr("packer.convert.pack_run.verify_pack", verify)
+    for part in ("1/2", "2/2"):
+        convert(photo_folder, tmp_path / "out", part)
+    shard = tmp_path / "out.packing/pack/00003.h5"
+    shard.write_bytes(shard.read_bytes()[-4000:])
+    assert convert(photo_folder, tmp_path / "out").resumed == 19
+    convert(photo_folder, tmp_path / "one")
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+
+
 def test_a_shard_of_another_conversion_that_nobody_recorded(photo_folder: Path, tmp_path: Path) -> None:
     """A process whose driver was killed put it there late."""
     convert(photo_folder, tmp_path / "other", seed=1)

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 from packer.convert.image_conversion import convert_images
+from packer.convert.pack_rows import together
 from packer.convert.reference_pack import parse_classes
 from packer.convert.repacking import append_images, merge_packs, repack, split_pack
 from packer.convert.repair import repair_pack
 from packer.errors import UsageError
+from packer.format.header import Header
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
@@ -441,3 +443,34 @@ def test_an_hdf5_file_in_any_case(photo_folder: Path, tmp_path: Path, name: str)
     convert_images(photo_folder, tmp_path / name, size=16)
     with h5py.File(tmp_path / name) as file:
         assert file["image"].shape == (24, 16, 16, 3)
+
+
+class Counted(str):
+    """A name that counts how often names are compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return str.__eq__(self, other)  # type: ignore[arg-type]
+
+    __hash__ = str.__hash__
+
+
+def test_thousands_of_classes_are_not_compared_with_each_other() -> None:
+    names = [Counted(f"class {number}") for number in range(3000)]
+    assert parse_classes(names) == names
+    with pytest.raises(
+        UsageError, match=r"^classes: holds class 7 twice; each class has one number\. Remove one\.$"
+    ):
+        parse_classes([*names, Counted("class 7"), Counted("class 9")])
+    merged, numbers = together(
+        [
+            Pack(f"{first}.h5", Header(1, 1, (), {}, classes=tuple(names[first : first + 2900])), b"")
+            for first in (0, 100)
+        ]
+    )
+    assert merged.header.classes == tuple(sorted(names))
+    assert [len(codes) for codes in numbers] == [2901, 2901]
+    assert [merged.header.classes[code] for code in numbers[1][:-1]] == names[100:]
+    assert Counted.compared < 100 * len(names)
