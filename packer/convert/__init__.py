@@ -2,7 +2,6 @@
 
     image_conversion.py  convert_images: checks and plans, then runs and reports
     repacking.py         merge_packs, split_pack, repack, append_images
-    repair.py            repair_pack: writes damaged blocks again
     sealing.py           seal_pack: seals a pack that was edited in place
     export.py            export_images; names of the files
     export_files.py      rows of a pack as image files; labels.csv and classes.txt
@@ -27,5 +26,5 @@
     row_filling.py       rows in any order, for a pack that is read while it is written
 
 Start with image_conversion.py. Imports: codecs, format, inputs, orders, pixels, progress, randomness, read,
-remote, tables, tables.reading.
+remote, tables.
 """

@@ -61,8 +61,7 @@ class ConversionTask:
     inputs: values, beside the provenance, that an interrupted run must match to be resumed (times of files);
     None disables resuming.
     skipped: inputs left out in planning, as in Header. newest: the input that was changed last; None if
-    inputs have no times. header: header of a pack of the same rows, whose splits, statistics and skipped
-    inputs the new pack gets; None: they are determined while rows are made.
+    inputs have no times.
     """
 
     subject: str
@@ -77,7 +76,6 @@ class ConversionTask:
     keyed: bool = True
     skipped: tuple[dict[str, str], ...] = ()
     newest: InputFile | None = None
-    header: Header | None = None
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -93,10 +91,7 @@ class ConversionTask:
     @property
     def members(self) -> dict[str, Any]:
         """Members of Header that are known before the rows are."""
-        known = ["classes", "seed", "provenance", "table"]
-        if self.header is not None:
-            known += ["splits", "statistics", "skipped"]
-        return {name: getattr(self.header or self, name) for name in known}
+        return {name: getattr(self, name) for name in ("classes", "seed", "provenance", "table")}
 
     @property
     def nbytes(self) -> int:

@@ -41,12 +41,10 @@ def write_part(
     running: RunOptions,
     name: str,
     before: int = 0,
-    begin: Callable[[PackWriter], Block] = lambda writer: Block(),
 ) -> Report:
     """Write a pack of a single part.
 
-    before: rows of earlier parts, for the progress; begin: called first; it may write blocks and mark them as
-    done, and returns their outcome.
+    before: rows of earlier parts, for the progress.
     """
 
     def progress(rows: int) -> None:
@@ -57,7 +55,6 @@ def write_part(
             done = writer.done.items()
             writer.done = {block: note for block, note in done if not Block.from_note(note).reasons}
         resumed = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
-        begun = begin(writer)
         outcome = make_blocks(
             task.maker,
             writer,
@@ -66,7 +63,6 @@ def write_part(
             skip=running.skip,
             progress=progress,
         )
-        outcome.merge(begun)
         return seal(task, writer, outcome, resumed)
 
 
@@ -105,11 +101,10 @@ def seal(task: ConversionTask, writer: PackWriter, outcome: Block, resumed: int)
     moves, splits, kept = fill(sorted(outcome.reasons), task.order.splits, rows)
     writer.move_rows(moves.items())
     members = task.members
-    if task.header is None:
-        sums, skipped = outcome.sums, _skipped(task, outcome)
-        statistics = {} if sums is None else {"image": sums.mean_std(_most(task))}
-        spans = {name: ((a, b),) for name, (a, b) in splits.items()}
-        members |= {"splits": spans, "statistics": statistics, "skipped": skipped}
+    sums, skipped = outcome.sums, _skipped(task, outcome)
+    statistics = {} if sums is None else {"image": sums.mean_std(_most(task))}
+    spans = {name: ((a, b),) for name, (a, b) in splits.items()}
+    members |= {"splits": spans, "statistics": statistics, "skipped": skipped}
     ragged = {"key": row_keys(task, kept, moves)} if task.keyed else {}
     header = writer.finish(rows=kept, ragged=ragged, **members)
     return Report.of(
