@@ -98,7 +98,7 @@ SENTENCES: dict[str, list[str]] = {
     "who may rename your files": [],
     "the group of a shared cache": [],
     "a file system without owners": [],
-    "`--script`, `transform=`": [],
+    "`transform=` and the data set": [],
     '`augment="..."` is parsed': [
         "augment/test_transform_text.py::test_nothing_else_is_understood_and_nothing_runs"
     ],

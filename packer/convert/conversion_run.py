@@ -16,7 +16,7 @@ from packer.convert.conversion_task import NO_ROWS, ConversionTask, Engine, Repo
 from packer.convert.engines import PartsEngine
 from packer.convert.pack_run import write_pack
 from packer.convert.row_storage import RowStorage
-from packer.errors import BusyError, PackerError, UsageError
+from packer.errors import BusyError, PackerError, SourceError, UsageError
 from packer.format.file_io import InputFile
 from packer.format.header import PARTIAL_SUFFIX
 from packer.format.pack_opening import open_pack
@@ -90,12 +90,36 @@ class Conversion:
                 raise
 
     def existing(
-        self, provenance: Mapping[str, Any], rows: int | None, newest: InputFile | None
+        self,
+        provenance: Mapping[str, Any],
+        rows: int | None,
+        newest: InputFile | None,
+        task: ConversionTask | None = None,
     ) -> Report | None:
-        """Return the report of the requested pack if it exists and resume is set; see `already`."""
+        """Return the report of the requested pack if it exists and resume is set; see `already`.
+
+        task: its plan, for other inputs than tables. Raises SourceError if it lacks inputs that are in its
+        plan, and on_error is "stop".
+        """
         if not self.running.resume:
             return None
-        return already(self.out, provenance, rows, newest, overwrite=self.running.overwrite)
+        found = already(self.out, provenance, rows, newest, overwrite=self.running.overwrite)
+        if found is None or self.running.skip:
+            return found
+        if task is None:
+            left = (found.header.table or {})["skipped"]
+            count, listed = left["rows"], left["first"]
+        else:
+            listed = [input for input in found.skipped if input not in task.skipped]
+            count = len(listed)
+        if not listed or self.running.overwrite:
+            return None if listed else found
+        first = listed[0]
+        raise SourceError(
+            f"{self.out}: is a complete pack without {units.count(count, 'input')} that could not be packed; the first:"
+            f" {first['key']}: {first['reason'].rstrip('.')}. Correct it and pass"
+            f" {Option('overwrite', True)}, or pass {Option('on_error', 'skip')}."
+        )
 
     def pack(
         self,
@@ -111,7 +135,7 @@ class Conversion:
         Raises PackerError.
         """
         provenance, total = task.provenance, len(task.order.samples)
-        existing = self.existing(provenance, total + len(task.skipped), task.newest)
+        existing = self.existing(provenance, total + len(task.skipped), task.newest, task)
         if existing is not None:
             return self.report(existing, notes, already=True)
         rows = total
@@ -128,7 +152,7 @@ class Conversion:
                 written = (self.engine or write_pack)(task, self.out, self.running)
             except UsageError:
                 # Another process may have published the same pack since the first call of `existing`.
-                existing = None if alone else self.existing(provenance, None, task.newest)
+                existing = None if alone else self.existing(provenance, None, task.newest, task)
                 if existing is None:
                     raise
                 written = existing
@@ -150,10 +174,9 @@ class Conversion:
             written,
             out=self.out,
             seconds=time.perf_counter() - self._began,
-            workers=self.running.workers,
+            workers=written.workers or self.running.workers,
             already=already,
             notes=tuple(notes),
-            narrowed=0,
             header=NO_ROWS,
         )
 

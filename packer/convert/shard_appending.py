@@ -81,11 +81,13 @@ def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, runnin
     """
     check_alike(task, pack)
     place.recorded = True  # keep the folder: it may hold finished shards
-    try:
+    added = None
+    with suppress(FormatError):
         added = open_pack(place.pack)
         added.confirm()
+    if added is not None and (running.skip or not added.header.skipped):
         written = Report.of(added.header, resumed=added.rows)
-    except FormatError:
+    else:
         remove(place.pack)
         fresh = replace(running, overwrite=False, resume=False)
         written = write_shards(task, place.pack, fresh, pack.path)

@@ -147,8 +147,11 @@ def check_stored(size: RowSize, store: str, channels: str | int) -> None:
 
 
 def partner_versions(fields: Sequence[Field]) -> dict[str, str]:
-    """Return the versions of the libraries that encode PNG rows; {} without PNG rows."""
-    return png.versions() if any((f.codec or {}).get("name") == "png" for f in fields) else {}
+    """Return the versions of what encodes PNG rows, and writes restart markers into JPEG rows, if any."""
+    codecs = {((f.codec or {}).get("name"), f.name == "image" and "size" in f.about) for f in fields}
+    return (png.versions() if ("png", False) in codecs else {}) | (
+        jpeg_parts.versions() if ("jpeg", True) in codecs else {}
+    )
 
 
 def store_partner(field: Field, values: NDArray[Any]) -> bytes:

@@ -11,6 +11,7 @@
     working_folder.py   checks of the output's name and space; the locked working folder with its journal
     description.py      description of a pack in text lines
     pack.py             Pack: header, seal and extents; methods that read a pack
+    recorded_command.py the command that converts a pack again
     shards.py           a directory of shards: its index with their headers; the combined header
     pack_opening.py     open_pack: opens a file, a directory, shards or a URL as a Pack
     joined_pack.py      several packs as one, row after row, in memory; what must be alike in them

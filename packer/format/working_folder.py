@@ -208,7 +208,8 @@ class WorkingFolder:
         if self.cleared and (self._part or (any(map(_PART.fullmatch, journals)) and not clear_parts)):
             raise UsageError(
                 f"{self.out}: {self.path} holds parts of another conversion: {self.cleared}."
-                " Remove that folder, or pass another name."
+                f" {'Install the same' if self.cleared.startswith('versions ') else 'Remove that folder'}, or"
+                " pass another name."
             )
         if self.cleared and resume:
             raise UsageError(

@@ -363,6 +363,8 @@ def plan_rows(
         )
     if any(side < 1 for side in row):
         raise ValueRefusedError(f"has the shape {list(shape)}, which holds no values. Leave it out")
+    if len(row) > MAX_RANK:
+        raise ValueRefusedError(f"has {len(row)} axes; at most {MAX_RANK} are stored. Reshape it")
     return FieldPlan(Field(name, np.dtype(dtype).str, row, about), color, channels_first, gray, single)
 
 

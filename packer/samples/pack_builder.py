@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -120,10 +121,10 @@ class PackBuilder:
             column, at = columns[name], 0
             try:
                 if isinstance(column, np.ndarray) and not plan.field.ragged:
-                    rows[name] = plan.stored(column)
-                    if rows[name].shape[1:] != plan.field.shape:
-                        plan.row(column[0])  # raises an error that describes the mismatch
-                    continue
+                    with suppress(ValueRefusedError):  # raised below for the sample that it is about
+                        rows[name] = plan.stored(column)
+                        if rows[name].shape[1:] == plan.field.shape:
+                            continue
                 converted = []
                 for value in column:
                     converted.append(row_of(plan, value))

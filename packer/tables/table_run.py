@@ -35,7 +35,7 @@ class TableJob:
 
     like: the given mapping, None to fit one; split, shuffle, seed: as in convert_table; record: options as
     the pack records them; indexes: columns left out because they are the index of a data frame; given: name
-    of the mapping's source in messages.
+    of the mapping's source in messages; notes: notes on the options.
     """
 
     run: Conversion
@@ -49,6 +49,7 @@ class TableJob:
     record: Mapping[str, Any]
     indexes: tuple[str, ...] = ()
     given: str = "the pack given as like"
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
@@ -170,7 +171,7 @@ def mapped(
 
 def source_notes(job: TableJob) -> list[str]:
     """Return the notes on the input; notes on inferred types only for columns without a given type."""
-    notes, texts = [*job.table.notes], []
+    notes, texts = [*job.notes, *job.table.notes], []
     for given, column in zip(job.table.columns, job.plan.columns, strict=True):
         if job.like is not None:
             break
