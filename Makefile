@@ -72,17 +72,19 @@ demo: $(IMAGES) $(STAMP)
 	@echo 'Look at demo/sheet.png: a batch as the network sees it.'
 	@echo 'Now yours: $(BIN)/packer convert YOUR_IMAGES mine.h5; what trained here was examples/train_images.py.'
 
-# Types are checked beside the tests, which leave a core idle now and then; mypy says at once what is wrong, and else nothing.
+# Types are checked beside the tests, which leave a core idle now and then.
 test: lint
-	@$(BIN)/mypy --no-error-summary & types=$$!; trap 'kill $$types' INT TERM; \
+	@$(MAKE) --no-print-directory types & types=$$!; trap 'kill $$types' INT TERM; \
 	    $(MAKE) --no-print-directory tests; tests=$$?; wait $$types && exit $$tests
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# pyright checks what users write; node, with which it runs, is a wheel where the system has none.
 types: $(STAMP)
-	$(BIN)/mypy
+	@$(BIN)/mypy --no-error-summary
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyright tests/typing/user_script.py
 
 # One process more than there are cores, as tests wait for what they start. Each file in one, as its tests share what is
 # expensive to make; in their order, or else the files of few long tests would come last.
