@@ -130,6 +130,17 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
     >>> dataset.close()
     """
 
+    rows: int
+    batch_size: int
+    seed: int
+    order: RowOrder
+    ends: str
+    output: str
+    device: str
+    placement: str
+    threads: int
+    prefetch: int
+
     @overload
     def __init__(
         self: PackedBatchDataset[torch.Tensor],

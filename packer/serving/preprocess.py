@@ -95,6 +95,8 @@ class Preprocess(Generic[Value]):
     ['blue', 'green', 'red']
     """
 
+    classes: Any
+
     @overload
     def __init__(
         self: Preprocess[torch.Tensor],

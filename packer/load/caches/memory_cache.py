@@ -39,6 +39,9 @@ class MemoryStore(KeptStore):
     memory: the shared memory; None before opening it and after leaving it.
     """
 
+    ready: bool
+    viewed: bool
+
     _lost = "not all rows are kept in memory, the others are read from the disk"
 
     def __init__(self, below: PackStore, *, pinned: torch.device | str | None = None) -> None:
