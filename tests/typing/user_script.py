@@ -42,6 +42,8 @@ from packer import (
 )
 from packer.augment import MixUp, Normalize, Pipeline, RandomCrop, RandomHorizontalFlip, RandomResizedCrop
 from packer.errors import ImageError, PackerError, TransformError
+from packer.integrations.huggingface import from_hf, to_hf
+from packer.integrations.lightning import PackedDataModule
 from packer.tables import apply
 from packer.testing import check_reader
 
@@ -211,6 +213,18 @@ def serve(paths: list[str], data: bytes) -> None:
         print(error)
     assert_type(Preprocess("serving.h5")(data), Array)
     print(preprocess.classes, Preprocess({**saved, "max_pixels": 25_000_000})(paths).to("cuda"))
+
+
+def use_frameworks() -> None:
+    PackedDataModule(
+        train={"path": "lightning.h5", "split": "train"},
+        val="val.h5",
+        batch_size=6,
+        augment="RandomResizedCrop(48), Normalize()",
+        eval_augment="CenterCrop(48), Normalize()",
+    )
+    photos = to_hf("train.h5")
+    from_hf(photos.train_test_split(0.25), "again.h5", size=128)
 
 
 def check() -> None:
