@@ -118,7 +118,7 @@ class Devices:
         return jax.device_put(tree, self._whole)
 
 
-def accuracy(params: Params, statistics: Array, test: PackedBatchDataset) -> float:
+def accuracy(params: Params, statistics: Array, test: PackedBatchDataset[Any]) -> float:
     """Return the share of rows that the network labels correctly."""
     given = [right(params, statistics, *map(jnp.from_dlpack, (batch.image, batch.label))) for batch in test]
     return sum(map(int, given)) / test.rows

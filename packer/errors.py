@@ -30,6 +30,7 @@ class PackerError(Exception):
     """Base of every error that packer raises on purpose; its text can be shown to users."""
 
     exit_code = 1
+    args: tuple[Any, ...]
 
     def __init__(self, *parts: Part) -> None:
         """Join the parts to the error's sentence."""
@@ -42,7 +43,7 @@ class PackerError(Exception):
 
     def extend(self, *parts: Part) -> None:
         """Append to the message."""
-        self.args += Sentence(*parts).parts
+        self.args = (*self.args, *Sentence(*parts).parts)
 
     def __str__(self) -> str:
         return str(self.sentence)
@@ -65,7 +66,7 @@ class FormatError(PackerError):
     opened for writing after it was sealed; else "".
     """
 
-    part = ""  # default for errors from another process
+    part: str = ""  # default for errors from another process
 
     def __init__(self, *parts: str | Option, part: str = "") -> None:
         """Join the parts to the error's sentence."""

@@ -100,7 +100,7 @@ class ThreadPool(ThreadPoolExecutor):
     exit the interpreter would wait for it, and nothing would end it.
     """
 
-    ended = False
+    ended: bool = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run a function on one of the threads. Raises PackerError if a limit forbids another thread."""

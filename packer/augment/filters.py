@@ -83,7 +83,7 @@ class _RandomFilter(kinds.RandomChange, FilterPart):
     """
 
     filter = ""
-    share = 0.0
+    share: float = 0.0
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         return np.full((count, 2), [1 + list(FILTERS).index(self.filter), self.share], np.float32)
@@ -350,6 +350,9 @@ class CustomPart(kinds.WholeImagePart):
     The columns are the bytes of a record: a flag, which RandomApply sets to 0 for unchanged images, and the
     draws.
     """
+
+    name: str
+    width: int
 
     def __init__(self, transform: kinds.Transform, layout: ParamLayout) -> None:
         drawn = [(name, dtype, shape) for name, (shape, dtype) in layout.items() if name != "apply"]

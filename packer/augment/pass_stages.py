@@ -78,6 +78,8 @@ class PassStage:
     moves_only: True to take geometry only, so that results keep the images' dtype.
     """
 
+    at: slice
+
     at, moves = slice(0), False
     mixing: MixPart | None = None
 
@@ -256,13 +258,17 @@ class PartStage:
     source, result, at: as of PassStage. mixing: the part if it combines images, else None.
     """
 
+    at: slice
+    moves: bool
+    width: int
+
     at, moves = slice(0), False
 
     def __init__(self, source: kinds.PixelFormat, part: kinds.WholeImagePart, transform: int) -> None:
         part.accept(source)
         self.source = self.result = source
         self.part, self._transform, self.width = part, transform, part.width
-        self.mixing = part if isinstance(part, MixPart) else None
+        self.mixing: MixPart | None = part if isinstance(part, MixPart) else None
 
     def columns(self, draws: Sequence[kinds.Params], count: int, sizes: Sizes | None = None) -> kinds.Columns:
         """Return the columns of each sample: float32 [count, width]."""

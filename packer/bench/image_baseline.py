@@ -147,6 +147,8 @@ class RawImages(Dataset[tuple[torch.Tensor, Any]]):
 class Resized:
     """Pixels of an image file after the decoder and resize of conversion."""
 
+    spec: PixelSpec
+
     def __init__(self, spec: PixelSpec) -> None:
         self.spec, self._make = spec, DecodeResize(spec)
 
@@ -163,6 +165,8 @@ class CroppedAndFlipped:
     Rectangles follow torchvision's defaults, decoder and filter are those of conversion. A JPEG is decoded at
     1/2, 1/4 or 1/8 where its rectangle needs no more, as in packer's loader.
     """
+
+    spec: PixelSpec
 
     def __init__(self, spec: PixelSpec) -> None:
         self.spec, self._local = spec, threading.local()

@@ -114,6 +114,9 @@ def _typed_option(option: Option) -> str:
 class Output:
     """Output of one command, errors excluded: text, one JSON object (--json) or nothing (--quiet)."""
 
+    as_json: bool
+    quiet: bool
+
     def __init__(self, command: str, *, as_json: bool, quiet: bool) -> None:
         self._command, self.as_json, self.quiet = command, as_json, quiet
         self._noted: set[str] = set()

@@ -209,6 +209,11 @@ class _StoppedError(Exception):
 class WorkerState:
     """State that the workers of a run share; its counters are in memory that forked processes share."""
 
+    maker: RowMaker
+    writer: PackWriter
+    samples: Samples
+    skip: bool
+
     def __init__(self, maker: RowMaker, writer: PackWriter, samples: Samples, skip: bool) -> None:
         self.maker, self.writer, self.samples, self.skip = maker, writer, samples, skip
         fixed = {f.name: f for f in maker.fields if not f.ragged}
@@ -217,7 +222,7 @@ class WorkerState:
         }
         image = fixed.get("image")
         self._pixels = image if image is not None and image.pixels else None
-        self.parent = os.getpid()
+        self.parent: int = os.getpid()
         self._making = np.frombuffer(mmap.mmap(-1, 8 * writer.blocks), "<i8")  # sample + 1, by block
         self._crashing: dict[int, str] = {}
         self.recorded: set[int] = set()

@@ -43,6 +43,8 @@ class Conversion:
     convert_images. Raises UsageError.
     """
 
+    running: RunOptions
+
     def __init__(
         self,
         out: str | os.PathLike[str],
@@ -59,8 +61,8 @@ class Conversion:
     ) -> None:
         self.engine = engine
         self._began = time.perf_counter()
-        self.out = os.fspath(out).rstrip("/")
-        self.bar = Progress(progress, noun, on_progress)
+        self.out: str = os.fspath(out).rstrip("/")
+        self.bar: Progress = Progress(progress, noun, on_progress)
         skip = choice("on_error", on_error, ON_ERROR) == "skip"
         part = None if only is None else _parse_part(only)
         self.running = RunOptions(check_workers(workers), skip, overwrite, resume, self.bar.move, part)

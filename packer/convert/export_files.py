@@ -44,6 +44,9 @@ _SAMPLES = 16  # rows encoded to estimate the size of the files
 class ExportRows:
     """The rows of a pack, or of one split, as files. Thread-safe."""
 
+    pack: Pack
+    rows: NDArray[np.int64]
+
     def __init__(self, pack: Pack, encoding: str, quality: int, split: str | None) -> None:
         """Raises UsageError if the pack has nothing to export."""
         self.pack, self._quality = pack, quality
@@ -68,7 +71,7 @@ class ExportRows:
                 f"{pack.path}: holds no images with keys; uint8 or uint16 [H, W, C], or JPEG files, are"
                 " exported, each with its key. Pass a pack of images."
             )
-        self.image = image.loaded
+        self.image: Field = image.loaded
         sized = self.image.own_size
         channels = (sized.channels if sized else None) or (self.image.shape or (0, 0, 1))[2]
         if encoding == "jpeg" and (self.image.deep or channels == 4):
@@ -79,8 +82,8 @@ class ExportRows:
         self._encode = _tiff if channels not in COLORS else png if encoding == "png" else self._jpeg
         self.ending = ".tif" if channels not in COLORS else ".png" if encoding == "png" else ".jpg"
         """Suffix of the image files."""
-        self.masks = [f for f in pack.fields if _is_mask(f)]
-        self.reader = PackStore(pack, pack.fields, verify=True)
+        self.masks: list[Field] = [f for f in pack.fields if _is_mask(f)]
+        self.reader: PackStore = PackStore(pack, pack.fields, verify=True)
 
     def pieces(self) -> Iterator[tuple[int, int, int]]:
         """Yield (position, first row, number of rows) of runs that a worker reads at once."""
@@ -195,6 +198,8 @@ class LabelFiles:
 
     fields: names of the fields in these files; notes: sentences about content that they cannot hold.
     """
+
+    fields: list[str]
 
     def __init__(self, rows: ExportRows) -> None:
         """Raises FormatError for class names that a file cannot hold."""

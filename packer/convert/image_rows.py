@@ -47,7 +47,7 @@ class ImageRows(RowMaker):
         sizes: tuple[Field, ...] = ()
         if self._whole is not None:
             image, sizes = self._whole.image, self._whole.sizes
-            self.ragged_bytes = self._whole.usual_bytes(int(source.sizes.mean()))
+            self.ragged_bytes: int = self._whole.usual_bytes(int(source.sizes.mean()))
         self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs), *sizes)
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:

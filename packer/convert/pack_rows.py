@@ -92,6 +92,8 @@ class PackRows(RowMaker):
     and their masks.
     """
 
+    pack: Pack
+
     def __init__(
         self,
         pack: Pack,
@@ -136,7 +138,7 @@ class PackRows(RowMaker):
                 fields = [f for f in fields if f.own_size is not None or f.name == "image"]
             nbytes = sum(e.nbytes for f in fields for e in pack.header.extents[f.name]) // pack.rows
             nbytes += 8 * len(fields) if pack.header.table is not None else 0
-            self.ragged_bytes = nbytes if whole is None else self._usual_bytes(whole, nbytes)
+            self.ragged_bytes: int = nbytes if whole is None else self._usual_bytes(whole, nbytes)
 
     def _new_image(self, loaded: Field) -> Field:
         """Return the image field of the new rows.

@@ -53,6 +53,12 @@ class StagedRows:
     path, blob: the two files; rows, blob_bytes: size so far.
     """
 
+    dtype: np.dtype[Any]
+    path: str
+    blob: str
+    rows: int
+    blob_bytes: int
+
     def __init__(self, place: WorkingFolder, dtype: np.dtype[Any], name: str) -> None:
         """name: name of the output in messages. Raises PackerError."""
         self._place, self.dtype, self._name = place, dtype, name
@@ -182,6 +188,9 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
     OSError passes through (the disk may be full).
     """
 
+    itemsize: int
+    rows: int
+
     def __init__(
         self,
         path: str,
@@ -204,7 +213,7 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
         self.itemsize, self.rows, self._samples, self._rising = itemsize, len(samples), samples, rising
         self._path, self._work, self._workers = path, work, workers
         nbytes = self.rows * itemsize
-        self.direct = rising or nbytes <= max(memory, mapped)
+        self.direct: bool = rising or nbytes <= max(memory, mapped)
         share = memory // max(_LEAST_SHARES, 2 * workers)
         self._bucket_rows = max(1, share // (itemsize + 8), -(-self.rows // _MOST_BUCKETS))
         self._deal_rows = max(1, memory // (2 * workers * (2 * itemsize + _DEAL_COST)))

@@ -46,6 +46,8 @@ class BlockFiles:
     of each row.
     """
 
+    codec: BlockCodec | None
+
     def __init__(self, folder: str, field: Field, rows: int, block_rows: int) -> None:
         self._stem = os.path.join(folder, f"{field.name}.")
         self._field, self._rows, self._block_rows = field, rows, block_rows

@@ -291,7 +291,7 @@ class Header:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     skipped: tuple[Mapping[str, str], ...] = ()
     complete: bool = True
-    table: Mapping[str, Any] | None = None
+    table: Mapping[str, Any] | Any = None  # checkers let users index it without a test for None
 
     @property
     def columns(self) -> tuple[str, ...]:

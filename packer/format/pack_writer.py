@@ -60,6 +60,11 @@ class PackWriter:
     plan), SpaceError, PackerError (another process is writing the same output).
     """
 
+    out: str
+    fields: tuple[Field, ...]
+    rows: int
+    block_rows: int
+
     def __init__(
         self,
         out: str,
@@ -87,7 +92,7 @@ class PackWriter:
         container: Hdf5Container | NpyContainer | None = None
         try:
             with writing(self.out):
-                self.cleared = self._place.cleared
+                self.cleared: str = self._place.cleared
                 self._files = {
                     f.name: BlockFiles(self._place.blocks, f, rows, block_rows)
                     for f in fields

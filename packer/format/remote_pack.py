@@ -40,13 +40,17 @@ class RemoteRows:
     files: the pack's files; cache: stores stretches; None: rows only pass through memory.
     """
 
+    pack: Pack
+    files: Mapping[str, RemoteFile]
+    cache: StretchCache | None
+
     ahead_bytes = 32 * STRETCH_BYTES  # two stretches per connection
 
     def __init__(
         self, pack: Pack, files: Mapping[str, RemoteFile], cache: StretchCache | None = None
     ) -> None:
         self.pack, self.files, self.cache = pack, files, cache
-        self.window = StretchWindow(self._bring)
+        self.window: StretchWindow[int] = StretchWindow(self._bring)
         self._lock = ForkSafeLock()
         self._map: StretchMap | None = None
 

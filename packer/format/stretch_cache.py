@@ -96,7 +96,7 @@ class StretchCache:
         content = digest([pack.seal, repr(list(self._sizes.items())).encode()]).hex()
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", name_of(pack.path))[:60]
         self._cache, self._most = os.path.abspath(cache), most
-        self.folder = os.path.join(self._cache, f"{name}-{content}{SUFFIX}")
+        self.folder: str = os.path.join(self._cache, f"{name}-{content}{SUFFIX}")
         self._inode = 0  # of the state file; it detects a folder that was created again
         self._lock = ForkSafeLock()
         self._renew()

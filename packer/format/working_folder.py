@@ -72,6 +72,8 @@ class WorkingFolder:
     recorded: True if there is work to resume.
     """
 
+    out: str
+
     def __init__(
         self,
         out: str,
@@ -96,9 +98,9 @@ class WorkingFolder:
         """
         check_output(out, overwrite=overwrite)
         self.out, self._overwrite, self._name, self._part = out, overwrite, name or out, part
-        self.path = out.rstrip("/") + PARTIAL_SUFFIX
-        self.pack = os.path.join(self.path, "pack")
-        self.blocks = os.path.join(self.path, "blocks")
+        self.path: str = out.rstrip("/") + PARTIAL_SUFFIX
+        self.pack: str = os.path.join(self.path, "pack")
+        self.blocks: str = os.path.join(self.path, "blocks")
         self.resumed: list[Any] = []
         self.cleared = ""
         self.recorded = False

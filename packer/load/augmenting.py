@@ -49,6 +49,10 @@ class Augmenter:
     spare: free result buffers to keep.
     """
 
+    views: dict[str, Pipeline]
+    masks: list[str]
+    soft: list[str]
+
     def __init__(
         self,
         views: Mapping[str, Pipeline],
@@ -60,7 +64,7 @@ class Augmenter:
         self.views, self._rows, self._spare = dict(views), rows, spare
         self._slots: dict[str, Slots] = {}
         self._first = first = next(iter(views.values()))
-        self.ragged = first.ragged
+        self.ragged: bool = first.ragged
         self._names = tuple(name for f in fields for name in (views if f.name == "image" else (f.name,)))
         self._type: Any = batch_type(self._names, Batched)
         kinds = {f.name: follows(f, first) for f in fields}

@@ -155,6 +155,8 @@ class _Lent(weakref.ref[Bytes]):
 class Slots:
     """Buffers of one size. Thread-safe."""
 
+    allocated: int
+
     def __init__(self, nbytes: int, allocate: Callable[[int], Bytes], spare: int) -> None:
         """nbytes: size of a slot. allocate: returns a slot, uint8 [nbytes].
 
@@ -230,10 +232,12 @@ class SlotLayout:
     the fields that take at most a 16th of a row.
     """
 
+    nbytes: int
+
     def __init__(self, fields: Sequence[Field], rows: int) -> None:
         self._fields = [f for f in fields if not f.ragged]
-        self.row_bytes = sum(f.row_bytes for f in self._fields)
-        self.small = {f.name for f in self._fields if f.row_bytes * SMALL_SHARE <= self.row_bytes}
+        self.row_bytes: int = sum(f.row_bytes for f in self._fields)
+        self.small: set[str] = {f.name for f in self._fields if f.row_bytes * SMALL_SHARE <= self.row_bytes}
         self._offsets: list[int] = []
         self.nbytes = 0
         for f in self._fields:
@@ -260,6 +264,9 @@ class LentSlot:
 
     arrays: each fixed field as the batch has it, [rows, *shape]. A filler may add arrays, or replace them.
     """
+
+    layout: SlotLayout
+    rows: int
 
     def __init__(self, slots: Slots, layout: SlotLayout, rows: int) -> None:
         self._slots, self.layout, self.rows = slots, layout, rows
@@ -312,6 +319,10 @@ class Host:
     on_host: True if batches share the slots' memory. copy_seconds: seconds spent in copies to the device so
     far.
     """
+
+    name: str
+    on_host: bool
+    copy_seconds: float
 
     name, on_host, copy_seconds = "cpu", True, 0.0
 

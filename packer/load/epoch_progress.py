@@ -19,6 +19,9 @@ STATE_VERSION = 1
 class Mark:
     """Position of one iterator. handed: positions of its epoch handed out so far, counted without a lock."""
 
+    epoch: int
+    handed: int
+
     __slots__ = ("epoch", "handed")
 
     def __init__(self, epoch: int, handed: int) -> None:
@@ -32,7 +35,7 @@ class EpochProgress:
     """
 
     def __init__(self, plan: LoadPlan) -> None:
-        self.plan = plan
+        self.plan: LoadPlan = plan
         self._lock = ForkSafeLock()
         self._start = 0, 0  # epoch and position where the latest iterator began, or the next will begin
         self._latest: Mark | None = None

@@ -45,11 +45,20 @@ class RowFiller:
     ahead: least number of pending batches. slow: True for one batch per request.
     """
 
+    draws: bool
+    slow: bool
+    ahead: int
+    processes: int
+    files: PackStore
+    store: ArrayStore
+    threads: ForkSafeThreads
+    device: Host
+
     draws, slow, ahead, processes = False, False, 0, 1
 
     def __init__(self, reading: Reading, fields: Sequence[Field]) -> None:
         self.files, self.store, self.threads, self.device = reading
-        self.fields = tuple(fields)
+        self.fields: tuple[Field, ...] = tuple(fields)
         self._ragged = [f for f in stored(fields) if f.ragged]
         self._row_bytes = sum(f.row_bytes for f in stored(fields) if not f.ragged)
         self._split_bytes = SPLIT_CODED_BYTES if any(f.codec for f in self.files.fields) else SPLIT_BYTES

@@ -173,6 +173,9 @@ class AccelerateLoop:
     repeated ones, 0 if unknown.
     """
 
+    end_of_dataloader: bool
+    remainder: int
+
     def __init__(self, remainder: int) -> None:
         self.end_of_dataloader, self.remainder = False, remainder
         self._state: Any = sys.modules["accelerate.state"].GradientState()

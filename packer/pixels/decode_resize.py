@@ -156,6 +156,8 @@ class _ThreadState(threading.local):
 class DecodeResize:
     """A converter of encoded images to pixels; thread-safe, with the same result in every thread."""
 
+    spec: PixelSpec
+
     def __init__(self, spec: PixelSpec, rgba: bool = False) -> None:
         """rgba: treat the last of four bands as alpha, and weight colours by it."""
         self.spec, self._rgba, self._dtype = spec, rgba, np.dtype(spec.dtype)

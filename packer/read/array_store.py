@@ -30,11 +30,15 @@ class ArrayStore:
     once all rows are cached in memory or on the device. gathers: True if `tensors` may return tensors.
     """
 
+    pack: Pack
+    fields: tuple[Field, ...]
+    rows: int
+
     ready = gathers = False
 
     def __init__(self, pack: Pack, fields: Sequence[Field], rows: int) -> None:
         self.pack, self.fields, self.rows = pack, tuple(fields), rows
-        self.fixed = [f.loaded for f in fields if not f.loaded.ragged]
+        self.fixed: list[Field] = [f.loaded for f in fields if not f.loaded.ragged]
 
     @property
     def ahead_rows(self) -> int | None:
@@ -86,7 +90,7 @@ class PackStore(ArrayStore):
         subset: the dataset's rows; None for all of the pack. verify: compare each block with its checksum at
         first use.
         """
-        self.subset = Subset([(0, pack.rows)]) if subset is None else subset
+        self.subset: Subset = Subset([(0, pack.rows)]) if subset is None else subset
         super().__init__(pack, [pack.header.field(f.name) for f in fields], self.subset.rows)
         self.verify = verify
         self._lock = threading.Lock()

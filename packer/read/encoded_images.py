@@ -81,8 +81,8 @@ class EncodedImages:
             except ValueError as error:
                 raise self._damaged(i, error) from None
             sizes.append((height, width))
-        self.sizes = np.array(sizes, np.int64).reshape(-1, 2)
-        self.boxes = np.zeros((len(rows), 4), np.int64)
+        self.sizes: NDArray[np.int64] = np.array(sizes, np.int64).reshape(-1, 2)
+        self.boxes: NDArray[np.int64] = np.zeros((len(rows), 4), np.int64)
         self.boxes[:, 2:] = self.sizes[:, ::-1]
 
     @cached_property

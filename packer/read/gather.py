@@ -107,7 +107,7 @@ class OpenFile:
         """Open it. Raises FormatError."""
         self.path = path
         try:
-            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.fd: int = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise unreadable(path, error) from error
         weakref.finalize(self, os.close, self.fd).atexit = False  # threads may read until the process ends
@@ -136,6 +136,9 @@ class FileArray:
     byte. most: number of files that stay open. maps: True if rows are copied from mappings where that is
     faster.
     """
+
+    rows: int
+    row_bytes: int
 
     def __init__(self, pack: Pack, extents: Sequence[Extent], *, arrival: Arrival | None = None) -> None:
         """arrival: how its rows get into the files; None if all are there. Raises FormatError."""
@@ -167,8 +170,8 @@ class FileArray:
             self._whole: _Opened | None = self._all([OpenFile(pack.file(e)) for e in self._places])
         else:
             room, self._whole = _room(count), None
-        self.most = max(_LEAST_FILES, min(count, room))
-        self.maps = native.COMPILED and 2 * count <= room  # a mapping holds a descriptor too
+        self.most: int = max(_LEAST_FILES, min(count, room))
+        self.maps: bool = native.COMPILED and 2 * count <= room  # a mapping holds a descriptor too
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """Read runs of rows. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""

@@ -52,7 +52,7 @@ class PackBuilder:
         check_output(run.out, overwrite=run.running.overwrite)
         self._place = WorkingFolder(run.out, overwrite=run.running.overwrite)
         self._opened: list[SampleStaging] = []
-        self.in_block = False
+        self.in_block: bool = False
         # A builder without references, for example after a failed notebook cell, removes its folder and
         # files.
         self._abandon = weakref.finalize(self, _abandon, os.getpid(), self._place, self._opened)

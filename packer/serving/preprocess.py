@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.load.augmenting import Augmenter, fit_views, normalizes, pipeline_of
 from packer.load.batch import Batched, Host, as_tensor, make_batch
+from packer.load.batch_types import Value
 from packer.load.fillers import Reading
 from packer.load.sampled_statistics import sampled_statistics
 from packer.orders.epochs import Share, read_request
@@ -32,6 +33,7 @@ from packer.starting import ForkSafeThreads
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
 
     from packer.augment import Pipeline
     from packer.load.augmenting import One
@@ -51,7 +53,7 @@ _MEMBERS = (
 _TRIED = 4096  # draws to compare: a transform with p=0.001 is missed 1 time in 60
 
 
-class Preprocess:
+class Preprocess(Generic[Value]):
     """A function from new images to the input of a model that was trained on a pack.
 
     Parameters
@@ -93,6 +95,20 @@ class Preprocess:
     ['blue', 'green', 'red']
     """
 
+    classes: Any
+
+    @overload
+    def __init__(
+        self: Preprocess[torch.Tensor],
+        pack: str | os.PathLike[str] | Pack | Mapping[str, Any],
+        augment: One,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Preprocess[NDArray[Any]], pack: str | os.PathLike[str] | Pack, augment: None = None
+    ) -> None: ...
+    @overload  # the mapping may have `augment`
+    def __init__(self: Preprocess[Any], pack: Mapping[str, Any], augment: None = None) -> None: ...
     def __init__(
         self, pack: str | os.PathLike[str] | Pack | Mapping[str, Any], augment: One | None = None
     ) -> None:
@@ -121,7 +137,7 @@ class Preprocess:
         augment = record["augment"] if augment is None else augment
         self._pipeline = None if augment is None else self._fitted(augment)
 
-    def __call__(self, images: Any) -> Any:
+    def __call__(self, images: Any) -> Value:
         """Return an image as its row, or a list of images as a batch.
 
         Parameters
@@ -146,8 +162,9 @@ class Preprocess:
         """
         several = isinstance(images, list | tuple)
         given: Sequence[Any] = images if several else [images]
-        made = self._rows(given) if self._whole is None else self._pictures(self._whole, given)
-        return made if several else made[0]
+        made: Any = self._rows(given) if self._whole is None else self._pictures(self._whole, given)
+        result: Value = made if several else made[0]
+        return result
 
     def to_dict(self) -> dict[str, Any]:
         """Return its settings as plain values, for JSON, or for a checkpoint beside the weights."""

@@ -174,7 +174,7 @@ class GpuStore(KeptStore):
                     event = events[turn % 2] = torch.cuda.Event()
                     event.record(stream)
             self.filled = stop, event
-        self.ready = True
+        self.ready: bool = True
 
 
 def _empty(rows: int, row_bytes: int, device: torch.device) -> torch.Tensor:

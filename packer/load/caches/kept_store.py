@@ -27,7 +27,7 @@ class KeptStore(ArrayStore):
         super().__init__(below.pack, below.fields, below.rows)
         self._below, self._lock, self._settled = below, threading.Lock(), threading.Event()
         self.failed: str | None = None
-        self.closed = False
+        self.closed: bool = False
         self._background: Background | None = None
 
     def begin(self, owner: object) -> None:

@@ -34,6 +34,9 @@ class MemoryStore(KeptStore):
     memory: the shared memory; None before opening it and after leaving it.
     """
 
+    ready: bool
+    viewed: bool
+
     _lost = "not all rows are kept in memory, the others are read from the disk"
 
     def __init__(self, below: PackStore) -> None:
