@@ -207,7 +207,8 @@ class PackedDataset(BaseDataset):
             columns = self._transformed(columns)
             for name in self._functions:
                 columns[name] = _stack(columns[name], ARGUMENTS[name])
-        return make_batch(self._names, (columns[name] for name in self._names))
+        lists = all(isinstance(column, list) for column in columns.values())
+        return make_batch(self._names, (columns[name] for name in self._names), lists=lists)
 
     def _transformed(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Apply the user's functions: each of their fields becomes a list of results."""

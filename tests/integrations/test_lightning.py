@@ -55,6 +55,14 @@ def sequence(given: list[tuple[int, int, list[int]]], epoch: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
+    ("size", "rows", "ranks", "even"), [(25, 101, 4, 24), (3, 10, 4, 3), (8, 10**15 + 1, 2, 7), (1, 5, 4, 2)]
+)
+def test_the_nearest_batch_size_with_rows_for_all_ranks(size: int, rows: int, ranks: int, even: int):
+    """Of 10**15 rows too: no list of all sizes is made."""
+    assert imported("packer.integrations.lightning")._even_size(size, rows, ranks) == even
+
+
+@pytest.mark.parametrize(
     ("every", "step", "limit"),
     [
         pytest.param(7, 14, {"max_epochs": 3}, id="mid-epoch"),
