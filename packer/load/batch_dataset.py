@@ -297,11 +297,13 @@ class PackedBatchDataset(BaseDataset):
                 positions += whole
                 if told is not None and positions >= end:
                     told.end_of_dataloader = True
-                mark.handed = positions if positions < n else n
+                mark.hand(positions if positions < n else n)
                 yield batch
+                mark.done = mark.handed
                 del batch  # held here, the slot would come back one batch later
-            mark.handed = n
-        except GeneratorExit:  # batches were handed out; when Python exits, nothing is left to call
+            mark.handed = mark.done = n
+        except GeneratorExit:  # batches were handed out
+            mark.leave()
             raise
         except BaseException:  # Ctrl-C too
             self._progress.undo(mark)

@@ -173,7 +173,7 @@ def _gradient_state() -> Any:
     warnings.warn(
         f"accelerate {getattr(sys.modules.get('accelerate'), '__version__', '?')}: has no hooks for loops of"
         " others; gather_for_metrics does not cut off repeated rows. Pass ends='drop' or rank=0, world_size=1"
-        " to evaluate, or install accelerate 1.",
+        " to evaluate, or install accelerate 1.0 or newer.",
         stacklevel=4,
     )
     return None
