@@ -95,7 +95,7 @@ class ConversionTask:
         """Members of Header that are known before the rows are."""
         known = ["classes", "seed", "provenance", "table"]
         if self.header is not None:
-            known += ["splits", "statistics", "skipped"]
+            known += ["splits", "statistics", "train_statistics", "skipped"]
         return {name: getattr(self.header or self, name) for name in known}
 
     @property

@@ -43,9 +43,8 @@ class CountAnew(lightning.Callback):  # type: ignore[misc]
         data = trainer.train_dataloader
         if isinstance(data, PackedBatchDataset):
             current = trainer.fit_loop.epoch_loop.batch_progress.current
-            shift = len(data) - data.batches_left - current.ready
             for name in ("ready", "started", "processed", "completed"):
-                setattr(current, name, getattr(current, name) + shift)
+                setattr(current, name, len(data) - data.batches_left)
 
 
 class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]

@@ -188,8 +188,7 @@ class Preprocess:
 
     def _fitted(self, augment: One) -> Pipeline:
         """Return the pipeline for the rows. Raises UsageError if it draws, or does not take such images."""
-        header = Header(0, 1, (self._image,), {}, statistics={"image": self._record["normalization"]})
-        views = {"image": pipeline_of(augment, header)}
+        views = {"image": pipeline_of(augment, self._record["normalization"])}
         ragged = None if self._whole is None else "cpu"
         pipeline = fit_views(views, (self._image,), self._name, None, ragged)["image"]
         sizes = np.full((_TRIED, 2), 1 << 13) if pipeline.ragged else None

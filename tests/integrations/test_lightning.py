@@ -88,6 +88,23 @@ def test_it_goes_on_from_a_checkpoint(
     assert len(rest) == (limit.get("max_steps") or limit["max_epochs"] * STEPS) - step
 
 
+def test_it_goes_on_with_the_batch_whose_step_raised(numbers: Path, tmp_path: Path):
+    net = lightning_net()
+    callbacks = importlib.import_module("lightning.pytorch.callbacks")
+
+    class Failing(callbacks.Callback):  # type: ignore[misc,name-defined]
+        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+            if trainer.global_step == 14:
+                raise RuntimeError("in the step")
+
+    whole = net.fit(numbers, tmp_path, max_epochs=2).given
+    saving = [callbacks.OnExceptionCheckpoint(tmp_path), net.CountAnew(), Failing()]
+    with pytest.raises(RuntimeError, match="in the step"):
+        net.fit(numbers, tmp_path, max_epochs=2, callbacks=saving)
+    (saved,) = tmp_path.glob("on_exception*.ckpt")
+    assert net.fit(numbers, tmp_path / "again", resume=saved, max_epochs=2).given == whole[14:]
+
+
 @pytest.mark.soak
 def test_it_goes_on_with_other_numbers_of_devices(numbers: Path, tmp_path: Path, epochs: list[list[int]]):
     one = fit(numbers, tmp_path, every=1, max_steps=3)
