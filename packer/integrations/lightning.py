@@ -43,8 +43,10 @@ class CountAnew(lightning.Callback):  # type: ignore[misc]
         data = trainer.train_dataloader
         if isinstance(data, PackedBatchDataset):
             current = trainer.fit_loop.epoch_loop.batch_progress.current
+            # A step that raised has started, and was not processed; the dataset hands its batch out again.
+            shift = len(data) - data.batches_left - current.processed
             for name in ("ready", "started", "processed", "completed"):
-                setattr(current, name, len(data) - data.batches_left)
+                setattr(current, name, getattr(current, name) + shift)
 
 
 class PackedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
