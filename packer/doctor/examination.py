@@ -220,7 +220,7 @@ def gpu(torch: Any, number: int) -> Gpu:
     there = torch.empty(_BATCH_BYTES, dtype=torch.uint8, device=device)
     rates = []
     for pinned in (True, False):
-        here = torch.ones(_BATCH_BYTES, dtype=torch.uint8)
+        here = torch.ones(_BATCH_BYTES, dtype=torch.uint8, device="cpu")
         here = here.pin_memory() if pinned else here
         there.copy_(here, non_blocking=True)
         torch.cuda.synchronize(device)

@@ -527,9 +527,7 @@ def _field(value: Any) -> Field:
 
 
 def _statistics(value: Any) -> dict[str, dict[str, list[float]]]:
-    return {
-        str(f): {str(k): [float(x) for x in v] for k, v in values.items()} for f, values in value.items()
-    }
+    return {str(f): {str(k): [float(x) for x in v] for k, v in values.items()} for f, values in value.items()}
 
 
 _OPTIONAL = ("table", "train_statistics")

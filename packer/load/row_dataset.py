@@ -298,10 +298,12 @@ def _plain(label: Any) -> Any:
 
 def _stack(values: list[Any], argument: str) -> Any:
     """Collate the results of a function into one batch. Raises UsageError if they cannot be collated."""
+    import torch
     from torch.utils.data import default_collate
 
     try:
-        return default_collate(values)
+        with torch.device("cpu"):  # numbers become tensors on torch's default device
+            return default_collate(values)
     except (RuntimeError, TypeError) as error:
         raise UsageError(
             f"{argument}: its results for {len(values)} rows cannot be collated ({error}); tensors of one"

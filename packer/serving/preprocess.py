@@ -283,7 +283,7 @@ def _cropped(pipeline: Pipeline, pack: Pack, images: EncodedImages) -> torch.Ten
 
     count, store = len(images.sizes), _GivenPictures(pack, images)
     if not count:
-        return torch.empty(0, *pipeline.output_shape, dtype=pipeline.output_dtype)
+        return torch.empty(0, *pipeline.output_shape, dtype=pipeline.output_dtype, device="cpu")
     augmenter = Augmenter({"image": pipeline}, pack.fields, None, count, 1)
     (made,) = augmenter.read_fields(pack.fields)
     reading: Any = Reading(store, store, ForkSafeThreads(1), Host())  # type: ignore[arg-type]
