@@ -54,8 +54,8 @@ class Block:
         first: number of row 0 in the pack; train: the rows of the split train, [first, last + 1); pixels: the
         images have one size.
         """
-        bounds = [min(max(bound - first, 0), self.count) for bound in train]
-        for name, start, stop in (("", 0, bounds[0]), (TRAIN, *bounds), ("", bounds[1], self.count)):
+        low, high = (min(max(bound - first, 0), self.count) for bound in train)
+        for name, start, stop in (("", 0, low), (TRAIN, low, high), ("", high, self.count)):
             if start == stop:
                 continue
             if pixels:

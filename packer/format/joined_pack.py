@@ -237,12 +237,13 @@ def _in_common(header: Header, packs: Sequence[Pack], shares: Sequence[float] | 
         pooled["statistics"]["image"] = {name: list(normalizations[0][name]) for name in ("mean", "std")}
         pooled["train_statistics"] = {}
     names = {f.name for f in header.fields}
+    pooled = {member: {n: found[n] for n in found if n in names} for member, found in pooled.items()}
     return replace(
         header,
         classes=headers[0].classes if all(own.classes == headers[0].classes for own in headers) else None,
         seed=headers[0].seed if all(own.seed is not None for own in headers) else None,
         provenance={},
-        **{member: {n: own for n, own in found.items() if n in names} for member, found in pooled.items()},
+        **pooled,
     )
 
 

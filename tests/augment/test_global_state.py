@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,8 @@ from PIL import Image
 
 from packer import PackedBatchDataset, PackedDataset, Preprocess, augment, convert_images, open_pack, preview
 from packer.augment import Pipeline
-from packer.errors import UsageError
 from packer.augment.annotations import moved_lists
+from packer.errors import UsageError
 from packer.load.caches.gpu_cache import GpuStore
 from packer.orders.runs import consecutive
 from packer.read.array_store import PackStore
@@ -44,6 +46,22 @@ NAMES = {name for name in augment.__all__ if name not in ("Draws", "Pipeline", "
 
 def test_the_cases_name_every_operation() -> None:
     assert {name for name in NAMES if any(f"{name}(" in case for case in CASES)} == NAMES
+
+
+FACTORIES = {"arange", "empty", "eye", "full", "linspace", "ones", "rand", "randn", "tensor", "zeros"}
+
+
+def test_every_new_tensor_has_a_dtype_and_a_device() -> None:
+    """Else they are torch's defaults, which a user may set."""
+    root, bare = Path(augment.__file__).parents[1], []
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not ast.unparse(node.func).startswith("torch."):
+                continue
+            given = {keyword.arg for keyword in node.keywords}  # None: **options
+            if node.func.attr in FACTORIES and None not in given and not {"dtype", "device"} <= given:
+                bare.append(f"{path}:{node.lineno}")
+    assert bare == []
 
 
 def ones_of(case: str) -> Iterator[tuple[str, Any]]:
@@ -81,7 +99,9 @@ def ones_of(case: str) -> Iterator[tuple[str, Any]]:
                 yield "boxes", pipeline.apply_boxes(boxes, ready)
                 yield "points", pipeline.apply_keypoints(boxes.reshape(ROWS, 6, 2).to(torch.float32), ready)
                 given = [boxes[0].to(torch.int64), boxes[1, :1].to(torch.int64), boxes[2, :0].to(torch.int64)]
-                kept, fields = moved_lists(given, {"n": given}, lambda b: pipeline.apply_boxes(b, ready[:3]))
+                kept, fields = moved_lists(
+                    given, {"n": given}, partial(pipeline.apply_boxes, params=ready[:3])
+                )
                 yield from ((f"list {n}", each) for n, each in enumerate([*kept, *fields["n"]]))
                 yield "no boxes", moved_lists([], {}, lambda b: b)[0]
 
