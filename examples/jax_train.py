@@ -152,7 +152,7 @@ def main() -> None:
         rank=jax.process_index(),
         world_size=jax.process_count(),
     )
-    devices, found = Devices(), header.statistics["image"]
+    devices, found = Devices(), header.normalization
     statistics = np.array([found["mean"], found["std"]], np.float32)
     params = devices.copy(init(jax.random.key(0), len(found["mean"]), len(header.classes)))
     speeds = jax.tree.map(jnp.zeros_like, params)

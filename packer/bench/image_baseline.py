@@ -197,7 +197,7 @@ def random_box(height: int, width: int) -> Box:
     """Draw a rectangle as torchvision's RandomResizedCrop does: 8 to 100 % of the area, ratio 3:4 to 4:3."""
     least, most = 3 / 4, 4 / 3
     for _ in range(10):
-        area, proportion = torch.rand(2).tolist()
+        area, proportion = torch.rand(2, dtype=torch.float32, device="cpu").tolist()
         area = (0.08 + 0.92 * area) * height * width
         proportion = least * (most / least) ** proportion
         down, across = round(math.sqrt(area / proportion)), round(math.sqrt(area * proportion))

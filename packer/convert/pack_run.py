@@ -9,6 +9,7 @@ from typing import Any
 
 from packer.convert.block_workers import make_blocks
 from packer.convert.conversion_task import NO_ROWS, ConversionTask, NothingPackedError, Report, RunOptions
+from packer.convert.pixel_sums import statistics_of
 from packer.convert.row_maker import Block
 from packer.convert.sample_order import fill
 from packer.errors import FormatError, MissingObjectError, UsageError
@@ -62,6 +63,7 @@ def write_part(
             workers=running.workers,
             skip=running.skip,
             progress=progress,
+            train=task.order.train,
         )
         return seal(task, writer, outcome, resumed)
 
@@ -101,10 +103,10 @@ def seal(task: ConversionTask, writer: PackWriter, outcome: Block, resumed: int)
     moves, splits, kept = fill(sorted(outcome.reasons), task.order.splits, rows)
     writer.move_rows(moves.items())
     members = task.members
-    sums, skipped = outcome.sums, _skipped(task, outcome)
-    statistics = {} if sums is None else {"image": sums.mean_std(_most(task))}
     spans = {name: ((a, b),) for name, (a, b) in splits.items()}
-    members |= {"splits": spans, "statistics": statistics, "skipped": skipped}
+    members |= {"splits": spans, "skipped": _skipped(task, outcome)}
+    if outcome.sums:
+        members |= statistics_of("image", outcome.sums, _most(task))
     ragged = {"key": row_keys(task, kept, moves)} if task.keyed else {}
     header = writer.finish(rows=kept, ragged=ragged, **members)
     return Report.of(

@@ -128,8 +128,9 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
 
     Notes
     -----
-    ``Normalize()`` without numbers uses the mean and std of a sample of 512 rows, the same on every rank and
-    in every run, whether or not the pack is complete; state_dict carries them.
+    ``Normalize()`` without numbers uses the mean and std of a sample of 512 rows, of the split train if there
+    is one, the same on every rank and in every run, whether or not the pack is complete; state_dict carries
+    them.
 
     Examples
     --------

@@ -66,9 +66,14 @@ Header
     worker count or absolute path. Equal inputs and options, with equal versions of the libraries that compute
     the pixels, give byte-identical packs.
 
+    ``statistics`` maps a field of pixels to ``{"mean": [C], "std": [C]}`` over all rows.
+    ``train_statistics``, MAY be absent, does so over the rows of the split ``train``; it is written if that
+    split has some of the rows, not all. They are rounded from exact sums, which each block keeps apart for
+    the rows of ``train`` and for the others; those of shards are pooled in proportion to their rows.
+
     ``provenance.options`` MAY have ``normalize``, ``{"mean": [C], "std": [C]}`` on the scale of the
-    statistics, in a pack that was converted with ``like``: the numbers that normalise both packs.
-    ``statistics`` are still computed from the pack's rows.
+    statistics, in a pack that was converted with ``like``: the numbers that normalise both packs. A reader
+    that normalises images takes these, else ``train_statistics``, else ``statistics``.
 
 Tables
     The header of a pack from a table has the member ``table``, an object; other packs do not have it. It
@@ -138,6 +143,7 @@ INDEX_FILE = "index.json"  # of a pack of shards
 MAX_INDEX_BYTES = 1 << 28
 PARTIAL_SUFFIX = ".packing"  # suffix of an unfinished output
 PACK_OPTIONS = frozenset(("repack", "merge", "part"))  # provenance options of packs made from packs
+TRAIN = "train"  # name of the split whose rows are measured for training
 NORMALIZE = "normalize"  # provenance option: mean and std of the pack given as `like`
 
 # To read a row of a chunk that fits its cache, h5py reads the complete chunk: 1,400 random 256 px images/s
@@ -275,6 +281,7 @@ class Header:
     statistics: field -> {"mean": [C], "std": [C]} over all rows and pixels (each image has equal weight if
     sizes differ);
     1.0 is 255, or 65,535 for uint16;
+    train_statistics: the same over the rows of the split train, {} if it has none or all of the rows;
     provenance: {"options": ..., "source": ..., "versions": ...};
     skipped: ({"key": ..., "reason": ...}, ...), inputs without a row;
     table: record of how a table's columns became fields, None for other packs.
@@ -292,6 +299,7 @@ class Header:
     skipped: tuple[Mapping[str, str], ...] = ()
     complete: bool = True
     table: Mapping[str, Any] | Any = None  # checkers let users index it without a test for None
+    train_statistics: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -300,13 +308,19 @@ class Header:
 
     @property
     def normalization(self) -> Mapping[str, Sequence[float]]:
-        """Mean and std for ``Normalize()`` without numbers: those of the pack given as `like`, else the
-        pack's statistics.
+        """Mean and std for ``Normalize()`` without numbers: those of the pack given as `like`, else those of
+        the split train, else those of all rows.
 
         {"mean": [C], "std": [C]}; 1.0 is 255, or 65,535 for uint16; empty if unknown.
         """
         recorded: Mapping[str, Sequence[float]] | None = self.provenance.get("options", {}).get(NORMALIZE)
-        return self.statistics.get("image", {}) if recorded is None else recorded
+        measured = self.train_statistics.get("image") or self.statistics.get("image", {})
+        return measured if recorded is None else recorded
+
+    @property
+    def train_rows(self) -> int:
+        """Number of rows in the split train."""
+        return sum(b - a for a, b in self.splits.get(TRAIN, ()))
 
     @property
     def format(self) -> str:
@@ -340,8 +354,9 @@ class Header:
         """Return the canonical JSON text: equal headers give equal bytes."""
         record = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         record |= {"format": FORMAT, "version": VERSION, "checksum": "xxh3-64"}
-        if self.table is None:
-            del record["table"]
+        for name in _OPTIONAL:
+            if not record[name]:
+                del record[name]
         text = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
         return text.encode("ascii")
 
@@ -385,7 +400,7 @@ class Header:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Header:
         """Parse the JSON object. Raises KeyError, TypeError, ValueError, AttributeError, OverflowError."""
-        members = {name: record.get(name) if name == "table" else record[name] for name in _MEMBERS}
+        members = {name: record.get(name) if name in _OPTIONAL else record[name] for name in _MEMBERS}
         header = cls(**read_members(members))
         header.check()
         return header
@@ -403,7 +418,8 @@ class Header:
             if f.about.get("layout") == "HWC" and len(f.loaded.shape or (0, 0, 0)) != 3:
                 raise ValueError(f"field {f.name!r} of shape {f.shape} has layout HWC")
         self.check_rows()
-        if not all(math.isfinite(x) for own in self.statistics.values() for v in own.values() for x in v):
+        measured = (*self.statistics.values(), *self.train_statistics.values())
+        if not all(math.isfinite(x) for own in measured for v in own.values() for x in v):
             raise ValueError("statistics are not all finite")
         for part in ("options", "versions"):
             if not isinstance(self.provenance.get(part, {}), Mapping):
@@ -510,6 +526,11 @@ def _field(value: Any) -> Field:
     )
 
 
+def _statistics(value: Any) -> dict[str, dict[str, list[float]]]:
+    return {str(f): {str(k): [float(x) for x in v] for k, v in values.items()} for f, values in value.items()}
+
+
+_OPTIONAL = ("table", "train_statistics")
 _MEMBERS: Mapping[str, Callable[[Any], Any]] = {
     "rows": read_count,
     "block_rows": read_count,
@@ -523,9 +544,8 @@ _MEMBERS: Mapping[str, Callable[[Any], Any]] = {
         str(k): tuple((read_count(a), read_count(b)) for a, b in spans) for k, spans in value.items()
     },
     "seed": lambda value: None if value is None else int(value),
-    "statistics": lambda value: {
-        str(f): {str(k): [float(x) for x in v] for k, v in values.items()} for f, values in value.items()
-    },
+    "statistics": _statistics,
+    "train_statistics": lambda value: _statistics(value or {}),
     "provenance": dict,
     "skipped": lambda value: tuple({"key": str(s["key"]), "reason": str(s["reason"])} for s in value),
     "complete": lambda value: value is True,

@@ -53,7 +53,8 @@ from packer.sentence import Option
 NEXT_INDEX_FILE = INDEX_FILE + ASIDE
 MAX_LISTED_BLOCKS = 3_000_000
 """Most compressed blocks of a pack; the index lists the place of each with five numbers."""
-_OF_ROWS = {"rows", "extents", "splits", "statistics", "skipped"}  # members that check_rows() checks
+# members that check_rows() checks
+_OF_ROWS = {"rows", "extents", "splits", "statistics", "train_statistics", "skipped"}
 MakeShard = Callable[[str, Header, bytes], Pack]
 """Creates a shard from its path or URL, its header and its trailer."""
 
@@ -234,7 +235,7 @@ def merge_headers(headers: Sequence[Header], skipped: Sequence[Mapping[str, str]
         rows=first,
         extents={name: tuple(es) for name, es in extents.items()},
         splits={name: tuple(spans) for name, spans in splits.items()},
-        statistics=pooled_statistics(headers, [header.rows for header in headers]),
+        **pooled_statistics(headers),
         skipped=tuple(s for header in headers for s in header.skipped) + tuple(skipped),
         table=headers[0].table if all(h.table == headers[0].table for h in headers) else None,
     )
@@ -277,17 +278,34 @@ def _text(record: dict[str, Any]) -> bytes:
     return json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
-def pooled_statistics(
-    headers: Sequence[Header], shares: Sequence[float]
-) -> dict[str, dict[str, list[float]]]:
-    """Return pooled means and deviations of the fields for which every header has them.
+def pooled_statistics(headers: Sequence[Header], shares: Sequence[float] | None = None) -> dict[str, Any]:
+    """Return pooled `statistics` and `train_statistics`, of the fields for which every header has them.
 
-    shares: weight of each header's rows; any sum.
+    shares: weight of each header's rows; any sum; None: their number.
     """
+    train = [header.train_rows for header in headers]
+    some = sum(train) < sum(header.rows for header in headers)
+    return {
+        "statistics": _pooled([h.statistics for h in headers], shares or [h.rows for h in headers]),
+        "train_statistics": _pooled(
+            [
+                h.statistics if rows == h.rows else h.train_statistics
+                for h, rows in zip(headers, train, strict=True)
+                if rows and some
+            ],
+            [share for share, rows in zip(shares or train, train, strict=True) if rows and some],
+        ),
+    }
+
+
+def _pooled(
+    statistics: Sequence[Mapping[str, Mapping[str, Sequence[float]]]], shares: Sequence[float]
+) -> dict[str, dict[str, list[float]]]:
+    """Return pooled means and deviations of the fields that all have."""
     rows = fsum(shares)
     found: dict[str, dict[str, list[float]]] = {}
-    for name in headers[0].statistics:
-        own = [(share, h.statistics.get(name, {})) for share, h in zip(shares, headers, strict=True)]
+    for name in statistics[0] if statistics else ():
+        own = [(share, each.get(name, {})) for share, each in zip(shares, statistics, strict=True)]
         lengths = {len(s.get(key, ())) for _, s in own for key in ("mean", "std")}
         if len(lengths) > 1 or 0 in lengths:
             continue

@@ -90,7 +90,7 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
     augment : sequence of transforms, Pipeline, str or mapping, optional
         Transforms of packer.augment for ``image`` and its masks, boxes and keypoints, run on the device,
         drawn from (seed, epoch, row). A mapping of names to them makes several views in place of ``image``.
-        Normalize() without numbers uses the pack's mean and std.
+        Normalize() without numbers uses mean and std of the pack's split train, or of all rows without one.
     transform : function or PythonTransform, optional
         Python function of a sample (a dict of arrays), run in processes.
     collate : "list", "pad" or Padding, optional
@@ -277,7 +277,10 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
         """Return the latest iterator's position: seed, epoch, rows handed to all ranks, and the order.
 
         It is the same on every rank, if all have received equally many batches, and can be stored as JSON.
-        Prefetched batches do not count.
+        Prefetched batches do not count. Inside the loop, and after `break`, the batch in hand counts. It does
+        not if an exception ended its step: while that is handled (`except`, `finally`, a callback), and after
+        it has left a `for` loop over the dataset. An iterator that something else holds, such as a variable
+        or torchdata's loader, does not see the exception leave: call this in the handler.
         """
         return self._progress.state()
 
@@ -341,11 +344,13 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
                 positions += whole
                 if told is not None and positions >= end:
                     told.end_of_dataloader = True
-                mark.handed = positions if positions < n else n
+                mark.hand(positions if positions < n else n)
                 yield batch
+                mark.done = mark.handed
                 del batch  # held here, the slot would come back one batch later
-            mark.handed = n
-        except GeneratorExit:  # batches were handed out; when Python exits, nothing is left to call
+            mark.handed = mark.done = n
+        except GeneratorExit:  # batches were handed out
+            mark.leave()
             raise
         except BaseException:  # Ctrl-C too
             self._progress.undo(mark)

@@ -108,7 +108,6 @@ class LoadPlan:
         decoded = any(f.codec for f in store.fields)
         threads = cores() if decoded else min(4, cores())
         sample = sampled_statistics(pack) if normalizes(batches.augment) and pack.filled else None
-        header = replace(pack.header, statistics={"image": sample}) if sample else pack.header
         plan = cls(
             rows,
             ranks,
@@ -118,7 +117,7 @@ class LoadPlan:
             output,
             device,
             batches.augment,
-            parse_views(batches.augment, output, header),
+            parse_views(batches.augment, output, sample or pack.header.normalization),
             transform,
             parse_collate(batches.collate),
             threads if batches.threads is None else whole("threads", batches.threads, 1),
@@ -183,8 +182,7 @@ class LoadPlan:
         """Return this plan with the mean and std of a state for Normalize() without numbers."""
         if not normalization or normalization == self.normalization or not normalizes(self.augment):
             return self
-        header = replace(self.rows.pack.header, statistics={"image": normalization})
-        views = parse_views(self.augment, self.output, header)
+        views = parse_views(self.augment, self.output, normalization)
         return replace(self, views=views, normalization=dict(normalization))
 
     def engine(self, files: PackStore) -> BatchEngine:

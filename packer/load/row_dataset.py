@@ -235,7 +235,8 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
             columns = self._transformed(columns)
             for name in self._functions:
                 columns[name] = _stack(columns[name], ARGUMENTS[name])
-        batch: Batch[Value] = make_batch(self._names, (columns[name] for name in self._names))
+        lists = all(isinstance(column, list) for column in columns.values())
+        batch: Batch[Value] = make_batch(self._names, (columns[name] for name in self._names), lists=lists)
         return batch
 
     def _transformed(self, columns: dict[str, Any]) -> dict[str, Any]:
@@ -326,10 +327,12 @@ def _plain(label: Any) -> Any:
 
 def _stack(values: list[Any], argument: str) -> Any:
     """Collate the results of a function into one batch. Raises UsageError if they cannot be collated."""
+    import torch
     from torch.utils.data import default_collate
 
     try:
-        return default_collate(values)
+        with torch.device("cpu"):  # numbers become tensors on torch's default device
+            return default_collate(values)
     except (RuntimeError, TypeError) as error:
         raise UsageError(
             f"{argument}: its results for {len(values)} rows cannot be collated ({error}); tensors of one"

@@ -220,7 +220,7 @@ def augmented(
     """
     from packer.load.augmenting import pipeline_of  # raises the error for missing torch
 
-    pipeline = pipeline_of(augment, pack.header)
+    pipeline = pipeline_of(augment, pack.header.normalization)
     from packer.augment.mixing import MixPart
     from packer.load.batch_dataset import PackedBatchDataset
 

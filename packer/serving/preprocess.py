@@ -205,8 +205,7 @@ class Preprocess(Generic[Value]):
 
     def _fitted(self, augment: One) -> Pipeline:
         """Return the pipeline for the rows. Raises UsageError if it draws, or does not take such images."""
-        header = Header(0, 1, (self._image,), {}, statistics={"image": self._record["normalization"]})
-        views = {"image": pipeline_of(augment, header)}
+        views = {"image": pipeline_of(augment, self._record["normalization"])}
         ragged = None if self._whole is None else "cpu"
         pipeline = fit_views(views, (self._image,), self._name, None, ragged)["image"]
         sizes = np.full((_TRIED, 2), 1 << 13) if pipeline.ragged else None
@@ -301,7 +300,7 @@ def _cropped(pipeline: Pipeline, pack: Pack, images: EncodedImages) -> torch.Ten
 
     count, store = len(images.sizes), _GivenPictures(pack, images)
     if not count:
-        return torch.empty(0, *pipeline.output_shape, dtype=pipeline.output_dtype)
+        return torch.empty(0, *pipeline.output_shape, dtype=pipeline.output_dtype, device="cpu")
     augmenter = Augmenter({"image": pipeline}, pack.fields, None, count, 1)
     (made,) = augmenter.read_fields(pack.fields)
     reading: Any = Reading(store, store, ForkSafeThreads(1), Host())  # type: ignore[arg-type]

@@ -14,9 +14,10 @@ from packer.convert.conversion_task import ConversionTask, provenance
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder
 from packer.convert.splits import Split
+from packer.format.header import TRAIN
 from packer.format.working_folder import writing
 from packer.sentence import Option, Sentence
-from packer.tables.measuring import TRAIN, measure, notes_on_rounding
+from packer.tables.measuring import measure, notes_on_rounding
 from packer.tables.reading.table_source import TableSource
 from packer.tables.staging import StagedTable, TableRows
 from packer.tables.table_order import table_order

@@ -151,7 +151,7 @@ def normalized(path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
     pytest.importorskip("torch")
     from packer.load.augmenting import pipeline_of
 
-    (transform,) = pipeline_of("Normalize()", open_pack(path).header).transforms
+    (transform,) = pipeline_of("Normalize()", open_pack(path).header.normalization).transforms
     return transform.mean, transform.std
 
 

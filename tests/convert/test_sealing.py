@@ -77,6 +77,25 @@ def test_an_edited_file_is_a_pack_again(tmp_path: Path, photos: Path):
         assert (file["image"][:] == sealed.read("image")).all()
 
 
+@pytest.mark.parametrize("shards", [None, 7])
+def test_the_split_train_is_measured_again(tmp_path: Path, photos: Path, shards: int | None):
+    out = tmp_path / "p"
+    convert_images(photos, out, size=16, format="h5", split="train=0.7,val=0.3", shards=shards)
+    if shards is None:
+        edit(out, darken)
+        edited = [out]
+    else:
+        edited = sorted(out.glob("*.h5"))
+        for path in edited:
+            edit(path, darken)
+    sealed = seal_pack(out)
+    ((first, stop),) = sealed.header.splits["train"]
+    images = sealed.read("image", first, stop).astype(np.float64) / 255
+    assert sealed.header.normalization["mean"] == pytest.approx(images.mean((0, 1, 2)), abs=1e-9)
+    assert sealed.header.normalization["std"] == pytest.approx(images.std((0, 1, 2)), abs=1e-9)
+    check_fresh(sealed)
+
+
 def test_a_sealed_file_is_left_as_it_is(tmp_path: Path, photos: Path):
     out = tmp_path / "p.h5"
     convert_images(photos, out, size=16)
