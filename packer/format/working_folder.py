@@ -42,6 +42,7 @@ from packer.format.pack import Pack, read_seal
 from packer.format.pack_opening import open_pack
 from packer.format.shards import NEXT_INDEX_FILE, read_index
 from packer.sentence import Option
+from packer.standard_streams import open_closed
 
 _ENTRIES = frozenset(
     ("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old", "attempts")
@@ -82,6 +83,7 @@ class WorkingFolder:
         Raises UsageError (the output exists; another plan, with resume or part, or of parts), PackerError
         (another process is writing it, the folder cannot be created).
         """
+        open_closed()
         check_output(out, overwrite=overwrite)
         self.out, self._overwrite, self._name, self._part = out, overwrite, name or out, part
         self.path = out.rstrip("/") + PARTIAL_SUFFIX
