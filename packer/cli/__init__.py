@@ -79,7 +79,7 @@ def _printed(out: Outlet, only_prints: bool, code: int) -> int:
         return NO_READER
     why = out.error.strerror
     return _failed(
-        f"stdout: cannot be written ({why}). Redirect it to a file with room.",
+        f"stdout: cannot be written ({why}). Redirect it to another file.",
         UNPRINTED if only_prints else code,
     )
 

@@ -21,6 +21,7 @@ from PIL import BmpImagePlugin, GifImagePlugin, Image, ImageFile, PngImagePlugin
 
 from packer.codecs.jpeg import EXIF_TAG
 from packer.errors import ImageError
+from packer.pixels.exact_values import decode_mask
 from packer.pixels.image_decoder import DecodedImage, ScratchBuffers, dct_scale
 from packer.pixels.image_decoder import decode as decode_with
 
@@ -344,9 +345,14 @@ def test_settings_of_pillow_change_no_result_and_stay(
     picture = noise(40, 50, 3)
     files = [encode(picture, format) for format in ("JPEG", "GIF", "WEBP", "BMP", "TIFF", "AVIF", "PPM")]
     files += [encode(picture, "PNG", pnginfo=text), encode(noise(40, 50, 4), "BMP")]
-    clean = [pixels(data).tobytes() for data in files]
+    mask = encode(noise(40, 50), "GIF")
+
+    def rows() -> list[bytes]:
+        return [*(pixels(data).tobytes() for data in files), decode_mask(mask, 1 << 20, None).tobytes()]
+
+    clean = rows()
     monkeypatch.setattr(module, name, value)
-    assert [pixels(data).tobytes() for data in files] == clean
+    assert rows() == clean
     for data in files:
         with pytest.raises(ImageError, match="a damaged or truncated"):
             decode(data[: len(data) * 3 // 4])
