@@ -205,10 +205,10 @@ def disk_rate(folder: str) -> DiskRate:
 
 
 def gpus() -> list[Gpu] | None:
-    """Measure every CUDA device; return None if torch is not installed."""
+    """Measure every CUDA device; return None if torch is not installed, or only in part."""
     try:
         import torch
-    except ImportError:
+    except (ImportError, OSError):
         return None
     return [gpu(torch, number) for number in range(torch.cuda.device_count())]
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
-from packer.errors import MissingDependencyError, UsageError
+from packer.errors import UsageError
 from packer.format.header import Field, Header
 from packer.format.pack import Pack
 from packer.load.batch import Batched, IndexedRows, Slots, allocate, batch_type
@@ -226,10 +226,8 @@ def pipeline_of(augment: Any, header: Header) -> Pipeline:
     header: header of the pack, whose normalization Normalize() without numbers uses. Raises UsageError and
     MissingDependencyError.
     """
-    try:
-        from packer.augment import Normalize, Pipeline
-    except ImportError:
-        raise MissingDependencyError("torch", "augment") from None
+    from packer.augment import Normalize, Pipeline
+
     pipeline = augment if isinstance(augment, Pipeline) else Pipeline(augment)
     transforms: Any = pipeline.transforms
     if isinstance(augment, str) and not transforms:
