@@ -20,12 +20,12 @@ Start with pipeline.py. Imports: randomness.
 
 from __future__ import annotations
 
-from packer.errors import MissingDependencyError
+from packer import errors
 
 try:
     import torch  # noqa: F401
 except (ImportError, OSError) as error:
-    raise MissingDependencyError("torch", "augment", error) from None
+    raise errors.MissingDependencyError("torch", "augment", error) from None
 
 from packer.augment.color import ColorJitter as ColorJitter
 from packer.augment.color import Cutout as Cutout
