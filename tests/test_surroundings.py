@@ -35,12 +35,12 @@ STRANGE = {
     "TMPDIR": "/nonexistent",
 }
 BARE = """
-import os, tempfile
+import os
 from pathlib import Path
 for fd in range(3):
     os.close(fd)
 sys.stdin = sys.stdout = sys.stderr = None
-gone = Path(sys.argv[1]) / "gone"
+gone = Path(sys.argv[2]) / "gone"
 gone.mkdir()
 os.chdir(gone)
 gone.rmdir()
@@ -49,28 +49,22 @@ sys.setrecursionlimit(130)
 """
 
 
-def make(folder: Path) -> None:
-    """Write a pack of each kind into a folder that holds the sources."""
-    for name in ("images.h5", "coded.h5", "table.h5", "arrays.h5", "npy"):
-        assert not (folder / name).exists()
-    photos = folder / "photos"
-    convert_images(photos, folder / "images.h5", size=16, workers=1, on_error="skip")
-    convert_images(photos, folder / "coded.h5", size=16, store="zstd", workers=1, on_error="skip")
-    convert_images(photos, folder / "npy", size=16, workers=2, on_error="skip")
-    convert_table(folder / "table.csv", folder / "table.h5", label="y")
-    pack_dataset([str(folder / "flags.npz")], folder / "arrays.h5")
-    export_images(folder / "images.h5", folder / "files")
-    assert all(verify_pack(folder / name).ok for name in ("images.h5", "coded.h5", "table.h5", "arrays.h5"))
+def make(folder: Path, out: Path) -> None:
+    """Write a pack of each kind into the folder ``out``, from the sources in ``folder``."""
+    photos, one = folder / "photos", {"size": 16, "on_error": "skip"}
+    convert_images(photos, out / "images.h5", workers=1, **one)
+    convert_images(photos, out / "coded.h5", workers=1, store="zstd", **one)
+    convert_images(photos, out / "npy", workers=2, **one)
+    convert_table(folder / "table.csv", out / "table.h5", label="y")
+    pack_dataset([str(folder / "flags.npz")], out / "arrays.h5")
+    export_images(out / "images.h5", out / "files")
+    for name in ("images.h5", "coded.h5", "npy", "table.h5", "arrays.h5"):
+        if not verify_pack(out / name).ok:
+            raise ValueError(name)
 
 
-def taken(folder: Path) -> dict[str, bytes]:
-    """Remove what make() wrote, and return its bytes by name."""
-    names = ("images.h5", "coded.h5", "table.h5", "arrays.h5", "npy", "files")
-    paths = [path for name in names for path in (folder / name, *(folder / name).rglob("*"))]
-    files = {str(path.relative_to(folder)): path.read_bytes() for path in paths if path.is_file()}
-    for path in reversed(paths):
-        path.rmdir() if path.is_dir() else path.unlink()
-    return files
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +84,11 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def clean(sources: Path) -> dict[str, bytes]:
-    """What make() writes in a fresh program."""
-    make(sources)
-    return taken(sources)
+def clean(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What make() writes in an ordinary program."""
+    out = tmp_path_factory.mktemp("clean")
+    make(sources, out)
+    return files(out)
 
 
 def track_order(stack: ExitStack) -> None:
@@ -127,24 +122,24 @@ def numpy(stack: ExitStack) -> None:
 
 @pytest.mark.parametrize("state", [track_order, hdf5_plugins, opencv, pillow, numpy])
 def test_the_state_of_a_program(
-    sources: Path, clean: dict[str, bytes], state: Callable[[ExitStack], None]
+    sources: Path, clean: dict[str, bytes], tmp_path: Path, state: Callable[[ExitStack], None]
 ) -> None:
     with ExitStack() as stack:
         state(stack)
         drawn: Any = np.random.get_state()  # noqa: NPY002
-        make(sources)
+        make(sources, tmp_path)
         np.testing.assert_equal(np.random.get_state(), drawn)  # noqa: NPY002
-    assert taken(sources) == clean
+    assert files(tmp_path) == clean
 
 
 @pytest.mark.parametrize(
     ("environment", "code"), [({"HDF5_DRIVER": "core"}, ""), (STRANGE, BARE)], ids=["HDF5_DRIVER", "strange"]
 )
 def test_the_environment(
-    sources: Path, clean: dict[str, bytes], environment: dict[str, str], code: str
+    sources: Path, clean: dict[str, bytes], tmp_path: Path, environment: dict[str, str], code: str
 ) -> None:
-    run = f"import sys; from pathlib import Path; from tests.test_surroundings import make\n{code}\nmake(Path(sys.argv[1]))"
-    command = [sys.executable, "-c", run, str(sources)]
+    run = f"import sys; from pathlib import Path; from tests.test_surroundings import make\n{code}\nmake(*map(Path, sys.argv[1:]))"
+    command = [sys.executable, "-c", run, str(sources), str(tmp_path)]
     done = subprocess.run(command, env=os.environ | environment, cwd=ROOT, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert taken(sources) == clean
+    assert files(tmp_path) == clean
