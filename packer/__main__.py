@@ -60,9 +60,13 @@ def run() -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(_INTERRUPTED)
-    except (Exception, KeyboardInterrupt):
+    except (Exception, KeyboardInterrupt) as error:
         if not came:  # Python, and C modules during import, turn an interruption into other errors
-            raise
+            package = (getattr(error, "name", None) or "packer").partition(".")[0]
+            if not isinstance(error, ImportError) or package == "packer":
+                raise
+            package = "pillow" if package == "PIL" else package
+            sys.exit(f"Error: {error}. Run: pip install --force-reinstall {package}")
         with suppress(OSError):  # stderr is full, or has no reader
             os.write(2, said)
         os._exit(_INTERRUPTED)

@@ -20,6 +20,7 @@ from packer.bench.hardware_limits import READ_BYTES, CopyLimit, read_rate
 from packer.doctor.traps import OPENCV, Trap, find_traps, fork_beside_gpus, version_of
 from packer.errors import UsageError
 from packer.machine import available_memory, cores, memory
+from packer.path_text import absolute
 from packer.units import size
 from packer.version import __version__
 
@@ -126,7 +127,7 @@ def examine(
     progress: called with the name of each measurement before it begins.
     Raises UsageError if the folder is no directory.
     """
-    folder, say = os.path.abspath(folder), progress or (lambda _: None)
+    folder, say = absolute(folder), progress or (lambda _: None)
     if not os.path.isdir(folder):
         raise UsageError(f"{folder}: is no directory. Pass the directory of your data.")
     traps = find_traps(folder)  # first: measuring makes the machine busy

@@ -41,6 +41,7 @@ from packer.format.header import (
 from packer.format.pack import Pack, read_seal
 from packer.format.pack_opening import open_pack
 from packer.format.shards import NEXT_INDEX_FILE, read_index
+from packer.path_text import absolute
 from packer.sentence import Option
 from packer.standard_streams import open_closed
 
@@ -482,7 +483,7 @@ def check_name(out: str, *, overwrite: bool, ours: Callable[[str], bool], other:
     ours: returns True for an existing path that may be replaced; other: message for a path that may not;
     kinds: noun for paths that may.
     """
-    parent = os.path.dirname(os.path.abspath(out))
+    parent = os.path.dirname(absolute(out))
     if os.path.lexists(out):
         if not overwrite:
             raise UsageError(
