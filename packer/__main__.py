@@ -10,8 +10,10 @@ import atexit
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
+from packer.standard_streams import open_closed
 from packer.version import NOT_ON_WINDOWS
 
 _INTERRUPTED = 130
@@ -22,6 +24,8 @@ def run() -> None:
     """Load the command line, run it and exit."""
     if sys.platform == "win32":
         sys.exit(NOT_ON_WINDOWS)
+    open_closed()
+    os.environ.pop("HDF5_DRIVER", None)  # packer names its driver, and libhdf5 crashes on an unknown one
     came, said = [], b"Interrupted; nothing was left behind.\n"
 
     def interrupt(signum: int, frame: object) -> NoReturn:
@@ -56,10 +60,15 @@ def run() -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(_INTERRUPTED)
-    except (Exception, KeyboardInterrupt):
+    except (Exception, KeyboardInterrupt) as error:
         if not came:  # Python, and C modules during import, turn an interruption into other errors
-            raise
-        os.write(2, said)
+            package = (getattr(error, "name", None) or "packer").partition(".")[0]
+            if not isinstance(error, ImportError) or package == "packer":
+                raise
+            package = "pillow" if package == "PIL" else package
+            sys.exit(f"Error: {error}. Run: pip install --force-reinstall {package}")
+        with suppress(OSError):  # stderr is full, or has no reader
+            os.write(2, said)
         os._exit(_INTERRUPTED)
 
 

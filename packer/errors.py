@@ -10,7 +10,7 @@
     ├── RemoteError             a store refused a request, or did not answer
     │   └── MissingObjectError  there is no such object
     ├── TransformError          a Python transform failed, or its process died
-    └── MissingDependencyError  an optional package is not installed (also an ImportError)
+    └── MissingDependencyError  an optional package cannot be imported (also an ImportError)
 
 Each message is one or two sentences: ``<subject>: <what was found>; <what is allowed>. <remedy>``. Options in
 it are values (sentence.py), which the command line words differently.
@@ -122,13 +122,17 @@ class TransformError(PackerError):
 
 
 class MissingDependencyError(PackerError, ImportError):
-    """An optional package is not installed."""
+    """An optional package is not installed, or cannot be imported."""
 
-    def __init__(self, package: str, purpose: str | Option) -> None:
+    def __init__(self, package: str, purpose: str | Option, error: Exception | None = None) -> None:
         """State which feature needs which package, and the pip command that installs it.
 
         package: its name for pip (no index has packer's extras); purpose: what needs it, the subject of the
-        sentence.
+        sentence; error: of its import.
         """
         named = f'"{package}"' if "[" in package else package
-        super().__init__(purpose, f": {package} is not installed. Run: pip install {named}")
+        if error is None or isinstance(error, ModuleNotFoundError):
+            super().__init__(purpose, f": {package} is not installed. Run: pip install {named}")
+        else:  # half installed
+            what = f": {package} cannot be imported ({error}). Run: pip install --force-reinstall {named}"
+            super().__init__(purpose, what)

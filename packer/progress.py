@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from packer import units
+from packer.standard_streams import Outlet
 
 LINE_SECONDS = 60.0
 """Seconds between two lines without a terminal; shorter work prints none."""
@@ -21,7 +22,8 @@ class Progress:
     """
 
     def __init__(self, shown: bool, unit: str = "", then: Callable[[int], object] | None = None) -> None:
-        self._shown, self._unit, self._then = shown and sys.stderr is not None, unit, then
+        self._stream = Outlet(sys.stderr)
+        self._shown, self._unit, self._then = shown and self._stream.error is None, unit, then
         self._began = self._last = time.monotonic()
         self._total: int | None = None
         self._bar: Any = None
@@ -32,7 +34,7 @@ class Progress:
         self._total, self._unit = total, unit or self._unit
         self._began = self._last = time.monotonic()
         if self._shown:
-            self._bar = _bar(total, self._unit)
+            self._bar = _bar(self._stream, total, self._unit)
 
     def move(self, done: int) -> None:
         """Show that `done` units are done."""
@@ -41,16 +43,16 @@ class Progress:
         if self._bar is not None:
             self._bar.update(done - self._bar.n)
         elif self._is_due():  # called for each row
-            sys.stderr.write(line(done, self._total, self._unit, self._last - self._began) + "\n")
+            self._stream.write(line(done, self._total, self._unit, self._last - self._began) + "\n")
 
     def say(self, text: str) -> None:
         """Show a few words about the current work."""
         if self._shown and self._bar is None:
-            self._bar = _bar(None, "", bar_format="{desc}")
+            self._bar = _bar(self._stream, None, "", bar_format="{desc}")
         if self._bar is not None:
             self._bar.set_description_str(text)
         elif self._is_due():
-            sys.stderr.write(f"{text}\n")
+            self._stream.write(f"{text}\n")
 
     def _is_due(self) -> bool:
         """Return True if LINE_SECONDS have passed since the last line."""
@@ -89,12 +91,12 @@ def line(done: int, total: int | None, unit: str, seconds: float) -> str:
     return f"{counted}, {speed}{left}"
 
 
-def _bar(total: int | None, unit: str, **options: Any) -> Any:
+def _bar(stream: Outlet, total: int | None, unit: str, **options: Any) -> Any:
     """Return a tqdm bar for a notebook or a terminal, None if there is neither."""
     tqdm: Any
     if "ipykernel" in sys.modules:
         from tqdm.auto import tqdm
-    elif sys.stderr.isatty():
+    elif stream.isatty():
         from tqdm import tqdm
     else:
         return None

@@ -29,6 +29,7 @@ LEAVES = {
     "packer.sentence",
     "packer.service",
     "packer.source_kinds",
+    "packer.standard_streams",
     "packer.units",
     "packer.version",
 }

@@ -93,6 +93,67 @@ def test_convert_says_what_it_will_do_and_what_it_did(photos: Path, run: Run):
     assert open_pack("p.h5").rows == 24
 
 
+class Unwritable(io.StringIO):
+    """A stream whose reader has gone, or whose disk is full."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError
+        raise OSError(self.number, os.strerror(self.number))
+
+
+LOST = {
+    errno.ENOSPC: "stdout: cannot be written (No space left on device). Redirect it to another file.\n",
+    errno.EPIPE: "",
+    None: "stdout: cannot be written (it is closed). Redirect it to another file.\n",
+}
+
+
+@pytest.mark.parametrize("number", LOST)
+def test_work_is_done_and_keeps_its_exit_code_without_stdout(
+    photos: Path, run: Run, monkeypatch: pytest.MonkeyPatch, number: int | None
+) -> None:
+    def call(*arguments: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "stdout", None if number is None else Unwritable(number))
+        done = run(*arguments)
+        return done.code, done.err
+
+    work = "" if number is None else LOST[number]
+    assert call("convert", photos, "train.h5", "--size", 16) == (0, work)
+    assert call("verify", "train.h5", "--json") == (0, work)
+    assert call("repack", "train.h5", "small.h5", "--size", 8, "--json") == (0, work)
+    assert call("export", "small.h5", "out") == (0, work)
+    assert call("split", "train.h5", "a=0.5,b=0.5") == (0, work)
+    result = 141 if number == errno.EPIPE else 4
+    for command in (("info", "train.h5"), ("info", "train.h5", "--json"), ("--version",), ("info", "--help")):
+        assert call(*command) == (result, LOST[number])
+    with open("train.h5", "r+b") as file:
+        file.seek(open_pack("small.h5").header.extents["image"][0].offset)
+        file.write(b"damage")
+    assert call("verify", "train.h5")[0] == 1
+
+
+@pytest.mark.parametrize("number", LOST)
+def test_an_error_without_stderr_keeps_its_exit_code(
+    run: Run, monkeypatch: pytest.MonkeyPatch, number: int | None
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None if number is None else Unwritable(number))
+    assert run("info", "none.h5").code == 1
+    monkeypatch.setattr(sys, "stderr", None if number is None else Unwritable(number))
+    assert run("convert", "a").code == 2
+
+
+def test_a_command_works_without_any_standard_stream(photos: Path) -> None:
+    convert = [sys.executable, "-m", "packer", "convert", str(photos), "train.h5", "--size", "16"]
+    done = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *convert], check=False)
+    assert done.returncode == 0
+    assert packer.verify_pack("train.h5").ok
+
+
 def test_quiet_prints_nothing(photos: Path, run: Run):
     assert run("convert", photos, "p.h5", "--size", 32, "--quiet") == (0, "", "")
 

@@ -141,6 +141,34 @@ run()
     assert done.stderr.splitlines()[-1] == f"Error: {said}"
 
 
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (
+            'ModuleNotFoundError("No module named torch", name="torch")',
+            "augment: torch is not installed. Run: pip install torch",
+        ),
+        (
+            'OSError("libtorch_cpu.so: cannot open shared object file")',
+            "augment: torch cannot be imported (libtorch_cpu.so: cannot open shared object file)."
+            " Run: pip install --force-reinstall torch",
+        ),
+    ],
+)
+def test_augmenting_without_torch_or_with_half_of_it_is_a_sentence(
+    tmp_path: Path, raised: str, said: str
+) -> None:
+    (tmp_path / "torch.py").write_text(f"raise {raised}")
+    done = subprocess.run(
+        [sys.executable, "-c", "import packer.augment"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr.splitlines()[-1] == f"packer.errors.MissingDependencyError: {said}"
+
+
 def test_raw_packs_are_trained_with_few_packages(photo_folder: Path, tmp_path: Path) -> None:
     convert_images(photo_folder, tmp_path / "p.h5", size=32)
     code = """

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,20 @@ def test_a_line_when_its_time_has_come(monkeypatch: pytest.MonkeyPatch):
         "2,440 of 3,000 images, 20 images/s, 28 s left",
     ]
     assert seen == [500, 1220, 1800, 2440, 3000]
+
+
+def test_a_full_stderr_does_not_end_the_work(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(progress, "LINE_SECONDS", -1.0)
+    with open("/dev/full", "w", buffering=1, encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        with Progress(True, "images") as bar:
+            bar.start(3)
+            bar.move(1)
+            bar.say("almost")
+            bar.move(3)
+        monkeypatch.undo()
+        with suppress(OSError):
+            full.close()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,13 @@ Start with pipeline.py. Imports: randomness.
 
 from __future__ import annotations
 
+from packer import errors
+
+try:
+    import torch  # noqa: F401
+except (ImportError, OSError) as error:
+    raise errors.MissingDependencyError("torch", "augment", error) from None
+
 from packer.augment.color import ColorJitter as ColorJitter
 from packer.augment.color import Cutout as Cutout
 from packer.augment.color import Normalize as Normalize

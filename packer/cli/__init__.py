@@ -12,8 +12,8 @@ reports, samples, tables, tables.transform.
 
 from __future__ import annotations
 
+import errno
 import io
-import os
 import signal
 import sys
 from typing import NoReturn
@@ -23,19 +23,28 @@ import click
 from packer.cli import convert_command, inspect_commands, pack_commands  # noqa: F401  register commands
 from packer.cli.console import cli, in_options, say, say_lines
 from packer.errors import PackerError, UsageError
+from packer.standard_streams import Outlet
 
 INTERRUPTED = 130
+UNPRINTED, NO_READER = 4, 141
+_PRINTING = frozenset(("info", "bench", "doctor"))
+"""Commands whose result is what they print."""
 _AGAIN_SECONDS = 0.02
 
 
 def main() -> NoReturn:
     """Run the command line and exit; print every error as a sentence on stderr.
 
-    Exit codes: 0 done; 1 failed; 2 wrong usage; 3 finished, but inputs were skipped; 130 interrupted.
+    Exit codes: 0 done; 1 failed; 2 wrong usage; 3 finished, but inputs were skipped; 4 the result of a
+    command that only prints could not be written; 130 interrupted; 141 nobody reads that result any more.
     """
     sys.unraisablehook = _interrupt_again
+    out = sys.stdout = Outlet(sys.stdout)
+    sys.stderr = Outlet(sys.stderr)
+    code: int | None
     try:
-        code = cli.main(prog_name="packer", standalone_mode=False) or 0
+        code = cli.main(prog_name="packer", standalone_mode=False)  # None; 0 of --help and --version
+        code = _printed(out, code == 0 or sys.argv[1] in _PRINTING, code or 0)
     except click.exceptions.Exit as ended:
         code = ended.exit_code
     except click.ClickException as error:
@@ -54,14 +63,25 @@ def main() -> NoReturn:
         code = _failed(
             f"Interrupted. {reason}" if reason else "Interrupted; nothing was left behind.", INTERRUPTED
         )
-    except BrokenPipeError:  # the reader closed the pipe, which is no failure of the command
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
     except (OSError, ImportError) as error:
         if "Too many open files" not in str(error):
             raise
         code = _failed("Error: too many open files. Raise ulimit -n, or pass fewer --workers.")
     sys.exit(code)
+
+
+def _printed(out: Outlet, only_prints: bool, code: int) -> int:
+    """Return the exit code of a command that is done, `code` unless stdout has lost its result."""
+    out.flush()
+    if out.error is None or (not only_prints and out.error.errno in (errno.EBADF, errno.EPIPE)):
+        return code
+    if out.error.errno == errno.EPIPE:
+        return NO_READER
+    why = out.error.strerror
+    return _failed(
+        f"stdout: cannot be written ({why}). Redirect it to another file.",
+        UNPRINTED if only_prints else code,
+    )
 
 
 def _failed(text: str, code: int = 1) -> int:

@@ -141,8 +141,8 @@ def bench(
         from packer.bench import bench_report as pictures
         from packer.bench.bench import bench as measure
         from packer.format.file_io import write_file
-    except ImportError:
-        raise MissingDependencyError("torch", "packer bench") from None
+    except (ImportError, OSError) as error:
+        raise MissingDependencyError("torch", "packer bench", error) from None
 
     try:
         counts = [int(n) for n in workers.split(",")] if workers else None

@@ -36,7 +36,7 @@ from packer.format.pack_opening import open_pack
 from packer.format.working_folder import WorkingFolder, check_space, failure
 from packer.inputs.file_names import SPLIT_NAMES, is_array, is_image, split_called
 from packer.orders.runs import consecutive
-from packer.path_text import as_text, on_disk, safe_name
+from packer.path_text import absolute, as_text, on_disk, safe_name
 from packer.progress import Progress
 
 ENCODINGS = ("png", "jpeg")
@@ -89,7 +89,7 @@ def export_images(
     if not 1 <= whole("quality", quality) <= 100:
         raise UsageError(f"quality {quality}: is not within 1 to 100. Pass for example 95.")
     count = check_workers(workers)
-    real = os.path.realpath(target)  # an empty folder may be a link
+    real = os.path.realpath(absolute(target))  # an empty folder may be a link
     empty = False
     with suppress(OSError):
         empty = not os.listdir(real)

@@ -12,6 +12,7 @@ from packer import native, units
 from packer.doctor.traps import OPENCV, Trap, find_traps, fork_beside_gpus, version_of
 from packer.errors import UsageError
 from packer.machine import available_memory, cores, memory
+from packer.path_text import absolute
 from packer.units import size
 from packer.version import __version__
 
@@ -86,7 +87,7 @@ class Examination:
 
 def examine(folder: str | os.PathLike[str] = ".") -> Examination:
     """Examine this machine. folder: directory of the data. Raises UsageError if it is no directory."""
-    folder = os.path.abspath(folder)
+    folder = absolute(folder)
     if not os.path.isdir(folder):
         raise UsageError(f"{folder}: is no directory. Pass the directory of your data.")
     found = gpus()
@@ -117,9 +118,9 @@ def _of_gpus(found: list[Gpu] | None) -> list[str]:
 
 
 def gpus() -> list[Gpu] | None:
-    """Return every CUDA device; None if torch is not installed."""
+    """Return every CUDA device; None if torch is not installed, or only in part."""
     try:
         from torch import cuda
-    except ImportError:
+    except (ImportError, OSError):
         return None
     return [Gpu(cuda.get_device_name(n), *map(int, cuda.mem_get_info(n))) for n in range(cuda.device_count())]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from packer.errors import SourceError
 from packer.format.file_io import pread_path
+from packer.format.hdf5_container import open_hdf5
 from packer.format.hdf5_inspection import is_elsewhere, raw_extents
 from packer.format.header import HEADER_DATASET, Extent
 
@@ -45,7 +46,7 @@ def list_arrays(path: str) -> list[Hdf5Array]:
     found: list[Hdf5Array] = []
     elsewhere: list[str] = []
     try:
-        with h5py.File(path, "r", locking=False) as file:
+        with open_hdf5(path) as file:
             if HEADER_DATASET in file:
                 raise SourceError(
                     f"{path}: is a pack already. Load it, or convert it with packer repack, split or merge."
@@ -101,7 +102,7 @@ def _lies_there(dataset: h5py.Dataset, extents: tuple[Extent, ...]) -> bool:
 
 def read_array(path: str, name: str) -> NDArray[Any] | list[str]:
     """Return all values of a dataset; strings as a list."""
-    with h5py.File(path, "r", locking=False) as file:
+    with open_hdf5(path) as file:
         dataset = file[name]
         if h5py.check_string_dtype(dataset.dtype) is not None:
             texts: list[str] = dataset.asstr(errors="surrogateescape")[...].reshape(-1).tolist()
@@ -115,7 +116,7 @@ def read_slabs(path: str, names: Sequence[str]) -> Iterator[Mapping[str, NDArray
 
     A slab has complete chunks, so that each chunk is decoded once. Raises SourceError.
     """
-    with h5py.File(path, "r", locking=False) as file:
+    with open_hdf5(path) as file:
         sets = {name: file[name] for name in names}
         rows = min(dataset.shape[0] for dataset in sets.values())
         row_bytes = sum(d.dtype.itemsize * int(np.prod(d.shape[1:], dtype=np.int64)) for d in sets.values())

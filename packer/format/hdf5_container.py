@@ -32,6 +32,12 @@ _MOST_OBJECT_BYTES = 4 << 10
 # Parts of an object header of version 1: the dataspace's size and maximum size;
 # a layout message of version 3, contiguous, with offset and length.
 _HEADER_SHAPE, _HEADER_LAYOUT = struct.Struct("<QQ"), struct.Struct("<BBQQ")
+# h5py's own type of flags, whatever names it is configured with
+_FLAGS = h5py.h5t.py_create(h5py.enum_dtype({"FALSE": 0, "TRUE": 1}, np.int8), logical=True)
+# A filter that HDF5 knows (hdf5plugin was imported) gets a name and other settings while its dataset is
+# created. So this number, which no filter has, stands for it until the file is closed.
+_UNKNOWN_FILTER = 65_535
+_BUILT_IN_FILTERS = 256
 
 
 class Hdf5Container:
@@ -45,27 +51,25 @@ class Hdf5Container:
         self.path = path
         self._fixed = [f for f in fields if not f.ragged and not f.compressed]
         self._block_rows = block_rows
+        self._filters: list[tuple[int, int, int]] = []  # object header of a dataset, filter, its settings
         chunks = -(-rows // block_rows) * len(self._fixed)
         existing = os.path.exists(path)
         created = f"{path}.created" if existing else path
         metadata = 4096 + _CHUNK_METADATA_BYTES * chunks
         os.close(create_anew(created))
-        with h5py.File(created, "w", libver="earliest", locking=False, meta_block_size=metadata) as file:
+        with open_hdf5(created, "w", meta_block_size=metadata) as file:
             for f in self._fixed:
                 assert f.shape is not None
                 # HDF5 puts chunks under 2 KiB into blocks that it shares between datasets.
                 step = min(rows, max(block_rows, -(-_LEAST_CHUNK_BYTES // f.row_bytes)))
                 _create(file, f.name, np.dtype(f.dtype), (rows, *f.shape), (step, *f.shape))
-        with h5py.File(created, "r", locking=False) as file:
+        with open_hdf5(created) as file:
             self.extents: Extents = {
                 f.name: chunk_extents(file[f.name].id, f.row_bytes) or () for f in self._fixed
             }
         for name, extents in self.extents.items():
             if len(extents) != 1:
-                raise FormatError(
-                    f"{path}: HDF5 {h5py.version.hdf5_version} laid {name!r} out in {len(extents)} pieces;"
-                    " packer needs it in 1. Install another h5py."
-                )
+                raise _other_layout(path, f"{name!r} in {len(extents)} pieces")
         self._fd = open_own(path)
         if existing:
             self._become(created)
@@ -96,7 +100,8 @@ class Hdf5Container:
     ) -> None:
         """Shrink to `rows`, add the arrays, the checksums, the header and the trailer; flush to disk."""
         self._reserve(added, checksums)
-        with h5py.File(self.path, "r+", libver="earliest", locking=False) as file:
+        self._filters = []
+        with open_hdf5(self.path, "r+") as file:
             extents: Extents = {}
             for f in self._fixed:
                 if file[f.name].shape[0] != rows:
@@ -110,6 +115,11 @@ class Hdf5Container:
             [table] = self._add(file, CHECKSUMS_DATASET, AddedArray.of(checksums))
             text = header(extents)
             [place] = self._add(file, HEADER_DATASET, AddedArray("|u1", (len(text),), (text,), len(text)))
+        for at, number, settings in self._filters:
+            changes = {_filter_start(_UNKNOWN_FILTER, settings): _filter_start(number, settings)}
+            if (head := _edited_object(self._fd, at, changes)) is None:
+                raise _other_layout(self.path, "a dataset's filter elsewhere")
+            pwrite_all(self._fd, head, at)
         length = os.fstat(self._fd).st_size
         sections = (place.offset, text), (table.offset, checksums)
         pwrite_all(self._fd, file_trailer(self._fd, extents, *sections), length)
@@ -143,7 +153,12 @@ class Hdf5Container:
                 at += len(piece)
             return (Extent("", offset, rows, row_bytes),)
         chunk = (min(self._block_rows, rows), *array.shape[1:])
-        dataset = _create(file, name, dtype, array.shape, chunk, array.codec.hdf5_filter(chunk, dtype))
+        number, settings = array.codec.hdf5_filter(chunk, dtype)
+        foreign = number >= _BUILT_IN_FILTERS
+        shown = _UNKNOWN_FILTER if foreign else number
+        dataset = _create(file, name, dtype, array.shape, chunk, (shown, settings))
+        if foreign:
+            self._filters.append((h5py.h5o.get_info(dataset).addr, number, len(settings)))
         for block, data in enumerate(array.pieces):
             dataset.write_direct_chunk((block * chunk[0], *(0 for _ in chunk[1:])), data)
         return chunk_extents(dataset, row_bytes, compressed=True) or ()
@@ -153,6 +168,23 @@ class Hdf5Container:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
+
+
+def open_hdf5(path: str, mode: str = "r", **layout: int) -> h5py.File:
+    """Open a file through HDF5, whatever HDF5_DRIVER and h5py's configuration say.
+
+    mode: as for ``h5py.File``; layout: its properties of a new file.
+    """
+    fixed = {"driver": "sec2", "libver": "earliest", "locking": False, "track_order": False}
+    return h5py.File(path, mode, **fixed, **layout)
+
+
+def _other_layout(path: str, what: str) -> FormatError:
+    """Return the error for a structure that another version of HDF5 lays out differently."""
+    return FormatError(
+        f"{path}: HDF5 {h5py.version.hdf5_version} stores {what}, where packer cannot write. Install another"
+        " h5py."
+    )
 
 
 def taken(extents: Mapping[str, tuple[Extent, ...]]) -> list[tuple[int, int]]:
@@ -180,7 +212,8 @@ def _create(
     else:
         options.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     space = h5py.h5s.create_simple(shape)
-    return h5py.h5d.create(file.id, name.encode("ascii"), h5py.h5t.py_create(dtype), space, options)
+    stored = _FLAGS if dtype.kind == "b" else h5py.h5t.py_create(dtype)
+    return h5py.h5d.create(file.id, name.encode("ascii"), stored, space, options)
 
 
 def chunk_extents(
@@ -217,18 +250,33 @@ def replace_header(fd: int, end: int, place: tuple[int, int, int], data: bytes) 
     packer writes.
     """
     at, offset, length = place
-    nbytes = 16 + int.from_bytes(pread_all(fd, 4, at + 8), "little")
-    head = pread_all(fd, min(nbytes, _MOST_OBJECT_BYTES), at)
-    shape, layout = _HEADER_SHAPE.pack(length, length), _HEADER_LAYOUT.pack(3, 1, offset, length)
-    if head[:1] != b"\1" or head.count(shape) != 1 or head.count(layout) != 1:
+    changes = {
+        _HEADER_SHAPE.pack(length, length): _HEADER_SHAPE.pack(len(data), len(data)),
+        _HEADER_LAYOUT.pack(3, 1, offset, length): _HEADER_LAYOUT.pack(3, 1, end, len(data)),
+    }
+    if (head := _edited_object(fd, at, changes)) is None:
         return None
-    head = head.replace(shape, _HEADER_SHAPE.pack(len(data), len(data)))
-    head = head.replace(layout, _HEADER_LAYOUT.pack(3, 1, end, len(data)))
     pwrite_all(fd, data, end)
     os.fsync(fd)
     pwrite_all(fd, (end + len(data)).to_bytes(8, "little"), END_OFFSET)
     pwrite_all(fd, head, at)
     return end
+
+
+def _edited_object(fd: int, at: int, changes: Mapping[bytes, bytes]) -> bytes | None:
+    """Return an object header of version 1 with each key replaced; None unless each occurs in it once."""
+    nbytes = 16 + int.from_bytes(pread_all(fd, 4, at + 8), "little")
+    head = pread_all(fd, min(nbytes, _MOST_OBJECT_BYTES), at)
+    if head[:1] != b"\1" or any(head.count(old) != 1 for old in changes):
+        return None
+    for old, new in changes.items():
+        head = head.replace(old, new)
+    return head
+
+
+def _filter_start(number: int, settings: int) -> bytes:
+    """Return the start of an optional, nameless filter in a filter pipeline message of version 1."""
+    return struct.pack("<4H", number, 0, h5py.h5z.FLAG_OPTIONAL, settings)
 
 
 def file_trailer(

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 
 from packer.errors import FormatError, damaged
-from packer.format.hdf5_container import Extents, chunk_extents
+from packer.format.hdf5_container import Extents, chunk_extents, open_hdf5
 from packer.format.header import (
     CHECKSUMS_DATASET,
     HEADER_DATASET,
@@ -37,7 +37,7 @@ def described(path: str) -> dict[str, Any]:
     memory.
     """
     try:
-        with h5py.File(path, "r", locking=False) as file:
+        with open_hdf5(path) as file:
             dataset = _dataset(file, HEADER_DATASET, path)
             if dataset is None or dataset.dtype.str != "|u1" or dataset.ndim != 1:
                 return {"header": None, "holds": _datasets(file)}
@@ -94,7 +94,7 @@ def read_extents(path: str, header: Header) -> Extents:
     Raises FormatError if one differs from the header or is not dense.
     """
     found: Extents = {}
-    with h5py.File(path, "r", locking=False) as file:
+    with open_hdf5(path) as file:
         for f in header.fields:
             for name in f.arrays:
                 (dtype, shape), dataset = header.form(name), _dataset(file, name, path)

@@ -23,6 +23,7 @@ from packer.format.pack import Pack, check_extents, check_heads, check_own, read
 from packer.format.shards import is_header_sealed, not_listed, read_index, together
 from packer.format.unsealed_hdf5 import hdf5_end, read_unsealed
 from packer.remote.urls import is_url
+from packer.standard_streams import open_closed
 
 _ATTEMPTS = 5  # of opening a pack that is being replaced
 
@@ -56,6 +57,7 @@ def open_damaged(path: str) -> Pack:
 
 
 def _opened(name: str, open: Callable[[str], Pack]) -> Pack:
+    open_closed()
     if name.endswith(PARTIAL_SUFFIX):
         raise FormatError(
             f"{name}: is a conversion that did not finish. Run the same packer convert again to continue."

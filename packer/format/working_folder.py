@@ -53,7 +53,9 @@ from packer.format.header import (
 from packer.format.pack import Pack, read_seal
 from packer.format.pack_opening import open_pack
 from packer.format.shards import NEXT_INDEX_FILE, read_index
+from packer.path_text import absolute
 from packer.sentence import Option
+from packer.standard_streams import open_closed
 
 _ENTRIES = frozenset(
     ("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old", "attempts")
@@ -96,6 +98,7 @@ class WorkingFolder:
         Raises UsageError (the output exists; another plan, with resume or part, or of parts), PackerError
         (another process is writing it, the folder cannot be created).
         """
+        open_closed()
         check_output(out, overwrite=overwrite)
         self.out, self._overwrite, self._name, self._part = out, overwrite, name or out, part
         self.path: str = out.rstrip("/") + PARTIAL_SUFFIX
@@ -519,7 +522,7 @@ def check_name(out: str, *, overwrite: bool, ours: Callable[[str], bool], other:
     ours: returns True for an existing path that may be replaced; other: message for a path that may not;
     kinds: noun for paths that may.
     """
-    parent = os.path.dirname(os.path.abspath(out))
+    parent = os.path.dirname(absolute(out))
     if os.path.lexists(out):
         if not overwrite:
             raise UsageError(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
-from packer.errors import MissingDependencyError, UsageError
+from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.load.batch import Batched, IndexedRows, Slots, allocate, batch_type
@@ -232,10 +232,8 @@ def pipeline_of(augment: Any, normalization: Mapping[str, Sequence[float]]) -> P
     normalization: mean and std for Normalize() without numbers, as Header.normalization. Raises UsageError
     and MissingDependencyError.
     """
-    try:
-        from packer.augment import Normalize, Pipeline
-    except ImportError:
-        raise MissingDependencyError("torch", "augment") from None
+    from packer.augment import Normalize, Pipeline
+
     pipeline = augment if isinstance(augment, Pipeline) else Pipeline(augment)
     transforms: Any = pipeline.transforms
     if isinstance(augment, str) and not transforms:

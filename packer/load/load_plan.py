@@ -265,6 +265,6 @@ def host_of(output: str, device: str | int | torch.device) -> Host:
         return Host(tensors=False)
     try:
         from packer.load.device import device_of
-    except ImportError:
-        raise MissingDependencyError("torch", "PackedBatchDataset with output='torch'") from None
+    except (ImportError, OSError) as error:
+        raise MissingDependencyError("torch", "PackedBatchDataset with output='torch'", error) from None
     return device_of(name)

@@ -127,8 +127,8 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
     ) -> None:
         try:
             import torch  # noqa: F401
-        except ImportError:
-            raise MissingDependencyError("torch", "PackedDataset") from None
+        except (ImportError, OSError) as error:
+            raise MissingDependencyError("torch", "PackedDataset", error) from None
         rows = ChosenRows.open(path, fields, split=split, classes=classes, subset=subset)
         if rows.weights:
             raise UsageError(

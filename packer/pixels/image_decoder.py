@@ -35,6 +35,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -329,7 +330,8 @@ def decode_pillow(image: Image.Image, channels: str, max_pixels: int) -> Decoded
     """Return a Pillow image decoded like its file. Raises ImageError, MemoryError."""
     check_pixels(image.height, image.width, max_pixels)
     try:
-        return _decode_opened(image, channels)
+        with PillowSettings():
+            return _decode_opened(image, channels)
     except (PackerError, MemoryError):
         raise
     except Exception:  # Pillow's errors for a damaged file that it has not read yet
@@ -359,7 +361,7 @@ def opened(data: bytes, max_pixels: int = MAX_SIDE**2, unknown: str = "") -> Ite
     pixels = 0
     try:
         # Call the plugin directly: Image.open itself warns of large pictures, or refuses them.
-        with QuietStderr(), opens(io.BytesIO(data)) as image:
+        with QuietStderr(), PillowSettings(), opens(io.BytesIO(data)) as image:
             check_pixels(image.height, image.width, max_pixels)
             pixels = image.height * image.width
             with _without_pillow_limit(image):
@@ -545,6 +547,55 @@ def largest_value(data: bytes, max_pixels: int) -> int | None:
         return None
 
 
+_SETTINGS: tuple[tuple[ModuleType, str, Any], ...] = (
+    (Image, "MAX_IMAGE_PIXELS", 1024 * 1024 * 1024 // 4 // 3),
+    (ImageFile, "LOAD_TRUNCATED_IMAGES", False),
+    (PngImagePlugin, "MAX_TEXT_CHUNK", 1 << 20),
+    (PngImagePlugin, "MAX_TEXT_MEMORY", 64 << 20),
+    (GifImagePlugin, "LOADING_STRATEGY", GifImagePlugin.LoadingStrategy.RGB_AFTER_FIRST),
+    (TiffImagePlugin, "READ_LIBTIFF", False),
+    (BmpImagePlugin, "USE_RAW_ALPHA", False),
+    (AvifImagePlugin, "DECODE_CODEC_CHOICE", "auto"),
+)
+_DEFAULTS = [value for _, _, value in _SETTINGS]
+_users = 0
+_changed: list[Any] = []
+
+
+class PillowSettings:
+    """A context in which Pillow's global settings have their defaults; for any number of threads.
+
+    Programs change them: with LOAD_TRUNCATED_IMAGES, half an image would be packed as a whole one.
+    """
+
+    def __enter__(self) -> None:
+        """Set the defaults, unless another thread already did."""
+        global _users, _changed
+        if _for_good:
+            return
+        with _lock:
+            _users += 1
+            if _users == 1:
+                given = [getattr(module, name) for module, name, _ in _SETTINGS]
+                _changed = [] if given == _DEFAULTS else given
+                _set(_changed and _DEFAULTS)
+
+    def __exit__(self, *_: object) -> None:
+        """Restore the program's settings when the last thread leaves."""
+        global _users
+        if _for_good:
+            return
+        with _lock:
+            _users -= 1
+            if not _users:
+                _set(_changed)
+
+
+def _set(values: list[Any]) -> None:
+    for (module, name, _), value in zip(_SETTINGS, values, strict=False):
+        setattr(module, name, value)
+
+
 # libpng, libtiff and Pillow print to stderr; packer reports each faulty file itself.
 
 _STDERR = 2
@@ -563,8 +614,9 @@ def without_pillow_warnings() -> Iterator[None]:
 
 
 def silence_process() -> None:
-    """Redirect stderr to the null device until this process, a worker that reports to its parent, ends."""
+    """Redirect stderr, and set Pillow's defaults, until this worker process ends; it reports to its parent."""
     global _for_good
+    _set(_DEFAULTS)
     with suppress(OSError):
         _point_nowhere()
         _for_good = True

@@ -19,6 +19,7 @@ from packer.convert.reference_pack import Classes
 from packer.errors import PackerError, SourceError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.working_folder import WorkingFolder, check_output, writing
+from packer.path_text import absolute
 from packer.samples.field_plan import FieldPlan, Forms
 from packer.samples.packing import Fields, PackingOptions
 from packer.samples.sample_layout import plan_fields, row_of
@@ -349,7 +350,7 @@ def create(
         raise UsageError(
             "rename: applies to names in a dataset; create uses the names passed to write. Leave it out."
         )
-    path = os.path.abspath(run.out)
+    path = absolute(run.out)
     earlier = _building.get(path)
     if earlier is not None and not earlier.in_block:
         earlier.discard()

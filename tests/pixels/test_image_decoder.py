@@ -17,10 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import BmpImagePlugin, GifImagePlugin, Image, ImageFile, PngImagePlugin, TiffImagePlugin
 
 from packer.codecs.jpeg import EXIF_TAG
 from packer.errors import ImageError
+from packer.pixels.exact_values import decode_mask
 from packer.pixels.image_decoder import DecodedImage, ScratchBuffers, dct_scale
 from packer.pixels.image_decoder import decode as decode_with
 
@@ -316,14 +317,46 @@ def test_pillows_own_limit_neither_warns_nor_refuses_and_is_restored(
     int(PIL.__version__.partition(".")[0]) < 13,
     reason="Pillow's plugins have no limit of their own before 13",
 )
-def test_what_pillow_refuses_by_its_own_limit_is_an_image_error(
-    encode: Encode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = encode(noise(20, 30, 3), "WEBP")
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+def test_what_pillow_refuses_by_its_own_limit_is_an_image_error() -> None:
+    side = (16_383).to_bytes(3, "little")
+    canvas = b"WEBPVP8X" + struct.pack("<I", 10) + bytes(4) + side + side
     with pytest.raises(ImageError) as error:
-        decode(data)
+        decode(b"RIFF" + struct.pack("<I", len(canvas)) + canvas, max_pixels=1 << 30)
     assert str(error.value) == "more pixels than Pillow opens in a WebP file; split it, or store it as PNG."
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [
+        (Image, "MAX_IMAGE_PIXELS", 10),
+        (ImageFile, "LOAD_TRUNCATED_IMAGES", True),
+        (PngImagePlugin, "MAX_TEXT_CHUNK", 4),
+        (PngImagePlugin, "MAX_TEXT_MEMORY", 4),
+        (GifImagePlugin, "LOADING_STRATEGY", GifImagePlugin.LoadingStrategy.RGB_ALWAYS),
+        (TiffImagePlugin, "READ_LIBTIFF", True),
+        (BmpImagePlugin, "USE_RAW_ALPHA", True),
+    ],
+)
+def test_settings_of_pillow_change_no_result_and_stay(
+    encode: Encode, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, value: Any
+) -> None:
+    text = PngImagePlugin.PngInfo()
+    text.add_text("Comment", "a" * 100, zip=True)
+    picture = noise(40, 50, 3)
+    files = [encode(picture, format) for format in ("JPEG", "GIF", "WEBP", "BMP", "TIFF", "AVIF", "PPM")]
+    files += [encode(picture, "PNG", pnginfo=text), encode(noise(40, 50, 4), "BMP")]
+    mask = encode(noise(40, 50), "GIF")
+
+    def rows() -> list[bytes]:
+        return [*(pixels(data).tobytes() for data in files), decode_mask(mask, 1 << 20, None).tobytes()]
+
+    clean = rows()
+    monkeypatch.setattr(module, name, value)
+    assert rows() == clean
+    for data in files:
+        with pytest.raises(ImageError, match="a damaged or truncated"):
+            decode(data[: len(data) * 3 // 4])
+    assert getattr(module, name) == value
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
