@@ -67,7 +67,6 @@ def convert() -> None:
     assert_type(packer.split_pack("a.h5", {"train": 0.9, "val": 0.1})["val"].rows, int)
     packer.export_images("a.h5", "images/", encoding="jpeg")
     assert_type(packer.seal_pack("a.h5").rows, int)
-    print(packer.verify_pack("a.h5", threads=2), packer.repair_pack("a.h5", "photos"))
     packer.preview("a.h5", "sheet.png", augment=[RandomCrop(224)], rows=16, repeat=2)
     packer.report(["train.h5", "val.h5"], "card.html")
 
