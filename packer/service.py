@@ -180,7 +180,7 @@ def start(module: str, *arguments: str, cwd: str | None = None, stderr: int | No
     arguments: shown in process lists; stderr: as in subprocess. The process is not a child of this one and
     has its own session: Ctrl-C reaches only the clients.
     """
-    ours, theirs = socket.socketpair()
+    ours, theirs = pair()
     call = f"from packer.service import detach; detach(); from {module} import main; main(int(sys.argv[1]))"
     command = python_command(call, str(theirs.fileno()), *arguments)
     try:
@@ -199,6 +199,21 @@ def start(module: str, *arguments: str, cwd: str | None = None, stderr: int | No
     finally:
         theirs.close()
     return ours
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected sockets that wait without a limit, whatever socket.setdefaulttimeout() set."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(True)
+    theirs.setblocking(True)
+    return ours, theirs
+
+
+def adopt(fd: int) -> socket.socket:
+    """Return the socket of a descriptor, which waits without a limit."""
+    made = socket.socket(fileno=fd)
+    made.setblocking(True)
+    return made
 
 
 def detach() -> None:
