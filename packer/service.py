@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 
 from packer import errors
 from packer.errors import PackerError
-from packer.starting import ForkSafeLock, python_command
+from packer.starting import ForkSafeLock, python_command, standard_files
 
 Data = bytes | bytearray | memoryview
 _LENGTHS = struct.Struct("<QQ")
@@ -207,7 +207,8 @@ def start(module: str, *arguments: str, cwd: str | None = None, stderr: int | No
 
 def pair() -> tuple[socket.socket, socket.socket]:
     """Return two connected sockets that wait without a limit, whatever socket.setdefaulttimeout() set."""
-    ours, theirs = socket.socketpair()
+    with standard_files():
+        ours, theirs = socket.socketpair()
     ours.setblocking(True)
     theirs.setblocking(True)
     return ours, theirs
