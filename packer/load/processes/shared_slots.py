@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from packer import units
 from packer.errors import UsageError
 from packer.machine import memory
-from packer.starting import standard_files
 
 Bytes = NDArray[np.uint8]
 _PAGE = mmap.PAGESIZE
@@ -43,8 +42,7 @@ class SharedSlots:
         """descriptor: a file of nbytes that another process created; this object closes it."""
         if descriptor is None:
             nbytes = _mappable(memory())
-            with standard_files():
-                descriptor = _sparse_file()
+            descriptor = _sparse_file()
             os.ftruncate(descriptor, nbytes)
         self._descriptor = descriptor
         weakref.finalize(self, os.close, descriptor).atexit = False

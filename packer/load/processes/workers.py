@@ -42,7 +42,7 @@ from packer.load.processes.workerproc import NO_ROW, READY, TransformJob, Work, 
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Runs
 from packer.read.row_selection import ROW, stored
-from packer.starting import held_back, program, standard_files, start, start_process
+from packer.starting import held_back, program, start, start_process
 
 _LOG = logging.getLogger("packer.load")
 _PATIENCE = 2.0  # seconds for a process to end by itself
@@ -234,21 +234,18 @@ class _ProcessPool:
                     f" which context={method!r}"
                     " needs. Define it in a module, without a lambda, or pass context='fork'."
                 ) from None
-        with standard_files():
-            for place in range(transform.count):
-                ours, theirs = context.Pipe()
-                name = f"packer-transform-{place}"
-                process = context.Process(
-                    target=run, args=(theirs, memory, place, given), name=name, daemon=True
-                )
-                try:
-                    with warnings.catch_warnings():
-                        # The child runs only the transform, with one thread for OpenCV and torch.
-                        warnings.filterwarnings("ignore", ".*fork", DeprecationWarning)
-                        start_process(process)
-                    self._workers.append(_TransformProcess(process, ours))
-                finally:
-                    theirs.close()
+        for place in range(transform.count):
+            ours, theirs = context.Pipe()
+            name = f"packer-transform-{place}"
+            process = context.Process(target=run, args=(theirs, memory, place, given), name=name, daemon=True)
+            try:
+                with warnings.catch_warnings():
+                    # The child runs only the transform, with one thread for OpenCV and torch.
+                    warnings.filterwarnings("ignore", ".*fork", DeprecationWarning)
+                    start_process(process)
+                self._workers.append(_TransformProcess(process, ours))
+            finally:
+                theirs.close()
 
     def _serve(self, worker: _TransformProcess) -> None:
         """Run a thread: pass tasks to a process until both are to end; after a death, fail the remaining
