@@ -137,7 +137,8 @@ def survey(source: ImageSource, spec: PixelSpec, size: RowSize) -> list[str]:
     sizes: list[tuple[int, int]] = []
     enlarged = narrowed = widened = 0
     largest: int | None = None
-    picked = [k for k in picked if source.sizes[k] <= MOST_BYTES_A_PIXEL * spec.max_pixels]
+    most, refused = MOST_BYTES_A_PIXEL * spec.max_pixels, source.findings.refused
+    picked = [k for k in picked if source.sizes[k] <= most and k not in refused]
     source.ahead(np.array(picked, np.int64))
     for index in picked:
         try:

@@ -206,7 +206,7 @@ class FsspecStore:
 
 
 class Memory:
-    """The limit on this process's memory: room to work, and for what its connections request.
+    """The limit on the helper's memory: room to work, and for what its connections request.
 
     It ends the process, or raises MemoryError, when a library reads much more than was requested. Limits are
     of private memory, written to or not. Not enforced on macOS.
@@ -215,19 +215,23 @@ class Memory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._connections = self._largest = 0
+        self._given, self._hard = resource.getrlimit(resource.RLIMIT_DATA)
 
     def allow(self, nbytes: int = 0, connections: int = 0) -> None:
-        """Raise the limit for an answer of `nbytes` bytes and for further connections."""
+        """Raise the limit for an answer of `nbytes` bytes and for further connections.
+
+        Does nothing in a process without connections, which is not the helper.
+        """
         with self._lock:
             self._connections += connections
-            if nbytes <= self._largest and not connections:
+            if not self._connections or (nbytes <= self._largest and not connections):
                 return
             self._largest = max(self._largest, nbytes)
             room = _ROOM + _CORE_ROOM * (os.cpu_count() or 1)
             room += self._connections * (_CONNECTION_ROOM + 2 * self._largest)
-            hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-            soft = room if hard == resource.RLIM_INFINITY else min(room, hard)
-            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+            if self._given != resource.RLIM_INFINITY:
+                room = min(room, self._given)
+            resource.setrlimit(resource.RLIMIT_DATA, (room, self._hard))
 
 
 MEMORY = Memory()
