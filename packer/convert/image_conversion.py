@@ -30,7 +30,7 @@ from packer.format.pack import Pack
 from packer.inputs.coco_annotations import read_labels
 from packer.inputs.findings import Findings
 from packer.inputs.image_pairs import Pair, Soft, folder_of, open_pair
-from packer.inputs.image_sources import Source, open_source
+from packer.inputs.image_sources import Source, check_bytes, open_source
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
 from packer.inputs.opened_source import ImageSource, SourceOptions
@@ -384,6 +384,7 @@ def _bands_of_first(source: ImageSource, max_pixels: int) -> int:
     reason: Sentence | None = None
     for index in range(min(len(source), _TRIED)):
         try:
+            check_bytes(int(source.sizes[index]), max_pixels)
             return count_bands(source.read(index), max_pixels)
         except ImageError as error:
             reason = reason or Sentence(

@@ -12,6 +12,7 @@ from packer.format.file_systems import remote_file_system
 from packer.load.batch import size_of
 from packer.load.caches.row_memory import in_memory
 from packer.read.array_store import PackStore
+from packer.remote.urls import is_url
 from packer.units import size
 
 PLACEMENTS = ("auto", "gpu", "ram", "disk")
@@ -66,7 +67,8 @@ def place_rows(placement: str, device: str, store: PackStore, alone: str = "") -
     if on_gpu and nbytes <= free // GPU_SHARE:
         return "gpu", f"{rows} fit an eighth of {size(free)} free on {device}"
     decoded = any(f.codec for f in store.fields)
-    remote = next(filter(None, (remote_file_system(one.path) for one in store.pack.packs)), "")
+    paths = [one.path for one in store.pack.packs if not is_url(one.path)]
+    remote = next(filter(None, map(remote_file_system, paths)), "")
     if not (decoded or remote):
         return "disk", f"{rows} are read through the page cache, which all processes share"
     reason = "are stored encoded" if decoded else f"lie on {remote}, a network file system,"

@@ -42,7 +42,7 @@ from packer.load.processes.workerproc import NO_ROW, READY, TransformJob, Work, 
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Runs
 from packer.read.row_selection import ROW, stored
-from packer.starting import held_back, start, start_process
+from packer.starting import held_back, program, start, start_process
 
 _LOG = logging.getLogger("packer.load")
 _PATIENCE = 2.0  # seconds for a process to end by itself
@@ -228,6 +228,7 @@ class _ProcessPool:
         context: Any = multiprocessing.get_context(method)
         given: Work | bytes = work
         if method != "fork":
+            program()
             try:
                 given = pickle.dumps(work)
             except Exception as error:
