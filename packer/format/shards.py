@@ -26,6 +26,7 @@ import base64
 import itertools
 import json
 import os
+import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import fsum, sqrt
@@ -161,14 +162,14 @@ def index_of(data: bytes, path: str, make: MakeShard = Pack) -> Index:
             raise ValueError("its checksum differs")
         if record["format"] != FORMAT or record["version"] != VERSION:
             raise FormatError(
-                f"{path}: format version is {record['version']}; this packer reads {VERSION}."
+                f"{path}: format version is {reprlib.repr(record['version'])}; this packer reads {VERSION}."
                 " Upgrade packer, or convert the images again.",
                 part="index",
             )
         shards = tuple(_shards_from_record(record, os.path.dirname(path), make))
         if not shards or len({shard.path for shard in shards}) != len(shards):
             raise ValueError("it lists no shards, or one twice")
-        skipped = tuple({"key": str(s["key"]), "reason": str(s["reason"])} for s in record.get("skipped", ()))
+        skipped = read_members({"skipped": record.get("skipped", [])})["skipped"]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError) as error:
         raise damaged(path, f"is damaged ({error})", "index") from None
     return Index(shards, xxhash.xxh3_128_digest(data), skipped)

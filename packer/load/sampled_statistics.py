@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from packer import randomness
-from packer.format.header import NORMALIZE
+from packer.format.header_forms import NORMALIZE
 from packer.format.pack import Pack
 from packer.orders.runs import consecutive
 from packer.read.array_store import PackStore
