@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from packer import units
+from packer.path_text import visible
 
 LINE_SECONDS = 60.0
 """Seconds between two lines without a terminal; shorter work prints none."""
@@ -45,6 +46,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Show a few words about the current work."""
+        text = visible(text)
         if self._shown and self._bar is None:
             self._bar = _bar(None, "", bar_format="{desc}")
         if self._bar is not None:

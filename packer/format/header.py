@@ -390,6 +390,7 @@ class Header:
                 " Upgrade packer, or convert the images again."
             )
         try:
+            check_characters(data, record)
             header = cls.from_record(record)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise damaged(name, f"header is malformed ({error!r})", "header") from None
@@ -596,6 +597,7 @@ MAX_DEPTH = 64
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} deep"
 MAX_VALUES = 1 << 24  # each may become an object: 16 million take 1 to 2 GB
 _MOST_DIGITS = 100
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_json(data: bytes) -> Any:
@@ -625,6 +627,15 @@ def read_json(data: bytes) -> Any:
             if type(inner) in (dict, list)
         ]
     return value
+
+
+def check_characters(data: bytes, value: Any) -> None:
+    """Raise ValueError if a parsed text has lone surrogates other than those of undecodable bytes."""
+    if _SURROGATE.search(data):
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{error.object[error.start]!a} is not a character") from None
 
 
 def _constant(text: str) -> float:

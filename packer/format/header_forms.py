@@ -18,6 +18,7 @@ DTYPES = frozenset(("|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2
 MAX_RANK = 31  # axes of a row; HDF5 allows 32 in total
 NORMALIZE = "normalize"  # provenance option: mean and std of the pack given as `like`
 _MAX_SIDE = 1 << 24
+_MOST = 1e100  # squares of means, times rows, are numbers
 _RULE = re.compile(r"keep|(max|min)=[1-9]\d{0,7}")
 
 
@@ -46,6 +47,7 @@ def statistics(value: Any) -> bool:
         fits(value, {"mean": numbers, "std": numbers})
         and len(value) == 2
         and len(value["mean"]) == len(value["std"])
+        and all(abs(x) < _MOST for x in (*value["mean"], *value["std"]))
     )
 
 

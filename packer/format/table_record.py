@@ -7,7 +7,7 @@ A record is checked once, when its header is read; code that shows it or compute
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 ROLES = ("feature", "label", "keep", "drop")
@@ -124,7 +124,15 @@ def check_table(record: Any) -> dict[str, Any]:
     _need(len(set(names)) == len(names), "two columns have the same name")
     for what, form in _RECORD.items():
         _need(fits(record, form), what)
+    coded = {c["name"] for c in columns if c["categories"] is not None}
+    _need(coded.issuperset(record["categories"]), "categories")
+    _need({c["name"] for c in columns if c["role"] == "label"}.issuperset(_label(record)), "label")
     return dict(record)
+
+
+def _label(record: Mapping[str, Any]) -> Sequence[str]:
+    """Return the columns of the label."""
+    return () if record["label"] is None else record["label"]["columns"]
 
 
 def _check_column(column: Mapping[str, Any], name: str) -> None:
