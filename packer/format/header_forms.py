@@ -17,7 +17,7 @@ from packer.format.table_record import fits, numbers, texts
 DTYPES = frozenset(("|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8", "|b1"))
 MAX_RANK = 31  # axes of a row; HDF5 allows 32 in total
 NORMALIZE = "normalize"  # provenance option: mean and std of the pack given as `like`
-_MAX_SIDE = 1 << 24
+_MAX_SIDE, _MAX_JPEG_SIDE = 1 << 24, (1 << 16) - 1
 _MOST = 1e100  # squares of means, times rows, are numbers
 _RULE = re.compile(r"keep|(max|min)=[1-9]\d{0,7}")
 
@@ -51,14 +51,20 @@ def statistics(value: Any) -> bool:
     )
 
 
+def _sides(value: Any) -> bool:
+    return shape(value) and len(value) == 2 and max(value) <= _MAX_SIDE
+
+
+def _image(value: Any) -> bool:
+    return shape(value) and len(value) == 3 and max(value) <= _MAX_JPEG_SIDE
+
+
 def of_texts(value: Any) -> bool:
     """Form of an object whose values are texts."""
     return isinstance(value, Mapping) and all(isinstance(text, str) for text in value.values())
 
 
 _FITS = ("crop", "pad", "stretch")
-_SIDES = lambda value: shape(value) and len(value) == 2 and max(value) <= _MAX_SIDE  # noqa: E731
-_IMAGE = lambda value: shape(value) and len(value) == 3 and max(value) <= 65_535  # noqa: E731
 _NAMES = (str, texts)
 
 SKIPPED = [{"key": str, "reason": str}]
@@ -76,9 +82,9 @@ ABOUT: Mapping[str, Any] = {
     "row_shape?": shape,
     "columns?": texts,
 }
-CODEC: Mapping[str, Any] = {"name": str, "shape?": (None, _IMAGE), "quality?": whole(1, 100)}
-_OPTIONS: Mapping[str, Any] = {  # those that packer reads again
-    "size?": (rule, _SIDES),
+CODEC: Mapping[str, Any] = {"name": str, "shape?": (None, _image), "quality?": whole(1, 100)}
+OPTIONS: Mapping[str, Any] = {  # those that packer reads again
+    "size?": (rule, _sides),
     "fit?": _FITS,
     "channels?": (*CHANNELS, whole(1, 1 << 16)),
     "dtype?": str,
@@ -120,6 +126,6 @@ def check_members(value: Any, forms: Mapping[str, Any], subject: str) -> None:
 def check_provenance(value: Any) -> dict[str, Any]:
     """Return the header's member `provenance` once it is checked. Raises ValueError."""
     check_members(value, {"options?": Mapping, "source?": Mapping, "versions?": of_texts}, "provenance")
-    check_members(value.get("options", {}), _OPTIONS, "the options")
+    check_members(value.get("options", {}), OPTIONS, "the options")
     check_members(value.get("source", {}), _SOURCE, "the source")
     return dict(value)

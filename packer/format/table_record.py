@@ -12,6 +12,7 @@ from typing import Any
 
 ROLES = ("feature", "label", "keep", "drop")
 KINDS = ("number", "integer", "boolean", "date", "time", "timestamp", "category", "text")
+_DTYPES = ("<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1")  # of the features
 POLICIES = ("nan", "error", "mean", "median", "zero")
 
 
@@ -105,8 +106,13 @@ _SKIPPED = {
 _RECORD: Mapping[str, Mapping[str, Any]] = {  # by their names in messages
     "features": {"features": texts},
     "categories": {"categories": texts},
-    "dtype or fit": {"dtype": str, "fit": str},
-    "label": {"label": (None, {"columns": lambda x: texts(x) and len(x) > 0, "kind": str, "dtype": str})},
+    "dtype or fit": {"dtype": _DTYPES, "fit": str},
+    "label": {
+        "label": (
+            None,
+            {"columns": lambda x: texts(x) and len(x) > 0, "kind": ("classes", "number"), "dtype": str},
+        )
+    },
     "reading": {"reading": _READING},
     "skipped": {"skipped?": _SKIPPED},
 }
