@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import re
 
-from packer.errors import PackerError
-
 
 def as_text(name: str | bytes) -> str:
     """Decode a file name or a command-line word as UTF-8; a str is one that Python has decoded."""
@@ -19,17 +17,6 @@ def as_text(name: str | bytes) -> str:
     except UnicodeEncodeError:
         data = on_disk(str(name))  # written in a program: no locale has decoded it
     return data.decode("utf-8", "surrogateescape")
-
-
-def absolute(name: str | os.PathLike[str]) -> str:
-    """Return a full path. Raises PackerError for a relative name if the working folder was removed."""
-    try:
-        return os.path.abspath(name)
-    except FileNotFoundError:
-        raise PackerError(
-            f"{name}: is relative to the working folder, which was removed. Change to another folder, or pass"
-            " a full path."
-        ) from None
 
 
 def on_disk(path: str) -> bytes:

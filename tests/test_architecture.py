@@ -239,11 +239,11 @@ PACKAGES: dict[str, set[str]] = {
 
 # Who may open a file for writing by other means than format/file_io.py.
 WRITERS = {
-    "packer.cli": "the null device",
-    "packer.format.hdf5_container": "HDF5 overwrites a file that was just created",
     "packer.format.row_keys": "an unnamed temporary file",
     "packer.load.caches.row_memory": "memory without a name, by a descriptor of this user's process",
     "packer.pixels.image_decoder": "the null device",
+    "packer.standard_streams": "the null device",
+    "packer.starting": "the null device",
     "packer.remote.object_store": "an existing file of a cache; it imports nothing of format",
     "packer.testing.codec_checks": "memory",
     "packer.testing.reader_checks": "the folder that a test passes",

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from packer import units
-from packer.arguments import check_workers, choice, whole
+from packer.arguments import absolute, check_workers, choice, whole
 from packer.convert.block_workers import one_thread_an_image
 from packer.convert.export_files import ExportRows, LabelFiles
 from packer.errors import FormatError, PackerError, UsageError
@@ -36,7 +36,7 @@ from packer.format.pack_opening import open_pack
 from packer.format.working_folder import WorkingFolder, check_space, failure
 from packer.inputs.file_names import SPLIT_NAMES, is_array, is_image, split_called
 from packer.orders.runs import consecutive
-from packer.path_text import absolute, as_text, on_disk, safe_name
+from packer.path_text import as_text, on_disk, safe_name
 from packer.progress import Progress
 
 ENCODINGS = ("png", "jpeg")

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from packer import native, units
+from packer.arguments import absolute
 from packer.doctor.traps import OPENCV, Trap, find_traps, fork_beside_gpus, version_of
 from packer.errors import UsageError
 from packer.machine import available_memory, cores, memory
-from packer.path_text import absolute
 from packer.units import size
 from packer.version import __version__
 

@@ -28,6 +28,7 @@ from typing import Any
 import xxhash
 
 from packer import units
+from packer.arguments import absolute
 from packer.errors import BusyError, FormatError, PackerError, SpaceError, UsageError
 from packer.format.file_io import (
     FULL,
@@ -53,7 +54,6 @@ from packer.format.header import (
 from packer.format.pack import Pack, read_seal
 from packer.format.pack_opening import open_pack
 from packer.format.shards import NEXT_INDEX_FILE, read_index
-from packer.path_text import absolute
 from packer.sentence import Option
 from packer.standard_streams import open_closed
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from packer.arguments import absolute
 from packer.convert.conversion_run import Conversion, check_room, interrupted
 from packer.convert.conversion_task import Report
 from packer.convert.pack_run import write_pack
@@ -19,7 +20,6 @@ from packer.convert.reference_pack import Classes
 from packer.errors import PackerError, SourceError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.working_folder import WorkingFolder, check_output, writing
-from packer.path_text import absolute
 from packer.samples.field_plan import FieldPlan, Forms
 from packer.samples.packing import Fields, PackingOptions
 from packer.samples.sample_layout import plan_fields, row_of
