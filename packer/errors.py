@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from packer.path_text import visible
 from packer.sentence import Option, Part, Sentence
 
 _LONGEST = 400
@@ -46,7 +47,8 @@ class PackerError(Exception):
         self.args = (*self.args, *Sentence(*parts).parts)
 
     def __str__(self) -> str:
-        return str(self.sentence)
+        # Names in it may come from a pack; line ends stay, since errors of user code have several lines.
+        return "\n".join(map(visible, str(self.sentence).split("\n")))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Bypasses __init__, whose arguments may differ from the parts.

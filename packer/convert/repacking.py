@@ -41,7 +41,8 @@ from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.edited_pack import open_unsealed
 from packer.format.file_io import InputFile, newest_file
-from packer.format.header import NORMALIZE, Field
+from packer.format.header import Field
+from packer.format.header_forms import NORMALIZE
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.working_folder import check_output, check_space

@@ -1,6 +1,7 @@
 """The file format: writing, sealing, opening and verifying packs on disk, without images and torch.
 
     header.py           specification of the format, its constants, Header / Field / Extent and their JSON
+    header_forms.py     forms of the header's JSON values: types and ranges
     own_size.py         pixel format of ragged fields whose rows are pictures that keep their size
     table_record.py     form of the header's record of a table
     checksums.py        hashes of blocks and byte ranges; the trailer, 128 bytes that seal a pack

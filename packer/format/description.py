@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from packer import units
-from packer.format.header import NORMALIZE, TRAIN, VERSION, Field, Header
+from packer.format.header import TRAIN, VERSION, Field, Header
+from packer.format.header_forms import NORMALIZE
 
 
 def describe(path: str, header: Header, shards: Sequence[int], columns: Sequence[str]) -> list[str]:

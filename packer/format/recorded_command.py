@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from packer.format.header import NORMALIZE, PACK_OPTIONS
+from packer.format.header import PACK_OPTIONS
+from packer.format.header_forms import NORMALIZE
 from packer.format.pack import Pack
 
 _OTHERS = PACK_OPTIONS | {"append", "duplicates", "fields"}

@@ -26,6 +26,7 @@ import base64
 import itertools
 import json
 import os
+import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import fsum, sqrt
@@ -43,6 +44,7 @@ from packer.format.header import (
     VERSION,
     Extent,
     Header,
+    check_characters,
     read_json,
     read_members,
 )
@@ -55,6 +57,7 @@ MAX_LISTED_BLOCKS = 3_000_000
 """Most compressed blocks of a pack; the index lists the place of each with five numbers."""
 # members that check_rows() checks
 _OF_ROWS = {"rows", "extents", "splits", "statistics", "train_statistics", "skipped"}
+_MAX_NAME = 255  # bytes; of file systems
 MakeShard = Callable[[str, Header, bytes], Pack]
 """Creates a shard from its path or URL, its header and its trailer."""
 
@@ -153,20 +156,21 @@ def index_of(data: bytes, path: str, make: MakeShard = Pack) -> Index:
     """Parse an index. path: its path or URL; make: creates a shard. Raises FormatError."""
     try:
         record = read_json(data)
+        check_characters(data, record)
         bare = {name: value for name, value in record.items() if name != "checksum"}
         sums = {xxhash.xxh3_128_hexdigest(_text(bare)), record["checksum"]}
         if len(sums) > 1 or _text(record) != data or len(data) > MAX_INDEX_BYTES:
             raise ValueError("its checksum differs")
         if record["format"] != FORMAT or record["version"] != VERSION:
             raise FormatError(
-                f"{path}: format version is {record['version']}; this packer reads {VERSION}."
+                f"{path}: format version is {reprlib.repr(record['version'])}; this packer reads {VERSION}."
                 " Upgrade packer, or convert the images again.",
                 part="index",
             )
         shards = tuple(_shards_from_record(record, os.path.dirname(path), make))
         if not shards or len({shard.path for shard in shards}) != len(shards):
             raise ValueError("it lists no shards, or one twice")
-        skipped = tuple({"key": str(s["key"]), "reason": str(s["reason"])} for s in record.get("skipped", ()))
+        skipped = read_members({"skipped": record.get("skipped", [])})["skipped"]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError) as error:
         raise damaged(path, f"is damaged ({error})", "index") from None
     return Index(shards, xxhash.xxh3_128_digest(data), skipped)
@@ -192,7 +196,8 @@ def _shards_from_record(record: Any, folder: str, make: MakeShard) -> Iterator[P
     for (file, rows, seal), own in zip(record["shards"], record["headers"], strict=True):
         if not file or file.startswith(".") or "/" in file or "\\" in file or "\0" in file:
             raise ValueError(f"{file!r} is not the name of a shard")
-        os.fsencode(file)  # raises ValueError for a name that no file system accepts
+        if len(os.fsencode(file)) > _MAX_NAME:  # raises ValueError for a name that no file system accepts
+            raise ValueError(f"{file[:80]!r}... is not the name of a shard")
         trailer = base64.b64decode(own.get("trailer", record["headers"][0]["trailer"]), validate=True)
         if len(trailer) != SIZE or seal_of(trailer) != seal:
             raise ValueError("a trailer does not match its shard's seal")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from packer import randomness
-from packer.format.header import NORMALIZE, TRAIN
+from packer.format.header import TRAIN
+from packer.format.header_forms import NORMALIZE
 from packer.format.pack import Pack
 from packer.orders.runs import Subset, consecutive
 from packer.read.array_store import PackStore

@@ -17,7 +17,7 @@ from packer.format.pack import Pack
 from packer.orders.runs import Runs, Subset, one_run
 from packer.read.encoded_images import EncodedImages
 from packer.read.field_rows import FieldRows, open_rows
-from packer.read.gather import Bytes
+from packer.read.gather import Bytes, empty
 
 _MOST_AHEAD = 1 << 18  # most rows to prefetch
 _PIECE_BYTES = 32 << 20  # read at once by `pieces`
@@ -122,7 +122,7 @@ class PackStore(ArrayStore):
     def array(self, name: str, rows: Runs) -> NDArray[Any]:
         """Return rows of a fixed field, [rows, *shape] of its dtype, in new memory."""
         field = self.pack.header.field(name).loaded
-        out = np.empty((rows.total, field.row_bytes), np.uint8)
+        out = empty(self.pack.path, name, (rows.total, field.row_bytes))
         if len(out):
             self.copy(rows, {name: out})
         return out.view(field.dtype).reshape(-1, *(field.shape or ()))

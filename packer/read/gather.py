@@ -38,18 +38,20 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer import native
-from packer.errors import FormatError, SpaceError, damaged
+from packer.errors import FormatError, PackerError, SpaceError, damaged
 from packer.format.file_io import pread_into
 from packer.format.header import Extent
 from packer.format.pack import Arrival, Pack, unreadable
 from packer.machine import memory
 from packer.orders.runs import Runs, cut
+from packer.units import size
 
 Bytes = NDArray[np.uint8]
 Table = NDArray[np.int64]
@@ -98,6 +100,18 @@ def allow_files(count: int) -> None:
             with suppress(ValueError, OSError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
                 return
+
+
+def empty(path: str, field: str, shape: tuple[int, ...], dtype: str = "|u1") -> NDArray[Any]:
+    """Allocate memory for rows of a pack. Raises PackerError if the system refuses."""
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError):
+        nbytes = prod(shape) * np.dtype(dtype).itemsize
+        raise PackerError(
+            f"{path}: some rows of {field!r} take {size(nbytes)}, and the system refuses so much memory."
+            " Read fewer rows at once, or use a machine with more memory."
+        ) from None
 
 
 class OpenFile:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from packer.channels import COLORS
 from packer.errors import UsageError
-from packer.format.header import DTYPES, MAX_RANK, Field, beside_images, is_field_name
+from packer.format.header import Field, beside_images, is_field_name
+from packer.format.header_forms import DTYPES, MAX_RANK
 from packer.samples.values import (
     Value,
     ValueRefusedError,

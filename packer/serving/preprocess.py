@@ -13,8 +13,10 @@ from packer.codecs import jpeg
 from packer.convert.whole_pictures import WholePictures
 from packer.errors import ImageError, UsageError
 from packer.format.header import Field, Header
+from packer.format.header_forms import OPTIONS, check_members, statistics
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
+from packer.format.table_record import texts
 from packer.load.augmenting import Augmenter, fit_views, normalizes, pipeline_of
 from packer.load.batch import Batched, Host, as_tensor, make_batch
 from packer.load.batch_types import Value
@@ -50,6 +52,13 @@ _MEMBERS = (
     "normalization",
     "augment",
 )
+_FORMS: Mapping[str, Any] = {
+    **{name: OPTIONS[f"{name}?"] for name in ("size", "fit", "channels", "dtype", "max_pixels")},
+    "quality": (None, OPTIONS["quality?"]),
+    "classes": (None, texts),
+    "normalization": (statistics, lambda value: value == {}),
+    "augment": (None, str),
+}
 _TRIED = 4096  # draws to compare: a transform with p=0.001 is missed 1 time in 60
 
 
@@ -267,6 +276,10 @@ def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
         raise UsageError(
             f"pack: the mapping has no {missing[0]!r}; only the result of to_dict() is allowed. Pass that."
         )
+    try:
+        check_members(record, _FORMS, "the mapping")
+    except ValueError as error:
+        raise UsageError(f"pack: {error}; only the result of to_dict() is allowed. Pass that.") from None
     return {name: record[name] for name in _MEMBERS}
 
 
