@@ -23,7 +23,8 @@ from weakref import WeakKeyDictionary
 
 from packer import errors
 from packer.errors import PackerError
-from packer.starting import ForkSafeLock, python_command, standard_files
+from packer.standard_streams import open_closed
+from packer.starting import ForkSafeLock, python_command
 
 Data = bytes | bytearray | memoryview
 _LENGTHS = struct.Struct("<QQ")
@@ -207,8 +208,8 @@ def start(module: str, *arguments: str, cwd: str | None = None, stderr: int | No
 
 def pair() -> tuple[socket.socket, socket.socket]:
     """Return two connected sockets that wait without a limit, whatever socket.setdefaulttimeout() set."""
-    with standard_files():
-        ours, theirs = socket.socketpair()
+    open_closed()  # a child redirects these numbers, and a C library prints to them
+    ours, theirs = socket.socketpair()
     ours.setblocking(True)
     theirs.setblocking(True)
     return ours, theirs

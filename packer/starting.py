@@ -77,23 +77,6 @@ def program() -> str:
     return found
 
 
-@contextmanager
-def standard_files() -> Iterator[None]:
-    """Occupy the numbers of closed standard files, which children redirect, during the block.
-
-    A pipe or socket would otherwise get such a number in a program that closed its standard files.
-    """
-    held: list[int] = []
-    try:
-        while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-            held.append(fd)
-        os.close(fd)
-        yield
-    finally:
-        for fd in held:
-            os.close(fd)
-
-
 def die_with(parent: int) -> None:
     """Have Linux kill this process when its parent, with this process id, ends.
 

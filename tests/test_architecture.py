@@ -247,6 +247,7 @@ WRITERS = {
     "packer.remote.object_store": "an existing file of a cache; it imports nothing of format",
     "packer.testing.codec_checks": "memory",
     "packer.testing.reader_checks": "the folder that a test passes",
+    "packer.standard_streams": "the null device",
 }
 # What creates or changes files by their names, by the last part of a call's name.
 _MAKE = {

@@ -439,5 +439,6 @@ def test_no_process_imports_from_the_current_folder(pack: str, tmp_path: Path) -
 def test_python_is_started_here_alone() -> None:
     """python_command and start_process are the only ways to another interpreter."""
     package = Path(packer.__file__).parent
-    found = [path.name for path in package.rglob("*.py") if "sys.executable" in path.read_text()]
+    names = ("sys.executable", "get_executable")
+    found = [path.name for path in package.rglob("*.py") if any(name in path.read_text() for name in names)]
     assert found == ["starting.py"]
