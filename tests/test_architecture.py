@@ -243,11 +243,9 @@ WRITERS = {
     "packer.load.caches.row_memory": "memory without a name, by a descriptor of this user's process",
     "packer.pixels.image_decoder": "the null device",
     "packer.standard_streams": "the null device",
-    "packer.starting": "the null device",
     "packer.remote.object_store": "an existing file of a cache; it imports nothing of format",
     "packer.testing.codec_checks": "memory",
     "packer.testing.reader_checks": "the folder that a test passes",
-    "packer.standard_streams": "the null device",
 }
 # What creates or changes files by their names, by the last part of a call's name.
 _MAKE = {
