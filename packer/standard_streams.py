@@ -6,7 +6,7 @@ import errno
 import io
 import os
 from contextlib import suppress
-from typing import TextIO
+from typing import Any, TextIO
 
 
 def open_closed() -> None:
@@ -60,6 +60,11 @@ class Outlet(io.TextIOBase):
     def fileno(self) -> int:
         """Return the stream's descriptor."""
         return self._stream.fileno() if self._stream else super().fileno()
+
+    @property
+    def buffer(self) -> Any:
+        """The stream's binary buffer, into which click writes completions; None if it has none."""
+        return getattr(self._stream, "buffer", None)
 
     @property
     def encoding(self) -> str:  # type: ignore[override]

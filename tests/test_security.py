@@ -106,6 +106,17 @@ SENTENCES: dict[str, list[str]] = {
         "load/caches/test_row_memory.py::test_the_folder_is_for_its_user_alone",
         "load/caches/test_row_memory.py::test_a_folder_that_is_not_ours_alone_is_refused",
     ],
+    "Only this user's processes": [
+        "test_service.py::test_no_other_user_may_connect_from_the_moment_a_socket_has_a_name",
+        "test_service.py::test_a_process_of_another_user_is_neither_asked_nor_answered",
+    ],
+    "Of one that sends more": [
+        "remote/test_access.py::test_reading_stops_at_the_requested_bytes",
+        "remote/test_access.py::test_redirects_end_after_ten",
+    ],
+    "On Linux the process that": [
+        "remote/test_access.py::test_the_helper_s_memory_is_limited_by_what_is_requested"
+    ],
     "Keys of stores come": [
         "remote/test_credentials.py::test_variables_win",
         "remote/test_access.py::test_another_host_does_not_get_the_session_token",

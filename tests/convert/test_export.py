@@ -629,7 +629,7 @@ def test_a_class_name_that_no_file_can_hold(tmp_path: Path) -> None:
     with pytest.raises(FormatError) as caught:
         export_images(pack, tmp_path / "out")
     assert str(caught.value) == (
-        f"{pack}: the name of a class or column holds '\\ud800', which a file cannot hold. Nothing was written."
+        f"{pack}: header is malformed (ValueError(\"'\\\\ud800' is not a character\")). Convert the images again."
     )
     assert os.listdir(tmp_path) == ["pack.h5"]
 
