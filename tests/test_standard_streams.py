@@ -39,7 +39,10 @@ def test_a_closed_descriptor_becomes_the_null_device(fd: int) -> None:
         assert os.get_inheritable(fd)
 
 
-def test_no_file_of_a_pack_gets_the_number_of_a_standard_stream(photo_folder: Path) -> None:
+def test_no_file_of_a_pack_gets_the_number_of_a_standard_stream(
+    photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(photo_folder.parent)
     convert_images(photo_folder, "train.h5", size=8)
     uses: list[Callable[[], object]] = [
         lambda: WorkingFolder("made").close(keep=False),
