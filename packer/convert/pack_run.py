@@ -31,6 +31,8 @@ def write_pack(task: ConversionTask, out: str, running: RunOptions, name: str | 
 
     name: name of the pack in messages, if users do not know `out`.
     """
+    if running.watch is not None:
+        running.watch.begin(task, out)
     write = write_part if task.storing.shard_rows is None else write_shards
     return write(task, out, running, name or out)
 
@@ -55,13 +57,22 @@ def write_part(
     with part_writer(task, out, running, name, progress) as writer:
         resumed = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
         begun = begin(writer)
+        watch = running.watch
+        readable = None if watch is None else watch.part(task, writer)
+
+        def moved(rows: int, in_order: int) -> None:
+            progress(rows)
+            if watch is not None and readable is not None:
+                readable(in_order)
+                watch.look()
+
         outcome = make_blocks(
             task.maker,
             writer,
             task.order.samples,
             workers=running.workers,
             skip=running.skip,
-            progress=progress,
+            progress=moved,
         )
         outcome.merge(begun)
         return seal(task, writer, outcome, resumed)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from packer.arguments import as_bytes
 from packer.errors import UsageError
-from packer.filling.filling_client import FillingClient
+from packer.filling.job_options import plain_options
 from packer.format import pack_opening
-from packer.format.header import Header
+from packer.format.filling_pack import Filling, FillingPack
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.progress import Progress
 from packer.remote.urls import is_url
 
 CACHE_BYTES = "100GB"
-_OURS = ("overwrite", "resume", "progress", "on_plan", "on_progress", "engine")
+_OURS = ("overwrite", "resume", "progress", "on_plan", "on_progress", "engine", "only_shards")
 
 
 def open_pack(
@@ -160,51 +156,6 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
     return replace(pack, filled=True)
 
 
-@dataclass(frozen=True)
-class FillingPack(Pack):
-    """An unfinished pack: its header, and rows as they arrive. path: its future name."""
-
-    units: FillingClient = field(kw_only=True)
-
-    @property
-    def pending(self) -> bool:
-        """See Pack."""
-        return not self.units.sealed
-
-    def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.generic]:
-        """See Pack; waits until the rows have been produced."""
-        if self.arrival(name) is not None:
-            self.units.wait(np.arange(self.rows)[start:stop])
-        return super().read(name, start, stop)
-
-    def read_blob(self, name: str, start: int, stop: int) -> tuple[NDArray[np.int64], bytes]:
-        """See Pack; reads the complete pack once it is there, because the files of the keys are then gone."""
-        try:
-            return super().read_blob(name, start, stop)
-        except FileNotFoundError:
-            if self._complete is self:
-                raise
-            return self._complete.read_blob(name, start, stop)
-
-    @cached_property
-    def _complete(self) -> Pack:
-        return self.settled()
-
-    def settled(self) -> Pack:
-        """See Pack."""
-        if not self.units.sealed and (
-            os.path.lexists(os.path.join(self.units.folder, "pack")) or not os.path.lexists(self.path)
-        ):
-            return self
-        pack = replace(pack_opening.open_pack(self.path), filled=self.filled)
-        self.check_same()
-        return pack
-
-    def check_same(self) -> None:
-        """See Pack."""
-        self.units.check_same()
-
-
 def open_filling(
     source: str,
     out: str,
@@ -219,15 +170,7 @@ def open_filling(
     """
     out = os.path.abspath(out.rstrip("/"))
     source = source if is_url(source) else os.path.abspath(source)
-    try:
-        job = pickle.dumps({"source": source, "out": out, "options": dict(options)})
-    except Exception as error:
-        raise UsageError(
-            f"options of fill_pack: cannot be pickled for another process ({error}). Pass text, numbers, and"
-            " lists and mappings of these."
-        ) from None
-    client = FillingClient(out, job, os.getcwd())
-    header = client.open(progress)
-    if not header:
-        return pack_opening.open_pack(out)
-    return FillingPack(out, Header.from_bytes(header, out), b"", units=client)
+    job = {"source": source, "out": out, "options": plain_options(options)}
+    filling = Filling(out, json.dumps(job), os.getcwd())
+    description = filling.describe(progress)
+    return FillingPack.of(filling, description) if description else pack_opening.open_pack(out)

@@ -8,7 +8,7 @@
               staging/    of a table, or of samples: raw rows, until their number is known
               pack.packing/  of a table: the working folder of its pack
               old         the pack that is being replaced, between two renames
-              keys, keys.offsets, socket, state  of a pack that is read while it is filled (packer/filling)
+              frontier, readers, job, described, known/, part  of a pack that is read meanwhile (frontier.py)
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,6 +28,7 @@ import xxhash
 
 from packer import units
 from packer.errors import BusyError, FormatError, PackerError, SpaceError, UsageError
+from packer.format import frontier
 from packer.format.file_io import FULL, exchange, fsync_path, remove
 from packer.format.header import (
     CHECKSUMS_FILE,
@@ -47,7 +47,6 @@ _ENTRIES = frozenset(
     ("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old", "attempts")
 )
 _PART = re.compile(r"part-[1-9][0-9]*-of-[1-9][0-9]*")
-_FILLING = frozenset(("keys", "keys.offsets", "socket", "state"))
 _OTHERS = ".beton .csv .ffcv .json .lmdb .mdb .npy .npz .parquet .pt .pth .tar .tfrecord .zarr .zip"
 _DYING_SECONDS = 1.0  # how long workers of a killed process may keep its lock
 
@@ -201,7 +200,8 @@ class WorkingFolder:
         elif not self._part:
             # Attempts first: processes that outlived their run can then put nothing into the pack.
             for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name != "attempts"):
-                remove(entry.path)
+                if entry.name not in frontier.FILES:
+                    remove(entry.path)
         os.makedirs(self.blocks, exist_ok=True)
         if plan is not None:
             own = self._part or "journal"
@@ -297,11 +297,8 @@ def _check_ours(path: str) -> None:
             entry.name
             for entry in entries
             if not (
-                (
-                    (entry.name in _ENTRIES | _FILLING or _is_journal(entry.name))
-                    and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
-                )
-                or (entry.name == "socket" and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode))
+                (entry.name in _ENTRIES | frontier.FILES or _is_journal(entry.name))
+                and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
             )
         )
     if strange:
@@ -343,6 +340,16 @@ def _shown(value: Any) -> str:
         value = ("x" if all(isinstance(v, int) for v in value) else ", ").join(map(str, value)) or "none"
     text = str(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def filling_folder(out: str) -> str:
+    """Return the working folder of a pack that is about to be filled; create it. Raises PackerError, OSError.
+    """
+    path = out.rstrip("/") + PARTIAL_SUFFIX
+    with suppress(FileExistsError):
+        os.mkdir(path)
+    _check_ours(path)
+    return path
 
 
 def _is_journal(name: str) -> bool:

@@ -15,6 +15,7 @@ from packer.codecs import jpeg
 from packer.codecs.block_codecs import codec_from_record
 from packer.errors import FormatError, damaged, damaged_rows
 from packer.format.checksums import BlockChecksum
+from packer.format.filling_pack import FillingPack
 from packer.format.header import OFFSETS, Extent, Field
 from packer.format.joined_fields import FieldsPack
 from packer.format.joined_pack import JoinedPack
@@ -344,13 +345,17 @@ def open_rows(pack: Pack, name: str, verify: bool = False) -> FieldRows:
 
     verify: compare each block with its checksum at first use.
     """
+    if isinstance(pack, FillingPack):
+        from packer.read.growing_rows import GrowingRows  # which imports this module
+
+        return GrowingRows(pack, name, open_rows)
     if isinstance(pack, FieldsPack):
         source, own, places = pack.source(name)
         rows = open_rows(source, own, verify)
         return rows if places is None else MatchedRows(rows, places)
     field = pack.header.field(name)
     if isinstance(pack, JoinedPack) and any(
-        isinstance(one, FieldsPack) or any(one.arrival(array) is not None for array in field.arrays)
+        isinstance(one, (FieldsPack, FillingPack)) or any(one.arrival(array) is not None for array in field.arrays)
         for one in pack.shards
     ):
         return JoinedRows([open_rows(one, name, verify) for one in pack.shards], pack.shards)
