@@ -25,7 +25,7 @@ from packer.convert.pack_run import row_keys
 from packer.errors import BusyError, PackerError, UsageError
 from packer.filling.job_options import options_of
 from packer.foreign_words import remedy
-from packer.format.file_io import remove, write_file
+from packer.format.file_io import inode_of, remove
 from packer.format.filling_pack import digest_of
 from packer.format.frontier import (
     DESCRIBED,
@@ -37,6 +37,7 @@ from packer.format.frontier import (
     READERS,
     Frontier,
     Readers,
+    write_private,
 )
 from packer.format.header import OFFSETS, PARTIAL_SUFFIX, Extent, Field, Header
 from packer.format.pack_writer import PackWriter
@@ -103,9 +104,10 @@ class _FrontierRun:
             raise BusyError(f"{out}: another process has just written it. Open it.")
         self._frontier.begin()
         self._readers = Readers(self._path(READERS))
-        write_file(self._path(JOB), job)
+        write_private(self._path(JOB), job)
         self._plan: Any = next(iter(read_journal(self._path("journal"))), None)
         self._looked, self._skip = 0.0, False
+        self._pack = ""
 
     def run(self, source: str, options: Mapping[str, Any]) -> None:
         """Convert. Raises KeyboardInterrupt if nobody reads any more."""
@@ -137,19 +139,20 @@ class _FrontierRun:
         block_rows = min(task.storing.block_rows(task.maker, step), step)
         parts = [("", rows)]
         if task.storing.shard_rows is not None:
-            names = (shard_name(number, task.storing.format) for number in range(-(-rows // step)))
-            parts = [(name, min(step, rows - first)) for name, first in zip(names, range(0, rows, step))]
+            firsts = enumerate(range(0, rows, step))
+            parts = [(shard_name(k, task.storing.format), min(step, rows - first)) for k, first in firsts]
         known = dict(self._known(task))
         splits = {name: ((a, b),) for name, (a, b) in task.order.splits.items()}
         header = Header(
             rows, block_rows, task.fields, _extents(task, rows, block_rows, known), splits=splits,
             **task.members,
         )  # fmt: skip
+        self._pack = os.path.join(out + PARTIAL_SUFFIX, "pack")
         root = os.path.relpath(out, os.path.dirname(self.out))
         plan = digest_of(json.dumps(task.plan, sort_keys=True, default=str).encode())
         more = json.dumps({"root": root, "parts": parts, "known": sorted(known), "plan": plan})
         data = header.to_bytes() + b"\n" + more.encode()
-        write_file(self._path(DESCRIBED), data)
+        write_private(self._path(DESCRIBED), data)
         self._frontier.describe(digest_of(data))
 
     def part(self, task: ConversionTask, writer: PackWriter) -> Callable[[int], None]:
@@ -163,7 +166,8 @@ class _FrontierRun:
             return lambda rows: None
         rows, block_rows = writer.rows, min(writer.block_rows, writer.rows)
         header = Header(rows, block_rows, task.fields, _extents(task, rows, block_rows, writer.extents))
-        write_file(os.path.join(writer.folder, PART), header.to_bytes())
+        self._frontier.place(inode_of(self._pack))
+        write_private(os.path.join(writer.folder, PART), header.to_bytes())
         return lambda rows: self._frontier.rise(task.first + rows)
 
     def look(self) -> None:
@@ -196,7 +200,7 @@ class _FrontierRun:
             np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys)), out=offsets[1:])
             arrays |= {"key": np.frombuffer(b"".join(keys), np.uint8), "key" + OFFSETS: offsets}
         for name, values in arrays.items():
-            write_file(os.path.join(folder, name), values.tobytes())
+            write_private(os.path.join(folder, name), values.tobytes())
             yield name, (Extent(name, 0, len(values), values.nbytes // max(1, len(values)) or 1),)
 
     def _clear(self) -> None:

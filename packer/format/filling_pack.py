@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from packer.errors import BusyError, FormatError, PackerError, UsageError
 from packer.format.checksums import block_checksum
-from packer.format.file_io import locked, pread_path
+from packer.format.file_io import inode_of, locked, pread_path
 from packer.format.frontier import (
     DESCRIBED,
     FAILED,
@@ -61,6 +61,7 @@ class Filling:
     ahead_bytes = None
     _owned = False  # by a dataset, which may close it
     _told = False  # that another packer writes it
+    _heard = False  # why earlier work was discarded
 
     def __init__(self, out: str, job: str, cwd: str, plan: int = 0, sealed: bool = False) -> None:
         self.out, self.folder, self.plan = out, out + PARTIAL_SUFFIX, plan
@@ -70,6 +71,7 @@ class Filling:
         self._frontier: Frontier | None = None
         self._readers: Readers | None = None
         self._closing: Counter[int] = Counter()  # calls of `closing` in progress, by process
+        self._inode, self._pid = 0, 0  # of the unfinished pack; of the process that joined the readers
         self._starts, self._best = 0, 0  # starts since the frontier was last higher; its highest
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -93,9 +95,7 @@ class Filling:
     def exclusive(self) -> Filling:
         """Return this object to the first caller and a copy to every other; each dataset closes its own."""
         if self._owned:
-            other = copy(self)
-            other._frontier = other._readers = None
-            return other
+            return copy(self)
         self._owned = True
         return self
 
@@ -106,6 +106,7 @@ class Filling:
         """
         while (frontier := self._live()) is not None:
             if frontier.outcome == SEALED:
+                self._hear(frontier)
                 self._frontier = None
                 continue
             if (plan := frontier.plan) != 0:
@@ -125,6 +126,8 @@ class Filling:
         """
         while (frontier := self._live()) is not None:
             if frontier.rows >= rows and frontier.plan == self.plan:
+                if rows and not self._heard:
+                    self._hear(frontier)
                 return frontier
             self._pause(frontier)
         return None
@@ -155,6 +158,15 @@ class Filling:
         self._seal()
         self._leave()
 
+    def _hear(self, frontier: Frontier) -> None:
+        self._heard = True
+        if frontier.outcome != FAILED and (why := frontier.text):
+            _LOG.warning(
+                "%s: earlier work on it was discarded, because the source or the options changed: %s",
+                self.out,
+                why,
+            )
+
     def _live(self) -> Frontier | None:
         """Return the frontier; None if the pack is complete."""
         if self.sealed:
@@ -177,6 +189,7 @@ class Filling:
         with self._lock:
             if self._frontier is frontier:
                 self._frontier = self._readers = None
+                self._inode = frontier.inode or self._inode
                 if frontier.rows > self._best:
                     self._best, self._starts = frontier.rows, 0
 
@@ -190,14 +203,14 @@ class Filling:
         Raises PackerError.
         """
         patience = time.monotonic() + _PATIENCE_SECONDS
-        with self._lock:
+        with self._lock, _limits(self.out):
             while self._frontier is None and not self._sealed:
                 self._check_open()
                 with suppress(BusyError), ExitStack() as turn:
                     self._frontier = self._find()
-                    if self._frontier is None and not self._is_busy():
-                        if self._turn(turn) or time.monotonic() > patience:
-                            self._frontier = self._start()
+                    mine = self._frontier is None and not self._is_busy()
+                    if mine and (self._turn(turn) or time.monotonic() > patience):
+                        self._frontier = self._start()
                 if self._frontier is None:
                     time.sleep(_LOOK_SECONDS)
             return self._frontier
@@ -223,7 +236,7 @@ class Filling:
             )
         if frontier.outcome == SEALED or not readers.join() or not frontier.alive:
             raise BusyError(f"{self.out}: the process that fills it is ending.")
-        self._readers = readers
+        self._readers, self._pid = readers, os.getpid()
         return frontier
 
     def _start(self) -> Frontier | None:
@@ -243,7 +256,8 @@ class Filling:
         cwd = self._cwd if os.path.isdir(self._cwd) else None
         command = python_command(call, self.folder)
         with Popen(command, cwd=cwd, stdin=PIPE, stdout=PIPE) as process:
-            assert process.stdin is not None and process.stdout is not None
+            assert process.stdin
+            assert process.stdout
             told = b""
             with suppress(BrokenPipeError):
                 process.stdin.write(self._job.encode("ascii") + b"\n")
@@ -252,6 +266,8 @@ class Filling:
             kind, *error = json.loads(told or b'["died"]')
             if kind == "error":
                 raise error_of(error)
+            if kind == "complete" and self._inode not in (0, inode_of(self.out)):
+                raise self._changed()
             self._sealed = kind == "complete"
             # The process waits for the end of its standard input before it looks whether anybody reads.
             return self._find() if kind == "filling" else None
@@ -291,7 +307,7 @@ class Filling:
             self._frontier = self._readers = None
             self._starts = 0
         if readers is not None and frontier is not None:
-            alone = readers.leave()
+            alone = self._pid == os.getpid() and readers.leave()  # else the lock is a parent's too
             readers.close()
             until = time.monotonic() + _END_SECONDS
             while alone and frontier.alive and time.monotonic() < until:
@@ -299,7 +315,8 @@ class Filling:
 
     def _changed(self) -> FormatError:
         return FormatError(
-            f"{self.out}: was started over after it was opened, because its images changed. Open it again."
+            f"{self.out}: was replaced or started over after it was opened, because its images changed. Open"
+            " it again."
         )
 
     def check_same(self, header: Header, found: Header) -> None:
@@ -307,6 +324,17 @@ class Filling:
         names = ("rows", "fields", "classes", "seed", "provenance", "splits")
         if any(getattr(header, name) != getattr(found, name) for name in names):
             raise FormatError(f"{self.out}: was replaced after it was opened. Open it again.")
+
+
+@contextmanager
+def _limits(out: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise PackerError(
+            f"{out}: the process that fills it cannot be started or joined ({error.strerror or error}). Raise"
+            " the limits (ulimit -n, -u, -v), or pass a name on another disk."
+        ) from error
 
 
 def digest_of(data: bytes) -> int:

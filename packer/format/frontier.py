@@ -18,6 +18,7 @@ import mmap
 import os
 import stat
 import weakref
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ FRONTIER, READERS, JOB, DESCRIBED, KNOWN, PART = "frontier", "readers", "job", "
 FILES = frozenset((FRONTIER, READERS, JOB, DESCRIBED, KNOWN, PART))
 
 UNDER_WAY, SEALED, FAILED = 0, 1, 2
-_ROWS, _PLAN, _OUTCOME, _DONE, _TOTAL, _TEXT = range(6)
+_ROWS, _PLAN, _OUTCOME, _DONE, _TOTAL, _TEXT, _INODE = range(7)
 _TEXT_AT, _BYTES = 64, 1 << 16
 
 
@@ -85,6 +86,11 @@ class Frontier:
         return int(self._words[_DONE]), int(self._words[_TOTAL])
 
     @property
+    def inode(self) -> int:
+        """Inode of the file or folder that becomes the pack, 0 before it is created."""
+        return int(self._words[_INODE])
+
+    @property
     def text(self) -> Any:
         """Why earlier work was discarded, None if none was; the error of a run that failed."""
         nbytes = int(self._words[_TEXT])
@@ -92,12 +98,16 @@ class Frontier:
 
     def begin(self) -> None:
         """Begin a run: nothing can be read."""
-        for word in (_ROWS, _PLAN, _OUTCOME, _DONE, _TOTAL, _TEXT):
+        for word in (_ROWS, _PLAN, _OUTCOME, _DONE, _TOTAL, _TEXT, _INODE):
             self._words[word] = 0
 
     def describe(self, plan: int) -> None:
         """Say what is being made."""
         self._words[_PLAN] = plan
+
+    def place(self, inode: int) -> None:
+        """Say which file or folder becomes the pack."""
+        self._words[_INODE] = inode
 
     def rise(self, rows: int) -> None:
         """Say that rows [0, rows) can be read."""
@@ -141,6 +151,15 @@ def try_lock(fd: int, kind: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def write_private(path: str, data: bytes) -> None:
+    """Write a small file that only this user reads, replacing an old one or a link. Raises OSError."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(data)
 
 
 class Readers:

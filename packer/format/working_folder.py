@@ -343,8 +343,7 @@ def _shown(value: Any) -> str:
 
 
 def filling_folder(out: str) -> str:
-    """Return the working folder of a pack that is about to be filled; create it. Raises PackerError, OSError.
-    """
+    """Return the working folder of a pack that is about to be filled; create it. Raises PackerError, OSError."""
     path = out.rstrip("/") + PARTIAL_SUFFIX
     with suppress(FileExistsError):
         os.mkdir(path)

@@ -34,6 +34,7 @@ LARGE_BYTES = 1 << 30
 # Blocks of a window for each row of a batch, if a block holds one class: class counts of batches then vary
 # 1 + 1 / 32 times as much as in a uniform shuffle.
 MIXING_BLOCKS = 32
+_ROW_BYTES = 64 << 10  # assumed bytes of a ragged row that may not have been made yet
 
 
 def context(
@@ -58,8 +59,10 @@ def context(
         if weights
         else []
     )
+    filled = pack.filled and not pack.members and pack.header.seed is not None and subset.ascending
     return replace(
         _facts(pack, fields, subset, global_batch),
+        filled=filled,
         seed=seed,
         labels=labels,
         pack_rows=pack.rows,
@@ -88,6 +91,8 @@ def _sizes(pack: Pack, subset: Subset) -> NDArray[np.integer[Any]]:
 def _facts(pack: Pack, fields: Sequence[Field], subset: Subset, global_batch: int) -> Context:
     """Return the properties of a pack that shuffle=True chooses an order by."""
     stored = sum(extent.nbytes for f in fields for name in f.arrays for extent in pack.header.extents[name])
+    if pack.filled:  # the same numbers before all rows are made and afterwards
+        stored = pack.rows * sum(_ROW_BYTES if f.loaded.ragged else f.loaded.row_bytes for f in fields)
     coded = any(f.compressed for f in fields)
     return Context(
         subset,
@@ -130,7 +135,7 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
         return (
             (shuffled_order(about) if shuffle else Sequential())
             .bind(about)
-            .having(chosen=_CHOSEN if shuffle else {})
+            .having(chosen=_CHOSEN if shuffle else {}, stored_first=shuffle and about.filled)
         )
     if isinstance(order, str) and order in BY_NAME:
         order = BY_NAME[order]()

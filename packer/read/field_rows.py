@@ -355,7 +355,8 @@ def open_rows(pack: Pack, name: str, verify: bool = False) -> FieldRows:
         return rows if places is None else MatchedRows(rows, places)
     field = pack.header.field(name)
     if isinstance(pack, JoinedPack) and any(
-        isinstance(one, (FieldsPack, FillingPack)) or any(one.arrival(array) is not None for array in field.arrays)
+        isinstance(one, (FieldsPack, FillingPack))
+        or any(one.arrival(array) is not None for array in field.arrays)
         for one in pack.shards
     ):
         return JoinedRows([open_rows(one, name, verify) for one in pack.shards], pack.shards)
