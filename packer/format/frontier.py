@@ -12,6 +12,7 @@ Files in the working folder of a pack that is read while it is made (docs/guides
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import mmap
@@ -56,6 +57,8 @@ class Frontier:
         if create:
             reserve(self._fd, 0, _BYTES)  # on a full disk the first write to a page would kill the process
             os.truncate(self._fd, _BYTES)
+        elif found.st_size < _BYTES:  # it is just being created
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         access = mmap.ACCESS_WRITE if create else mmap.ACCESS_READ
         self._bytes = mmap.mmap(self._fd, _BYTES, access=access)
         self._words = np.frombuffer(self._bytes, "<i8")
