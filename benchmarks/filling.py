@@ -133,9 +133,9 @@ def main(argv: list[str] | None = None) -> int:
                 output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
                 found[name].append(json.loads(output))
             for one in Path(made).iterdir() if options.shards else (Path(made),):
-                other = Path(filled, one.name) if options.shards else Path(filled)
-                if one.read_bytes() != other.read_bytes():
-                    raise SystemExit(f"{other}: differs from {one}.")
+                twin = Path(filled, one.name) if options.shards else Path(filled)
+                if one.read_bytes() != twin.read_bytes():
+                    raise SystemExit(f"{twin}: differs from {one}.")
     rows = found["pack"][0]["rows"]
     print(
         f"{rows:,.0f} images at {options.size} px, batches of {options.batch_size},"

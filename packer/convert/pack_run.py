@@ -55,6 +55,9 @@ def write_part(
         running.progress(before + rows)
 
     with part_writer(task, out, running, name, progress) as writer:
+        if not running.skip:  # make blocks with skipped inputs again, which stops at the first of these
+            done = writer.done.items()
+            writer.done = {block: note for block, note in done if not Block.from_note(note).reasons}
         resumed = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
         begun = begin(writer)
         watch = running.watch

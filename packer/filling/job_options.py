@@ -36,7 +36,8 @@ def _plain(name: str, value: Any) -> Any:
         return [_plain(name, one) for one in value]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: _plain(name, one) for key, one in value.items()}
-    if is_dataclass(value) and type(value) in (getattr(packer, kind) for kind in VALUES):
+    ours = type(value).__module__.startswith("packer.") and type(value).__name__ in VALUES
+    if ours and is_dataclass(value):
         given = {f.name: getattr(value, f.name) for f in fields(value)}
         return {_MARK + type(value).__name__: {key: _plain(name, one) for key, one in given.items()}}
     raise UsageError(

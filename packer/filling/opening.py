@@ -19,6 +19,7 @@ from packer.progress import Progress
 from packer.remote.urls import is_url
 
 CACHE_BYTES = "100GB"
+MODULE = "packer.filling.filling_process"
 _OURS = ("overwrite", "resume", "progress", "on_plan", "on_progress", "engine", "only_shards")
 
 
@@ -96,11 +97,11 @@ def _cached(pack: RemotePack, cache: object, cache_size: int | str) -> RemotePac
 def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **options: Any) -> Pack:
     """Return a pack that is converted from images, or from a table, while datasets load from it.
 
-    The first epoch converts rows in the order in which they are needed, while training runs; all processes of
-    a node share it. An interrupted conversion resumes. A complete pack equals the output of ``packer
-    convert`` and is read like it. Where rows cannot be converted one by one, the conversion runs before this
-    function returns, with a progress bar: for a table, shards, JPEG or compressed rows, boxes or keypoints,
-    and on_error="skip".
+    A process of its own converts in the order of the pack; all processes of a node read each block and shard
+    as soon as it is written. With shuffle=True epoch 0 takes that order, which is a permutation; other orders
+    wait for their rows. An interrupted conversion resumes. A complete pack equals the output of ``packer
+    convert`` and is read like it. A table is parsed, and with on_error="skip" the pack is completed, before
+    this function returns, with a progress bar.
 
     Parameters
     ----------
@@ -109,7 +110,8 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
     out : str or path
         The pack; it is opened if it exists, and resumed if it is unfinished.
     **options
-        Options of convert_images or convert_table, such as size=256, split="train=0.9,val=0.1" or workers=4.
+        Options of convert_images or convert_table, such as size=256, split="train=0.9,val=0.1" or workers=4:
+        text, numbers, lists and mappings of these, Labels, Split, Soft, Csv and Encode.
 
     Raises
     ------
@@ -118,8 +120,10 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
 
     Notes
     -----
-    ``Normalize()`` without numbers uses the mean and std of a sample of 512 rows, the same on every rank and
-    in every run, whether or not the pack is complete; state_dict carries them.
+    ``Normalize()`` without numbers uses the mean and std of the first 512 rows (of the split "train", if there
+    is one), the same on every rank and in every run, whether or not the pack is complete; state_dict carries
+    them. All ranks call fill_pack: a pack opened by its path begins with another order. The process ends soon
+    after the last reader has left, killed ones included.
 
     Examples
     --------
@@ -133,8 +137,7 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
         if name in options:
             raise UsageError(
                 f"{name}=: is not an option of fill_pack, which fills the pack gradually and resumes whenever"
-                " it"
-                " is opened. Leave it out; for another pack remove the old one, or pass another out=."
+                " it is opened. Leave it out; for another pack remove the old one, or pass another out=."
             )
     for name, path in (("source", source), ("out", out)):
         if not isinstance(path, str | os.PathLike):
@@ -171,6 +174,6 @@ def open_filling(
     out = os.path.abspath(out.rstrip("/"))
     source = source if is_url(source) else os.path.abspath(source)
     job = {"source": source, "out": out, "options": plain_options(options)}
-    filling = Filling(out, json.dumps(job), os.getcwd())
+    filling = Filling(out, json.dumps(job), os.getcwd(), MODULE)
     description = filling.describe(progress)
     return FillingPack.of(filling, description) if description else pack_opening.open_pack(out)

@@ -37,17 +37,15 @@ from packer.format.header import MAX_HEADER_BYTES, PARTIAL_SUFFIX, Header
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.working_folder import difference, is_locked
+from packer.progress import LINE_SECONDS
 from packer.service import error_of
 from packer.starting import ForkSafeLock, python_command
 
-MODULE = "packer.filling.filling_process"
 ATTEMPTS = 4  # runs in succession that end without a further row
 _LOOK_SECONDS = 0.005  # interval between looks at the frontier
 _ALIVE_SECONDS = 0.2  # interval between looks whether the process lives
 _PATIENCE_SECONDS = 30.0  # wait for others that start processes in the same folder; they may fill other packs
 _END_SECONDS = 5.0  # wait for the end of a process that nobody needs
-
-_LOG = logging.getLogger("packer.filling")
 
 
 class Filling:
@@ -55,7 +53,8 @@ class Filling:
     unpickling.
 
     out: the pack's name; folder: where it is made; job: source and options, JSON; cwd: directory that
-    relative names in the job refer to; plan: digest of the pack's description, 0 until it is known.
+    relative names in the job refer to; module: its ``main`` converts; plan: digest of the pack's description,
+    0 until it is known.
     """
 
     ahead_bytes = None
@@ -63,9 +62,12 @@ class Filling:
     _told = False  # that another packer writes it
     _heard = False  # why earlier work was discarded
 
-    def __init__(self, out: str, job: str, cwd: str, plan: int = 0, sealed: bool = False) -> None:
+    def __init__(
+        self, out: str, job: str, cwd: str, module: str, plan: int = 0, sealed: bool = False
+    ) -> None:
         self.out, self.folder, self.plan = out, out + PARTIAL_SUFFIX, plan
-        self._job, self._cwd = job, cwd
+        self._job, self._cwd, self._module = job, cwd, module
+        self._log = logging.getLogger(module.rpartition(".")[0])
         self._sealed = sealed
         self._lock = ForkSafeLock()
         self._frontier: Frontier | None = None
@@ -75,7 +77,7 @@ class Filling:
         self._starts, self._best = 0, 0  # starts since the frontier was last higher; its highest
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Filling, (self.out, self._job, self._cwd, self.plan, self.sealed)
+        return Filling, (self.out, self._job, self._cwd, self._module, self.plan, self.sealed)
 
     @property
     def sealed(self) -> bool:
@@ -117,6 +119,8 @@ class Filling:
                         return data
             progress(*frontier.progress)
             self._pause(frontier)
+        if (ended := self._frontier) is not None:
+            self._hear(ended)
         return b""
 
     def wait(self, rows: int) -> Frontier | None:
@@ -124,12 +128,20 @@ class Filling:
 
         Raises PackerError if a row cannot be made, the process keeps dying, or another pack is made here.
         """
+        line = 0.0
         while (frontier := self._live()) is not None:
             if frontier.rows >= rows and frontier.plan == self.plan:
                 if rows and not self._heard:
                     self._hear(frontier)
                 return frontier
             self._pause(frontier)
+            line = line or time.monotonic() + LINE_SECONDS
+            if time.monotonic() > line:
+                line += LINE_SECONDS
+                made, total = frontier.rows, frontier.progress[1]
+                self._log.warning(
+                    "%s: waits for row %d; %d of %d rows are made", self.out, rows - 1, made, total
+                )
         return None
 
     def unchanged(self, frontier: Frontier | None) -> bool:
@@ -161,7 +173,7 @@ class Filling:
     def _hear(self, frontier: Frontier) -> None:
         self._heard = True
         if frontier.outcome != FAILED and (why := frontier.text):
-            _LOG.warning(
+            self._log.warning(
                 "%s: earlier work on it was discarded, because the source or the options changed: %s",
                 self.out,
                 why,
@@ -252,7 +264,7 @@ class Filling:
                 " whether memory ran out."
             )
         self._starts += 1
-        call = f"from packer.service import detach; detach(); from {MODULE} import main; main()"
+        call = f"from packer.service import detach; detach(); from {self._module} import main; main()"
         cwd = self._cwd if os.path.isdir(self._cwd) else None
         command = python_command(call, self.folder)
         with Popen(command, cwd=cwd, stdin=PIPE, stdout=PIPE) as process:
@@ -277,7 +289,7 @@ class Filling:
         busy = is_locked(self.folder)
         if busy and not self._told:
             self._told = True
-            _LOG.warning("%s: is being converted by another process; waiting for it", self.out)
+            self._log.warning("%s: is being converted by another process; waiting for it", self.out)
         return busy
 
     def _turn(self, turn: ExitStack) -> bool:
@@ -298,7 +310,7 @@ class Filling:
             try:
                 self.wait_sealed()
             except PackerError as error:
-                _LOG.warning("%s", error)
+                self._log.warning("%s", error)
 
     def _leave(self) -> None:
         """Be no reader any more; wait a little for a process that nobody needs."""

@@ -205,10 +205,10 @@ class WorkingFolder:
         os.makedirs(self.blocks, exist_ok=True)
         if plan is not None:
             own = self._part or "journal"
-            if own not in journals:
-                remove(os.path.join(self.path, own))  # its first line, the plan, was damaged
+            if begins := not same or own not in journals:
+                remove(os.path.join(self.path, own))  # its first line, the plan, was damaged or of another
             self._journal = Journal(os.path.join(self.path, own))
-            if own not in journals:
+            if begins:
                 self._journal.add(dict(plan))
             self.recorded = bool(self.resumed)
 

@@ -24,6 +24,7 @@ from PIL import Image
 
 from packer.convert.image_conversion import convert_images
 from packer.errors import BusyError, FormatError, PackerError, SourceError, SpaceError, UsageError
+from packer.filling import opening
 from packer.filling.opening import open_filling
 from packer.format import filling_pack
 from packer.format.filling_pack import FillingPack
@@ -91,7 +92,7 @@ def kill(out: Path) -> None:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes started in the test fill slowly; close() waits for their end on a busy machine too."""
-    monkeypatch.setattr(filling_pack, "MODULE", "tests.filling.slow_process")
+    monkeypatch.setattr(opening, "MODULE", "tests.filling.slow_process")
     monkeypatch.setattr(filling_pack, "_END_SECONDS", 120.0)
 
 
@@ -314,7 +315,7 @@ def test_closing_in_the_middle_leaves_no_process(
 def test_a_process_that_dies_again_and_again_is_one_sentence(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filling_pack, "MODULE", "nowhere")
+    monkeypatch.setattr(opening, "MODULE", "nowhere")
     with pytest.raises(PackerError, match=r"the process that fills it died 4 times\. Finished rows are kept"):
         open_filling(str(images), str(tmp_path / "p.h5"), {})
 
@@ -329,7 +330,7 @@ def test_a_limit_is_one_sentence(images: Path, tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_pack_that_cannot_be_sealed_is_closed_with_a_warning(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    images: Path, tmp_path: Path, slow: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     pack = fill(images, tmp_path / "p.h5", workers=1)
     frontier = pack.units.wait(1)
@@ -638,7 +639,7 @@ def test_an_image_that_crashes_its_decoder_is_named(
     shutil.copytree(images, source)
     with open(source / "dog" / "7.jpg", "ab") as file:
         file.write(DEADLY)
-    monkeypatch.setattr(filling_pack, "MODULE", "tests.filling.crashing_process")
+    monkeypatch.setattr(opening, "MODULE", "tests.filling.crashing_process")
     pack = fill(source, tmp_path / "p.h5", workers=4)
     with pytest.raises(SourceError, match=r"dog/7\.jpg: its decoder crashed \(SIGSEGV\)\. Remove it"):
         rows_of(pack, range(ROWS))
@@ -707,7 +708,7 @@ def test_a_disk_without_room_is_one_sentence(images: Path, tmp_path: Path) -> No
         "from packer.errors import PackerError\n"
         "from packer.filling.opening import open_filling\n"
         "try:\n"
-        "    open_filling(sys.argv[1], sys.argv[2], {})\n"
+        "    open_filling(sys.argv[1], sys.argv[2], {}).read('image')\n"
         "except PackerError as error:\n"
         "    print(type(error).__name__, error)\n"
     )
