@@ -144,7 +144,6 @@ UNITS: dict[str, set[str]] = {
         "packer.convert.image_conversion",
         "packer.format",
         "packer.inputs",
-        "packer.remote",
         "packer.tables",
     },
     "packer.orders": {"packer.randomness"},

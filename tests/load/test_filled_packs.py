@@ -251,7 +251,7 @@ def test_normalize_means_a_sample_that_the_state_carries(
         dataset.load_state_dict({**state, "epoch": 0, "rows": 0, "normalization": other})
         assert dataset.state_dict()["normalization"] == other
         image = batches(dataset, 1)[0][0]
-    with PackedBatchDataset(tmp_path / "p.h5", 32, shuffle=True) as dataset:
+    with PackedBatchDataset(tmp_path / "p.h5", 32) as dataset:  # the order of the state's epoch 0
         raw = batches(dataset, 1)[0][0]
     assert np.allclose(image, raw / 255 - np.array([0.5, 0.4, 0.3]).reshape(3, 1, 1), atol=1e-5)
 
@@ -449,10 +449,12 @@ def test_two_ranks_share_the_global_batches_of_the_first_epoch(
 ) -> None:
     pack = fill_pack(images, tmp_path / "p.h5", shards=40)
     ranks = [
-        PackedBatchDataset(pack, 8, shuffle=True, fields=["row"], output="numpy", rank=rank, world_size=2)
+        PackedBatchDataset(
+            pack, 8, shuffle=True, fields=["label", "row"], output="numpy", rank=rank, world_size=2
+        )
         for rank in range(2)
     ]
-    found = [[batch[0].tolist() for batch in dataset] for dataset in ranks]
+    found = [[batch.row.tolist() for batch in dataset] for dataset in ranks]
     assert [a + b for a, b in zip(*found, strict=True)] == np.arange(ROWS).reshape(-1, 16).tolist()
     for dataset in ranks:
         dataset.close()
