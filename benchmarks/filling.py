@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader
 from packer import PackedBatchDataset, fill_pack
 from packer.bench.hardware_limits import load, machine, versions
 from packer.bench.image_baseline import RawImages, Resized
+from packer.format.file_io import remove
 from packer.inputs.image_sources import open_source
 from packer.inputs.opened_source import SourceOptions
 from packer.pixels.decode_resize import PixelSpec
@@ -54,8 +55,10 @@ def train(epochs: Iterable[Iterable[Any]], began: float) -> dict[str, float]:
     return found
 
 
-def lane(name: str, images: str, pack: str, size: int, batch_size: int) -> dict[str, float]:
-    """Run one lane in this process."""
+def lane(
+    name: str, images: str, pack: str, size: int, batch_size: int, form: dict[str, Any]
+) -> dict[str, float]:
+    """Run one lane in this process. form: further options of the conversion."""
     began = time.perf_counter()
     if name == "DataLoader":
         with open_source(images, SourceOptions(labelled=False)) as source:
@@ -68,14 +71,14 @@ def lane(name: str, images: str, pack: str, size: int, batch_size: int) -> dict[
             return train(
                 [loader] * 2, began
             )  # the second like the others, and each takes as long as converting
-    given: Any = fill_pack(images, pack, size=size) if name == "filling" else pack
+    given: Any = fill_pack(images, pack, size=size, **form) if name == "filling" else pack
     with PackedBatchDataset(given, batch_size, shuffle=True) as dataset:
         found = train([dataset] * EPOCHS, began)
         found["rows"] = dataset.rows
         return found
 
 
-def convert(images: str, pack: str, size: int) -> dict[str, float]:
+def convert(images: str, pack: str, size: int, form: dict[str, Any]) -> dict[str, float]:
     """Convert with the command line; includes the start of Python and the flush."""
     began = time.perf_counter()
     command = [
@@ -89,6 +92,7 @@ def convert(images: str, pack: str, size: int) -> dict[str, float]:
         str(size),
         "--quiet",
         "--overwrite",
+        *(text for name, value in form.items() for text in (f"--{name}", str(value))),
     ]
     subprocess.run(command, check=True)
     return {"seconds": time.perf_counter() - began}
@@ -103,28 +107,35 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--store", help="such as jpeg")
+    parser.add_argument("--shards", help="rows of each")
     parser.add_argument("--folder", help="for the packs; default: a temporary one")
     parser.add_argument("--lane", nargs=2, metavar=("NAME", "PACK"), help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
+    form = {name: value for name in ("store", "shards") if (value := getattr(options, name)) is not None}
     if options.lane:
         name, pack = options.lane
-        print(json.dumps(lane(name, options.images, pack, options.size, options.batch_size)))
+        print(json.dumps(lane(name, options.images, pack, options.size, options.batch_size, form)))
         return 0
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     found: dict[str, list[dict[str, float]]] = {"convert": [], "filling": [], "DataLoader": [], "pack": []}
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        made, filled = os.path.join(folder, "made.h5"), os.path.join(folder, "filled.h5")
+        suffix = "" if options.shards else ".h5"
+        made, filled = os.path.join(folder, f"made{suffix}"), os.path.join(folder, f"filled{suffix}")
         for _ in range(options.rounds):
             for file in (made, filled):
-                Path(file).unlink(missing_ok=True)
-            found["convert"].append(convert(options.images, made, options.size))
+                remove(file)
+            found["convert"].append(convert(options.images, made, options.size, form))
             for name, pack in (("filling", filled), ("DataLoader", ""), ("pack", made)):
                 command = [sys.executable, __file__, options.images, "--lane", name, pack]
                 command += ["--size", str(options.size), "--batch-size", str(options.batch_size)]
+                command += [text for key, value in form.items() for text in (f"--{key}", value)]
                 output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
                 found[name].append(json.loads(output))
-            if Path(made).read_bytes() != Path(filled).read_bytes():
-                raise SystemExit(f"{filled}: differs from {made}.")
+            for one in Path(made).iterdir() if options.shards else (Path(made),):
+                twin = Path(filled, one.name) if options.shards else Path(filled)
+                if one.read_bytes() != twin.read_bytes():
+                    raise SystemExit(f"{twin}: differs from {one}.")
     rows = found["pack"][0]["rows"]
     print(
         f"{rows:,.0f} images at {options.size} px, batches of {options.batch_size},"

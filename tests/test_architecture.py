@@ -122,20 +122,18 @@ UNITS: dict[str, set[str]] = {
     },
     # It starts the process by that name, and so loads nothing of what converts.
     "packer.filling": {
+        "packer",  # the public names of value objects
         "packer.filling.filling_process",
         "packer.format",
-        "packer.orders",
         "packer.progress",
         "packer.remote",
     },
-    "packer.filling.filling_server": {"packer.convert", "packer.format"},
     "packer.filling.filling_process": {
+        "packer.filling",
         "packer.convert",
         "packer.convert.image_conversion",
-        "packer.filling.filling_server",
         "packer.format",
         "packer.inputs",
-        "packer.remote",
         "packer.tables",
     },
     "packer.orders": {"packer.randomness"},

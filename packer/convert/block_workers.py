@@ -59,13 +59,14 @@ def make_blocks(
     *,
     workers: int,
     skip: bool,
-    progress: Callable[[int], None],
+    progress: Callable[[int, int], None],
     train: tuple[int, int] = (0, 0),
 ) -> Block:
     """Write every block that the writer does not have yet.
 
-    samples: [rows], the maker's sample of each row; train: rows of the split train; skip: leave the row of a bad input empty and record the
-    reason, instead of raising its error; progress: called on this thread with the number of rows done so far.
+    samples: [rows], the maker's sample of each row; train: rows of the split train; skip: leave the row of a
+    bad input empty and record the reason, instead of raising its error; progress: called on this thread with
+    the number of rows done so far, and of those before the first block that is not journalled.
     Raises SourceError (a bad input), SpaceError, PackerError (writing failed, a worker died).
     """
     blocks = [block for block in range(writer.blocks) if block not in writer.done]
@@ -74,9 +75,14 @@ def make_blocks(
     for _, note in sorted(writer.done.items()):
         outcome.merge(Block.from_note(note))
     before = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
+
+    def moved() -> None:
+        progress(before + run.done, run.in_order)
+
+    moved()
     while True:
         try:
-            _run_blocks(run, blocks, outcome, workers, lambda: progress(before + run.done))
+            _run_blocks(run, blocks, outcome, workers, moved)
             return outcome
         except BrokenProcessPool:
             crashes = run.crashes()
@@ -229,6 +235,7 @@ class WorkerState:
         self._crashing: dict[int, str] = {}
         self.recorded: set[int] = set()
         """Blocks that are finished and journalled."""
+        self._in_order = 0
         self._counters = np.frombuffer(mmap.mmap(-1, 4 * (writer.blocks + 1)), "<u4")
         self._rows_done, self._stopped = self._counters[:-1], self._counters[-1:]
 
@@ -241,6 +248,13 @@ class WorkerState:
     def done(self) -> int:
         """Rows that all workers have done so far."""
         return int(self._rows_done.sum())
+
+    @property
+    def in_order(self) -> int:
+        """Rows before the first block that is not journalled."""
+        while self._in_order in self.recorded or self._in_order in self.writer.done:
+            self._in_order += 1
+        return min(self._in_order * self.writer.block_rows, self.writer.rows)
 
     def stop(self) -> None:
         """Stop all workers at their next row."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage
@@ -12,6 +13,7 @@ from packer.convert.sample_order import SampleOrder
 from packer.errors import SourceError
 from packer.format.file_io import InputFile
 from packer.format.header import Field, Header
+from packer.format.pack_writer import PackWriter
 from packer.version import __version__
 
 NO_ROWS = Header(0, 1, (), {})
@@ -59,7 +61,7 @@ class ConversionTask:
     of the fields, and number of shards; provenance, classes, seed, table: as in Header; keyed: the pack
     stores the maker's key of each row.
     inputs: values, beside the provenance, that an interrupted run must match to be resumed (times of files);
-    None disables resuming.
+    None disables resuming. first: number of its first row, if it is a shard.
     skipped: inputs left out in planning, as in Header. newest: the input that was changed last; None if
     inputs have no times.
     """
@@ -76,6 +78,7 @@ class ConversionTask:
     keyed: bool = True
     skipped: tuple[dict[str, str], ...] = ()
     newest: InputFile | None = None
+    first: int = 0
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -115,7 +118,7 @@ class ConversionTask:
         first = number * rows
         stop = min(first + rows, len(self.order.samples))
         inputs = None if self.inputs is None else {**self.inputs, "shard": number}
-        return replace(self, order=self.order.part(first, stop), inputs=inputs, skipped=())
+        return replace(self, order=self.order.part(first, stop), inputs=inputs, skipped=(), first=first)
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,26 @@ class Report:
         return {name: value for name, value in vars(self).items() if name not in ("narrowed", "header")}
 
 
+class Watch(Protocol):
+    """Follows a conversion whose rows are read before the pack is complete (packer/filling)."""
+
+    def begin(self, task: ConversionTask, out: str) -> None:
+        """Take note of the pack that is about to be written."""
+
+    def part(self, task: ConversionTask, writer: PackWriter) -> Callable[[int], None]:
+        """Take note of a part, all of whose predecessors are sealed.
+
+        Returns a function that is called with the number of its first rows that are journalled.
+        """
+
+    def look(self) -> None:
+        """Called now and then; may raise KeyboardInterrupt."""
+
+
+WATCH: ContextVar[Watch | None] = ContextVar("WATCH", default=None)
+"""Follows the conversions of this context."""
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """Options of a run; the content of the pack does not depend on them.
@@ -185,7 +208,7 @@ class RunOptions:
     workers: number of parallel workers; skip: leave bad inputs out instead of failing at the first;
     overwrite: replace an existing pack; resume: refuse unfinished work of another plan instead of discarding
     it; progress: called with the rows done so far; only: (k, n): write only every n-th shard from the k-th
-    on, and no index.
+    on, and no index; watch: told of rows that can be read.
     """
 
     workers: int
@@ -194,6 +217,7 @@ class RunOptions:
     resume: bool = False
     progress: Callable[[int], None] = field(default=lambda rows: None)
     only: tuple[int, int] | None = None
+    watch: Watch | None = field(default_factory=WATCH.get)
 
     @property
     def for_staged(self) -> RunOptions:

@@ -32,6 +32,8 @@ def write_pack(task: ConversionTask, out: str, running: RunOptions, name: str | 
 
     name: name of the pack in messages, if users do not know `out`.
     """
+    if running.watch is not None:
+        running.watch.begin(task, out)
     write = write_part if task.storing.shard_rows is None else write_shards
     return write(task, out, running, name or out)
 
@@ -56,13 +58,22 @@ def write_part(
             done = writer.done.items()
             writer.done = {block: note for block, note in done if not Block.from_note(note).reasons}
         resumed = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
+        watch = running.watch
+        readable = None if watch is None else watch.part(task, writer)
+
+        def moved(rows: int, in_order: int) -> None:
+            progress(rows)
+            if watch is not None and readable is not None:
+                readable(in_order)
+                watch.look()
+
         outcome = make_blocks(
             task.maker,
             writer,
             task.order.samples,
             workers=running.workers,
             skip=running.skip,
-            progress=progress,
+            progress=moved,
             train=task.order.train,
         )
         return seal(task, writer, outcome, resumed)

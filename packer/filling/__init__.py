@@ -1,11 +1,11 @@
-"""Packs that are being filled: one process per node produces missing rows at the request of all that load.
+"""Packs that are made while they are loaded: one process of a node converts, and says which rows are there.
 
-    filling_server.py   serves units: those that clients wait for first, then prefetched ones, then the rest
-    filling_client.py   requests units; finds the filling process or starts it
-    filling_process.py  the filling process: a conversion that produces rows in the order of requests
     opening.py          open_pack, with a cache for remote packs; fill_pack, a Pack converted while it is read
+    job_options.py      options of fill_pack as JSON, for the process that converts
+    filling_process.py  the process: an ordinary conversion that raises the frontier (format/frontier.py)
 
-Only filling_process.py, which runs in a separate process, imports the converter.
+Readers wait for the frontier (format/filling_pack.py) and read blocks and shards as they lie in the working
+folder (read/growing_rows.py). Only filling_process.py imports the converter.
 
-Start with opening.py. Imports: convert, format, inputs, orders, progress, remote, tables.
+Start with opening.py. Imports: convert, format, inputs, progress, remote, tables.
 """

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from packer.arguments import as_bytes
 from packer.errors import UsageError
-from packer.filling.filling_client import FillingClient
+from packer.filling.job_options import plain_options
 from packer.format import pack_opening
-from packer.format.header import Header
+from packer.format.filling_pack import Filling, FillingPack
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.progress import Progress
 from packer.remote.urls import is_url
 
 CACHE_BYTES = "100GB"
-_OURS = ("overwrite", "resume", "progress", "on_plan", "on_progress", "engine")
+MODULE = "packer.filling.filling_process"
+_OURS = ("overwrite", "resume", "progress", "on_plan", "on_progress", "engine", "only_shards")
 
 
 def open_pack(
@@ -106,11 +103,11 @@ def _cached(pack: RemotePack, cache: object, cache_size: int | str, shared: bool
 def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **options: Any) -> Pack:
     """Return a pack that is converted from images, or from a table, while datasets load from it.
 
-    The first epoch converts rows in the order in which they are needed, while training runs; all processes of
-    a node share it. An interrupted conversion resumes. A complete pack equals the output of ``packer
-    convert`` and is read like it. Where rows cannot be converted one by one, the conversion runs before this
-    function returns, with a progress bar: for a table, shards, JPEG or compressed rows, boxes or keypoints,
-    and on_error="skip".
+    A process of its own converts in the order of the pack; all processes of a node read each block and shard
+    as soon as it is written. With shuffle=True epoch 0 takes that order, which is a permutation; other orders
+    wait for their rows. An interrupted conversion resumes. A complete pack equals the output of ``packer
+    convert`` and is read like it. A table is parsed, and with on_error="skip" the pack is completed, before
+    this function returns, with a progress bar.
 
     Parameters
     ----------
@@ -119,7 +116,8 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
     out : str or path
         The pack; it is opened if it exists, and resumed if it is unfinished.
     **options
-        Options of convert_images or convert_table, such as size=256, split="train=0.9,val=0.1" or workers=4.
+        Options of convert_images or convert_table, such as size=256, split="train=0.9,val=0.1" or workers=4:
+        text, numbers, lists and mappings of these, Labels, Split, Soft, Csv and Encode.
 
     Raises
     ------
@@ -128,9 +126,10 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
 
     Notes
     -----
-    ``Normalize()`` without numbers uses the mean and std of a sample of 512 rows, of the split train if there
-    is one, the same on every rank and in every run, whether or not the pack is complete; state_dict carries
-    them.
+    ``Normalize()`` without numbers uses the mean and std of the first 512 rows (of the split "train", if there
+    is one), the same on every rank and in every run, whether or not the pack is complete; state_dict carries
+    them. All ranks call fill_pack: a pack opened by its path begins with another order. The process ends soon
+    after the last reader has left, killed ones included.
 
     Examples
     --------
@@ -144,8 +143,7 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
         if name in options:
             raise UsageError(
                 f"{name}=: is not an option of fill_pack, which fills the pack gradually and resumes whenever"
-                " it"
-                " is opened. Leave it out; for another pack remove the old one, or pass another out=."
+                " it is opened. Leave it out; for another pack remove the old one, or pass another out=."
             )
     for name, path in (("source", source), ("out", out)):
         if not isinstance(path, str | os.PathLike):
@@ -167,51 +165,6 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
     return replace(pack, filled=True)
 
 
-@dataclass(frozen=True)
-class FillingPack(Pack):
-    """An unfinished pack: its header, and rows as they arrive. path: its future name."""
-
-    units: FillingClient = field(kw_only=True)
-
-    @property
-    def pending(self) -> bool:
-        """See Pack."""
-        return not self.units.sealed
-
-    def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.generic]:
-        """See Pack; waits until the rows have been produced."""
-        if self.arrival(name) is not None:
-            self.units.wait(np.arange(self.rows)[start:stop])
-        return super().read(name, start, stop)
-
-    def read_blob(self, name: str, start: int, stop: int) -> tuple[NDArray[np.int64], bytes]:
-        """See Pack; reads the complete pack once it is there, because the files of the keys are then gone."""
-        try:
-            return super().read_blob(name, start, stop)
-        except FileNotFoundError:
-            if self._complete is self:
-                raise
-            return self._complete.read_blob(name, start, stop)
-
-    @cached_property
-    def _complete(self) -> Pack:
-        return self.settled()
-
-    def settled(self) -> Pack:
-        """See Pack."""
-        if not self.units.sealed and (
-            os.path.lexists(os.path.join(self.units.folder, "pack")) or not os.path.lexists(self.path)
-        ):
-            return self
-        pack = replace(pack_opening.open_pack(self.path), filled=self.filled)
-        self.check_same()
-        return pack
-
-    def check_same(self) -> None:
-        """See Pack."""
-        self.units.check_same()
-
-
 def open_filling(
     source: str,
     out: str,
@@ -226,15 +179,7 @@ def open_filling(
     """
     out = os.path.abspath(out.rstrip("/"))
     source = source if is_url(source) else os.path.abspath(source)
-    try:
-        job = pickle.dumps({"source": source, "out": out, "options": dict(options)})
-    except Exception as error:
-        raise UsageError(
-            f"options of fill_pack: cannot be pickled for another process ({error}). Pass text, numbers, and"
-            " lists and mappings of these."
-        ) from None
-    client = FillingClient(out, job, os.getcwd())
-    header = client.open(progress)
-    if not header:
-        return pack_opening.open_pack(out)
-    return FillingPack(out, Header.from_bytes(header, out), b"", units=client)
+    job = {"source": source, "out": out, "options": plain_options(options)}
+    filling = Filling(out, json.dumps(job), os.getcwd(), MODULE)
+    description = filling.describe(progress)
+    return FillingPack.of(filling, description) if description else pack_opening.open_pack(out)

@@ -44,7 +44,7 @@ _MAX_OFFSET = 1 << 62  # past the end of every file; the system refuses offsets 
 
 
 class Arrival(Protocol):
-    """Access to an array's rows while a pack is being filled, or when its rows are remote. Thread-safe.
+    """Access to an array's rows when they are remote. Thread-safe.
 
     starts, lengths: int64 [k], runs of rows; of bytes for the blob of a ragged field. For compressed blocks:
     one run per block, in bytes of the concatenated files, each file ending with its last block.

@@ -30,7 +30,6 @@ from packer.machine import cores
 
 FORMATS = ("h5", "npy")
 _MOVE_BYTES = 4 << 20
-ROWS = -1  # block number of journal entries about rows of unfinished blocks
 
 Rows = NDArray[np.generic] | Sequence[bytes]
 """Rows of a fixed field: [rows, *shape], C-contiguous, its dtype; of a ragged field: the bytes of each row.
@@ -183,11 +182,6 @@ class PackWriter:
         self._place.record([block, self._checksums[block].tolist(), note])
         self._recorded += 1
 
-    def record_rows(self) -> None:
-        """Journal that rows of unfinished blocks may exist; the caller keeps account of them."""
-        self._place.record([ROWS, [], None])
-        self._recorded += 1
-
     def write_rows(self, name: str, row: int, array: NDArray[np.generic]) -> None:
         """Write rows from `row` on of an uncompressed fixed field, in an unfinished block.
 
@@ -196,28 +190,6 @@ class PackWriter:
         fd, offset = self.place(name, row)
         with writing(self.out):
             pwrite_all(fd, array.reshape(-1).view(np.uint8).data, offset)
-
-    def close_block(self, block: int) -> dict[str, NDArray[np.generic]]:
-        """Record the checksums of a block whose rows write_rows wrote. Thread-safe for different blocks.
-
-        Returns: name -> its rows as they are in the file, [rows, *shape], mapped and read-only.
-        """
-        start = block * self.block_rows
-        stop = min(start + self.block_rows, self.rows)
-        mapped = {name: self._map_rows(name, start, stop) for name in self._plain}
-        for name, rows in mapped.items():
-            self._checksums[block, self._columns.index(name)] = block_checksum(rows)
-            fd, offset = self.place(name, start)
-            start_writeback(fd, offset, rows.nbytes)
-        return mapped
-
-    def _map_rows(self, name: str, start: int, stop: int) -> NDArray[np.generic]:
-        f = self._plain[name]
-        fd, offset = self.place(name, start)
-        nbytes, skipped = (stop - start) * f.row_bytes, offset % mmap.ALLOCATIONGRANULARITY
-        mapped = mmap.mmap(fd, skipped + nbytes, access=mmap.ACCESS_READ, offset=offset - skipped)
-        data = np.frombuffer(mapped, np.uint8, nbytes, skipped)
-        return data.view(f.dtype).reshape(stop - start, *(f.shape or ()))
 
     def move_rows(self, moves: Iterable[tuple[int, int]]) -> None:
         """Copy rows, given as (to, from) pairs, in order, and update checksums.
@@ -282,7 +254,7 @@ class PackWriter:
 
     def _check_done(self, checked: Callable[[int], None]) -> None:
         """Verify the blocks of an interrupted run; damaged blocks count as not done."""
-        latest = {int(block): (sums, note) for block, sums, note in self._place.resumed if block != ROWS}
+        latest = {int(block): (sums, note) for block, sums, note in self._place.resumed}
         rows = 0
         with ThreadPoolExecutor(cores()) as pool:
             found = pool.map(lambda item: self._is_done(item[0], item[1][0]), latest.items())

@@ -8,7 +8,7 @@
               staging/    of a table, or of samples: raw rows, until their number is known
               pack.packing/  of a table: the working folder of its pack
               old         the pack that is being replaced, between two renames
-              keys, keys.offsets, socket, state  of a pack that is read while it is filled (packer/filling)
+              frontier, readers, job, described, known/, part  of a pack that is read meanwhile (frontier.py)
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -30,6 +29,7 @@ import xxhash
 from packer import units
 from packer.arguments import absolute
 from packer.errors import BusyError, FormatError, PackerError, SpaceError, UsageError
+from packer.format import frontier
 from packer.format.file_io import (
     FULL,
     PRIVATE,
@@ -61,7 +61,6 @@ _ENTRIES = frozenset(
     ("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old", "attempts")
 )
 _PART = re.compile(r"part-[1-9][0-9]*-of-[1-9][0-9]*")
-_FILLING = frozenset(("keys", "keys.offsets", "socket", "state"))
 _OTHERS = ".beton .csv .ffcv .json .lmdb .mdb .npy .npz .parquet .pt .pth .tar .tfrecord .zarr .zip"
 _DYING_SECONDS = 1.0  # how long workers of a killed process may keep its lock
 
@@ -226,14 +225,15 @@ class WorkingFolder:
         elif not self._part:
             # Attempts first: processes that outlived their run can then put nothing into the pack.
             for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name != "attempts"):
-                remove(entry.path)
+                if entry.name not in frontier.FILES:
+                    remove(entry.path)
         make_folder(self.blocks)
         if plan is not None:
             own = self._part or "journal"
-            if own not in journals:
-                remove(os.path.join(self.path, own))  # its first line, the plan, was damaged
+            if begins := not same or own not in journals:
+                remove(os.path.join(self.path, own))  # its first line, the plan, was damaged or of another
             self._journal = Journal(os.path.join(self.path, own))
-            if own not in journals:
+            if begins:
                 self._journal.add(dict(plan))
             self.recorded = bool(self.resumed)
 
@@ -324,10 +324,9 @@ def check_ours(path: str, *, inside: bool = True) -> None:
                 for entry in entries
                 if not (
                     (
-                        (entry.name in _ENTRIES | _FILLING or _is_journal(entry.name))
+                        (entry.name in _ENTRIES | frontier.FILES or _is_journal(entry.name))
                         and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
                     )
-                    or (entry.name == "socket" and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode))
                     or entry.name.startswith(PROBE)
                 )
             )
@@ -385,6 +384,14 @@ def _shown(value: Any) -> str:
         value = ("x" if all(isinstance(v, int) for v in value) else ", ").join(map(str, value)) or "none"
     text = str(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def filling_folder(out: str) -> str:
+    """Return the working folder of a pack that is about to be filled; create it. Raises PackerError, OSError."""
+    path = out.rstrip("/") + PARTIAL_SUFFIX
+    make_folder(path)
+    check_ours(path)
+    return path
 
 
 def _is_journal(name: str) -> bool:

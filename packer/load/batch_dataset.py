@@ -33,6 +33,7 @@ from packer.load.ranks import AccelerateLoop
 from packer.load.row_dataset import PackedDataset
 from packer.load.stats import Stats
 from packer.orders.epochs import RowOrder, Share, read_request, read_requests
+from packer.orders.row_orders import Sequential, order_of_epoch
 from packer.starting import ForkSafeLock
 
 if TYPE_CHECKING:
@@ -208,6 +209,7 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
         self._engine: BatchEngine | None = None
         self._dataset: PackedDataset[Value] | None = None
         self._warned, self._loops = False, 0  # loops under way
+        self._order_said = False
         _LOG.info("%s: placement %r: %s", self.pack.path, plan.placement, plan.reason)
         for text in filter(None, (plan.rows.overlooked, plan.slow_order())):
             warnings.warn(text, stacklevel=3)
@@ -335,7 +337,9 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
             if self._loops == 1 and self._settle():  # another loop would still read from the open files
                 self._end_engine()
             engine = self._running()
-            requests = read_requests(self.order, mark.epoch, share, engine.batches, engine.store.ahead_rows)
+            order = order_of_epoch(self.order, mark.epoch)
+            self._say_order(order)
+            requests = read_requests(order, mark.epoch, share, engine.batches, engine.store.ahead_rows)
             n, whole, positions = share.n, share.global_batch, share.origin
             end = positions + share.steps * whole
             ranks = share.rank, share.world_size
@@ -368,7 +372,7 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
 
     def _batch(self, epoch: int, share: Share, step: int) -> Batch[Value]:
         """Return batch `step` of a full epoch, read now."""
-        request = read_request(self.order, epoch, share, step, step + 1)
+        request = read_request(order_of_epoch(self.order, epoch), epoch, share, step, step + 1)
         return next(self._running().batches_of([request], Stats()))
 
     def __enter__(self) -> Self:
@@ -425,6 +429,21 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
                 f" fewer than the {share.world_size} ranks, so some ranks get a batch less; ranks that wait"
                 " for each other would hang. Pass ends='even', ends='pad' or ends='drop'.",
                 stacklevel=stacklevel,
+            )
+
+    def _say_order(self, order: RowOrder) -> None:
+        """Log once how the rows of a pack that is being filled are read."""
+        if self._order_said or not self.pack.pending:
+            return
+        self._order_said = True
+        if isinstance(order, Sequential):
+            _LOG.info("%s: this epoch takes the pack's order, in which rows are being made", self.pack.path)
+        else:
+            _LOG.warning(
+                "%s: %r waits for rows that have not been made yet; rows are made in the pack's order, which"
+                " shuffle=True takes in epoch 0 of a pack that was shuffled when it was made",
+                self.pack.path,
+                order,
             )
 
     def _running(self) -> BatchEngine:

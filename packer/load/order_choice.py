@@ -34,6 +34,7 @@ LARGE_BYTES = 1 << 30
 # Blocks of a window for each row of a batch, if a block holds one class: class counts of batches then vary
 # 1 + 1 / 32 times as much as in a uniform shuffle.
 MIXING_BLOCKS = 32
+_ROW_BYTES = 64 << 10  # assumed bytes of a ragged row that may not have been made yet
 
 
 def context(
@@ -58,8 +59,10 @@ def context(
         if weights
         else []
     )
+    filled = pack.filled and not pack.members and pack.header.seed is not None and subset.ascending
     return replace(
         _facts(pack, fields, subset, global_batch),
+        filled=filled,
         seed=seed,
         labels=labels,
         pack_rows=pack.rows,
@@ -88,6 +91,8 @@ def _sizes(pack: Pack, subset: Subset) -> NDArray[np.integer[Any]]:
 def _facts(pack: Pack, fields: Sequence[Field], subset: Subset, global_batch: int) -> Context:
     """Return the properties of a pack that shuffle=True chooses an order by."""
     stored = sum(extent.nbytes for f in fields for name in f.arrays for extent in pack.header.extents[name])
+    if pack.filled:  # the same numbers before all rows are made and afterwards
+        stored = pack.rows * sum(_ROW_BYTES if f.loaded.ragged else f.loaded.row_bytes for f in fields)
     coded = any(f.compressed for f in fields)
     return Context(
         subset,
@@ -130,7 +135,7 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
         return (
             (shuffled_order(about) if shuffle else Sequential())
             .bind(about)
-            .having(chosen=_CHOSEN if shuffle else {})
+            .having(chosen=_CHOSEN if shuffle else {}, stored_first=shuffle and about.filled)
         )
     if isinstance(order, str) and order in BY_NAME:
         order = BY_NAME[order]()
@@ -149,7 +154,8 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
 def shuffled_order(about: Context) -> RowOrder:
     """Return the order for shuffle=True: as good as a uniform shuffle.
 
-    The pack alone decides, so the order is the same on every machine.
+    The pack alone decides, so the order is the same on every machine. Epoch 0 of a shuffled pack from
+    fill_pack takes the pack's own order, a permutation, whether or not the pack is complete by then.
     A pack that was shuffled when it was written gets "blocks": they read a disk as fast as slices, cost no
     more in memory, and separate batch-mates each epoch, which slices do not. Compressed blocks are used as a
     unit, each decoded once. A pack at a URL gets "regions", so that each rank fetches only its own part.

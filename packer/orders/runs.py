@@ -184,6 +184,11 @@ class Subset:
         """
         return digest_of(*self.place(one_run(0, self.rows)))
 
+    @property
+    def ascending(self) -> bool:
+        """True if the rows are in the order of the pack."""
+        return bool((np.diff(self.place(one_run(0, self.rows)).starts) > 0).all())
+
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of the pack at each of some scattered positions, int64 [k]."""
         rows: NDArray[np.int64]

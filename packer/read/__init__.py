@@ -2,6 +2,8 @@
 
     array_store.py    ArrayStore: rows 0..n-1 of a dataset; PackStore: reads them from the pack's files
     field_rows.py     one opened field: fixed, ragged or in compressed blocks; verifies checksums
+    growing_rows.py   one field of a pack that is being filled: waits for rows, reads blocks and finished shards
+    row_opening.py    open_rows: opens a field, whatever provides its rows
     gather.py         FileArray: rows of one file or thousands, by system calls or mappings, in C
     encoded_images.py images of different sizes, encoded: their sizes, then pixels
     row_selection.py  selects rows and fields of a pack

@@ -16,8 +16,9 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.orders.runs import Runs, Subset, one_run
 from packer.read.encoded_images import EncodedImages
-from packer.read.field_rows import FieldRows, open_rows
+from packer.read.field_rows import FieldRows
 from packer.read.gather import Bytes, empty
+from packer.read.row_opening import open_rows
 
 _MOST_AHEAD = 1 << 18  # most rows to prefetch
 _PIECE_BYTES = 32 << 20  # read at once by `pieces`

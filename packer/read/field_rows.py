@@ -16,8 +16,6 @@ from packer.codecs.block_codecs import codec_from_record
 from packer.errors import FormatError, damaged, damaged_rows
 from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS, Extent, Field
-from packer.format.joined_fields import FieldsPack
-from packer.format.joined_pack import JoinedPack
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.orders.runs import Runs, Subset, cut, one_run
@@ -339,22 +337,3 @@ class VerifiedRows(FieldRows):
                         last = min((block + 1) * size, part.rows) - 1
                         raise damaged_rows(part.path, name, "their checksum differs", block * size, last)
                 good[block] = True
-
-
-def open_rows(pack: Pack, name: str, verify: bool = False) -> FieldRows:
-    """Open a field of a pack, whatever provides its rows. Raises FormatError.
-
-    verify: compare each block with its checksum at first use.
-    """
-    if isinstance(pack, FieldsPack):
-        source, own, places = pack.source(name)
-        rows = open_rows(source, own, verify)
-        return rows if places is None else MatchedRows(rows, places)
-    field = pack.header.field(name)
-    if isinstance(pack, JoinedPack) and any(
-        isinstance(one, FieldsPack) or any(one.arrival(array) is not None for array in field.arrays)
-        for one in pack.shards
-    ):
-        return JoinedRows([open_rows(one, name, verify) for one in pack.shards], pack.shards)
-    kind = RaggedRows if field.ragged else CompressedRows if field.compressed else FixedRows
-    return VerifiedRows(kind(pack, field), pack, field) if verify else kind(pack, field)

@@ -9,7 +9,7 @@ from packer.filling import filling_process
 from packer.pixels.decode_resize import DecodeResize
 
 
-def main(fd: int) -> None:
+def main() -> None:
     """Fill the pack."""
     decode = DecodeResize.__call__
 
@@ -18,4 +18,4 @@ def main(fd: int) -> None:
         return decode(self, data, out)
 
     DecodeResize.__call__ = slow  # type: ignore[method-assign]
-    filling_process.main(fd)
+    filling_process.main()

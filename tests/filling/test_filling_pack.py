@@ -7,28 +7,33 @@ import os
 import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
+import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from packer.convert.conversion_task import ConversionTask, RunOptions
 from packer.convert.image_conversion import convert_images
-from packer.convert.pack_run import part_writer
-from packer.convert.row_filling import RowFilling
-from packer.errors import BusyError, FormatError, PackerError, SourceError, UsageError
-from packer.filling import filling_client
-from packer.filling.opening import FillingPack, open_filling
+from packer.errors import BusyError, FormatError, PackerError, SourceError, SpaceError, UsageError
+from packer.filling import opening
+from packer.filling.opening import open_filling
+from packer.format import filling_pack
+from packer.format.filling_pack import FillingPack
+from packer.format.frontier import FILES, Frontier
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.unit_states import STATES, map_states
+from packer.format.working_folder import is_locked
+from packer.inputs.label_options import Labels
+from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.runs import consecutive, one_run
 from packer.read.array_store import PackStore
 from packer.service import error_of, failure
@@ -36,6 +41,17 @@ from packer.tables.table_conversion import convert_table
 from tests.filling.conftest import ROWS
 from tests.filling.crashing_process import DEADLY
 from tests.format.packs import files_of
+
+FORMS: list[dict[str, Any]] = [
+    {},
+    {"format": "npy"},
+    {"store": "jpeg"},
+    {"store": "gzip"},
+    {"shards": 40},
+    {"shards": 40, "format": "npy"},
+    {"shards": 40, "store": "jpeg"},
+    {"size": "keep", "store": "jpeg"},
+]
 
 
 def fill(images: Path, out: Path, **options: Any) -> FillingPack:
@@ -53,76 +69,90 @@ def rows_of(pack: Pack, rows: Any, name: str = "image") -> np.ndarray[Any, Any]:
         reader.close()
 
 
-def helper(out: Path) -> int | None:
-    """Return the number of the process that fills a pack, if it is there."""
+def helpers(out: Path) -> list[int]:
+    """Return the processes that fill a pack, and their workers."""
+    found = []
     for name in os.listdir("/proc"):
         with suppress(OSError):
             command = Path("/proc", name, "cmdline").read_bytes() if name.isdigit() else b""
-            if b"filling_process" in command and os.fsencode(f"{out}.packing") in command.split(b"\0"):
-                return int(name)
-    return None
+            if b"_process import main" in command and os.fsencode(f"{out}.packing") in command.split(b"\0"):
+                found.append(int(name))
+    return found
 
 
-def made(pack: FillingPack) -> int:
-    """Return the rows that the process made which sealed a pack."""
-    assert pack.units._states is not None
-    return int(pack.units._states[-1]) - 1
+def kill(out: Path) -> None:
+    """Kill the processes that fill a pack."""
+    for number in helpers(out):
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+    while helpers(out):
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes started in the test fill slowly; close() waits for their end on a busy machine too."""
+    monkeypatch.setattr(opening, "MODULE", "tests.filling.slow_process")
+    monkeypatch.setattr(filling_pack, "_END_SECONDS", 120.0)
 
 
 class StoppedError(Exception):
-    """The end of a filling that is left half done."""
+    """The end of a conversion that is left half done."""
 
 
-def leave(images: Path, out: Path, rows: list[int], **options: Any) -> None:
-    """Leave a pack of which some rows have been made, as a killed process does."""
+def leave(images: Path, out: Path, **options: Any) -> None:
+    """Leave a pack of which some blocks have been made, as a killed process does."""
 
-    def some(task: ConversionTask, name: str, running: RunOptions) -> NoReturn:
-        samples = task.order.samples
-        with part_writer(task, name, running) as writer:
-            writer.record_rows()
-            path = os.path.join(writer.folder, STATES)
-            states = map_states(path, len(samples) + 1, "<u8", writable=True)
-            with RowFilling(task, writer, 1, states[:-1]) as source:
-                units = np.array(rows)
-                source.arrived(units, source.start(units).result())
+    def stop(done: int) -> None:
+        if done > ROWS // 2:
             raise StoppedError
 
     with pytest.raises(StoppedError):
-        convert_images(images, out, engine=some, **options)
+        convert_images(images, out, workers=1, on_progress=stop, **options)
     assert not out.exists()
 
 
-def test_rows_arrive_in_any_order_and_the_pack_is_the_one_that_convert_makes(
-    images: Path, whole: Path, tmp_path: Path
+@pytest.mark.parametrize("options", FORMS)
+def test_rows_of_every_form_can_be_read_and_the_pack_is_the_one_that_convert_makes(
+    images: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    out, expected = tmp_path / "p.h5", open_pack(whole)
-    pack = fill(images, out)
+    out, made = tmp_path / "p", tmp_path / "made"
+    options = {"format": "h5", **options}
+    convert_images(images, made, **options)
+    pack, expected = fill(images, out, **options), open_pack(made)
     assert not pack.sealed
     assert pack.rows == ROWS
-    assert pack.header.classes == expected.header.classes
     assert pack.fields == expected.fields
+    assert pack.header.classes == expected.header.classes
+    reader, whole = (PackStore(one, one.fields) for one in (pack, expected))
     picked = np.random.default_rng(0).permutation(ROWS)
-    for some in np.array_split(picked, 5):
-        assert np.array_equal(rows_of(pack, some), rows_of(expected, some))
-    assert np.array_equal(rows_of(pack, picked, "label"), rows_of(expected, picked, "label"))
-    pack.units.close()
+    for some in (np.arange(30), np.array([50, 3, 95]), picked):
+        runs = consecutive(some)
+        assert np.array_equal(reader.array("label", runs), whole.array("label", runs))
+        if "size" in options:
+            assert reader.ragged("image", runs) == whole.ragged("image", runs)
+        else:
+            assert np.array_equal(reader.array("image", runs), whole.array("image", runs))
+    reader.close()
+    pack.close()
     assert not pack.pending
-    assert made(pack) == ROWS
-    assert out.read_bytes() == whole.read_bytes()
-    assert os.listdir(tmp_path) == ["p.h5"]
-    assert np.array_equal(rows_of(pack, picked), rows_of(expected, picked))  # the same object, afterwards
-    assert isinstance(pack.settled(), Pack)
+    assert files_of(out) == files_of(made)
+    assert sorted(os.listdir(tmp_path)) == ["made", "p"]
     assert pack.settled().sealed
 
 
-@pytest.mark.parametrize("options", [{"format": "npy"}, {"size": [64, 128], "fit": "pad"}, {"workers": 1}])
-def test_options_are_those_of_convert_images(images: Path, tmp_path: Path, options: dict[str, Any]) -> None:
-    made, out = tmp_path / "made", tmp_path / "filled"
-    convert_images(images, made, **options)
-    pack = fill(images, out, **options)
-    assert np.array_equal(rows_of(pack, range(ROWS)), rows_of(open_pack(made), range(ROWS)))
-    pack.units.close()
-    assert files_of(out) == files_of(made)
+def test_rows_are_read_while_others_are_being_made(
+    images: Path, whole: Path, tmp_path: Path, slow: None
+) -> None:
+    for options in ({}, {"store": "jpeg", "size": 512}, {"shards": 40}):
+        pack = fill(images, tmp_path / "p.h5", workers=1, **options)
+        rows_of(pack, [0])
+        assert pack.pending
+        frontier = pack.units.wait(1)
+        assert frontier is not None
+        assert frontier.rows < ROWS
+        pack.close()
+        shutil.rmtree(tmp_path / "p.h5.packing")
 
 
 def test_rows_by_key_are_those_of_the_whole_pack_when_it_has_its_name(
@@ -130,7 +160,7 @@ def test_rows_by_key_are_those_of_the_whole_pack_when_it_has_its_name(
 ) -> None:
     pack, expected = fill(images, tmp_path / "p.h5"), open_pack(whole)
     rows_of(pack, range(ROWS))
-    pack.units.close()
+    pack.close()
     assert pack.rows_of(expected.keys(5, 9)).tolist() == [5, 6, 7, 8]
     assert pack.keys() == expected.keys()
 
@@ -141,7 +171,7 @@ def test_keys_are_there_before_the_rows(images: Path, whole: Path, tmp_path: Pat
     assert reader.ragged("key", one_run(3, 90)) == PackStore(
         open_pack(whole), [pack.header.field("key")]
     ).ragged("key", one_run(3, 90))
-    pack.units.close()
+    pack.close()
 
 
 def test_masks_arrive_with_their_images(images: Path, tmp_path: Path) -> None:
@@ -151,99 +181,291 @@ def test_masks_arrive_with_their_images(images: Path, tmp_path: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((24, 32), int(path.stem), np.uint8)).save(target)
     convert_images(images, tmp_path / "made.h5", pairs={"mask": masks})
-    pack, made = fill(images, tmp_path / "p.h5", pairs={"mask": str(masks)}), open_pack(tmp_path / "made.h5")
+    pack, made = fill(images, tmp_path / "p.h5", pairs={"mask": masks}), open_pack(tmp_path / "made.h5")
     for name in ("mask", "image"):
         assert np.array_equal(rows_of(pack, [70, 3], name), rows_of(made, [70, 3], name))
-    assert [pack.arrival(name) is not None for name in ("mask", "image", "label")] == [True, True, False]
-    rows_of(pack, range(ROWS), "mask")
-    pack.units.close()
+    pack.close()
+    assert pack.known == {"label", "key", "key.offsets"}
     assert files_of(tmp_path / "p.h5") == files_of(tmp_path / "made.h5")
 
 
-def test_half_done_it_is_gone_on_with(images: Path, whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("go_on", [fill, convert_images])
+def test_half_done_it_is_gone_on_with(
+    images: Path, whole: Path, tmp_path: Path, go_on: Callable[..., Any]
+) -> None:
     out = tmp_path / "p.h5"
-    leave(images, out, [5, 50, 95])
-    pack = fill(images, out)
-    rows_of(pack, range(ROWS))
-    pack.units.close()
-    assert out.read_bytes() == whole.read_bytes()
-    assert made(pack) == ROWS - 3
-    assert not isinstance(open_filling(str(images), str(out), {}), FillingPack)
-
-
-def test_closed_at_once_it_is_gone_on_with(images: Path, whole: Path, tmp_path: Path) -> None:
-    out = tmp_path / "p.h5"
-    for row in (7, 60):
-        pack = open_filling(str(images), str(out), {})
-        rows_of(pack, [row])
-        if isinstance(pack, FillingPack):
-            pack.units.close()
-    pack = open_filling(str(images), str(out), {})
-    rows_of(pack, range(ROWS))
-    if isinstance(pack, FillingPack):
-        pack.units.close()
+    leave(images, out)
+    journal = (tmp_path / "p.h5.packing" / "journal").read_bytes()
+    if go_on is fill:
+        pack = fill(images, out)
+        rows_of(pack, range(ROWS))
+        assert (tmp_path / "p.h5.packing" / "journal").read_bytes().startswith(journal)
+        pack.close()
+    else:
+        convert_images(images, out, resume=True)
     assert out.read_bytes() == whole.read_bytes()
 
 
-def test_convert_goes_on_with_it_too(images: Path, whole: Path, tmp_path: Path) -> None:
-    out = tmp_path / "p.h5"
-    leave(images, out, [5, 50, 95])
-    convert_images(images, out, resume=True)
-    assert out.read_bytes() == whole.read_bytes()
-
-
-def test_the_process_that_fills_is_killed(images: Path, whole: Path, tmp_path: Path) -> None:
-    out = tmp_path / "p.h5"
-    pack, expected = fill(images, out), open_pack(whole)
-    for some in np.array_split(np.random.default_rng(2).permutation(ROWS), 4):
-        if number := helper(out):
-            os.kill(number, signal.SIGKILL)
-        assert np.array_equal(rows_of(pack, some), rows_of(expected, some))
-    pack.units.close()
-    assert out.read_bytes() == whole.read_bytes()
+@pytest.mark.parametrize("options", FORMS)
+def test_the_process_that_fills_is_killed(images: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    out, made = tmp_path / "p", tmp_path / "made"
+    options = {"format": "h5", **options}
+    convert_images(images, made, **options)
+    pack, expected = fill(images, out, **options), open_pack(made)
+    keys = expected.keys()
+    for some in (range(20), range(20, 60), range(60, ROWS)):
+        kill(out)
+        reader = PackStore(pack, pack.fields)
+        runs = consecutive(np.asarray(some))
+        theirs = PackStore(expected, expected.fields)
+        for name in ("image", "key"):
+            field = pack.header.field(name)
+            if field.loaded.ragged:
+                assert reader.ragged(name, runs) == theirs.ragged(name, runs)
+            else:
+                assert np.array_equal(reader.array(name, runs), theirs.array(name, runs))
+        reader.close()
+    pack.close()
+    assert pack.keys() == keys
+    assert files_of(out) == files_of(made)
 
 
 def test_rows_that_a_power_cut_has_taken_are_made_again(images: Path, whole: Path, tmp_path: Path) -> None:
     out, work = tmp_path / "p.h5", tmp_path / "p.h5.packing"
-    leave(images, out, [5, 50, 95])
-    states = np.fromfile(work / "state", "<u8")
-    assert np.flatnonzero(states).tolist() == [5, 50, 95]
-    states[:60:2] = 77  # more is said to be there than is
-    states.tofile(work / "state")
-    with open(work / "pack", "r+b") as file:  # and less is there than is said
-        file.seek(open_pack(whole).header.extents["image"][0].offset + 95 * 256 * 256 * 3)
+    leave(images, out)
+    with open(work / "pack", "r+b") as file:  # fewer rows are there than the journal says
+        file.seek(open_pack(whole).header.extents["image"][0].offset + 7 * 256 * 256 * 3)
         file.write(bytes(1000))
+    np.array([ROWS, 1, 0], "<i8").tofile(work / "frontier")  # and a frontier that was written before
+    (work / "frontier").chmod(0o600)
     pack = fill(images, out)
+    assert np.array_equal(rows_of(pack, [7]), rows_of(open_pack(whole), [7]))
     rows_of(pack, range(ROWS))
-    pack.units.close()
+    pack.close()
     assert out.read_bytes() == whole.read_bytes()
-    assert made(pack) == ROWS - 1  # 5 was there; 50 said so with another checksum
+
+
+def changed(source: Path, out: Path) -> None:
+    Image.new("RGB", (32, 24)).save(source / "dog" / "9.jpg")
+
+
+def enlarged(source: Path, out: Path) -> None:
+    Image.new("RGB", (32, 24)).save(source / "dog" / "new.jpg")
+
+
+def made_by_others(source: Path, out: Path) -> None:
+    changed(source, out)
+    convert_images(source, out)
+
+
+@pytest.mark.parametrize("change", [changed, enlarged, made_by_others])
+def test_rows_of_files_that_are_no_longer_filled_are_not_read(
+    images: Path, tmp_path: Path, slow: None, change: Callable[[Path, Path], None]
+) -> None:
+    source, out = tmp_path / "source", tmp_path / "p.h5"
+    shutil.copytree(images, source)
+    pack = fill(source, out)
+    reader = PackStore(pack, pack.fields)
+    reader.array("image", one_run(5, 6))  # its files are open
+    kill(out)
+    change(source, out)
+    with pytest.raises(PackerError, match="was replaced or started over after it was opened, because its"):
+        reader.array("image", one_run(0, ROWS))
+    with pytest.raises(PackerError, match="was replaced or started over after it was opened"):
+        PackStore(pack, ()).array("label", one_run(5, 6))
+    reader.close()
+    pack.close()
+
+
+def test_rows_are_those_of_the_new_files_if_the_working_folder_was_removed(
+    images: Path, whole: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "p.h5"
+    pack = fill(images, out, workers=1)
+    reader = PackStore(pack, pack.fields)
+    reader.array("image", one_run(5, 6))
+    kill(out)
+    if not out.exists():
+        shutil.rmtree(f"{out}.packing")
+    expected = PackStore(open_pack(whole), pack.fields)
+    assert np.array_equal(reader.array("image", one_run(0, ROWS)), expected.array("image", one_run(0, ROWS)))
+    pack.close()
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_closing_in_the_middle_leaves_no_process(
+    images: Path, tmp_path: Path, slow: None, number: int
+) -> None:
+    """Nor with several datasets of one pack, of which each is closed while its threads wait for rows."""
+    datasets = [
+        PackedBatchDataset(fill(images, tmp_path / "p.h5"), 8, shuffle=True, threads=2, output="numpy")
+        for _ in range(number)
+    ]
+    loops = [iter(dataset) for dataset in datasets]
+    for loop in loops:
+        next(loop)
+    for dataset in datasets:
+        dataset.close()
+    assert not helpers(tmp_path / "p.h5")
+    for loop in loops:
+        with pytest.raises(PackerError, match="closed"):
+            list(loop)
+
+
+def test_a_process_that_dies_again_and_again_is_one_sentence(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "MODULE", "nowhere")
+    with pytest.raises(PackerError, match=r"the process that fills it died 4 times\. Finished rows are kept"):
+        open_filling(str(images), str(tmp_path / "p.h5"), {})
+
+
+def test_a_limit_is_one_sentence(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*args: Any, **named: Any) -> Any:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(filling_pack, "Popen", refused)
+    with pytest.raises(PackerError, match=r"cannot be started or joined \(Too many open files\)"):
+        open_filling(str(images), str(tmp_path / "p.h5"), {})
+
+
+def test_a_pack_that_cannot_be_sealed_is_closed_with_a_warning(
+    images: Path, tmp_path: Path, slow: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    pack = fill(images, tmp_path / "p.h5", workers=1)
+    frontier = pack.units.wait(1)
+    assert frontier is not None
+    kill(tmp_path / "p.h5")
+    blocked = Frontier(os.path.join(pack.units.folder, "frontier"), create=True)
+    while not blocked.lock():
+        time.sleep(0.01)
+    blocked.describe(pack.units.plan)
+    blocked.move(0, ROWS)
+    blocked.rise(ROWS)
+    blocked.end(SpaceError("p.h5: cannot be sealed (No space left on device). Make room."))
+    pack.close()
+    assert "cannot be sealed (No space left on device)" in caplog.text
+
+
+def test_a_forked_child_that_closes_leaves_its_parent_among_the_readers(
+    images: Path, tmp_path: Path, slow: None
+) -> None:
+    out = tmp_path / "p.h5"
+    pack = fill(images, out, workers=1)
+    before = helpers(out)
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        pack.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    time.sleep(0.5)  # the process looks whether anybody reads
+    pack.units.wait(1)
+    assert set(before) <= set(helpers(out))
+    pack.close()
+
+
+def test_a_pack_that_another_process_converts_is_waited_for(
+    images: Path,
+    whole: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    out = tmp_path / "p.h5"
+    begun, go_on = threading.Event(), threading.Event()
+
+    def progress(done: int) -> None:
+        begun.set()
+        go_on.wait()
+
+    other = threading.Thread(target=convert_images, args=(images, out), kwargs={"on_progress": progress})
+    other.start()
+    begun.wait()
+    looks: list[str] = []
+
+    def looked(folder: str) -> bool:
+        looks.append(folder)
+        if len(looks) == 5:
+            go_on.set()
+        return is_locked(folder)
+
+    monkeypatch.setattr(filling_pack, "is_locked", looked)
+    pack = open_filling(str(images), str(out), {})
+    other.join()
+    assert not isinstance(pack, FillingPack)
+    assert "is being converted by another process; waiting for it" in caplog.text
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_a_conversion_of_a_pack_that_is_being_filled_is_refused(
+    images: Path, tmp_path: Path, slow: None
+) -> None:
+    pack = fill(images, tmp_path / "p.h5", workers=1)
+    pack.units.wait(1)
+    with pytest.raises(BusyError, match="another packer is writing it"):
+        convert_images(images, tmp_path / "p.h5")
+    pack.close()
+
+
+def test_names_in_options_lead_from_where_the_pack_was_opened(
+    images: Path, tmp_path: Path, slow: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    for folder, value in ((tmp_path, 3), (tmp_path / "elsewhere", 4)):
+        lines = "".join(f"{name}/{i}.jpg,{value}\n" for name in ("cat", "dog") for i in range(ROWS // 2))
+        (folder / "labels.csv").write_text("path,value\n" + lines)
+    monkeypatch.chdir(tmp_path)
+    pack = open_filling(str(images), "p.h5", {"labels": Labels("labels.csv"), "size": 32})
+    assert isinstance(pack, FillingPack)
+    monkeypatch.chdir("elsewhere")
+    kill(tmp_path / "p.h5")
+    rows_of(pack, range(ROWS))
+    pack.close()
+    monkeypatch.undo()
+    convert_images(images, tmp_path / "made.h5", labels=tmp_path / "labels.csv", size=32)
+    assert (tmp_path / "p.h5").read_bytes() == (tmp_path / "made.h5").read_bytes()
+
+
+def test_a_default_timeout_of_sockets_changes_nothing(
+    images: Path, whole: Path, tmp_path: Path, slow: None
+) -> None:
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(0.05)
+    try:
+        pack = fill(images, tmp_path / "p.h5")
+        assert np.array_equal(rows_of(pack, [60]), rows_of(open_pack(whole), [60]))
+        pack.close()
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def test_files_of_a_filling_are_private(images: Path, tmp_path: Path, slow: None) -> None:
+    pack = fill(images, tmp_path / "p.h5", workers=1)
+    pack.units.wait(1)
+    for name in FILES - {"known"}:
+        assert os.stat(os.path.join(pack.units.folder, name)).st_mode & 0o777 == 0o600
+    pack.close()
 
 
 SHARE = """
 import sys
-import numpy as np
 from packer.filling.opening import FillingPack, open_filling
-from packer.orders.runs import consecutive
+from packer.orders.runs import one_run
 from packer.read.array_store import PackStore
 
 images, out, rank = sys.argv[1], sys.argv[2], int(sys.argv[3])
 print("here", flush=True)
 sys.stdin.readline()
 pack = open_filling(images, out, {"size": 512, "workers": 1})
-print(isinstance(pack, FillingPack), flush=True)
-sys.stdin.readline()
 reader = PackStore(pack, [pack.header.field("image")])
 for row in range(rank, pack.rows, 3):
-    reader.array("image", consecutive(np.array([row])))
-if isinstance(pack, FillingPack):
-    pack.units.wait(np.arange(pack.rows))
-    pack.units.close()
-print(int(pack.units._states[-1]) - 1 if isinstance(pack, FillingPack) else "whole")
+    reader.array("image", one_run(row, row + 1))
+pack.close()
 """
 
 
-def test_processes_share_one_filling_and_no_row_is_made_twice(images: Path, tmp_path: Path) -> None:
+def test_processes_share_one_filling(images: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.h5"
     ranks = [
         subprocess.Popen(
@@ -254,22 +476,17 @@ def test_processes_share_one_filling_and_no_row_is_made_twice(images: Path, tmp_
         )
         for rank in range(3)
     ]
-
-    def go() -> list[str]:
-        for rank in ranks:
-            assert rank.stdin
-            rank.stdin.write("go\n")
-            rank.stdin.flush()
-        return answers()
-
-    def answers() -> list[str]:
-        return [rank.stdout.readline().strip() for rank in ranks if rank.stdout]
-
-    assert answers() == ["here"] * 3
-    joined = go()  # all at once: one of them starts the process, the others join it, if they come in time
-    assert "True" in joined
-    # Each heard it from the one process, which made every row once.
-    assert go() == [str(ROWS) if one == "True" else "whole" for one in joined]
+    for rank in ranks:
+        assert rank.stdout
+        assert rank.stdout.readline() == "here\n"
+    for rank in ranks:  # all at once: one of them starts the process
+        assert rank.stdin
+        rank.stdin.write("go\n")
+        rank.stdin.flush()
+    most = 0
+    while any(rank.poll() is None for rank in ranks):
+        most = max(most, len(helpers(out)))
+        time.sleep(0.02)
     for rank in ranks:
         assert rank.wait() == 0
         assert rank.stdin
@@ -282,13 +499,12 @@ def test_processes_share_one_filling_and_no_row_is_made_twice(images: Path, tmp_
 
 KILLED = """
 import os, sys
-import numpy as np
 from packer.filling.opening import open_filling
-from packer.orders.runs import consecutive
+from packer.orders.runs import one_run
 from packer.read.array_store import PackStore
 
 pack = open_filling(sys.argv[1], sys.argv[2], {})
-PackStore(pack, [pack.header.field("image")]).array("image", consecutive(np.array([7])))
+PackStore(pack, [pack.header.field("image")]).array("image", one_run(7, 8))
 os.kill(os.getpid(), 9)
 """
 
@@ -300,7 +516,7 @@ def test_a_client_that_is_killed_holds_nobody_up(images: Path, whole: Path, tmp_
     pack = open_filling(str(images), str(out), {})
     rows_of(pack, range(ROWS))
     if isinstance(pack, FillingPack):
-        pack.units.close()
+        pack.close()
     assert out.read_bytes() == whole.read_bytes()
 
 
@@ -313,7 +529,7 @@ def test_a_bad_image_is_named_and_what_is_done_is_kept(images: Path, tmp_path: P
     for _ in range(2):  # asked again, it says so again
         with pytest.raises(SourceError, match=r"dog/7\.jpg: .* Remove it, or pass on_error='skip'\."):
             rows_of(pack, range(ROWS))
-    pack.units.close()
+    pack.close()
     assert not out.exists()
     skipped = open_filling(str(source), str(out), {"on_error": "skip"})
     assert not isinstance(skipped, FillingPack)
@@ -322,26 +538,21 @@ def test_a_bad_image_is_named_and_what_is_done_is_kept(images: Path, tmp_path: P
     assert out.read_bytes() == (tmp_path / "made.h5").read_bytes()
 
 
-@pytest.mark.parametrize("options", [{"store": "jpeg"}, {"store": "gzip"}, {"shards": 50}])
-def test_what_cannot_be_made_row_by_row_is_made_first(
-    images: Path, tmp_path: Path, options: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("options", [{}, {"shards": 400}])
+def test_a_table_is_staged_first(tmp_path: Path, options: dict[str, Any]) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("a,b\n" + "".join(f"{i},{i * 2}\n" for i in range(1000)))
     seen: list[tuple[int, int]] = []
     pack = open_filling(
-        str(images), str(tmp_path / "p.h5"), options, lambda done, total: seen.append((done, total))
+        str(table), str(tmp_path / "t"), {"label": "b", **options}, lambda *told: seen.append(told)
     )
-    assert not isinstance(pack, FillingPack)
-    assert pack.rows == ROWS
-    assert all(total == ROWS for _, total in seen)
-    convert_images(images, tmp_path / "made.h5", **options)
-    assert files_of(tmp_path / "p.h5") == files_of(tmp_path / "made.h5")
-
-
-def test_a_table_is_converted_first(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("a,b\n" + "".join(f"{i},{i * 2}\n" for i in range(100)))
-    pack = open_filling(str(tmp_path / "t.csv"), str(tmp_path / "t.h5"), {"label": "b"})
-    assert pack.rows == 100
-    assert open_filling(str(tmp_path / "t.csv"), str(tmp_path / "t.h5"), {"label": "b"}).rows == 100
+    convert_table(table, tmp_path / "made", label="b", **options)
+    made = open_pack(tmp_path / "made")
+    assert np.array_equal(rows_of(pack, range(1000), "features"), rows_of(made, range(1000), "features"))
+    assert np.array_equal(pack.read("label"), made.read("label"))
+    pack.close()
+    assert files_of(tmp_path / "t") == files_of(tmp_path / "made")
+    assert open_filling(str(table), str(tmp_path / "t"), {"label": "b", **options}).sealed
 
 
 @pytest.mark.parametrize("format", ["webdataset", "parquet"])
@@ -364,7 +575,7 @@ def test_data_sets_in_layouts_of_their_own_are_images(images: Path, tmp_path: Pa
     convert_images(source, tmp_path / "converted.h5", size=32)
     pack, expected = fill(source, tmp_path / "p.h5", size=32), open_pack(tmp_path / "converted.h5")
     assert np.array_equal(rows_of(pack, [9, 4, 95]), rows_of(expected, [9, 4, 95]))
-    pack.units.close()
+    pack.close()
 
 
 def test_other_options_than_those_of_a_whole_pack_are_refused(images: Path, tmp_path: Path) -> None:
@@ -383,19 +594,22 @@ def test_other_options_than_those_it_is_being_filled_with_are_refused(images: Pa
         r"|is a complete pack, but of other options or inputs: options size was 32x32)",
     ):
         open_filling(str(images), str(tmp_path / "p.h5"), {"size": 64})
-    pack.units.close()
+    pack.close()
 
 
+@pytest.mark.parametrize(
+    "options", [{"size": 64}, {"store": "jpeg"}, {"shards": 40}, {"on_error": "skip", "size": 64}]
+)
 def test_what_was_done_of_another_is_cleared_with_a_word(
-    images: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    images: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
 ) -> None:
-    leave(images, tmp_path / "p.h5", [1])
-    pack = fill(images, tmp_path / "p.h5", size=64)
+    leave(images, tmp_path / "p", format="h5")
+    pack = open_filling(str(images), str(tmp_path / "p"), {"format": "h5", **options})
+    rows_of(pack, [5])
     assert (
-        "earlier work on it was discarded, because the source or the options changed: options size was 256x256"
-        in caplog.text
+        "earlier work on it was discarded, because the source or the options changed: options" in caplog.text
     )
-    pack.units.close()
+    pack.close()
 
 
 def test_rows_that_a_conversion_left_out_are_no_images(images: Path, tmp_path: Path) -> None:
@@ -411,7 +625,7 @@ def test_rows_that_a_conversion_left_out_are_no_images(images: Path, tmp_path: P
 
     with pytest.raises(KeyboardInterrupt):
         convert_images(source, out, on_error="skip", workers=1, on_progress=stop)
-    pack = fill(source, out)
+    pack = open_filling(str(source), str(out), {})
     with pytest.raises(SourceError, match=r"cat/\d+\.jpg: not an image"):
         for row in range(ROWS):
             assert rows_of(pack, [row]).any()
@@ -426,7 +640,7 @@ def test_an_image_that_crashes_its_decoder_is_named(
     shutil.copytree(images, source)
     with open(source / "dog" / "7.jpg", "ab") as file:
         file.write(DEADLY)
-    monkeypatch.setattr(filling_client, "MODULE", "tests.filling.crashing_process")
+    monkeypatch.setattr(opening, "MODULE", "tests.filling.crashing_process")
     pack = fill(source, tmp_path / "p.h5", workers=4)
     with pytest.raises(SourceError, match=r"dog/7\.jpg: its decoder crashed \(SIGSEGV\)\. Remove it"):
         rows_of(pack, range(ROWS))
@@ -466,26 +680,15 @@ def test_a_pickled_pack_and_a_forked_child_ask_too(images: Path, whole: Path, tm
         same = np.array_equal(rows_of(pack, [95, 11]), rows_of(expected, [95, 11]))
         os._exit(0 if same else 1)
     assert os.waitpid(child, 0)[1] == 0
-    copy.units.close()
-    pack.units.close()
-
-
-def test_a_long_name_still_has_a_socket(images: Path, tmp_path: Path) -> None:
-    folder = tmp_path / ("d" * 120)
-    folder.mkdir()
-    pack = fill(images, folder / "p.h5", size=32)
-    second = open_filling(str(images), str(folder / "p.h5"), {"size": 32})
-    assert np.array_equal(rows_of(second, [1]), rows_of(pack, [1]))
-    if isinstance(second, FillingPack):  # else the pack was whole by then
-        second.units.close()
-    pack.units.close()
+    copy.close()
+    pack.close()
 
 
 def test_no_process_is_left_when_all_have_closed(images: Path, tmp_path: Path) -> None:
     pack = fill(images, tmp_path / "p.h5")
     rows_of(pack, [1])
-    pack.units.close()
-    assert helper(tmp_path / "p.h5") is None
+    pack.close()
+    assert not helpers(tmp_path / "p.h5")
 
 
 def test_all_clients_gone_without_a_word_it_ends(images: Path, tmp_path: Path) -> None:
@@ -506,7 +709,7 @@ def test_a_disk_without_room_is_one_sentence(images: Path, tmp_path: Path) -> No
         "from packer.errors import PackerError\n"
         "from packer.filling.opening import open_filling\n"
         "try:\n"
-        "    open_filling(sys.argv[1], sys.argv[2], {})\n"
+        "    open_filling(sys.argv[1], sys.argv[2], {}).read('image')\n"
         "except PackerError as error:\n"
         "    print(type(error).__name__, error)\n"
     )
@@ -515,35 +718,6 @@ def test_a_disk_without_room_is_one_sentence(images: Path, tmp_path: Path) -> No
     )
     assert "p.h5: writing failed (File too large)." in found.stdout, found
     assert not (tmp_path / "p.h5").exists()
-
-
-@pytest.mark.parametrize("kind", ["images", "table"])
-def test_what_was_done_of_another_is_cleared_where_the_pack_is_made_first(
-    images: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
-) -> None:
-    class Enough(Exception):
-        pass
-
-    def stop(done: int) -> None:
-        raise Enough
-
-    table, out = tmp_path / "t.csv", tmp_path / "p.h5"
-    table.write_text("a,b\n" + "".join(f"{i},{i * 2}\n" for i in range(300_000)))
-    source = str(images) if kind == "images" else str(table)
-    options: dict[str, Any] = {"store": "jpeg"} if kind == "images" else {"label": "b"}
-    if kind == "images":
-        leave(images, out, [1])
-    else:
-        with pytest.raises(Enough):
-            convert_table(table, out, on_progress=stop)
-    pack = open_filling(source, str(out), options)
-    assert pack.sealed
-    assert not list(tmp_path.glob("*.packing"))
-    if kind == "images":
-        assert (
-            "was discarded, because the source or the options changed: options store was raw, now it is jpeg"
-            in caplog.text
-        )
 
 
 def test_errors_come_through_as_they_were() -> None:

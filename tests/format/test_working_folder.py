@@ -51,8 +51,19 @@ def test_another_plan_is_cleared_and_said(tmp_path: Path):
     place = WorkingFolder(str(tmp_path / "p"), plan=OTHER)
     assert (place.resumed, place.cleared) == ([], "options size was 8x8, now it is 16x8")
     assert sorted(os.listdir(place.path)) == ["blocks", "journal"]
+    place.record([0, [7]])
     place.close(keep=True)
-    assert WorkingFolder(str(tmp_path / "p"), plan=OTHER, resume=True).cleared == ""
+    again = WorkingFolder(str(tmp_path / "p"), plan=OTHER, resume=True)
+    assert (again.resumed, again.cleared) == ([[0, [7]]], "")
+
+
+def test_files_of_a_pack_that_is_read_meanwhile_are_not_cleared(tmp_path: Path):
+    interrupted(tmp_path / "p")
+    (tmp_path / "p.packing" / "frontier").touch()
+    place = WorkingFolder(str(tmp_path / "p"), plan=OTHER)
+    assert sorted(os.listdir(place.path)) == ["blocks", "frontier", "journal"]
+    place.close(keep=False)
+    assert os.listdir(tmp_path) == []
 
 
 def test_resume_refuses_another_plan_and_leaves_it(tmp_path: Path):

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from packer.format.joined_pack import join_packs
 from packer.format.pack import Pack
 from packer.orders.runs import Runs, one_run
-from packer.read.field_rows import FieldRows, FixedRows, JoinedRows, open_rows
+from packer.read.field_rows import FieldRows, FixedRows, JoinedRows
+from packer.read.row_opening import open_rows
 from tests.read.conftest import make_pack
 
 ROWS = 20, 7, 30
