@@ -92,11 +92,16 @@ def test_a_stream_that_only_writes_is_no_terminal() -> None:
             self.said += text
 
     log = Log()
-    outlet = Outlet(log)  # type: ignore[arg-type]
+    outlet = Outlet(log)
     outlet.write("abc")
     assert (log.said, outlet.isatty(), outlet.error) == ("abc", False, None)
 
 
-def test_bytes_are_refused() -> None:
-    with pytest.raises(TypeError):
-        Outlet(None).write(b"abc")  # type: ignore[arg-type]
+def test_text_and_bytes_are_told_apart() -> None:
+    below = io.BytesIO()
+    outlet = Outlet(io.TextIOWrapper(below))
+    outlet.buffer.write(b"abc")
+    assert below.getvalue() == b"abc"
+    for stream in (outlet, Outlet(None)):
+        with pytest.raises(TypeError):
+            stream.write(b"abc")

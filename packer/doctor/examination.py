@@ -11,8 +11,9 @@ from typing import Any
 from packer import native, units
 from packer.arguments import absolute
 from packer.doctor.traps import OPENCV, Trap, find_traps, fork_beside_gpus, version_of
-from packer.errors import UsageError
+from packer.errors import PackerError, UsageError
 from packer.machine import available_memory, cores, memory
+from packer.pytorch import import_torch
 from packer.units import size
 from packer.version import __version__
 
@@ -118,9 +119,11 @@ def _of_gpus(found: list[Gpu] | None) -> list[str]:
 
 
 def gpus() -> list[Gpu] | None:
-    """Return every CUDA device; None if torch is not installed, or only in part."""
+    """Return every CUDA device; None if torch cannot be imported."""
     try:
-        from torch import cuda
-    except (ImportError, OSError):
+        import_torch("GPU")
+    except PackerError:
         return None
+    from torch import cuda
+
     return [Gpu(cuda.get_device_name(n), *map(int, cuda.mem_get_info(n))) for n in range(cuda.device_count())]
