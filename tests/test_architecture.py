@@ -123,6 +123,7 @@ UNITS: dict[str, set[str]] = {
     },
     # It starts the process by that name, and so loads nothing of what converts.
     "packer.filling": {
+        "packer",  # the public names of value objects
         "packer.filling.filling_process",
         "packer.format",
         "packer.orders",
@@ -133,6 +134,7 @@ UNITS: dict[str, set[str]] = {
     "packer.filling.filling_process": {
         "packer.convert",
         "packer.convert.image_conversion",
+        "packer.filling",
         "packer.filling.filling_server",
         "packer.format",
         "packer.inputs",

@@ -40,7 +40,7 @@ class FillingClient(Service):
     """A client of the process that fills one pack. Thread-safe; usable after fork and unpickling.
 
     out: the pack's name; folder: where it is filled;
-    job: source and options, as `filling_process` unpickles them;
+    job: source, out and options as JSON;
     cwd: directory that relative names in the job refer to;
     ready: description of the pack, once the process has sent it; sealed: True once the pack is complete.
     """

@@ -8,8 +8,8 @@ progress.
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +27,7 @@ from packer.convert.pack_run import part_writer, row_keys, seal, write_pack
 from packer.convert.row_filling import RowFilling, fillable
 from packer.errors import BusyError, PackerError, UsageError
 from packer.filling.filling_server import TASK_SECONDS, FillingServer
+from packer.filling.job_options import options_of
 from packer.foreign_words import remedy
 from packer.format.checksums import digest
 from packer.format.file_io import create_anew, inodes, remove
@@ -61,19 +62,6 @@ def main(fd: int) -> None:
             filling.fail(PackerError(f"{where}: cannot be used ({error.strerror or error}). {cure}."))
 
 
-def _job(data: bytearray) -> dict[str, Any]:
-    """Unpickle a client's job: {"source", "out", "options"}. Raises UsageError."""
-    try:
-        job: dict[str, Any] = pickle.loads(data)
-    except Exception as error:
-        raise UsageError(
-            f"options of fill_pack: another process cannot unpickle them ({error}). Pass text, numbers, and"
-            " lists"
-            " and mappings of these."
-        ) from None
-    return job
-
-
 class _LeftError(Exception):
     """All clients left before the pack was complete."""
 
@@ -92,8 +80,11 @@ class _Filling:
         self._reported = 0.0
 
     def run(self, sent: bytearray) -> None:
-        """Convert, and tell the clients when the pack has its final name. sent: the pickled job."""
-        self._sent, self._job = sent, _job(sent)
+        """Convert, and tell the clients when the pack has its final name.
+
+        sent: the job as JSON, {"source", "out", "options"}.
+        """
+        self._sent, self._job = sent, json.loads(sent)
         self.out = self._job["out"]
         if (other := connect(os.path.join(self.out + PARTIAL_SUFFIX, SOCKET))) is not None:
             other.close()
@@ -122,7 +113,7 @@ class _Filling:
 
         resume: keep a complete pack of this job; otherwise remains of another job are cleared.
         """
-        source, options = self._job["source"], self._job["options"]
+        source, options = self._job["source"], options_of(self._job["options"])
         if is_table(source) and not os.path.isdir(source) and not holds_images(source):
             from packer.tables.table_conversion import convert_table
 
@@ -176,7 +167,7 @@ class _Filling:
 
     def _hello(self, told: tuple[Any, bytes], data: bytearray) -> tuple[Any, bytes]:
         """Return the answer to a client that opens the pack. Raises UsageError if it wants another pack."""
-        if data != self._sent and (differs := difference(self._job, _job(data))):
+        if data != self._sent and (differs := difference(self._job, json.loads(data))):
             raise UsageError(
                 f"{self.out}: is being filled from other images, or with other options: {differs}."
                 " Pass the same, or another name."

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from packer.arguments import as_bytes
 from packer.errors import UsageError
 from packer.filling.filling_client import FillingClient
+from packer.filling.job_options import plain_options
 from packer.format import pack_opening
 from packer.format.header import Header
 from packer.format.pack import Pack
@@ -226,13 +227,7 @@ def open_filling(
     """
     out = os.path.abspath(out.rstrip("/"))
     source = source if is_url(source) else os.path.abspath(source)
-    try:
-        job = pickle.dumps({"source": source, "out": out, "options": dict(options)})
-    except Exception as error:
-        raise UsageError(
-            f"options of fill_pack: cannot be pickled for another process ({error}). Pass text, numbers, and"
-            " lists and mappings of these."
-        ) from None
+    job = json.dumps({"source": source, "out": out, "options": plain_options(options)}).encode()
     client = FillingClient(out, job, os.getcwd())
     header = client.open(progress)
     if not header:

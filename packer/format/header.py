@@ -431,6 +431,8 @@ class Header:
                 raise ValueError(f"field {f.name!r} has shape {f.shape}")
             if f.about.get("layout") == "HWC" and len(f.loaded.shape or (0, 0, 0)) != 3:
                 raise ValueError(f"field {f.name!r} of shape {f.shape} has layout HWC")
+            if not f.ragged and (f.name == "key" or "encoding" in f.about):
+                raise ValueError(f"field {f.name!r} has texts of one length")
             own, listed = f.own_size, "row_shape" in f.about
             if listed and (not f.ragged or f.codec is not None or "dtype" not in f.about or own is not None):
                 raise ValueError(f"field {f.name!r} has a row_shape, but its rows are not such arrays")

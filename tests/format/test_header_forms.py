@@ -41,6 +41,7 @@ HEADER = Header(
     splits={"train": ((0, 2), (3, 4))},
     seed=0,
     statistics={"image": {"mean": [0.5] * 3, "std": [0.2] * 3}},
+    train_statistics={"image": {"mean": [0.4] * 3, "std": [0.1] * 3}},
     provenance={
         "options": {
             "size": [8, 9],
@@ -109,6 +110,8 @@ def test_any_value_anywhere_is_refused_or_has_the_form_that_readers_rely_on(memb
         (("fields", 0, "about", "color"), "label"),
         (("fields", 1, "about", "layout"), 1),
         (("fields", 5, "about", "encoding"), "idna"),
+        (("fields", 5, "shape"), [1]),
+        (("train_statistics", "image", "std"), None),
         (("fields", 3, "about", "columns"), [1]),
         (("fields", 0, "codec", "quality"), 0),
         (("statistics", "image", "mean", 0), 1e308),

@@ -348,8 +348,8 @@ def test_a_table_is_converted_first(tmp_path: Path, capfd: pytest.CaptureFixture
         ({"sise": 2}, r"sise=: is not an option of convert_images"),
         ({"shard_size": "1GB"}, r"shard_size=: is not an option of convert_images; pass shards=\"2GB\""),
         ({"overwrite": True}, r"overwrite=: is not an option of fill_pack"),
-        ({"labels": object()}, r"is not a file name. Pass a file name, or Labels"),
-        ({"labels": lambda: 0}, r"cannot be pickled for another process"),
+        ({"labels": object()}, r"cannot be sent to the process that fills the pack"),
+        ({"labels": lambda: 0}, r"cannot be sent to the process that fills the pack"),
     ],
 )
 def test_wrong_arguments_are_one_sentence(
