@@ -6,7 +6,7 @@ import errno
 import io
 import os
 from contextlib import suppress
-from typing import TextIO
+from typing import Any
 
 
 def open_closed() -> None:
@@ -28,27 +28,27 @@ class Outlet(io.TextIOBase):
     error: that error; later texts are dropped.
     """
 
-    def __init__(self, stream: TextIO | None) -> None:
-        """Wrap a stream; a closed one, or None, drops every text."""
-        self._stream = None if getattr(stream, "closed", False) else stream
+    def __init__(self, stream: Any, kind: type[str] | type[bytes] = str) -> None:
+        """Wrap a stream of text, or of bytes; a closed one, or None, drops every text."""
+        self._stream: Any = None if getattr(stream, "closed", False) else stream
+        self._kind = kind
         self.error = None if self._stream else OSError(errno.EBADF, "it is closed")
 
-    def write(self, text: str) -> int:
-        """Write a text, unless an earlier one failed. Raises TypeError for bytes, by which click knows a text stream."""
-        if not isinstance(text, str):
-            raise TypeError("a text stream takes no bytes")
-        if self._stream and self.error is None:
-            try:
-                self._stream.write(text)
-            except OSError as error:
-                self.error = error
+    def write(self, text: Any) -> int:
+        """Write a text, unless an earlier one failed. Raises TypeError for another kind: click asks by that."""
+        if not isinstance(text, self._kind):
+            raise TypeError(f"the stream takes {self._kind.__name__}")
+        self._call("write", text)
         return len(text)
 
     def flush(self) -> None:
         """Write what is buffered."""
+        self._call("flush")
+
+    def _call(self, name: str, *arguments: Any) -> None:
         if self._stream and self.error is None:
             try:
-                self._stream.flush()
+                getattr(self._stream, name)(*arguments)
             except OSError as error:
                 self.error = error
 
@@ -65,3 +65,8 @@ class Outlet(io.TextIOBase):
     def encoding(self) -> str:  # type: ignore[override]
         """The stream's encoding."""
         return getattr(self._stream, "encoding", None) or "utf-8"
+
+    @property
+    def buffer(self) -> Outlet:
+        """The stream of bytes below a stream of text; click writes completions there."""
+        return Outlet(self._stream.buffer, bytes)

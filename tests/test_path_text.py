@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from packer import Labels, convert_images, convert_table, open_pack
-from packer.path_text import as_text, on_disk
+from packer import Labels, convert_images, convert_table, create, open_pack
+from packer.errors import PackerError
+from packer.format.working_folder import WorkingFolder
+from packer.path_text import absolute, as_text, on_disk
 
 NAMES = ("weiß", "黒")
 SCRIPT = """
@@ -97,6 +99,23 @@ def test_the_command_line_is_utf_8_whatever_the_locale(
     assert sorted(listed[1:]) == [row.strip() for row in rows]
     assert sorted(path.name for path in Path("heraus-ä").glob("*.png")) == [f"ü{n}.png" for n in range(8)]
     assert "<title>p-c.prüf.h5<" in Path("karte-ä.html").read_text("utf-8")
+
+
+def test_a_relative_name_without_a_working_folder_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert absolute("a/../b") == os.path.join(os.getcwd(), "b")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert absolute("/a/b") == "/a/b"
+    for work in (absolute, WorkingFolder, create):
+        with pytest.raises(PackerError) as error:
+            work("b.h5")
+        assert str(error.value) == (
+            "b.h5: is relative to the working folder, which was removed. Change to another folder, or pass a full"
+            " path."
+        )
 
 
 def test_paths_are_text_and_come_back() -> None:

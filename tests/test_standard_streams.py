@@ -39,7 +39,10 @@ def test_a_closed_descriptor_becomes_the_null_device(fd: int) -> None:
         assert os.get_inheritable(fd)
 
 
-def test_no_file_of_a_pack_gets_the_number_of_a_standard_stream(photo_folder: Path) -> None:
+def test_no_file_of_a_pack_gets_the_number_of_a_standard_stream(
+    photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(photo_folder.parent)
     convert_images(photo_folder, "train.h5", size=8)
     uses: list[Callable[[], object]] = [
         lambda: WorkingFolder("made").close(keep=False),
@@ -89,11 +92,16 @@ def test_a_stream_that_only_writes_is_no_terminal() -> None:
             self.said += text
 
     log = Log()
-    outlet = Outlet(log)  # type: ignore[arg-type]
+    outlet = Outlet(log)
     outlet.write("abc")
     assert (log.said, outlet.isatty(), outlet.error) == ("abc", False, None)
 
 
-def test_bytes_are_refused() -> None:
-    with pytest.raises(TypeError):
-        Outlet(None).write(b"abc")  # type: ignore[arg-type]
+def test_text_and_bytes_are_told_apart() -> None:
+    below = io.BytesIO()
+    outlet = Outlet(io.TextIOWrapper(below))
+    outlet.buffer.write(b"abc")
+    assert below.getvalue() == b"abc"
+    for stream in (outlet, Outlet(None)):
+        with pytest.raises(TypeError):
+            stream.write(b"abc")

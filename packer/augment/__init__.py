@@ -20,13 +20,11 @@ Start with pipeline.py. Imports: randomness.
 
 from __future__ import annotations
 
-from packer import errors
+from packer.pytorch import import_torch
 
-try:
-    import torch  # noqa: F401
-except (ImportError, OSError) as error:
-    raise errors.MissingDependencyError("torch", "augment", error) from None
+import_torch("augment")
 
+# ruff: noqa: E402
 from packer.augment.color import ColorJitter as ColorJitter
 from packer.augment.color import Cutout as Cutout
 from packer.augment.color import Normalize as Normalize

@@ -11,8 +11,9 @@ import click
 from packer import units
 from packer.cli.console import Output, cli, in_options, json_text, say, say_lines
 from packer.cli.options import OUTPUT, PATH, option, options
-from packer.errors import MissingDependencyError, UsageError
+from packer.errors import UsageError
 from packer.progress import Progress
+from packer.pytorch import import_torch
 
 if TYPE_CHECKING:
     from packer.format.pack import Pack
@@ -138,12 +139,10 @@ def bench(
     packer bench images/ train.h5 --script 'train.py --epochs 9' --plot bench.png
     packer bench flights.csv flights.h5
     """
-    try:
-        from packer.bench import bench_report as pictures
-        from packer.bench.bench import bench as measure
-        from packer.format.file_io import write_file
-    except (ImportError, OSError) as error:
-        raise MissingDependencyError("torch", "packer bench", error) from None
+    import_torch("packer bench")
+    from packer.bench import bench_report as pictures
+    from packer.bench.bench import bench as measure
+    from packer.format.file_io import write_file
 
     try:
         counts = [int(n) for n in workers.split(",")] if workers else None

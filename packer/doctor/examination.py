@@ -18,9 +18,10 @@ from packer import native, units
 from packer.bench import hardware_limits
 from packer.bench.hardware_limits import READ_BYTES, CopyLimit, read_rate
 from packer.doctor.traps import OPENCV, Trap, find_traps, fork_beside_gpus, version_of
-from packer.errors import UsageError
+from packer.errors import PackerError, UsageError
 from packer.machine import available_memory, cores, memory
 from packer.path_text import absolute
+from packer.pytorch import import_torch
 from packer.units import size
 from packer.version import __version__
 
@@ -206,11 +207,13 @@ def disk_rate(folder: str) -> DiskRate:
 
 
 def gpus() -> list[Gpu] | None:
-    """Measure every CUDA device; return None if torch is not installed, or only in part."""
+    """Measure every CUDA device; return None if torch cannot be imported."""
     try:
-        import torch
-    except (ImportError, OSError):
+        import_torch("GPU")
+    except PackerError:
         return None
+    import torch
+
     return [gpu(torch, number) for number in range(torch.cuda.device_count())]
 
 

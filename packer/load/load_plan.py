@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packer.arguments import one_of, whole
-from packer.errors import MissingDependencyError, UsageError
+from packer.errors import UsageError
 from packer.format.header import Field
 from packer.load import order_choice
 from packer.load.augmenting import Augmenter, check_sizes, fit_views, normalizes, parse_views
@@ -24,6 +24,7 @@ from packer.machine import cores
 from packer.orders.epochs import RowOrder, Share
 from packer.orders.row_orders import Rows
 from packer.orders.runs import one_run
+from packer.pytorch import import_torch
 from packer.read.array_store import ArrayStore, PackStore
 from packer.read.row_selection import stored
 from packer.sentence import Option, Sentence
@@ -265,8 +266,7 @@ def host_of(output: str, device: str | int | torch.device) -> Host:
                 f"output='numpy': device is {name!r}; NumPy arrays live on 'cpu'. Pass output='torch'."
             )
         return Host(tensors=False)
-    try:
-        from packer.load.device import device_of
-    except (ImportError, OSError) as error:
-        raise MissingDependencyError("torch", "PackedBatchDataset with output='torch'", error) from None
+    import_torch("PackedBatchDataset with output='torch'")
+    from packer.load.device import device_of
+
     return device_of(name)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import MissingDependencyError, UsageError
+from packer.errors import UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
 from packer.format.row_keys import RowKeys, as_keys
 from packer.load.base_dataset import BaseDataset, ChosenRows, PackPaths
 from packer.load.batch import SlotLayout, allocate, as_tensor, batch_type, make_batch
 from packer.orders.runs import consecutive, one_run
+from packer.pytorch import import_torch
 from packer.read.array_store import PackStore
 from packer.read.row_selection import ROW
 
@@ -99,10 +100,7 @@ class PackedDataset(BaseDataset):
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
     ) -> None:
-        try:
-            import torch  # noqa: F401
-        except (ImportError, OSError) as error:
-            raise MissingDependencyError("torch", "PackedDataset", error) from None
+        import_torch("PackedDataset")
         rows = ChosenRows.open(path, fields, split=split, classes=classes, subset=subset)
         if rows.weights:
             raise UsageError(
