@@ -23,7 +23,7 @@ import platform
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 
@@ -39,7 +39,7 @@ from packer.bench.lanes import Lane, epochs_rate, measured, run_rounds
 from packer.format.header import Field
 from packer.format.pack_writer import PackWriter
 
-PLACEMENTS = ("disk", "pinned", "gpu")
+PLACEMENTS = ("disk", "ram", "gpu")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -247,7 +247,7 @@ def training(
         augment=[Normalize(MEAN, STD, dtype=torch.bfloat16)],
     )
 
-    def milliseconds(batches: Callable[[], Iterable[tuple[Tensor, Tensor]]]) -> float:
+    def milliseconds(batches: Callable[[], Iterable[Sequence[Tensor]]]) -> float:
         done, began = 0, time.perf_counter()
         while done < steps:
             for images, labels in batches():

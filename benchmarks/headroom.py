@@ -12,8 +12,7 @@ of 224 px, randomly flipped, normalised.
     replay    eight batches of the pack, repeated from memory: the limit of every loader
 
 Lanes take turns, each in a separate process. The first five batches are not measured. The means of all values
-must agree between lanes. `--train LANE` runs one lane: a training script for `packer bench --script`. Needs
-Linux and two cores.
+must agree between lanes. Needs Linux and two cores.
 """
 
 from __future__ import annotations

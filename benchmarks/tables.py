@@ -45,9 +45,7 @@ def columns(path: str) -> list[str]:
 def run_polars(path: str, out: str, workers: int) -> int:
     """Run polars.read_csv on the complete file."""
     polars = import_module("polars")
-    return len(
-        polars.read_csv(path, has_csv={"header": False}, schema=dict.fromkeys(columns(path), polars.Float32))
-    )
+    return len(polars.read_csv(path, has_header=False, schema=dict.fromkeys(columns(path), polars.Float32)))
 
 
 def run_isal(path: str, out: str, workers: int) -> int:
@@ -66,8 +64,8 @@ def run_pandas(path: str, out: str, workers: int) -> int:
 
 def run_packer(path: str, out: str, workers: int) -> int:
     """Run the complete conversion: the first column is the label, rows are shuffled."""
-    convert = import_module("packer.tables.table_conversion").convert_table
-    return int(convert(path, out, label="0", header=False, workers=workers).rows)
+    packer = import_module("packer")
+    return int(packer.convert_table(path, out, label="0", csv=packer.Csv(header=False), workers=workers).rows)
 
 
 LANES: dict[str, tuple[Callable[[str, str, int], int], tuple[str, ...]]] = {
@@ -140,7 +138,7 @@ def measure(path: str, out: str, names: list[str], rounds: int, workers: int) ->
     }
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Parse the command line, measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("table", help=".csv or .csv.gz without a header, all numbers")
@@ -150,7 +148,7 @@ def main() -> None:
     parser.add_argument("--json", help="write the figures to this file")
     parser.add_argument("--out", help=argparse.SUPPRESS)
     parser.add_argument("--lane", help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     if args.lane:
         lane(args.lane, args.table, args.out, args.workers)
         return

@@ -187,7 +187,7 @@ class Speedrun:
         )
         print(f"{line}; read and brought to {options.device} in {self.now() - started:.2f} s", flush=True)
         channels, height, width = shape = tuple(self.images.shape[1:])
-        mean, std = header.statistics["image"]["mean"], header.statistics["image"]["std"]
+        mean, std = header.normalization["mean"], header.normalization["std"]
         normalize = augment.Normalize(mean, std, self.dtype)
         crop = augment.RandomCrop((height, width), options.padding, padding_mode="reflect")
         cutout = [augment.Cutout(options.cutout)] if options.cutout else []  # after Normalize the mean is 0

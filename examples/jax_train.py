@@ -118,7 +118,7 @@ class Devices:
         return jax.device_put(tree, self._whole)
 
 
-def accuracy(params: Params, statistics: Array, test: PackedBatchDataset) -> float:
+def accuracy(params: Params, statistics: Array, test: PackedBatchDataset[Any]) -> float:
     """Return the share of rows that the network labels correctly."""
     given = [right(params, statistics, *map(jnp.from_dlpack, (batch.image, batch.label))) for batch in test]
     return sum(map(int, given)) / test.rows
@@ -152,7 +152,7 @@ def main() -> None:
         rank=jax.process_index(),
         world_size=jax.process_count(),
     )
-    devices, found = Devices(), header.statistics["image"]
+    devices, found = Devices(), header.normalization
     statistics = np.array([found["mean"], found["std"]], np.float32)
     params = devices.copy(init(jax.random.key(0), len(found["mean"]), len(header.classes)))
     speeds = jax.tree.map(jnp.zeros_like, params)

@@ -129,7 +129,7 @@ def main() -> None:
             " --split train=0.85,val=0.15."
         )
     torch.manual_seed(0)
-    normalize = header.statistics.get("image") or {"mean": [0.5] * 3, "std": [0.25] * 3}
+    normalize = header.normalization or {"mean": [0.5] * 3, "std": [0.25] * 3}
     train = PackedBatchDataset(
         options.pack,
         options.batch_size,

@@ -94,7 +94,7 @@ def main() -> None:
     if header.classes is None:
         sys.exit(f"{options.train}: its labels have no class names; this example needs them.")
     height, width, channels = header.field("image").shape or ()
-    statistics = header.statistics["image"]
+    statistics = header.normalization
     normalize = Normalize(statistics["mean"], statistics["std"])
     train = PackedBatchDataset(
         options.train,

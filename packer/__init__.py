@@ -13,7 +13,7 @@
     split_pack, repack             split a pack, or store it in another way        (packer.convert)
     append_table                   add rows of a table to a pack                   (packer.convert)
     export_images                  write a pack's images as files                  (packer.convert)
-    verify_pack, repair_pack       compare every byte with its checksum; repair    (packer.format, .convert)
+    verify_pack                    compare every byte of a pack with its checksum  (packer.format)
     seal_pack                      seal a pack that was edited in place            (packer.convert)
     PackedBatchDataset             batches of a pack for a training loop           (packer.load)
     PackedDataset                  rows of a pack for torch's DataLoader           (packer.load)

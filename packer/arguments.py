@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import operator
+import os
 import re
 from collections.abc import Collection, Sequence
 from typing import SupportsIndex
 
-from packer.errors import UsageError
+from packer.errors import PackerError, UsageError
 from packer.machine import cores
 
 ON_ERROR = ("stop", "skip")
@@ -86,3 +87,14 @@ def as_bytes(size: object, *, unit: bool = False) -> int | None:
         return None
     factor = (1024 if found["binary"] else 1000) ** " kmgt".index((found["unit"] or " ").lower())
     return round(float(found[1]) * factor) or None
+
+
+def absolute(name: str | os.PathLike[str]) -> str:
+    """Return a full path. Raises PackerError for a relative name if the working folder was removed."""
+    try:
+        return os.path.abspath(name)
+    except FileNotFoundError:
+        raise PackerError(
+            f"{name}: is relative to the working folder, which was removed. Change to another folder, or pass"
+            " a full path."
+        ) from None

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from packer.path_text import visible
 from packer.sentence import Option, Part, Sentence
 
 _LONGEST = 400
@@ -30,6 +31,7 @@ class PackerError(Exception):
     """Base of every error that packer raises on purpose; its text can be shown to users."""
 
     exit_code = 1
+    args: tuple[Any, ...]
 
     def __init__(self, *parts: Part) -> None:
         """Join the parts to the error's sentence."""
@@ -42,10 +44,11 @@ class PackerError(Exception):
 
     def extend(self, *parts: Part) -> None:
         """Append to the message."""
-        self.args += Sentence(*parts).parts
+        self.args = (*self.args, *Sentence(*parts).parts)
 
     def __str__(self) -> str:
-        return str(self.sentence)
+        # Names in it may come from a pack; line ends stay, since errors of user code have several lines.
+        return "\n".join(map(visible, str(self.sentence).split("\n")))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Bypasses __init__, whose arguments may differ from the parts.
@@ -65,7 +68,7 @@ class FormatError(PackerError):
     opened for writing after it was sealed; else "".
     """
 
-    part = ""  # default for errors from another process
+    part: str = ""  # default for errors from another process
 
     def __init__(self, *parts: str | Option, part: str = "") -> None:
         """Join the parts to the error's sentence."""

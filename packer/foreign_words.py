@@ -52,7 +52,7 @@ _REMEDIES = (
     (_DATASETS, "root dataset", "pass the pack's path as the first argument"),
     (_DATASETS, "indices", "pass subset= with row numbers"),
     (_DATASETS, "train", "pass split='train'"),
-    (_DATASETS, "cache cache_size",
+    (_DATASETS, "cache cache_size cache_shared",
      "pass the pack that open_pack(url, cache=...) or fill_pack(images, out) returns"),
     (_DATASETS, "verify", "pass the pack that open_pack(path, verify='blocks') returns"),
     (_BATCHES, "num_workers workers persistent_workers", "pass threads=, or leave it out"),

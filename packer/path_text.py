@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import re
 
-from packer.errors import PackerError
-
 
 def as_text(name: str | bytes) -> str:
     """Decode a file name or a command-line word as UTF-8; a str is one that Python has decoded."""
@@ -21,24 +19,28 @@ def as_text(name: str | bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def absolute(name: str | os.PathLike[str]) -> str:
-    """Return a full path. Raises PackerError for a relative name if the working folder was removed."""
-    try:
-        return os.path.abspath(name)
-    except FileNotFoundError:
-        raise PackerError(
-            f"{name}: is relative to the working folder, which was removed. Change to another folder, or pass"
-            " a full path."
-        ) from None
-
-
 def on_disk(path: str) -> bytes:
     """Encode a path for the system; path: as `as_text` returns it."""
     return path.encode("utf-8", "surrogateescape")
 
 
-UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 """Control characters (C0, DEL, C1), marks that change the writing direction, line separators."""
+_UNWRITABLE = re.compile("[\ud800-\udfff]")
+
+
+def visible(text: str, mark: str | None = None) -> str:
+    r"""Return a text of unknown origin as it may be shown: on a terminal, in a log, on a page.
+
+    Characters that control a terminal or change the writing direction, and undecodable bytes, become escapes,
+    or `mark`, which keeps the length.
+
+    >>> visible("red \x1b[31m")
+    'red \\x1b[31m'
+    """
+    for characters in (_UNSEEN, _UNWRITABLE):
+        text = characters.sub(mark or (lambda match: ascii(match[0])[1:-1]), text)
+    return text
 
 
 def safe_name(text: str) -> str:
@@ -49,4 +51,4 @@ def safe_name(text: str) -> str:
     >>> safe_name("cat/..\\..\\a\x1b[2J.png")
     'cat/.._.._a_[2J.png'
     """
-    return UNSEEN.sub("_", text).replace("\\", "_")
+    return _UNSEEN.sub("_", text).replace("\\", "_")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from packer import units
+from packer.path_text import visible
 from packer.standard_streams import Outlet
 
 LINE_SECONDS = 60.0
@@ -47,6 +48,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Show a few words about the current work."""
+        text = visible(text)
         if self._shown and self._bar is None:
             self._bar = _bar(self._stream, None, "", bar_format="{desc}")
         if self._bar is not None:

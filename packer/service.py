@@ -15,6 +15,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -22,10 +23,12 @@ from weakref import WeakKeyDictionary
 
 from packer import errors
 from packer.errors import PackerError
+from packer.standard_streams import open_closed
 from packer.starting import ForkSafeLock, python_command
 
 Data = bytes | bytearray | memoryview
 _LENGTHS = struct.Struct("<QQ")
+_LOCAL_PEERCRED = 1  # of macOS
 _PATH_BYTES = 100  # of a socket's name, allowed on every system
 
 
@@ -167,7 +170,9 @@ def failure(error: PackerError) -> list[Any]:
 
 def error_of(content: list[str]) -> PackerError:
     """Return the error that an answer transports."""
-    kind = getattr(errors, content[0], PackerError)
+    kind = getattr(errors, content[0], None)
+    if not (isinstance(kind, type) and issubclass(kind, PackerError)):
+        kind = PackerError
     made: PackerError = PackerError.__new__(kind, content[1])
     made.args = (content[1],)
     return made
@@ -180,7 +185,7 @@ def start(module: str, *arguments: str, cwd: str | None = None, stderr: int | No
     arguments: shown in process lists; stderr: as in subprocess. The process is not a child of this one and
     has its own session: Ctrl-C reaches only the clients.
     """
-    ours, theirs = socket.socketpair()
+    ours, theirs = pair()
     call = f"from packer.service import detach; detach(); from {module} import main; main(int(sys.argv[1]))"
     command = python_command(call, str(theirs.fileno()), *arguments)
     try:
@@ -201,6 +206,22 @@ def start(module: str, *arguments: str, cwd: str | None = None, stderr: int | No
     return ours
 
 
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected sockets that wait without a limit, whatever socket.setdefaulttimeout() set."""
+    open_closed()  # a child redirects these numbers, and a C library prints to them
+    ours, theirs = socket.socketpair()
+    ours.setblocking(True)
+    theirs.setblocking(True)
+    return ours, theirs
+
+
+def adopt(fd: int) -> socket.socket:
+    """Return the socket of a descriptor, which waits without a limit."""
+    made = socket.socket(fileno=fd)
+    made.setblocking(True)
+    return made
+
+
 def detach() -> None:
     """Continue in a child of this process, which ends."""
     if os.fork():
@@ -211,21 +232,40 @@ def detach() -> None:
 
 
 def connect(path: str) -> socket.socket | None:
-    """Connect to the process that listens at a path; return None if there is none."""
+    """Connect to the process of this user that listens at a path; return None if there is none."""
     made = socket.socket(socket.AF_UNIX)
     try:
+        made.setblocking(True)
         with _address(path) as address:
             made.connect(address)
-        return made
+        if is_ours(made):
+            return made
     except OSError:
-        made.close()
-        return None
+        pass
+    made.close()
+    return None
 
 
-def listen(path: str) -> socket.socket:
+class Listener(socket.socket):
+    """A socket that accepts this user's connections, which wait without a limit."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Return the next connection and its address. Raises OSError."""
+        while True:
+            made, address = super().accept()
+            made.setblocking(True)
+            if is_ours(made):
+                return made, address
+            made.close()
+
+
+def listen(path: str) -> Listener:
     """Return a socket that accepts this user's connections at a path. Raises OSError."""
-    made = socket.socket(socket.AF_UNIX)
+    made = Listener(socket.AF_UNIX)
     try:
+        made.setblocking(True)
+        with suppress(OSError):  # macOS sets no mode before bind
+            os.fchmod(made.fileno(), 0o600)
         with _address(path) as address:
             made.bind(address)
         os.chmod(path, 0o600)
@@ -234,6 +274,15 @@ def listen(path: str) -> socket.socket:
         made.close()
         raise
     return made
+
+
+def is_ours(connection: socket.socket) -> bool:
+    """Return True if a process of this user has the other end of a connection. Raises OSError."""
+    if sys.platform == "linux":
+        user = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+    else:  # struct xucred: version, user, groups
+        user = struct.unpack("2I", connection.getsockopt(0, _LOCAL_PEERCRED, 128)[:8])[1]
+    return bool(user == os.geteuid())
 
 
 @contextmanager

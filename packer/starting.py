@@ -55,14 +55,26 @@ def python_command(call: str, *arguments: str) -> list[str]:
 
     arguments: its ``sys.argv[1:]``. The current folder may be a stranger's and contain a json.py: nothing is
     imported from there, unless a program put its full path into sys.path. call: statements; ``sys`` is
-    imported.
+    imported. Raises PackerError.
     """
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     paths = [os.path.abspath(path) for path in sys.path if isinstance(path, str) and path]
     paths += [] if ours in paths else [ours]
     # -I would ignore the user's PYTHONHASHSEED and similar variables
     safe = ["-P"] if _SAFE_PATH == "-P" else []
-    return [sys.executable, *safe, "-c", f"import sys; sys.path[:] = {paths!a}; {call}", *arguments]
+    return [program(), *safe, "-c", f"import sys; sys.path[:] = {paths!a}; {call}", *arguments]
+
+
+def program() -> str:
+    """Return the path of Python's program. Raises PackerError if it is not known."""
+    from multiprocessing.spawn import get_executable
+
+    if not (found := os.fsdecode(get_executable() or "")):
+        raise PackerError(
+            "loading: another process is needed, and this one, which embeds Python, does not know Python's"
+            " program. Call multiprocessing.set_executable with its path first."
+        )
+    return found
 
 
 def die_with(parent: int) -> None:
@@ -87,6 +99,11 @@ def start_process(process: BaseProcess) -> None:
         util._args_from_interpreter_flags = lambda: [_SAFE_PATH, *flags()]
         try:
             process.start()
+        except FileNotFoundError as error:
+            raise PackerError(
+                f"loading: another process cannot be started ({error}). If the current folder was removed,"
+                " change to another (os.chdir)."
+            ) from None
         except OSError as error:
             raise PackerError(no_more("process", error)) from None
         finally:
@@ -100,7 +117,7 @@ class ThreadPool(ThreadPoolExecutor):
     exit the interpreter would wait for it, and nothing would end it.
     """
 
-    ended = False
+    ended: bool = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run a function on one of the threads. Raises PackerError if a limit forbids another thread."""

@@ -48,6 +48,9 @@ if importlib.util.find_spec("hypothesis"):  # machines that only run `make gpu` 
 # that took twice as much of the processor as the tests of augmentation themselves.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# Folders that tests make as if packer had are refused if a group may write to them.
+os.umask(0o022)
+
 # A process of the start method "forkserver" is forked from one that has imported torch, which takes two seconds, once for all tests.
 if importlib.util.find_spec("torch"):
     multiprocessing.set_forkserver_preload(["torch"])

@@ -47,7 +47,6 @@ UNITS: dict[str, set[str]] = {
         "packer.doctor",
         "packer.convert.export",
         "packer.convert.image_conversion",
-        "packer.convert.repair",
         "packer.convert.repacking",
         "packer.format",
         "packer.inputs",
@@ -114,16 +113,6 @@ UNITS: dict[str, set[str]] = {
         "packer.pixels",
         "packer.remote",
         "packer.tables",
-    },
-    "packer.convert.repair": {
-        "packer.convert",
-        "packer.convert.image_conversion",
-        "packer.format",
-        "packer.orders",
-        "packer.progress",
-        "packer.read",
-        "packer.tables",
-        "packer.tables.reading",
     },
     "packer.convert.export": {
         "packer.convert",
@@ -198,7 +187,7 @@ UNITS: dict[str, set[str]] = {
         "packer.pixels",
         "packer.read",
     },
-    "packer.doctor": {"packer.bench", "packer.format"},
+    "packer.doctor": {"packer.format"},
     "packer.testing": {"packer.codecs", "packer.format", "packer.orders"},
     "packer.reports": {
         "packer.codecs",
@@ -214,7 +203,6 @@ UNITS: dict[str, set[str]] = {
         "packer.codecs",
         "packer.format",
         "packer.inputs",
-        "packer.load",
         "packer.load.batch_dataset",
         "packer.orders",
         "packer.pixels",
@@ -249,6 +237,27 @@ PACKAGES: dict[str, set[str]] = {
     "xxhash": {"packer.format"},
     "zstandard": {"packer.codecs", "packer.tables.reading"},
 }
+
+
+# Who may open a file for writing by other means than format/file_io.py.
+WRITERS = {
+    "packer.format.row_keys": "an unnamed temporary file",
+    "packer.load.caches.row_memory": "memory without a name, by a descriptor of this user's process",
+    "packer.pixels.image_decoder": "the null device",
+    "packer.standard_streams": "the null device",
+    "packer.remote.object_store": "an existing file of a cache; it imports nothing of format",
+    "packer.testing.codec_checks": "memory",
+    "packer.testing.reader_checks": "the folder that a test passes",
+}
+# What creates or changes files by their names, by the last part of a call's name.
+_MAKE = {
+    *("mkdir", "makedirs", "mknod", "mkfifo", "symlink", "link", "hardlink_to", "symlink_to", "touch"),
+    *("write_text", "write_bytes", "copyfile", "copy2", "copytree", "mkstemp", "mkdtemp", "mktemp"),
+    *("savez", "savez_compressed", "savetxt", "open_memmap", "extract", "extractall"),
+}
+# What opens files, for reading too: the mode or the flags tell.
+_OPEN = {"open", "File", "memmap", "fdopen", "ZipFile", "TarFile"}
+_OURS = {"create", "create_anew", "open_own"}  # of file_io.py
 
 
 def modules(root: Path) -> dict[str, Path]:
@@ -341,6 +350,95 @@ def test_no_import_circle() -> None:
     while leaves := {name for name, targets in graph.items() if not targets}:
         graph = {name: targets - leaves for name, targets in graph.items() if name not in leaves}
     assert graph == {}
+
+
+def writes(call: ast.Call) -> bool:
+    """Return True if a call creates a file or folder, or opens a file for writing, by its name."""
+    last = ast.unparse(call.func).rpartition(".")[2]
+    words = [*call.args, *(word.value for word in call.keywords)]
+    if last in _MAKE or (last in ("save", "tofile", "savefig") and _named(call)):
+        return True
+    if last not in _OPEN or (call.args and _called(call.args[0]) in _OURS):
+        return False
+    modes = [word.value for word in words if isinstance(word, ast.Constant) and isinstance(word.value, str)]
+    flags = " ".join(map(ast.unparse, words))
+    written = any(set(mode) & set("wax+") and set(mode) <= set("rwaxbt+") for mode in modes)
+    return written or any(flag in flags for flag in ("O_CREAT", "O_WRONLY", "O_RDWR"))
+
+
+def _called(node: ast.expr) -> str:
+    return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+
+
+def _named(call: ast.Call) -> bool:
+    """Return True if the first argument looks like a path."""
+    given = ast.unparse(call.args[0]) if call.args else ""
+    return given in ("path", "out", "target") or given.startswith(("'", "f'", "os.path.join("))
+
+
+def writers(root: Path) -> dict[str, list[str]]:
+    """Module -> its calls that create files or folders, or open files for writing."""
+    found = {
+        module: [
+            ast.unparse(node)
+            for node in ast.walk(parsed(path))
+            if isinstance(node, ast.Call) and writes(node)
+        ]
+        for module, path in modules(root).items()
+        if module != f"{root.name}.format.file_io"
+    }
+    return {module: calls for module, calls in found.items() if calls}
+
+
+def test_every_file_is_created_in_one_place() -> None:
+    """Others follow links that somebody planted, or create what everybody may read."""
+    found = writers(ROOT)
+    assert {module: calls for module, calls in found.items() if module not in WRITERS} == {}
+    assert found.keys() == WRITERS.keys()  # a row that is not needed is deleted
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "open(path, 'w')",
+        "open(path, mode='r+b')",
+        "open(path, 'x', encoding='utf-8')",
+        "os.open(path, os.O_RDWR | os.O_CREAT)",
+        "os.open(path, os.O_WRONLY)",
+        "os.mkdir(path)",
+        "os.makedirs(path, exist_ok=True)",
+        "Path(path).write_text('')",
+        "Path(path).open('w')",
+        "np.save(path, array)",
+        "np.memmap(path, np.uint8, 'r+')",
+        "np.lib.format.open_memmap(path)",
+        "h5py.File(path, 'w')",
+        "shutil.copyfile(path, other)",
+        "image.save(os.path.join(folder, name))",
+        "array.tofile(path)",
+        "tempfile.mkdtemp()",
+    ],
+)
+def test_other_ways_of_writing_are_found(tmp_path: Path, line: str) -> None:
+    root = tree(tmp_path / "house", {"__init__.py": "", "hall.py": f"def f():\n    {line}"})
+    assert writers(root) == {"house.hall": [line]}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "open(path)",
+        "open(path, 'rb')",
+        "open(create(path), 'wb')",
+        "os.open(path, os.O_RDONLY | os.O_CLOEXEC)",
+        "np.memmap(path, np.uint8, 'r')",
+        "image.save(memory, 'PNG')",
+        "state.copy()",
+    ],
+)
+def test_reading_is_no_writing(tmp_path: Path, line: str) -> None:
+    root = tree(tmp_path / "house", {"__init__.py": "", "hall.py": f"def f():\n    {line}"})
+    assert writers(root) == {}
 
 
 def tree(root: Path, files: dict[str, str]) -> Path:

@@ -13,9 +13,10 @@ import pytest
 from PIL import Image
 
 from packer import Labels, convert_images, convert_table, create, open_pack
+from packer.arguments import absolute
 from packer.errors import PackerError
 from packer.format.working_folder import WorkingFolder
-from packer.path_text import absolute, as_text, on_disk
+from packer.path_text import as_text, on_disk
 
 NAMES = ("weiß", "黒")
 SCRIPT = """

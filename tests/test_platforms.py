@@ -12,7 +12,7 @@ from packer import convert_images
 
 # What Python offers on Linux alone, and files that only Linux has. The imports come first: they look at the platform, too.
 MACOS = """
-import asyncio, builtins, concurrent.futures, io, mmap, multiprocessing.connection, os, socket, sys, tempfile, urllib.request
+import asyncio, builtins, concurrent.futures, io, mmap, multiprocessing.connection, os, socket, struct, sys, tempfile, urllib.request
 import cv2, h5py, torch
 sys.platform = "darwin"
 for name in ("memfd_create", "posix_fadvise", "posix_fallocate", "sched_getaffinity", "fdatasync", "pipe2", "eventfd",
@@ -27,6 +27,15 @@ for name in dir(mmap):
 for name in ("SO_PEERCRED", "SOCK_CLOEXEC", "SOCK_NONBLOCK", "MSG_CMSG_CLOEXEC", "SO_PASSCRED"):
     if hasattr(socket, name):
         delattr(socket, name)
+
+
+def getsockopt(self, level, option, *size, real=socket.socket.getsockopt):
+    if (level, option) == (0, 1):  # LOCAL_PEERCRED
+        return struct.pack("2I", 0, os.geteuid()).ljust(128, b"\\0")
+    return real(self, level, option, *size)
+
+
+socket.socket.getsockopt = getsockopt
 
 
 def opened(file, *args, real=builtins.open, **options):

@@ -110,7 +110,7 @@ def test_a_sentence_is_text_wherever_text_goes() -> None:
 
 
 def test_only_the_command_line_knows_its_options() -> None:
-    """No text of the library, docstrings apart, holds an option as it is typed; ours are those of the commands."""
+    """No text of the library, docstrings and the command that a header records apart, holds an option as typed."""
     options = {
         name
         for command in cli.commands.values()
@@ -122,7 +122,7 @@ def test_only_the_command_line_knows_its_options() -> None:
     found = []
     for path in sorted(ROOT.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        if "cli" in path.relative_to(ROOT).parts or "--" not in text:
+        if "cli" in path.relative_to(ROOT).parts or path.name == "recorded_command.py" or "--" not in text:
             continue
         tree = ast.parse(text)
         documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}

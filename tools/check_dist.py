@@ -1,4 +1,4 @@
-"""Check that the files of `make wheels` are complete: the C extension, the license, the sources for a build.
+"""Check that the files of `make wheels` are complete: the C extension, the license, all sources, docs and tests.
 
     python tools/check_dist.py dist/
 
@@ -13,6 +13,19 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+FOLDERS = ("benchmarks", "changes", "docs", "examples", "packer", "tests", "tools")
+FILES = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "MANIFEST.in",
+    "Makefile",
+    "README.md",
+    "pyproject.toml",
+    "requirements.txt",
+    "setup.cfg",
+    "setup.py",
+)
 
 
 def lacks_of_wheel(name: str, files: list[str]) -> list[str]:
@@ -32,14 +45,21 @@ def lacks_of_wheel(name: str, files: list[str]) -> list[str]:
     return lacks
 
 
+def sources() -> list[str]:
+    """Return the files that an archive of sources needs: all that a checkout has, but hidden and built ones."""
+    found = [ROOT / name for name in FILES]
+    found += [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
+    names = [path.relative_to(ROOT) for path in found if path.suffix not in (".pyc", ".so")]
+    return sorted(
+        name.as_posix()
+        for name in names
+        if "_build" not in name.parts and not any(part.startswith(".") for part in name.parts)
+    )
+
+
 def lacks_of_sources(name: str, files: list[str]) -> list[str]:
     """Return sentences about defects of a source archive with these files below its only folder."""
-    needed = [
-        path for path in (ROOT / "packer").rglob("*") if path.suffix in (".py", ".pyi", ".c", ".h", ".typed")
-    ]
-    names = [path.relative_to(ROOT).as_posix() for path in needed]
-    names += ["LICENSE", "README.md", "setup.py", "setup.cfg", "pyproject.toml"]
-    return [f"{name}: lacks {path}. See setup.py." for path in sorted(set(names) - set(files))]
+    return [f"{name}: lacks {path}. See MANIFEST.in." for path in sorted(set(sources()) - set(files))]
 
 
 def main(folder: Path) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Batch = tuple[Any, Any]
+Batch = Sequence[Any]
 """Images, uint8 [N, H, W, C] or a tensor [N, C, H, W], and labels [N] or [N, 1]."""
 Epoch = Callable[[], Iterable[Batch]]
 """Starts the next epoch, in a new random order."""

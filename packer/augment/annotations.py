@@ -226,9 +226,10 @@ def moved_lists(
                     f"augment: {name!r} of a row has {len(row)} entries for {len(its)} boxes; a field named"
                     " box_... has an entry for each box. Give the field another name."
                 )
-    kind = boxes[0].dtype if boxes and boxes[0].is_floating_point() else torch.float32
-    together = pad_sequence([its.to(kind) for its in boxes], True) if boxes else torch.zeros(0, 0, 4)
-    moved = move(together)
+    if not boxes:
+        return [], {name: [] for name in box_fields}
+    kind = boxes[0].dtype if boxes[0].is_floating_point() else torch.float32
+    moved = move(pad_sequence([its.to(kind) for its in boxes], True))
     seen = (moved[..., 2:] > moved[..., :2]).all(dim=-1)
     keep = [each[: len(its)] for each, its in zip(seen, boxes, strict=True)]
     kept = [row[: len(k)][k] for row, k in zip(moved, keep, strict=True)]
@@ -286,7 +287,8 @@ def _planes_of(pixels: Tensor, fill: float, soft: bool) -> tuple[Tensor, tuple[f
     depth = pixels.shape[-1]
     if soft and pixels.dtype.is_floating_point:
         return pixels.float(), (fill,) * depth
-    one = torch.tensor([fill]).to(pixels.dtype)
+    exact = torch.float64 if isinstance(fill, float) else torch.int64
+    one = torch.tensor([fill], dtype=exact, device="cpu").to(pixels.dtype)
     if one.to(torch.float64).item() != fill:
         raise UsageError(
             f"Pipeline: {'soft_fill' if soft else 'mask_fill'} is {fill} and the masks are {pixels.dtype};"
@@ -330,4 +332,5 @@ def soft_labels(labels: Tensor, classes: int | None) -> Tensor:
             f"MixUp, CutMix: labels are {int(labels.min())} to {int(labels.max())}; 0 to {classes - 1} are"
             " allowed. Pass the right num_classes."
         )
-    return (labels[:, None] == torch.arange(classes, device=labels.device)).float()
+    number = torch.arange(classes, dtype=torch.int64, device=labels.device)
+    return (labels[:, None] == number).float()

@@ -192,7 +192,7 @@ class Normalize(kinds.ScalePart):
 
     mean, std: a number for each channel, or for all, in the scale of 0 to 1, like a pack's statistics;
         tensors and NumPy arrays are allowed. If both are omitted in a dataset's `augment`: the statistics of
-        all rows of its pack, whatever its split.
+        its pack's split train, or of all rows without one, whichever split is loaded.
     dtype: of the result: float32, float16 or bfloat16.
 
     The result is (x / 255 - mean) / std for uint8 images, (x / 65,535 - mean) / std for uint16, (x - mean) /

@@ -183,6 +183,10 @@ class DrawPlan:
     size: (H, W); arrays of placeholder values for images that differ in size.
     """
 
+    steps: Sequence[DrawStep]
+    ragged: bool
+    parts: list[Any]
+
     def __init__(self, steps: Sequence[DrawStep], shape: Any) -> None:
         sides = shape[:1] if tuple(shape[1:]) == (None, None) else shape
         if len(shape) != 3 or not all(isinstance(side, int) and side > 0 for side in sides):
@@ -191,7 +195,7 @@ class DrawPlan:
             )
         self.steps, self.ragged, self._channels = steps, shape[1] is None, shape[0]
         self._shapes = self._shapes_for(*([np.full(2, _ANY)] * 2 if self.ragged else shape[1:]))
-        self.size = self._shapes[0][1:]
+        self.size: Any = self._shapes[0][1:]
         self._layouts, self.parts = [], []
         two = kinds.Draws(np.zeros(2, np.int64), 0, 0)
         for number, (step, before) in enumerate(zip(steps, self._shapes, strict=False)):

@@ -83,7 +83,7 @@ class _RandomFilter(kinds.RandomChange, FilterPart):
     """
 
     filter = ""
-    share = 0.0
+    share: float = 0.0
 
     def columns(self, params: kinds.Params, count: int, pixels: kinds.PixelFormat) -> kinds.Columns:
         return np.full((count, 2), [1 + list(FILTERS).index(self.filter), self.share], np.float32)
@@ -177,7 +177,7 @@ def equalized(pixels: Tensor) -> Tensor:
     """
     count, height, width, channels = pixels.shape
     planes = count * channels
-    first = torch.arange(planes, device=pixels.device).view(count, 1, channels) * 256
+    first = torch.arange(planes, dtype=torch.int64, device=pixels.device).view(count, 1, channels) * 256
     places = (pixels.reshape(count, -1, channels) + first).view(-1)
     ones = torch.ones(1, dtype=torch.int32, device=pixels.device).expand(len(places))
     histogram = torch.zeros(planes * 256, dtype=torch.int32, device=pixels.device)
@@ -186,7 +186,7 @@ def equalized(pixels: Tensor) -> Tensor:
     last = so_far.argmax(dim=1, keepdim=True)  # the largest value that occurs
     step = (height * width - histogram.gather(1, last)) // 255
     made = (so_far - histogram + step // 2) // step.clamp(min=1)
-    same = torch.arange(256, device=pixels.device)
+    same = torch.arange(256, dtype=torch.int64, device=pixels.device)
     table = torch.where(step > 0, made.clamp(0, 255), same).to(torch.uint8)
     return table.view(-1).index_select(0, places).view(pixels.shape)
 
@@ -298,7 +298,7 @@ def blurred(pixels: Tensor, across: Tensor, down: Tensor) -> Tensor:
     r, s = across.shape[1] // 2, down.shape[1] // 2
     source = pixels.index_select(1, _mirrored(height, s, pixels.device)).reshape(count, -1, width * channels)
     source = source.float()
-    wide = torch.empty(count, height, width + 2 * r, channels, device=pixels.device)
+    wide = source.new_empty(count, height, width + 2 * r, channels)
     numbers = wide.view(count, height, -1)
     middle = numbers[:, :, r * channels : (r + width) * channels]
     if down.shape[1] <= _FEW:
@@ -311,7 +311,7 @@ def blurred(pixels: Tensor, across: Tensor, down: Tensor) -> Tensor:
             middle[:, top : top + some] = torch.bmm(rows[:, :some, :read], source[:, top : top + read])
     wide[:, :, :r] = wide[:, :, r + 1 : 2 * r + 1].flip(2)
     wide[:, :, r + width :] = wide[:, :, width - 1 : r + width - 1].flip(2)
-    result = torch.empty(count, height, width * channels, device=pixels.device)
+    result = source.new_empty(count, height, width * channels)
     taps = range(0, across.shape[1] * channels, channels)
     _sum([numbers[:, :, tap : tap + width * channels] for tap in taps], across, result)
     return result.view(count, height, width, channels)
@@ -333,14 +333,14 @@ def _middle(weights: Tensor, far: int) -> Tensor:
 def _bands(weights: Tensor) -> Tensor:
     """Return band matrices [N, 32, 32 + 2 r] that map 32 + 2 r rows to 32. weights: [N, 2 r + 1]."""
     r = weights.shape[1] // 2
-    row = torch.arange(_ROWS, device=weights.device)[:, None]
-    tap = (torch.arange(_ROWS + 2 * r, device=weights.device) - row).clamp(-1, 2 * r + 1) + 1
+    number = torch.arange(_ROWS + 2 * r, dtype=torch.int64, device=weights.device)
+    tap = (number - number[:_ROWS, None]).clamp(-1, 2 * r + 1) + 1
     return torch.nn.functional.pad(weights, (1, 1))[:, tap]
 
 
 def _mirrored(length: int, more: int, device: torch.device) -> Tensor:
     """Return pixel numbers for -more..length + more - 1, mirrored at the first and the last pixel."""
-    number = torch.arange(-more, length + more, device=device).abs()
+    number = torch.arange(-more, length + more, dtype=torch.int64, device=device).abs()
     return torch.minimum(number, 2 * (length - 1) - number)
 
 
@@ -350,6 +350,9 @@ class CustomPart(kinds.WholeImagePart):
     The columns are the bytes of a record: a flag, which RandomApply sets to 0 for unchanged images, and the
     draws.
     """
+
+    name: str
+    width: int
 
     def __init__(self, transform: kinds.Transform, layout: ParamLayout) -> None:
         drawn = [(name, dtype, shape) for name, (shape, dtype) in layout.items() if name != "apply"]

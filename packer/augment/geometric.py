@@ -100,7 +100,7 @@ class RandomRectangle(kinds.TransformPart):
 
     scale: validation.Interval
     ratio: validation.Interval
-    sides = "width", "height"
+    sides: tuple[str, str] = "width", "height"
     least = 1
 
     def draw(

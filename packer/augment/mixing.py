@@ -177,8 +177,9 @@ class CutMix(MixPart):
         image[top:bottom, left:right] = other[top:bottom, left:right]
 
     def mix_images(self, images: Tensor, other: Tensor, columns: Tensor) -> Tensor:
-        u = torch.arange(images.shape[2], device=images.device)[:, None]
-        v = torch.arange(images.shape[1], device=images.device)[:, None, None]
+        form: Any = {"dtype": torch.int64, "device": images.device}
+        u = torch.arange(images.shape[2], **form)[:, None]
+        v = torch.arange(images.shape[1], **form)[:, None, None]
         left, top, right, bottom = columns[:, :4, None, None, None].unbind(1)
         return torch.where((u >= left) & (u < right) & (v >= top) & (v < bottom), other, images)
 

@@ -11,8 +11,10 @@ linear ramp.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -28,6 +30,7 @@ from packer.augment.passes import native_pass, pass_spec, torch_pass
 from packer.augment.passes.pass_spec import MOST_CHANNELS, Pass
 from packer.augment.placement import AffinePlacement
 from packer.errors import UsageError
+from packer.starting import ForkSafeLock
 
 # Bytes of images that a CPU takes through several stages at a time: intermediate results then stay in the
 # cache, and in mapped memory (a new allocation of more than 32 MB costs a page fault every 4 KiB).
@@ -77,6 +80,8 @@ class PassStage:
     moves: True if it has geometry, which also applies to masks, boxes and points.
     moves_only: True to take geometry only, so that results keep the images' dtype.
     """
+
+    at: slice
 
     at, moves = slice(0), False
     mixing: MixPart | None = None
@@ -256,13 +261,17 @@ class PartStage:
     source, result, at: as of PassStage. mixing: the part if it combines images, else None.
     """
 
+    at: slice
+    moves: bool
+    width: int
+
     at, moves = slice(0), False
 
     def __init__(self, source: kinds.PixelFormat, part: kinds.WholeImagePart, transform: int) -> None:
         part.accept(source)
         self.source = self.result = source
         self.part, self._transform, self.width = part, transform, part.width
-        self.mixing = part if isinstance(part, MixPart) else None
+        self.mixing: MixPart | None = part if isinstance(part, MixPart) else None
 
     def columns(self, draws: Sequence[kinds.Params], count: int, sizes: Sizes | None = None) -> kinds.Columns:
         """Return the columns of each sample: float32 [count, width]."""
@@ -271,7 +280,39 @@ class PartStage:
     def run(self, images: Tensor, draws: PreparedDraws, rows: Tensor | None, out: Tensor | None) -> Tensor:
         """Return the changed images; `out` is unused, and mixing may overwrite `images`."""
         images = images if rows is None else take_rows(images, rows)
-        return self.part.change(images, draws.on(images.device), draws.host.numpy())
+        with exact(images.device.type):
+            return self.part.change(images, draws.on(images.device), draws.host.numpy())
+
+
+_switching = ForkSafeLock()
+
+
+@contextmanager
+def exact(device: str) -> Iterator[None]:
+    """Compute in float32, whatever torch's autocast and its precision of matrix products are set to.
+
+    device: type of the tensors' device. Passes need no such switch: they have no operation that these change.
+    """
+    with ExitStack() as stack:
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+            stack.enter_context(torch.autocast(device, enabled=False))
+        get, put, full = _product_precision(device)
+        if get() not in full:
+            stack.enter_context(_switching)
+            before = get()
+            put(full[0])
+            stack.callback(put, before)
+        yield
+
+
+def _product_precision(device: str) -> tuple[Callable[[], str], Callable[[str], None], tuple[str, ...]]:
+    """Return functions that get and set the precision of matrix products, and the names of float32's own."""
+    backend: Any = torch.backends.cuda if device == "cuda" else torch.backends.mkldnn
+    matmul: Any = getattr(backend, "matmul", None)
+    if hasattr(matmul, "fp32_precision"):  # torch 2.9; its older functions fail where both are used
+        put = partial(setattr, matmul, "fp32_precision")
+        return lambda: matmul.fp32_precision, put, ("ieee", "none")
+    return torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, ("highest",)
 
 
 Stage = PassStage | PartStage

@@ -114,6 +114,7 @@ class Pipeline(AnnotationTransforms):
         """Names of the stages, in order: "pass", or the name of a transform between passes."""
         return tuple("pass" if isinstance(s, PassStage) else s.part.name for s in self._stages)
 
+    @np.errstate(under="ignore")  # numbers near 0, whatever np.seterr says
     def sample(
         self,
         rows: NDArray[np.int64] | Tensor,
@@ -150,6 +151,7 @@ class Pipeline(AnnotationTransforms):
         self._check_shape()
         return self._plan.first_refused(sizes)
 
+    @np.errstate(under="ignore")
     def prepare(
         self, params: Given, count: int | None = None, *, sizes: Sizes | None = None
     ) -> PreparedDraws:

@@ -49,7 +49,7 @@ class AffinePlacement:
     # matrices.
     def __init__(self, count: int, size: Size) -> None:
         height, width = size
-        self.size = size
+        self.size: Size = size
         self.matrix: Floats = _rows(count, 1, 0, 0, 1, 0, 0).reshape(3, 2, count)
         self.taps: Floats = _rows(count, 0, 0, width, height)
         self.frame: Floats = _rows(count, -_FAR, -_FAR, _FAR, _FAR)

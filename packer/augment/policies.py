@@ -66,10 +66,11 @@ class _Policy(kinds.Transform):
         bins = self.num_magnitude_bins
         # torch's float32, like torchvision: after rounding, a different last digit can shift by a pixel.
         ends = zip(_MOVES + _FACTORS, [*most, *[factor] * len(_FACTORS)], strict=True)
-        rows = {name: torch.linspace(0.0, end, bins) for name, end in ends}
-        rows["Posterize"] = (8 - torch.arange(bins) / ((bins - 1) / bits)).round()
-        rows["Solarize"] = torch.linspace(1.0, 0.0, bins)
-        none = torch.zeros(bins)
+        form: Any = {"dtype": torch.float32, "device": "cpu"}
+        rows = {name: torch.linspace(0.0, end, bins, **form) for name, end in ends}
+        rows["Posterize"] = (8 - torch.arange(bins, **form) / ((bins - 1) / bits)).round()
+        rows["Solarize"] = torch.linspace(1.0, 0.0, bins, **form)
+        none = torch.zeros(bins, **form)
         table: Floats = torch.stack([rows.get(name, none) for name in OPERATIONS]).double().numpy()
         return table
 

@@ -5,7 +5,6 @@
     table_baseline.py    tables: checks that the pack comes from these files; batches of tensors in memory
     lanes.py             lanes (ways to get batches) and their rounds; packer's loader, torch's DataLoader
     hardware_limits.py   the limits (memcpy, decoding alone, large disk reads), the page cache, the machine
-    training_loop.py     runs a user's script and measures its loop, its step alone and its dataset's stages
     diagnosis.py         derives from the figures what limits training, and what would help
     bench_report.py      medians, ratios and conditions, as a table, as JSON and as a picture
 

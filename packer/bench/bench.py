@@ -30,15 +30,12 @@ from packer.bench.lanes import (
     worker_counts,
 )
 from packer.bench.table_baseline import table_baseline
-from packer.bench.training_loop import measure_script
 from packer.errors import UsageError
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.machine import cores, memory
 from packer.path_text import as_text
-from packer.sentence import Option
 
-LOOP_TIMES = 3  # a training loop is measured longer, because its steps vary more
 FEW_PAGES = 0.1  # share of pages that the kernel may keep while it uses them (6 % right after a write)
 
 
@@ -52,7 +49,6 @@ def bench(
     workers: Sequence[int] | None = None,
     cold: bool = True,
     progress: Callable[[str], None] | None = None,
-    script: str | None = None,
     model_rate: float | None = None,
 ) -> BenchReport:
     """Measure batches per second from images or a table, from their pack, and at the machine's limit.
@@ -65,15 +61,12 @@ def bench(
         default 0, 1, 2, 4, … up to the cores.
     cold: images only: also measure with an empty page cache.
     progress: called with the name of the next measurement.
-    script: a training script with its arguments, whose loop is measured too.
-    model_rate: rows/s of a model, if known; not together with `script`.
+    model_rate: rows/s of a model that never waits, if known.
 
     Raises UsageError (a number is out of range, or the pack cannot be compared), FormatError (no pack),
     SourceError (no source), PackerError (the pack was converted from another source). Ends all its worker
     processes and threads.
     """
-    if script is not None and model_rate is not None:
-        raise UsageError(f"{Option('script')} measures {Option('model_rate')} itself. Pass one of them.")
     given = {"batch_size": batch_size, "rounds": rounds, "seconds": seconds, "model_rate": model_rate}
     if any(n is not None and n <= 0 for n in given.values()) or any(n < 0 for n in workers or ()):
         raise UsageError(
@@ -94,12 +87,8 @@ def bench(
         raw = run.measure_warm(sorted(set(workers or worker_counts(cores()))))
         if cold:
             run.measure_cold(raw)
-    loop = None
-    if script is not None:
-        say(script)
-        loop = measure_script(script, LOOP_TIMES * seconds)
     report = run.report()
-    return replace(report, diagnosis=diagnose(report, loop=loop, step_rate=model_rate))
+    return replace(report, diagnosis=diagnose(report, step_rate=model_rate))
 
 
 @dataclass

@@ -6,54 +6,18 @@ from collections.abc import Mapping
 
 from packer import units
 from packer.bench.bench_report import BenchReport, Diagnosis
-from packer.bench.training_loop import LoopReport
 from packer.sentence import Option, Sentence
 
 WAITING = 0.1
-"""Share of the time, by the rates with and without waiting, below which waiting does not limit a loop."""
-DISAGREE = 0.15
-"""Difference of that share from the measured one above which the diagnosis says that they disagree."""
+"""Share of the time below which waiting does not limit a model."""
 NEAR = 0.5
 """A loader that reaches this share of a stage's own rate is limited by it, else by Python and processes."""
-_STAGES = {
-    "disk": (
-        "the disk",
-        f"Fewer bytes help ({Option('store', 'jpeg')}, a smaller {Option('size')}), or placement='ram'.",
-    ),
-    "store": (
-        "the network, or the store at its other end",
-        "With open_pack(url, cache=...) later epochs read the disk; a nearer store, or more bandwidth,"
-        " helps the first epoch.",
-    ),
-    "memory": ("copying from memory", f"Smaller rows help: a smaller {Option('size')}, fewer fields=."),
-    "reading": ("reading files", ""),
-    "decoding": (
-        "decoding",
-        f"Raw rows need no decoding ({Option('store', 'raw')}); smaller rows need less ({Option('size')}).",
-    ),
-    "transform": (
-        "the function in Python (`transform`)",
-        "Operations of packer.augment run in C, or on the GPU: pass augment=[...] instead.",
-    ),
-    "copy": ("the copy to the GPU", "Copy uint8 rows, and leave augment= to the GPU."),
-    "augmenting": (
-        "augmentation",
-        "On a GPU (device='cuda') it costs nearly nothing; on the CPU fewer operations or more cores help.",
-    ),
-    "training": (
-        "the model's own step",
-        "No loader makes it faster, but larger batches, mixed precision and torch.compile may.",
-    ),
-}
-"""Stage -> its name in sentences, and advice for a loop over a pack; other stages are named as they are."""
 
 
-def diagnose(
-    report: BenchReport, *, loop: LoopReport | None = None, step_rate: float | None = None
-) -> Diagnosis:
+def diagnose(report: BenchReport, *, step_rate: float | None = None) -> Diagnosis:
     """Derive from the figures which stage limits training.
 
-    loop: figures of a measured script; step_rate: rows/s of a model that never waits, if only that is known.
+    step_rate: rows/s of a model that never waits, if known.
     """
     sections, unit = list(report.sections.values()), report.unit
     rates = [{lane.name: lane.rate for lane in lanes} for lanes in sections]
@@ -72,24 +36,10 @@ def diagnose(
         if cold == "disk":
             packed = f"from the pack {rates[1]['packed, slices']:,.0f}"
             sentences.append(f"With an empty page cache the disk limits it: {rate:,.0f} {unit}/s; {packed}.")
-    if loop is not None:
-        step_rate, ours_loaded = loop.step_rate, loop.loader == "PackedBatchDataset"
-        by_rates = 1 - loop.rate / step_rate
-        limit = "training" if by_rates <= WAITING else loop.limit
-        sentences.append(_of_loop(loop, limit, unit))
-        if abs(by_rates - loop.waiting) > DISAGREE:
-            sentences.append(_disagreement(loop, by_rates, unit))
-        if ours_loaded or limit == "training":
-            sentences.append(_STAGES[limit][1])
-        else:
-            sentences += [
-                "A pack stores rows after all these steps, and reading it runs no Python code per row.",
-                _gain(loop.rate, step_rate, pack, unit),
-            ]
-    elif step_rate is None:
+    if step_rate is None:
         sentences.append(
-            f"To learn whether your model waits, pass {Option('script', 'train.py')},"
-            f" or its rate, {Option('model_rate', 1000)}."
+            f"To learn whether your model waits, pass its rate, {Option('model_rate', 1000)}:"
+            " train.replay() measures it."
         )
     elif raw >= (1 - WAITING) * step_rate:
         limit = "training"
@@ -110,41 +60,9 @@ def _of_source(rate: float, stages: Mapping[str, float], unit: str) -> tuple[str
     ordered = sorted(stages, key=lambda name: stages[name])
     slow = bool(ordered) and rate >= NEAR * stages[ordered[0]]
     limit = ordered[0] if slow else "Python"
-    by = _STAGES.get(limit, (limit,))[0] if slow else "Python and the DataLoader's processes"
+    by = limit if slow else "Python and the DataLoader's processes"
     alone = "".join(f"; {name} alone {stages[name]:,.0f}" for name in ordered)
     return limit, f"Loading the {unit} as they are is limited by {by}: {rate:,.0f} {unit}/s{alone}."
-
-
-def _of_loop(loop: LoopReport, limit: str, unit: str) -> str:
-    """Return the sentence about the script's loop."""
-    what = f"The script takes {loop.rate:,.0f} {unit}/s from its {loop.loader}"
-    by = _STAGES.get(limit, (limit,))[0]
-    if limit == "training":
-        return f"{what}, {loop.step_rate:,.0f} with batches at hand: it is limited by {by}."
-    sentence = f"{what} and waits for {loop.waiting:.0%} of the time, for {by};"
-    sentence += f" with batches at hand it would take {loop.step_rate:,.0f}."
-    total = sum(loop.stages.values())
-    if loop.loader == "DataLoader" and total:
-        shares = sorted(loop.stages.items(), key=lambda item: -item[1])
-        parts = [f"{name} {seconds / total:.0%}" for name, seconds in shares if seconds >= 0.01 * total]
-        sentence += f" A row takes {1000 * total:.2f} ms: {', '.join(parts)}."
-    return sentence
-
-
-def _disagreement(loop: LoopReport, by_rates: float, unit: str) -> str:
-    """Return the sentence about a share of waiting that contradicts the two rates.
-
-    by_rates: the share that the rates give.
-    """
-    predicted = loop.rate / (1 - loop.waiting)
-    reason = "do waits hide behind a GPU's kernels"
-    if by_rates > loop.waiting:
-        reason = "does the loader take cores from the step"
-    return (
-        f"The two disagree: waiting for {loop.waiting:.0%} of the time predicts {predicted:,.0f} {unit}/s"
-        f" with batches at hand, not {loop.step_rate:,.0f}. The rates decide. Is the machine busy, or {reason}?"
-        " Measure again."
-    )
 
 
 def _gain(now: float, step_rate: float, pack: float, unit: str) -> str:

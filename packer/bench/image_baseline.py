@@ -147,6 +147,8 @@ class RawImages(Dataset[tuple[torch.Tensor, Any]]):
 class Resized:
     """Pixels of an image file after the decoder and resize of conversion."""
 
+    spec: PixelSpec
+
     def __init__(self, spec: PixelSpec) -> None:
         self.spec, self._make = spec, DecodeResize(spec)
 
@@ -163,6 +165,8 @@ class CroppedAndFlipped:
     Rectangles follow torchvision's defaults, decoder and filter are those of conversion. A JPEG is decoded at
     1/2, 1/4 or 1/8 where its rectangle needs no more, as in packer's loader.
     """
+
+    spec: PixelSpec
 
     def __init__(self, spec: PixelSpec) -> None:
         self.spec, self._local = spec, threading.local()
@@ -193,7 +197,7 @@ def random_box(height: int, width: int) -> Box:
     """Draw a rectangle as torchvision's RandomResizedCrop does: 8 to 100 % of the area, ratio 3:4 to 4:3."""
     least, most = 3 / 4, 4 / 3
     for _ in range(10):
-        area, proportion = torch.rand(2).tolist()
+        area, proportion = torch.rand(2, dtype=torch.float32, device="cpu").tolist()
         area = (0.08 + 0.92 * area) * height * width
         proportion = least * (most / least) ** proportion
         down, across = round(math.sqrt(area / proportion)), round(math.sqrt(area * proportion))

@@ -201,7 +201,7 @@ def held_tensors(pack: Pack, fields: Sequence[str], rows: int, threads: int) -> 
         pack, _AT_ONCE, fields=fields, subset=slice(rows), threads=threads, placement="disk"
     ) as batches:
         for batch in batches:
-            held = held or [torch.empty(rows, *t.shape[1:], dtype=t.dtype) for t in batch]
+            held = held or [torch.empty(rows, *t.shape[1:], dtype=t.dtype, device="cpu") for t in batch]
             for part, tensor in zip(held, batch, strict=True):
                 part[at : at + len(tensor)] = tensor
             at += len(batch[0])

@@ -13,7 +13,7 @@ import click
 
 from packer import units
 from packer.codecs import NAMES
-from packer.path_text import UNSEEN
+from packer.path_text import visible
 from packer.sentence import Call, Option, Sentence
 from packer.version import __version__
 
@@ -64,8 +64,7 @@ def say(line: str, *, err: bool = False) -> None:
     Control characters, line ends included, and undecodable bytes are printed as escapes: \\x1b.
     """
     encoding = (sys.stderr if err else sys.stdout).encoding or "utf-8"
-    shown = UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), line)
-    click.echo(shown.encode(encoding, "backslashreplace").decode(encoding), err=err)
+    click.echo(visible(line).encode(encoding, "backslashreplace").decode(encoding), err=err)
 
 
 def say_lines(text: str, *, err: bool = False) -> None:
@@ -113,6 +112,9 @@ def _typed_option(option: Option) -> str:
 
 class Output:
     """Output of one command, errors excluded: text, one JSON object (--json) or nothing (--quiet)."""
+
+    as_json: bool
+    quiet: bool
 
     def __init__(self, command: str, *, as_json: bool, quiet: bool) -> None:
         self._command, self.as_json, self.quiet = command, as_json, quiet

@@ -113,8 +113,7 @@ def report(packs: tuple[str, ...], out: str, *, output: Output, **given: Any) ->
     option("--seconds", "S", "Duration of each measurement in seconds.", 1.0),
     option("--workers", "N,N", "DataLoader worker counts to try; default: 0, 1, 2, 4 ... up to the cores."),
     option("--cold/--no-cold", None, "Images: also measure with an empty page cache.", True),
-    option("--script", "'CMD'", "Also measure the loop of your training script: 'train.py --epochs 9'."),
-    option("--model-rate", "RATE", "Rows/s that your model trains, instead of --script.", type=float),
+    option("--model-rate", "RATE", "Rows/s that your model trains when it never waits.", type=float),
     option("--json json_file", "FILE", "Write all figures to FILE as one JSON object; - for stdout."),
     option("--plot", "FILE", "Write a bar chart of the rates to FILE: .png, .svg or .pdf."),
     "--quiet",
@@ -136,7 +135,7 @@ def bench(
     \b
     packer bench images/ train.h5
     packer bench images/ train.h5 --json bench.json
-    packer bench images/ train.h5 --script 'train.py --epochs 9' --plot bench.png
+    packer bench images/ train.h5 --model-rate 1200 --plot bench.png
     packer bench flights.csv flights.h5
     """
     import_torch("packer bench")
@@ -181,8 +180,7 @@ def doctor(folder: str, *, as_json: bool) -> None:
     """
     from packer.doctor.examination import examine
 
-    with Progress(not as_json) as status:
-        examination = examine(folder, progress=status.say)
+    examination = examine(folder)
     say_lines(json_text("doctor", examination.to_dict()) if as_json else str(examination))
 
 

@@ -124,8 +124,8 @@ _SHARED = {
         "--workers", "N", "Parallel workers; the result does not depend on it. Default: available cores."),
     "--duplicates": option(
         "--duplicates", ("error", "skip", "keep"),
-        "Rows that the pack has already, with the same key and bytes (tables: from the same file): fail,"
-        " leave them out, or store them twice.", "error"),
+        "Rows whose key (path below the source; tables: their file) the pack has already: fail, leave them out,"
+        " or store both.", "error"),
     "--overwrite": option("--overwrite", None, "Replace the output if it is a pack."),
     "--split": option("--split", "NAME", "Only the rows of this split."),
     "--shard-rows": option("--shard-rows", "N", "Start a new file every N rows; the pack is a directory."),

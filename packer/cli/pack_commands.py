@@ -1,4 +1,4 @@
-"""packer append, merge, split, repack, export, verify, seal: commands that read, change or repair packs."""
+"""packer append, merge, split, repack, export, verify, seal: commands that read or change packs."""
 
 from __future__ import annotations
 
@@ -203,27 +203,22 @@ def export(pack: str, out: str, *, output: Output, **given: Any) -> None:
 @cli.command()
 @click.argument("pack", metavar="PACK", type=PATH)
 @options(
-    option("--repair source", "SRC", "Write damaged blocks again from SRC, the input of PACK."),
-    "--labels",
-    "--pair",
-    "--workers",
     OUTPUT,
 )
-def verify(pack: str, *, source: str | None, output: Output, **given: Any) -> None:
+def verify(pack: str, *, output: Output) -> None:
     """Compare every byte of a pack with its checksums.
 
-    List damaged blocks and their rows; the exit code is 1 if there are any. With --repair SRC, write them
-    again.
+    List damaged blocks and their rows, and the command that converts the pack again; the exit code is 1 if
+    there are any.
 
     \b
     packer verify train.h5
-    packer verify train.h5 --repair images/
     """
     from packer.format.verify import verify_pack
 
     verdict = verify_pack(pack, progress=not output.quiet)
     record = {"pack": pack, "ok": verdict.ok, "problems": [vars(problem) for problem in verdict.problems]}
-    record |= {"bytes": verdict.nbytes, "seconds": verdict.seconds, "repaired": None}
+    record |= {"bytes": verdict.nbytes, "seconds": verdict.seconds}
     if verdict.ok:
         speed = units.size(verdict.nbytes / max(verdict.seconds, 1e-9))
         took = units.duration(verdict.seconds)
@@ -234,19 +229,10 @@ def verify(pack: str, *, source: str | None, output: Output, **given: Any) -> No
             say(in_options(problem.text), err=True)
         if len(verdict.problems) > _PROBLEMS:
             say(f"and {len(verdict.problems) - _PROBLEMS} more problems; --json lists them all", err=True)
-    if source is None:
-        output.tell(record)
-        if not output.as_json and (remedy := _how_to_repair(pack, verdict)):
-            say(remedy, err=True)
-        raise click.exceptions.Exit(1)
-    from packer.convert.repair import repair_pack
-
-    repair = repair_pack(pack, source, progress=not output.quiet, **given)
-    blocks = f" ({units.count(repair.blocks, 'damaged block')})" if repair.blocks else ""
-    output.tell(
-        record | {"ok": True, "repaired": vars(repair)},
-        f"{pack}: repaired{blocks}, intact again",
-    )
+    output.tell(record)
+    if not output.as_json and (remedy := _how_to_convert_again(pack, verdict)):
+        say(remedy, err=True)
+    raise click.exceptions.Exit(1)
 
 
 @cli.command()
@@ -271,23 +257,30 @@ def seal(pack: str, *, output: Output) -> None:
     )
 
 
-def _how_to_repair(path: str, verdict: Verdict) -> str:
-    """Return the command that repairs a damaged pack; "" if no command does: the problems name the remedy."""
+def _how_to_convert_again(path: str, verdict: Verdict) -> str:
+    """Return the command that replaces a damaged pack; "" if its header does not record it."""
     if any(problem.kind == "index" or "packer seal" in problem.text for problem in verdict.problems):
         return ""
-    try:
-        from packer.convert.repair import check_converted
-        from packer.format.pack_opening import open_damaged
+    from packer.format.pack_opening import open_damaged, open_pack
+    from packer.format.recorded_command import convert_again
 
-        pack = open_damaged(path)
-        for part in pack.parts:
-            if any(problem.file.startswith(part.path) for problem in verdict.problems):
-                check_converted(part)
+    try:
+        damaged = open_damaged(path)
+        command = convert_again(damaged)
     except PackerError:
         return ""
-    inputs = "images" if pack.parts[0].header.table is None else "table"
-    edited = f". If you edited the arrays yourself: packer seal {path}" if pack.format == "npy" else ""
-    return f"To write damaged blocks again from the {inputs}: packer verify {path} --repair SRC{edited}"
+    if not command:
+        return ""
+    try:
+        open_pack(path).confirm()
+        command += " --overwrite"
+        first = ""
+    except PackerError:  # it is no pack to be replaced
+        first = f"Remove {path}. "
+    images = damaged.parts[0].header.table is None and "--labels" not in command
+    also = ", with --labels and --classes if they were given" if images else ""
+    edited = f". If you edited the arrays yourself: packer seal {path}" if damaged.format == "npy" else ""
+    return f"{first}To convert the same SRC again{also}: {command}{edited}"
 
 
 def _noun(path: str) -> str:

@@ -12,3 +12,11 @@ Start with block_codecs.py. Imports: nothing.
 
 NAMES = ("gzip", "zstd", "blosc2")
 """Names of the block codecs, importable without NumPy."""
+
+MOST_RATIO = {"gzip": 1032, "zstd": 1 << 15, "blosc2": 12_288}
+"""Codec -> most bytes that a stored byte can stand for.
+
+gzip: 258 bytes for 2 bits. zstd: a block of 128 KiB in 4 bytes. blosc2: a part of 96 KiB in 8 bytes.
+"""
+MOST_JPEG_PIXELS = 1024
+"""Most pixels that a byte of a Huffman-coded JPEG file can stand for: 64 for a bit are 512."""

@@ -64,7 +64,8 @@ class BlockCodec(Protocol):
         """Decompress a block into out, uint8 [n], C-contiguous, writable.
 
         Raises: ValueError, with a short reason, if data is damaged or does not have exactly n bytes;
-        MissingDependencyError. Additional memory is less than 2 MiB, or than out for zstd and gzip.
+        MissingDependencyError. Additional memory is at most 16 MiB, for zstd at most the window that the
+        frame announces, which is no larger than out.
         """
 
     def versions(self) -> dict[str, str]:
@@ -100,21 +101,31 @@ class Gzip:
 
         Raises: ValueError if data is not a complete stream of exactly n bytes.
         """
-        stream = zlib.decompressobj()
+        stream, done, more = zlib.decompressobj(), 0, b""
         try:
-            unpacked = stream.decompress(data, len(out))
-            more = stream.decompress(stream.unconsumed_tail, 1)
+            for start in range(0, max(len(data), 1), _PIECE_BYTES):
+                rest: bytes | memoryview = data[start : start + _PIECE_BYTES]
+                most = found = min(len(out) - done, _PIECE_BYTES)
+                while done < len(out) and (rest or found == most):  # the stream may hold more without input
+                    most = min(len(out) - done, _PIECE_BYTES)
+                    unpacked = stream.decompress(rest, most)
+                    found, rest = len(unpacked), stream.unconsumed_tail
+                    out[done : done + found] = np.frombuffer(unpacked, np.uint8)
+                    done += found
+                more = more or stream.decompress(rest, 1)
         except zlib.error as error:
             raise ValueError(f"a damaged zlib stream ({error})") from None
-        if len(unpacked) < len(out) and not more:
-            raise ValueError(f"a zlib stream of {len(unpacked):,} bytes; {len(out):,} are expected")
+        if done < len(out):
+            raise ValueError(f"a zlib stream of {done:,} bytes; {len(out):,} are expected")
         if more or not stream.eof or stream.unused_data:
             raise ValueError(f"a zlib stream of more than {len(out):,} bytes, or one without its end")
-        out[:] = np.frombuffer(unpacked, np.uint8)
 
     def versions(self) -> dict[str, str]:
         """See BlockCodec."""
         return {"zlib": zlib.ZLIB_RUNTIME_VERSION}
+
+
+_PIECE_BYTES = 8 << 20  # at once, packed and unpacked; most blocks are one piece
 
 
 _CODECS: dict[str, type[BlockCodec]] = {codec.name: codec for codec in (Gzip, Zstd, Blosc2)}

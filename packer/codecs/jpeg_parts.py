@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 from packer import native
 
+NO_MARKERS = "restart markers"
 Box: TypeAlias = tuple[int, int, int, int]
 """Pixels: left, top, right, bottom, the last two exclusive."""
 
@@ -56,3 +57,8 @@ def with_markers(data: bytes) -> bytes | None:
         in one scan, would be a single tile, or is damaged.
     """
     return native.loops.jpeg_with_restarts(data) if native.COMPILED else None
+
+
+def versions() -> dict[str, str]:
+    """Return the record of JPEG files without markers: {} if with_markers() writes them."""
+    return {} if native.COMPILED else {NO_MARKERS: "none, without the C extension"}

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.codecs import MOST_RATIO
+
 _inflating: Any = zlib
 with suppress(ImportError):
     from isal import isal_zlib as _inflating
@@ -112,6 +114,10 @@ def _header(data: bytes) -> tuple[int, int, int, np.dtype[Any]]:
     sides = 0 < width <= _MAX_SIDE and 0 < height <= _MAX_SIDE
     if not sides or bits not in (8, 16) or color not in _CHANNELS or any(rest):
         raise ValueError("a PNG file with a palette, interlaced, or otherwise not packer's")
+    if height * width * _CHANNELS[color] * bits // 8 > MOST_RATIO["gzip"] * len(data):
+        raise ValueError(
+            f"a PNG file of {len(data):,} bytes, which cannot hold {width:,} x {height:,} pixels"
+        )
     return height, width, _CHANNELS[color], np.dtype(f">u{bits // 8}")
 
 

@@ -18,7 +18,7 @@ from packer.errors import MissingDependencyError
 from packer.sentence import Option
 
 FILTER = 32015
-_LEAST_WINDOW = 1 << 20
+_LEAST_WINDOW, _MOST_WINDOW = 1 << 20, 1 << 31
 
 
 def library(purpose: str | Option) -> ModuleType:
@@ -67,7 +67,8 @@ class Zstd:
             if announced != len(out):
                 raise ValueError(f"a Zstandard frame of {announced:,} bytes; {len(out):,} are expected")
             # Reading directly into out is 7 % faster than decompress() and a copy.
-            decompressor = zstandard.ZstdDecompressor(max_window_size=max(len(out), _LEAST_WINDOW))
+            window = min(max(len(out), _LEAST_WINDOW), _MOST_WINDOW)  # Zstandard refuses a larger limit
+            decompressor = zstandard.ZstdDecompressor(max_window_size=window)
             target = memoryview(out)
             done = 0
             with decompressor.stream_reader(data) as stream:

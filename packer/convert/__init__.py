@@ -2,7 +2,6 @@
 
     image_conversion.py  convert_images: checks and plans, then runs and reports
     repacking.py         merge_packs, split_pack, repack, append_images
-    repair.py            repair_pack: writes damaged blocks again
     sealing.py           seal_pack: seals a pack that was edited in place
     export.py            export_images; names of the files
     export_files.py      rows of a pack as image files; labels.csv and classes.txt
@@ -21,11 +20,11 @@
     conversion_task.py   the plan of a pack; options and report of a run
     pack_run.py          writes a planned pack: a single part, shards, or part k/N of the shards
     shard_appending.py   adds shards to a pack: writes them beside it, moves them into it, indexes them
-    duplicate_rows.py    rows that a pack already has
+    duplicate_keys.py    rows whose keys a pack already has
     engines.py           shards written by an executor's processes or a Ray cluster; packs for object stores
     block_workers.py     blocks of rows on parallel workers
     row_filling.py       rows in any order, for a pack that is read while it is written
 
 Start with image_conversion.py. Imports: codecs, format, inputs, orders, pixels, progress, randomness, read,
-remote, tables, tables.reading.
+remote, tables.
 """

@@ -36,7 +36,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.pixel_sums import PixelSums
 from packer.convert.row_maker import Block, RowMaker
 from packer.convert.sample_order import Samples
 from packer.errors import ImageError, PackerError
@@ -61,16 +60,17 @@ def make_blocks(
     workers: int,
     skip: bool,
     progress: Callable[[int], None],
+    train: tuple[int, int] = (0, 0),
 ) -> Block:
     """Write every block that the writer does not have yet.
 
-    samples: [rows], the maker's sample of each row; skip: leave the row of a bad input empty and record the
+    samples: [rows], the maker's sample of each row; train: rows of the split train; skip: leave the row of a bad input empty and record the
     reason, instead of raising its error; progress: called on this thread with the number of rows done so far.
     Raises SourceError (a bad input), SpaceError, PackerError (writing failed, a worker died).
     """
     blocks = [block for block in range(writer.blocks) if block not in writer.done]
-    run = WorkerState(maker, writer, samples, skip)
-    outcome = run.no_rows()
+    run = WorkerState(maker, writer, samples, skip, train)
+    outcome = Block()
     for _, note in sorted(writer.done.items()):
         outcome.merge(Block.from_note(note))
     before = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
@@ -209,15 +209,22 @@ class _StoppedError(Exception):
 class WorkerState:
     """State that the workers of a run share; its counters are in memory that forked processes share."""
 
-    def __init__(self, maker: RowMaker, writer: PackWriter, samples: Samples, skip: bool) -> None:
-        self.maker, self.writer, self.samples, self.skip = maker, writer, samples, skip
+    maker: RowMaker
+    writer: PackWriter
+    samples: Samples
+    skip: bool
+
+    def __init__(
+        self, maker: RowMaker, writer: PackWriter, samples: Samples, skip: bool, train: tuple[int, int]
+    ) -> None:
+        self.maker, self.writer, self.samples, self.skip, self._train = maker, writer, samples, skip, train
         fixed = {f.name: f for f in maker.fields if not f.ragged}
         self._encoded = {
             f.name: int((f.codec or {})["quality"]) for f in writer.fields if f.ragged and f.name in fixed
         }
         image = fixed.get("image")
         self._pixels = image if image is not None and image.pixels else None
-        self.parent = os.getpid()
+        self.parent: int = os.getpid()
         self._making = np.frombuffer(mmap.mmap(-1, 8 * writer.blocks), "<i8")  # sample + 1, by block
         self._crashing: dict[int, str] = {}
         self.recorded: set[int] = set()
@@ -283,28 +290,29 @@ class WorkerState:
         with suppress(Exception):
             next(self.maker.read(np.array([sample])))
 
-    def no_rows(self) -> Block:
-        """Return an empty outcome, to which rows are merged."""
-        return Block(sums=None if self._pixels is None else PixelSums((self._pixels.shape or ())[2]))
-
     def block(self, number: int) -> Block:
         """Make and write one block, a few rows at a time in a buffer that stays in the CPU cache."""
         start = number * self.writer.block_rows
         samples = self.samples[start : start + self.writer.block_rows]
-        result = self.no_rows()
+        result = Block()
         self._check_stopped()
         self.maker.ahead(samples)
         with self.writer.open_block(number) as write:
             for few in self.read(samples, number):
                 write(self._stored(few))
+                self.measure(few, start)
                 result.merge(few, start)
                 self._rows_done[number] += few.count
                 start += few.count
         self._making[number] = 0
         return result
 
+    def measure(self, few: Block, first: int) -> None:
+        """Add the sums of the images of some rows. first: number of row 0 in the pack."""
+        few.measure(first, self._train, self._pixels is not None)
+
     def read(self, samples: NDArray[np.int64], slot: int) -> Iterator[Block]:
-        """Yield rows, a few at a time, with their sums.
+        """Yield rows, a few at a time.
 
         slot: entry of the shared array that holds the sample in work. Raises SourceError for a bad input
         unless bad inputs are skipped.
@@ -319,9 +327,6 @@ class WorkerState:
         for few in self.maker.read(samples, begin):
             if few.error is not None and not self.skip:
                 raise few.error from few.error.__cause__
-            if self._pixels is not None:
-                few.sums = PixelSums((self._pixels.shape or ())[2])
-                few.sums.add(few.rows["image"], few.count - len(few.reasons))
             yield few
 
     def _stored(self, few: Block) -> Mapping[str, Rows]:

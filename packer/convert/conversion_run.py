@@ -16,12 +16,13 @@ from packer.convert.conversion_task import NO_ROWS, ConversionTask, Engine, Repo
 from packer.convert.engines import PartsEngine
 from packer.convert.pack_run import write_pack
 from packer.convert.row_storage import RowStorage
-from packer.errors import BusyError, PackerError, UsageError
+from packer.errors import BusyError, PackerError, SourceError, UsageError
 from packer.format.file_io import InputFile
 from packer.format.header import PARTIAL_SUFFIX
 from packer.format.pack_opening import open_pack
 from packer.format.working_folder import (
     WorkingFolder,
+    check_ours,
     check_output,
     check_space,
     clear_idle,
@@ -42,6 +43,8 @@ class Conversion:
     convert_images. Raises UsageError.
     """
 
+    running: RunOptions
+
     def __init__(
         self,
         out: str | os.PathLike[str],
@@ -58,8 +61,8 @@ class Conversion:
     ) -> None:
         self.engine = engine
         self._began = time.perf_counter()
-        self.out = os.fspath(out).rstrip("/")
-        self.bar = Progress(progress, noun, on_progress)
+        self.out: str = os.fspath(out).rstrip("/")
+        self.bar: Progress = Progress(progress, noun, on_progress)
         skip = choice("on_error", on_error, ON_ERROR) == "skip"
         part = None if only is None else _parse_part(only)
         self.running = RunOptions(check_workers(workers), skip, overwrite, resume, self.bar.move, part)
@@ -89,12 +92,36 @@ class Conversion:
                 raise
 
     def existing(
-        self, provenance: Mapping[str, Any], rows: int | None, newest: InputFile | None
+        self,
+        provenance: Mapping[str, Any],
+        rows: int | None,
+        newest: InputFile | None,
+        task: ConversionTask | None = None,
     ) -> Report | None:
-        """Return the report of the requested pack if it exists and resume is set; see `already`."""
+        """Return the report of the requested pack if it exists and resume is set; see `already`.
+
+        task: its plan, for other inputs than tables. Raises SourceError if it lacks inputs that are in its
+        plan, and on_error is "stop".
+        """
         if not self.running.resume:
             return None
-        return already(self.out, provenance, rows, newest, overwrite=self.running.overwrite)
+        found = already(self.out, provenance, rows, newest, overwrite=self.running.overwrite)
+        if found is None or self.running.skip:
+            return found
+        if task is None:
+            left = (found.header.table or {})["skipped"]
+            count, listed = left["rows"], left["first"]
+        else:
+            listed = [input for input in found.skipped if input not in task.skipped]
+            count = len(listed)
+        if not listed or self.running.overwrite:
+            return None if listed else found
+        first = listed[0]
+        raise SourceError(
+            f"{self.out}: is a complete pack without {units.count(count, 'input')} that could not be packed; the first:"
+            f" {first['key']}: {first['reason'].rstrip('.')}. Correct it and pass"
+            f" {Option('overwrite', True)}, or pass {Option('on_error', 'skip')}."
+        )
 
     def pack(
         self,
@@ -110,7 +137,7 @@ class Conversion:
         Raises PackerError.
         """
         provenance, total = task.provenance, len(task.order.samples)
-        existing = self.existing(provenance, total + len(task.skipped), task.newest)
+        existing = self.existing(provenance, total + len(task.skipped), task.newest, task)
         if existing is not None:
             return self.report(existing, notes, already=True)
         rows = total
@@ -127,7 +154,7 @@ class Conversion:
                 written = (self.engine or write_pack)(task, self.out, self.running)
             except UsageError:
                 # Another process may have published the same pack since the first call of `existing`.
-                existing = None if alone else self.existing(provenance, None, task.newest)
+                existing = None if alone else self.existing(provenance, None, task.newest, task)
                 if existing is None:
                     raise
                 written = existing
@@ -149,10 +176,9 @@ class Conversion:
             written,
             out=self.out,
             seconds=time.perf_counter() - self._began,
-            workers=self.running.workers,
+            workers=written.workers or self.running.workers,
             already=already,
             notes=tuple(notes),
-            narrowed=0,
             header=NO_ROWS,
         )
 
@@ -227,9 +253,12 @@ def already(
     # A run with this plan was killed after it had published the pack, or is running and will replace the
     # pack.
     left = out.rstrip("/") + PARTIAL_SUFFIX
-    if not clear_idle(out, same) and any(map(same, read_journal(os.path.join(left, "journal"))[:1])):
-        with locked(left, out):
-            pass
+    if not clear_idle(out, same):
+        with suppress(UsageError):  # somebody else's folder
+            check_ours(left)
+            if any(map(same, read_journal(os.path.join(left, "journal"))[:1])):
+                with locked(left, out):
+                    pass
     return Report.of(header, resumed=header.rows)
 
 

@@ -45,7 +45,7 @@ def provenance(
     beside packer and the storage.
     """
     libraries = {"packer": __version__}
-    for more in (*versions, storing.versions()):
+    for more in (storing.versions(), *versions):
         libraries |= more
     given = {name: value for name, value in options.items() if value is not None}
     return {"options": given, "source": dict(source), "versions": libraries}
@@ -61,8 +61,7 @@ class ConversionTask:
     inputs: values, beside the provenance, that an interrupted run must match to be resumed (times of files);
     None disables resuming.
     skipped: inputs left out in planning, as in Header. newest: the input that was changed last; None if
-    inputs have no times. header: header of a pack of the same rows, whose splits, statistics and skipped
-    inputs the new pack gets; None: they are determined while rows are made.
+    inputs have no times.
     """
 
     subject: str
@@ -77,12 +76,11 @@ class ConversionTask:
     keyed: bool = True
     skipped: tuple[dict[str, str], ...] = ()
     newest: InputFile | None = None
-    header: Header | None = None
 
     @property
     def fields(self) -> tuple[Field, ...]:
         """Fields of the pack, as stored."""
-        stored = self.storing.fields(self.maker.fields)
+        stored = self.storing.fields(self.maker.fields, len(self.order.samples))
         return (*stored, KEY) if self.keyed else stored
 
     @property
@@ -93,10 +91,7 @@ class ConversionTask:
     @property
     def members(self) -> dict[str, Any]:
         """Members of Header that are known before the rows are."""
-        known = ["classes", "seed", "provenance", "table"]
-        if self.header is not None:
-            known += ["splits", "statistics", "skipped"]
-        return {name: getattr(self.header or self, name) for name in known}
+        return {name: getattr(self, name) for name in ("classes", "seed", "provenance", "table")}
 
     @property
     def nbytes(self) -> int:
@@ -134,8 +129,8 @@ class Report:
     differed; already: the pack was complete and was left as it is; notes: sentences for the user, those of
     the plan included; skipped_rows: number of table rows left out; reasons: reason -> number of rows.
 
-    While the pack is being written, narrowed: number of images whose bit depth changed; header: header of the
-    rows.
+    narrowed: number of images whose bit depth changed. While the pack is being written, workers: those of an
+    engine, else 0; header: header of the rows.
     """
 
     out: str = ""
@@ -143,7 +138,7 @@ class Report:
     seconds: float = 0.0
     bytes_read: int = 0
     bytes_written: int = 0
-    workers: int = 1
+    workers: int = 0
     skipped: tuple[Mapping[str, str], ...] = ()
     resumed: int = 0
     cleared: str = ""

@@ -37,7 +37,7 @@ from packer.errors import (
     UsageError,
 )
 from packer.format.checksums import digest
-from packer.format.file_io import own_folder, remove
+from packer.format.file_io import make_folder, own_folder, remove
 from packer.format.header import INDEX_FILE, PARTIAL_SUFFIX
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
@@ -81,10 +81,12 @@ class PartsEngine:
         """See Engine."""
         rows, total, name = task.storing.shard_rows, len(task.order.samples), self.url or out
         assert rows is not None
+        assert task.plan is not None
         count = -(-total // rows)
         resumed, reports = 0, list[Report]()
         with self.pool() as pool:
-            parts = min(count, _ROUNDS * (getattr(pool, "_max_workers", None) or cores()))
+            workers = getattr(pool, "_max_workers", None) or cores()
+            parts = min(count, _ROUNDS * workers)
             # Close the folder, since processes forked later must not inherit its lock. Its journal names the
             # plan that all parts have to match.
             begin = partial(WorkingFolder, out, plan=task.plan, overwrite=running.overwrite or bool(self.url))
@@ -92,12 +94,11 @@ class PartsEngine:
             place.close(keep=True)
             cleared, todo = place.cleared, [*range(parts)]
             if self.url:
-                there = RecordedShards(place.resumed).there(self.url)
+                there = RecordedShards(place.resumed).there(self.url, skip=running.skip)
                 resumed = sum(min(rows, total - number * rows) for number in there)
                 todo = [k for k in range(parts) if not there.issuperset(range(k, count, parts))]
             options = {option: value for option, value in self.options.items() if option not in _CALLERS}
-            plan, versions = digest([json.dumps(task.plan).encode()]).hex(), task.provenance["versions"]
-            given = self.convert, os.getcwd(), self.source, name, options, versions, plan
+            given = self.convert, os.getcwd(), self.source, name, options
 
             def progress() -> None:
                 with suppress(OSError):
@@ -105,7 +106,7 @@ class PartsEngine:
                     running.progress(min(rows * done, total))
 
             shares = [f"{k + 1}/{parts}" for k in todo]
-            calls = {share: partial(pool.submit, make_part, share, *given) for share in shares}
+            calls = {share: partial(pool.submit, make_part, share, *given, task.plan) for share in shares}
             for report, records in _results(calls, name, progress):
                 reports.append(report)
                 if records:
@@ -119,7 +120,8 @@ class PartsEngine:
             finally:
                 folder.close(keep=True)
         running.progress(total)
-        return Report.of_parts(header, reports, resumed, cleared)
+        written = Report.of_parts(header, reports, resumed, cleared)
+        return replace(written, workers=min(workers, parts))
 
 
 def make_part(
@@ -129,20 +131,19 @@ def make_part(
     source: Any,
     out: str,
     options: Mapping[str, Any],
-    versions: Mapping[str, str],
-    plan: str,
+    plan: Mapping[str, Any],
 ) -> tuple[Any, list[Any]]:
     """Convert a part of a pack in this process, possibly on another machine; upload it if `out` is a URL.
 
-    part: "k/N"; convert: qualified name of convert_images; folder: working directory of the caller; versions:
-    versions of the libraries that planned the pack; plan: digest of the plan.
+    part: "k/N"; convert: qualified name of convert_images; folder: working directory of the caller; plan: the
+    caller's plan.
     Returns: the report, and for a part in an object store the journal's records of the shards, else [].
     """
-    from packer.pixels.decode_resize import decoder_versions
+    from packer.pixels.decode_resize import codec_builds, decoder_versions
 
     before, host = os.getcwd(), socket.gethostname()
     try:
-        here = {"packer": __version__, **decoder_versions()}
+        here, versions = {"packer": __version__, **decoder_versions(), **codec_builds()}, plan["versions"]
         if differs := difference({k: versions.get(k) for k in here}, here, words=("is", ", here it is")):
             raise SourceError(
                 f"{host}: has other libraries than the machine that planned the pack, so rows could differ:"
@@ -154,10 +155,15 @@ def make_part(
             return resolve_name(convert)(source, out, only_shards=part, workers=1, **options), []
         from packer.format.remote_pack import put_pack
 
-        local = local_name(out, part, plan)
+        local = local_name(out, part, digest([json.dumps(plan).encode()]).hex())
         options = {**options, "format": "h5", "overwrite": True}
         report = resolve_name(convert)(source, local, only_shards=part, workers=1, **options)
         (records,) = parts_of(local).values()
+        if differs := difference(plan, records[0], words=("is", ", here it is")):
+            raise SourceError(
+                f"{host}: made other rows than the machine that planned the pack: {differs}. Install the same"
+                " versions on both, and give both the same files."
+            )
         for file, seal, *_ in records[1:]:
             if isinstance(seal, str):
                 put_pack(join(out, file), os.path.join(local + PARTIAL_SUFFIX, "pack", file))
@@ -234,7 +240,7 @@ def local_name(url: str, *more: str) -> str:
     """Return the temporary local path of the pack for a URL. more: further texts that distinguish paths."""
     name = digest(text.encode("utf-8", "surrogateescape") for text in (url, *more)).hex()[:16]
     folder = os.path.join(own_folder(), name)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    make_folder(folder)
     return os.path.join(folder, name_of(url))
 
 

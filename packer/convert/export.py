@@ -26,17 +26,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from packer import units
-from packer.arguments import check_workers, choice, whole
+from packer.arguments import absolute, check_workers, choice, whole
 from packer.convert.block_workers import one_thread_an_image
 from packer.convert.export_files import ExportRows, LabelFiles
 from packer.errors import FormatError, PackerError, UsageError
-from packer.format.file_io import pwrite_all
+from packer.format.file_io import create, make_folder, pwrite_all
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.working_folder import WorkingFolder, check_space, failure
 from packer.inputs.file_names import SPLIT_NAMES, is_array, is_image, split_called
 from packer.orders.runs import consecutive
-from packer.path_text import absolute, as_text, on_disk, safe_name
+from packer.path_text import as_text, on_disk, safe_name
 from packer.progress import Progress
 
 ENCODINGS = ("png", "jpeg")
@@ -110,7 +110,7 @@ def export_images(
     place = WorkingFolder(real, name=target)
     try:
         check_space(real, rows.estimate())
-        os.mkdir(place.pack)
+        make_folder(place.pack)
         with Progress(progress, "rows", on_progress) as bar:
             bar.start(len(rows.rows))
             files, nbytes = _write_rows(rows, stems, place.pack, count, bar.move)
@@ -166,7 +166,7 @@ def _write_rows(
     roots = {f.name: os.path.join(work, f.name) for f in (rows.image, *rows.masks)} if rows.masks else {}
     for root in roots.values() or [work]:
         for parent in sorted({stem.rpartition("/")[0] for stem in stems}):
-            os.makedirs(os.path.join(os.fsencode(root), on_disk(parent)), exist_ok=True)
+            make_folder(os.path.join(os.fsencode(root), on_disk(parent)))
     stop = threading.Event()
 
     def write(piece: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -175,7 +175,7 @@ def _write_rows(
             if stop.is_set():
                 break
             path = os.path.join(os.fsencode(roots.get(field, work)), on_disk(stems[position] + ending))
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            fd = create(path)
             try:
                 pwrite_all(fd, data, 0)
             finally:

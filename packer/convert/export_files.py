@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from packer.channels import COLORS
 from packer.codecs import jpeg
 from packer.errors import FormatError, MissingDependencyError, UsageError
+from packer.format.file_io import create
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.inputs.image_pairs import RESERVED
@@ -42,6 +43,9 @@ _SAMPLES = 16  # rows encoded to estimate the size of the files
 
 class ExportRows:
     """The rows of a pack, or of one split, as files. Thread-safe."""
+
+    pack: Pack
+    rows: NDArray[np.int64]
 
     def __init__(self, pack: Pack, encoding: str, quality: int, split: str | None) -> None:
         """Raises UsageError if the pack has nothing to export."""
@@ -67,7 +71,7 @@ class ExportRows:
                 f"{pack.path}: holds no images with keys; uint8 or uint16 [H, W, C], or JPEG files, are"
                 " exported, each with its key. Pass a pack of images."
             )
-        self.image = image.loaded
+        self.image: Field = image.loaded
         sized = self.image.own_size
         channels = (sized.channels if sized else None) or (self.image.shape or (0, 0, 1))[2]
         if encoding == "jpeg" and (self.image.deep or channels == 4):
@@ -78,8 +82,8 @@ class ExportRows:
         self._encode = _tiff if channels not in COLORS else png if encoding == "png" else self._jpeg
         self.ending = ".tif" if channels not in COLORS else ".png" if encoding == "png" else ".jpg"
         """Suffix of the image files."""
-        self.masks = [f for f in pack.fields if _is_mask(f)]
-        self.reader = PackStore(pack, pack.fields, verify=True)
+        self.masks: list[Field] = [f for f in pack.fields if _is_mask(f)]
+        self.reader: PackStore = PackStore(pack, pack.fields, verify=True)
 
     def pieces(self) -> Iterator[tuple[int, int, int]]:
         """Yield (position, first row, number of rows) of runs that a worker reads at once."""
@@ -195,6 +199,8 @@ class LabelFiles:
     fields: names of the fields in these files; notes: sentences about content that they cannot hold.
     """
 
+    fields: list[str]
+
     def __init__(self, rows: ExportRows) -> None:
         """Raises FormatError for class names that a file cannot hold."""
         self._pack, self._reader, self._rows = rows.pack, rows.reader, rows.rows
@@ -243,7 +249,7 @@ class LabelFiles:
 
     def _write(self, path: str, lines: Iterator[list[str]] | None) -> int:
         """Write lines as CSV, or the classes, one per line; return the size of the file in bytes."""
-        with open(path, "x", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        with open(create(path), "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             try:
                 if lines is None:
                     file.writelines(f"{name}\n" for name in self._classes)

@@ -30,11 +30,11 @@ from packer.format.pack import Pack
 from packer.inputs.coco_annotations import read_labels
 from packer.inputs.findings import Findings
 from packer.inputs.image_pairs import Pair, Soft, folder_of, open_pair
-from packer.inputs.image_sources import Source, open_source
+from packer.inputs.image_sources import Source, check_bytes, open_source
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
 from packer.inputs.opened_source import ImageSource, SourceOptions
-from packer.pixels.decode_resize import MAX_PIXELS, decoder_versions
+from packer.pixels.decode_resize import MAX_PIXELS, codec_builds, decoder_versions
 from packer.pixels.exact_values import count_bands
 from packer.pixels.image_decoder import without_pillow_warnings
 from packer.pixels.row_size import note_on_size
@@ -228,7 +228,6 @@ def convert_images(
             store=store,
             quality=quality,
             shards=shards,
-            layout=True,
         ),
     )
     run.check_shards(options.storing)
@@ -281,7 +280,7 @@ def plan_conversion(
     row_bytes = estimate(maker, options.storing, order)
     options = replace(options, storing=options.storing.with_rows(row_bytes))
     recorded, newest = asked if existing is not None else options, maker.newest()
-    versions = decoder_versions(), partner_versions(maker.fields)
+    versions = decoder_versions(), codec_builds(), partner_versions(maker.fields)
     task = ConversionTask(
         opened.name,
         maker,
@@ -385,6 +384,7 @@ def _bands_of_first(source: ImageSource, max_pixels: int) -> int:
     reason: Sentence | None = None
     for index in range(min(len(source), _TRIED)):
         try:
+            check_bytes(int(source.sizes[index]), max_pixels)
             return count_bands(source.read(index), max_pixels)
         except ImageError as error:
             reason = reason or Sentence(

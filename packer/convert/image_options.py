@@ -14,7 +14,7 @@ from packer.convert.row_storage import RowStorage
 from packer.convert.splits import Split
 from packer.convert.whole_pictures import check_stored
 from packer.errors import UsageError
-from packer.format.header import NORMALIZE
+from packer.format.header_forms import NORMALIZE
 from packer.inputs.image_pairs import Soft, folder_of
 from packer.inputs.label_options import Labels
 from packer.pixels.decode_resize import PixelSpec

@@ -47,7 +47,7 @@ class ImageRows(RowMaker):
         sizes: tuple[Field, ...] = ()
         if self._whole is not None:
             image, sizes = self._whole.image, self._whole.sizes
-            self.ragged_bytes = self._whole.usual_bytes(int(source.sizes.mean()))
+            self.ragged_bytes: int = self._whole.usual_bytes(int(source.sizes.mean()))
         self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs), *sizes)
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
@@ -55,7 +55,10 @@ class ImageRows(RowMaker):
         return {name: np.ascontiguousarray(values[samples]) for name, values in self._targets.fixed.items()}
 
     def ahead(self, samples: NDArray[np.int64]) -> None:
-        """Start to read the images if they are in an object store."""
+        """Start to read the images that are not refused, if they are in an object store."""
+        samples = samples[self._source.sizes[samples] <= MOST_BYTES_A_PIXEL * self._spec.max_pixels]
+        if self._refused:
+            samples = np.array([k for k in samples.tolist() if k not in self._refused], np.int64)
         self._source.ahead(samples)
 
     def make(self, sample: int, at: int, block: Block) -> None:
@@ -134,10 +137,10 @@ def survey(source: ImageSource, spec: PixelSpec, size: RowSize) -> list[str]:
     sizes: list[tuple[int, int]] = []
     enlarged = narrowed = widened = 0
     largest: int | None = None
-    source.ahead(np.array(picked))
+    most, refused = MOST_BYTES_A_PIXEL * spec.max_pixels, source.findings.refused
+    picked = [k for k in picked if source.sizes[k] <= most and k not in refused]
+    source.ahead(np.array(picked, np.int64))
     for index in picked:
-        if source.sizes[index] > MOST_BYTES_A_PIXEL * spec.max_pixels:
-            continue
         try:
             data = source.read(index)
         except ImageError:

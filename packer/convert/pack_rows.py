@@ -9,8 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.codecs import jpeg_parts
 from packer.convert.row_maker import Block, RowMaker
-from packer.convert.whole_pictures import RAW_BYTES, WholePicture, WholePictures, store_partner
+from packer.convert.whole_pictures import (
+    RAW_BYTES,
+    WholePicture,
+    WholePictures,
+    partner_versions,
+    store_partner,
+)
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.joined_pack import check_fields, joined
@@ -18,7 +25,14 @@ from packer.format.own_size import partner
 from packer.format.pack import Pack
 from packer.format.pack_writer import Rows
 from packer.orders.runs import Runs, consecutive, one_run
-from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place_soft
+from packer.pixels.decode_resize import (
+    DecodeResize,
+    ImagePlacement,
+    PixelSpec,
+    codec_builds,
+    decoder_versions,
+    place_soft,
+)
 from packer.pixels.row_size import RowSize
 from packer.read.array_store import PackStore
 from packer.read.encoded_images import EncodedImages
@@ -61,9 +75,10 @@ def together(packs: Sequence[Pack]) -> tuple[Pack, list[NDArray[np.int64]]]:
                 " be equal. Convert the images of both at once."
             )
         classes = tuple(sorted({name for part in parts for name in part.header.classes or ()}))
+        number = {name: code for code, name in enumerate(classes)}
         numbers = [
             # The last entry maps -1, the label of unlabelled rows, to itself.
-            np.array([*(classes.index(name) for name in part.header.classes or ()), -1])
+            np.array([*(number[name] for name in part.header.classes or ()), -1])
             for part in parts
         ]
     pack = joined(packs)
@@ -76,6 +91,8 @@ class PackRows(RowMaker):
     JPEG rows are copied unchanged if they stay JPEG files of the same size; so are images of different sizes
     and their masks.
     """
+
+    pack: Pack
 
     def __init__(
         self,
@@ -121,7 +138,7 @@ class PackRows(RowMaker):
                 fields = [f for f in fields if f.own_size is not None or f.name == "image"]
             nbytes = sum(e.nbytes for f in fields for e in pack.header.extents[f.name]) // pack.rows
             nbytes += 8 * len(fields) if pack.header.table is not None else 0
-            self.ragged_bytes = nbytes if whole is None else self._usual_bytes(whole, nbytes)
+            self.ragged_bytes: int = nbytes if whole is None else self._usual_bytes(whole, nbytes)
 
     def _new_image(self, loaded: Field) -> Field:
         """Return the image field of the new rows.
@@ -142,6 +159,27 @@ class PackRows(RowMaker):
                 f"pixels. Pass {Option('size')}."
             )
         return loaded if self._whole is None else self._whole.image
+
+    def versions(self, storage: Mapping[str, str]) -> list[Mapping[str, str]]:
+        """Return the versions of the libraries that made the pixels: those of the packs, if rows are copied.
+
+        storage: versions of the libraries that would encode rows.
+        """
+        copied = self._copied and self._whole is None
+        here = decoder_versions() | codec_builds() | partner_versions(self.fields)
+        kept = {*here, jpeg_parts.NO_MARKERS} if copied else here.keys()
+        found: dict[str, set[str]] = {}
+        for part in self.pack.parts:
+            for name, version in part.header.provenance.get("versions", {}).items():
+                if name in kept:
+                    found.setdefault(name, set()).add(version)
+        before = {name: ", ".join(sorted(versions)) for name, versions in found.items()}
+        return [storage, before] if copied else [before, here if self.made_fields else {}, storage]
+
+    def labels(self) -> NDArray[np.int64]:
+        """Return the label of each row, of packs that have them."""
+        labels: NDArray[np.int64] = self._reader.array("label", one_run(0, self.pack.rows)).astype(np.int64)
+        return labels
 
     @property
     def remade(self) -> bool:

@@ -9,10 +9,11 @@ from typing import Any
 
 from packer.convert.block_workers import make_blocks
 from packer.convert.conversion_task import NO_ROWS, ConversionTask, NothingPackedError, Report, RunOptions
+from packer.convert.pixel_sums import statistics_of
 from packer.convert.row_maker import Block
 from packer.convert.sample_order import fill
 from packer.errors import FormatError, MissingObjectError, UsageError
-from packer.format.file_io import remove
+from packer.format.file_io import make_folder, remove
 from packer.format.header import INDEX_FILE, PARTIAL_SUFFIX, Header
 from packer.format.pack import Pack, read_seal
 from packer.format.pack_opening import open_pack
@@ -41,20 +42,20 @@ def write_part(
     running: RunOptions,
     name: str,
     before: int = 0,
-    begin: Callable[[PackWriter], Block] = lambda writer: Block(),
 ) -> Report:
     """Write a pack of a single part.
 
-    before: rows of earlier parts, for the progress; begin: called first; it may write blocks and mark them as
-    done, and returns their outcome.
+    before: rows of earlier parts, for the progress.
     """
 
     def progress(rows: int) -> None:
         running.progress(before + rows)
 
     with part_writer(task, out, running, name, progress) as writer:
+        if not running.skip:  # make blocks with skipped inputs again, which stops at the first of these
+            done = writer.done.items()
+            writer.done = {block: note for block, note in done if not Block.from_note(note).reasons}
         resumed = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
-        begun = begin(writer)
         outcome = make_blocks(
             task.maker,
             writer,
@@ -62,8 +63,8 @@ def write_part(
             workers=running.workers,
             skip=running.skip,
             progress=progress,
+            train=task.order.train,
         )
-        outcome.merge(begun)
         return seal(task, writer, outcome, resumed)
 
 
@@ -102,11 +103,10 @@ def seal(task: ConversionTask, writer: PackWriter, outcome: Block, resumed: int)
     moves, splits, kept = fill(sorted(outcome.reasons), task.order.splits, rows)
     writer.move_rows(moves.items())
     members = task.members
-    if task.header is None:
-        sums, skipped = outcome.sums, _skipped(task, outcome)
-        statistics = {} if sums is None else {"image": sums.mean_std(_most(task))}
-        spans = {name: ((a, b),) for name, (a, b) in splits.items()}
-        members |= {"splits": spans, "statistics": statistics, "skipped": skipped}
+    spans = {name: ((a, b),) for name, (a, b) in splits.items()}
+    members |= {"splits": spans, "skipped": _skipped(task, outcome)}
+    if outcome.sums:
+        members |= statistics_of("image", outcome.sums, _most(task))
     ragged = {"key": row_keys(task, kept, moves)} if task.keyed else {}
     header = writer.finish(rows=kept, ragged=ragged, **members)
     return Report.of(
@@ -158,7 +158,7 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str)
         recorded.add(entry)
 
     try:
-        os.makedirs(place.pack, exist_ok=True)
+        make_folder(place.pack)
         count = -(-total // rows)
         compressed = sum(f.compressed for f in task.fields)
         check_listable(name, count * compressed * -(-rows // task.storing.block_rows(task.maker, rows)))
@@ -169,7 +169,10 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str)
         for file, number in files.items():
             path = os.path.join(place.pack, file)
             pack = recorded.open_shard(place.pack, file, task.provenance)
-            if pack is None or not verify_pack(path).ok:
+            if pack is None or (pack.header.skipped and not running.skip):
+                continue
+            # A recorded shard was flushed before its seal was recorded; another is read once.
+            if file not in recorded.seals and not verify_pack(path).ok:
                 continue
             remove(
                 path + PARTIAL_SUFFIX
@@ -181,7 +184,7 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str)
             running.progress(resumed)
         before = resumed
         for file, number in files.items():
-            if file in there or file in recorded.empty:
+            if file in there or (file in recorded.empty and running.skip):
                 continue
             path, shard = os.path.join(place.pack, file), task.shard(number, rows)
             remove(path)
@@ -227,7 +230,12 @@ class RecordedShards:
         if record[0] == _ALL:
             self.all = record
         elif len(record) > 1:
-            (self.empty if isinstance(record[1], list) else self.seals)[record[0]] = record[1]
+            file, found = record[:2]
+            if isinstance(found, str):
+                self.seals[file] = found
+                self.empty.pop(file, None)
+            elif file not in self.seals:  # else its inputs were packed after all
+                self.empty[file] = found
 
     def skipped_of(self, files: Collection[str]) -> list[dict[str, str]]:
         """Return the skipped inputs of empty shards among `files`, in the order of the shards."""
@@ -239,11 +247,13 @@ class RecordedShards:
         left_out = self.skipped_of(files)
         return merge_headers(headers, left_out) if headers else replace(NO_ROWS, skipped=tuple(left_out))
 
-    def there(self, folder: str) -> set[int]:
-        """Return the numbers of finished shards."""
+    def there(self, folder: str, *, skip: bool) -> set[int]:
+        """Return the numbers of finished shards. skip: count those with skipped inputs, too."""
         _, count, format, _ = self.all or (_ALL, 0, "", [])
-        files = enumerate(shard_name(number, format) for number in range(count))
-        return {number for number, file in files if file in self.empty or self.open_shard(folder, file)}
+        files = {number: shard_name(number, format) for number in range(count)}
+        packs = {number: self.open_shard(folder, file) for number, file in files.items()}
+        there = {number for number, pack in packs.items() if pack and (skip or not pack.header.skipped)}
+        return there | {number for number, file in files.items() if skip and file in self.empty}
 
     def open_shard(self, folder: str, file: str, provenance: Mapping[str, Any] | None = None) -> Pack | None:
         """Return a shard if it exists with the recorded seal, else None; its rows are not checked.
@@ -308,15 +318,15 @@ def list_recorded(
     packs = {
         file: recorded.open_shard(url or place.pack, file) for file in files if file not in recorded.empty
     }
-    missing = [files.index(file) for file, pack in packs.items() if pack is None]
+    missing = [file for file, pack in packs.items() if pack is None]
     if missing and url:
         raise FormatError(
-            f"{join(url, files[missing[0]])}: is not the shard that was uploaded. Find the other writer of"
+            f"{join(url, missing[0])}: is not the shard that was uploaded. Find the other writer of"
             " this URL; the same command writes the shard again."
         )
     if missing:
         raise UsageError(
-            f"{name}: {len(missing):,} of its {count:,} shards are missing, the first is {files[missing[0]]}."
+            f"{name}: {len(missing):,} of its {count:,} shards are missing, the first is {missing[0]}."
             f" Run the unfinished parts again, or the same conversion without {Option('only_shards')}, which"
             " writes missing shards and the index."
         )
@@ -328,7 +338,7 @@ def list_recorded(
         place.begin_anew()
         raise NothingPackedError.of(subject, skipped)
     try:
-        os.makedirs(place.pack, exist_ok=True)
+        make_folder(place.pack)
         # Files that killed runs left.
         for left in set(os.listdir(place.pack)) - {shard.name for shard in shards}:
             remove(os.path.join(place.pack, left))

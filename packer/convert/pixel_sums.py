@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import native
+from packer.format.header import TRAIN
 
 _MEAN_BITS = 32
 _PIXELS_AT_ONCE = 1 << 14
@@ -69,6 +71,21 @@ class PixelSums:
             math.sqrt(max(0, n * q - s * s)) / n / most for s, q in zip(self.sums, self.squares, strict=True)
         ]
         return {"mean": mean, "std": std}
+
+
+def statistics_of(name: str, sums: Mapping[str, PixelSums], most: int) -> dict[str, Any]:
+    """Return the members `statistics` and `train_statistics` of a header for one field.
+
+    sums: of the rows of the split train (TRAIN), and of the others (""). most: as for `mean_std`.
+    """
+    every = PixelSums(next(iter(sums.values())).channels)
+    for one in sums.values():
+        every.merge(one)
+    train = sums.get(TRAIN, every)
+    measured = {"statistics": {name: every.mean_std(most)}, "train_statistics": {}}
+    if 0 < train.pixels < every.pixels:
+        measured["train_statistics"] = {name: train.mean_std(most)}
+    return measured
 
 
 def channel_sums(pixels: NDArray[Any]) -> tuple[list[int], list[int]]:

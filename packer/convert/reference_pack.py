@@ -43,8 +43,9 @@ def parse_classes(given: Classes) -> list[str]:
         names = list(given)
     if not names or not all(names):
         raise UsageError(f"{subject}: holds no name, or an empty name; class names are needed. Add them.")
-    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
-    if twice is not None:
+    if len(set(names)) < len(names):
+        seen: set[str] = set()
+        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise UsageError(f"{subject}: holds {twice} twice; each class has one number. Remove one.")
     return names
 
@@ -101,7 +102,7 @@ class ReferencePack(NamedTuple):
 
         Arguments: as used.
         """
-        stored = RowStorage.like(self.pack, "", format=self.pack.format, layout=True).described
+        stored = RowStorage.kept(self.pack).described
         side = str(size) if isinstance(size, (str, int)) else "x".join(map(str, size))
         known = self.pack.header.classes
         shown = {

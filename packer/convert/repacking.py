@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from packer.arguments import choice, whole
 from packer.convert.conversion_run import Conversion, already, staging_folder
 from packer.convert.conversion_task import ConversionTask, Report, provenance
-from packer.convert.duplicate_rows import (
+from packer.convert.duplicate_keys import (
     DUPLICATES,
+    are_named,
     duplicate_parts,
     duplicate_rows,
     duplicate_samples,
@@ -34,18 +35,19 @@ from packer.convert.sample_order import SampleOrder, arrange
 from packer.convert.sealing import check_values
 from packer.convert.shard_appending import adding, append_shards, check_alike, check_growable, take_back
 from packer.convert.splits import Split
-from packer.convert.whole_pictures import WholePictures, check_stored, partner_versions
+from packer.convert.whole_pictures import WholePictures, check_stored
 from packer.errors import FormatError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.edited_pack import open_unsealed
-from packer.format.file_io import InputFile, newest_file, remove
-from packer.format.header import NORMALIZE, Field
+from packer.format.file_io import InputFile, newest_file
+from packer.format.header import Field
+from packer.format.header_forms import NORMALIZE
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.working_folder import WorkingFolder, check_output, check_space
+from packer.format.working_folder import check_output, check_space
 from packer.path_text import on_disk
-from packer.pixels.decode_resize import PixelSpec, decoder_versions
+from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.row_size import RowSize, note_on_size
 from packer.remote.urls import check_local
 from packer.sentence import Option
@@ -109,9 +111,9 @@ def merge_packs(
         renumbered. Packs of tables must map their columns alike, as with `like`; the mapping of the first,
         with its statistics, is recorded.
     duplicates
-        Rows that an earlier pack already has, with the same key and the same bytes in all fields: "error"
-        refuses them, "skip" leaves them out, "keep" stores them. Rows without keys are compared by pack or
-        shard: equal content, or for tables a source file with equal bytes.
+        Rows whose key (the path of the image below its source) an earlier pack has, whatever the rows hold:
+        "error" refuses them, "skip" leaves them out, "keep" stores both. Samples and tables have no such
+        keys; there, packs or shards of equal content and tables made from the same file are duplicates.
     shuffle, seed
         Shuffle the rows (of each split) with this seed; without shuffle rows follow pack after pack.
     out, overwrite, workers, progress, on_progress
@@ -138,33 +140,36 @@ def merge_packs(
         raise UsageError("merge: needs two or more packs. Pass their paths.")
     rows, storing = _opened(opened, run.out)
     members = _members(rows.pack)
-    how: dict[str, Any] = {"merge": len(opened), "seed": seed if shuffle else None}
+    how: dict[str, Any] = {"merge": len(opened), "seed": seed if shuffle else None, **storing.options()}
     left: list[int] = []
     if choice("duplicates", duplicates, DUPLICATES) != "keep":
-        left = _known_rows(opened, duplicates)
+        left = _known_rows(opened, rows.pack, duplicates)
     if left:
         members = {name: samples[~np.isin(samples, left)] for name, samples in members.items()}
         how["duplicates"] = "skip"
     order = arrange(members, shuffle=shuffle, seed=seed)
-    report = _write(run, rows, _task(rows, storing, order, how, how["seed"]))
+    report = _write(run, rows, _task(rows, storing, order, how, how["seed"]), storing.notes(opened[0]))
     return replace(report, notes=(*report.notes, *left_out(len(left), "an earlier pack")))
 
 
-def _known_rows(packs: Sequence[Pack], duplicates: str) -> list[int]:
+def _known_rows(packs: Sequence[Pack], together: Pack, duplicates: str) -> list[int]:
     """Return the rows, numbered over all packs in order, that an earlier pack already has.
 
     Raises UsageError for the first duplicate unless duplicates are skipped.
     """
     firsts = np.cumsum([0, *(pack.rows for pack in packs)])
-    if any(f.name == "key" for f in packs[0].fields):
-        repeated = duplicate_rows(packs)
-        if duplicates == "error":
+    if are_named(packs):
+        repeated = duplicate_rows(packs, together)
+        if len(repeated) and duplicates == "error":
+            number = int(np.searchsorted(firsts, repeated[0], "right")) - 1
+            row = int(repeated[0] - firsts[number])
+            key = packs[number].keys(row, row + 1)[0]
             refuse(
-                f"{packs[number].path}: its row {row:,} ({packs[number].keys(row, row + 1)[0]}) is in an"
-                " earlier pack, with the same bytes"
-                for number, row in repeated
+                iter(
+                    [f"{packs[number].path}: its row {row:,} has the key {key}, which is in an earlier pack"]
+                )
             )
-        return [int(firsts[number]) + row for number, row in repeated]
+        return [int(row) for row in repeated]
     known = duplicate_parts(packs)
     if duplicates == "error":
         refuse(sentence for _, _, sentence in known)
@@ -227,7 +232,7 @@ def split_pack(
             f' ({", ".join(splits)}) and need other names. Load it with split="{taken[0]}", or pass other'
             " names."
         )
-    members = split.members(rows.pack.rows, seed, strata=_strata(rows.pack, splits))
+    members = split.members(rows.pack.rows, seed, strata=_strata(rows, splits))
     for name in members:
         if name in ("", ".", "..") or "/" in name or os.sep in name or not name.isprintable():
             raise UsageError(
@@ -245,13 +250,13 @@ def split_pack(
     reports, parts = {}, {}
     for name, samples in members.items():
         to = os.path.join(folder, f"{stem}.{os.fsdecode(on_disk(name))}{ending}")
-        how = {"part": {"name": name, "shares": split.shares, "seed": seed}}
         members_by_split = {split: old[np.isin(old, samples)] for split, old in splits.items()}
-        order, storing = arrange(members_by_split, shuffle=False, seed=seed), RowStorage.like(rows.pack, to)
+        order, storing = arrange(members_by_split, shuffle=False, seed=seed), RowStorage.kept(opened[0])
+        how = {"part": {"name": name, "shares": split.shares, "seed": seed}, **storing.options()}
         task = _task(rows, storing, order, how, rows.pack.header.seed)
         # Keep packs that an interrupted run has finished.
         if not overwrite and (finished := _finished(to, task)) is not None:
-            reports[name] = begin(to).report(finished, already=True)
+            reports[name] = begin(to).report(replace(finished, skipped=()), already=True)
         else:
             check_output(to, overwrite=overwrite)
             parts[name] = to, task
@@ -280,8 +285,8 @@ def append_images(
         A pack of shards; it stays unchanged until the new shards are complete. The new images' classes must
         be among its classes.
     duplicates
-        Images whose rows the pack already has, with the same key and the same bytes in all fields: "error"
-        refuses them, "skip" leaves them out, "keep" adds them again. Different images may have equal keys.
+        Images whose key (the path below `source`) the pack already has, whatever they show: "error" refuses
+        them, "skip" leaves them out, "keep" adds them.
     source, labels, pairs, workers, on_error, on_plan, progress, on_progress
         As in convert_images.
 
@@ -341,38 +346,14 @@ def append_images(
         how = {**task.plan, "pack": pack.seal.hex(), "duplicates": duplicates}
         with staging_folder(run, adding(name), how) as place:
             run.bar.start(plan.rows)
-            left = [] if duplicates == "keep" else _known_samples(task, pack, place, run, duplicates, plan)
+            left = [] if duplicates == "keep" else duplicate_samples(task, pack).tolist()
+            if left and duplicates == "error":
+                refuse(iter([f"{task.maker.name(left[0])}: its key is in {pack.path} already"]))
             notes = [*plan.notes, *left_out(len(left), name)]
             if len(left) == plan.rows:
                 return run.report(Report(cleared=place.cleared), notes)
             written = append_shards(_without(task, left), pack, place, run.running)
     return run.report(written, notes)
-
-
-def _known_samples(
-    task: ConversionTask,
-    pack: Pack,
-    place: WorkingFolder,
-    run: Conversion,
-    duplicates: str,
-    plan: ConversionPlan,
-) -> list[int]:
-    """Return the samples whose rows a pack already has.
-
-    Raises UsageError for the first unless duplicates are skipped.
-    """
-    scratch = os.path.join(place.path, "attempts")
-    os.makedirs(scratch, exist_ok=True)
-    row_bytes = plan.bytes / plan.rows
-    repeated = duplicate_samples(task, pack, os.path.join(scratch, "compared"), run.running, row_bytes)
-    if duplicates == "error":
-        refuse(
-            f"{task.maker.name(sample)}: is in {pack.path} already, with the same bytes"
-            for sample in repeated
-        )
-    samples = list(repeated)
-    remove(scratch)
-    return samples
 
 
 def _without(task: ConversionTask, left: Sequence[int]) -> ConversionTask:
@@ -458,6 +439,7 @@ def repack(
         store=store,
         quality=None if quality is None else whole("quality", quality),
         shards=shards,
+        layout=format is None,
     )
     order = arrange(_members(rows.pack), shuffle=shuffle, seed=seed)
     how: dict[str, Any] = {"shuffle": shuffle, "seed": seed if shuffle else None}
@@ -468,7 +450,8 @@ def repack(
     if storing.shard_bytes is not None:
         storing = storing.with_rows(rows.row_bytes if table else estimate(rows, storing, order))
     record = {"repack": how, **storing.options()}
-    notes = [] if spec is None or rule is None or rule.ragged else note_on_size(*spec.size)
+    notes = [] if store is not None else storing.notes(opened)
+    notes += [] if spec is None or rule is None or rule.ragged else note_on_size(*spec.size)
     task = _task(rows, storing, order, record, seed if shuffle else opened.header.seed)
     return _write(run, rows, task, notes)
 
@@ -543,19 +526,20 @@ def _task(
     if files and "part" not in given:  # split_pack: a part has only a share of the files' rows
         source["files"] = [list(file) for file in files]
     kept = {name: value for name, value in first.items() if name not in stored}
-    versions = () if table else (decoder_versions(), partner_versions(rows.fields))
+    skipped = {(s["key"], s["reason"]): dict(s) for s in pack.header.skipped}  # parts of a pack repeat them
     newest = _newest(pack)
     return ConversionTask(
         pack.path,
         rows,
         order,
         storing,
-        provenance({**kept, **given}, source, storing, *versions),
+        provenance({**kept, **given}, source, storing, *([] if table else rows.versions(storing.versions()))),
         {} if newest is None else {"newest file": str(newest)},
         pack.header.classes,
         seed,
         pack.header.table,
         keyed=not table and any(f.name == "key" for f in pack.fields),
+        skipped=tuple(skipped.values()),
         newest=newest,
     )
 
@@ -583,12 +567,10 @@ def _opened(
     spec, rule: the new size; quality, given: as for RowStorage.like.
     """
     if is_table(opened[0]):
-        pack = tables_together(opened)
-        return PackRows(pack, verify=all(part.sealed for part in pack.parts)), RowStorage.like(
-            pack, out, **given
-        )
+        pack, storing = tables_together(opened), RowStorage.like(opened[0], out, **given)
+        return PackRows(pack, verify=all(part.sealed for part in pack.parts)), storing
     pack, numbers = together(opened)
-    storing = RowStorage.like(pack, out, quality=quality, **given)
+    storing = RowStorage.like(opened[0], out, quality=quality, **given)
     image = next((f for f in pack.fields if f.name == "image"), None)
     passes = storing.store == "jpeg" and quality in (None, ((image and image.codec) or {}).get("quality"))
     resizer = None
@@ -627,7 +609,8 @@ def _write(run: Conversion, rows: PackRows, task: ConversionTask, notes: Sequenc
         row_bytes = 2 * estimate(rows, task.storing, task.order)
     else:
         row_bytes = min(rows.row_bytes, 2 * rows.pack.nbytes / rows.pack.rows)
-    return run.pack(task, round(row_bytes * len(task.order.samples)), notes)
+    report = run.pack(task, round(row_bytes * len(task.order.samples)), notes)
+    return replace(report, skipped=())  # the packs' conversions have reported these
 
 
 def _finished(out: str, task: ConversionTask) -> Report | None:
@@ -636,7 +619,7 @@ def _finished(out: str, task: ConversionTask) -> Report | None:
     Raises UsageError if it is another pack, or older than its input.
     """
     try:
-        rows = len(task.order.samples)
+        rows = len(task.order.samples) + len(task.skipped)
         return already(out, task.provenance, rows, task.newest, overwrite=False)
     except FormatError:
         return None  # no pack
@@ -662,22 +645,22 @@ def _members(pack: Pack) -> dict[str, NDArray[np.int64]]:
     return members
 
 
-def _strata(pack: Pack, splits: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64] | None:
+def _strata(rows: PackRows, splits: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64] | None:
     """Return the stratum of each row: class and split; None for a single stratum.
 
     New packs get equal shares of each stratum. splits: as returned by `_members`. A table's labels do
     not count if they have too many distinct values.
     """
-    labels = None
+    pack, labels = rows.pack, None
     if any(f.name == "label" and f.dtype == "<i8" and f.shape == () for f in pack.fields):
-        labels = pack.read("label").astype(np.int64)
+        labels = rows.labels()
         if is_table(pack) and pack.header.classes is None and len(np.unique(labels)) > _MOST_STRATA:
             labels = None
     if len(splits) < 2:
         return labels
     owners = np.empty(pack.rows, np.int64)
-    for number, rows in enumerate(splits.values()):
-        owners[rows] = number
+    for number, members in enumerate(splits.values()):
+        owners[members] = number
     if labels is None:
         return owners
     return len(splits) * np.unique(labels, return_inverse=True)[1].astype(np.int64) + owners

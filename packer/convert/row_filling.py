@@ -55,7 +55,7 @@ class RowFilling:
         names = [f.name for f in task.maker.made_fields]
         self.made_fields = frozenset(names)
         self._run = FillingState(task, writer, names)
-        self.outcome = self._run.no_rows()
+        self.outcome = Block()
         self._closing: dict[Future[Block], int] = {}
         self._stack = ExitStack()
         self._pool: Executor | None = None
@@ -158,7 +158,7 @@ class FillingState(WorkerState):
     """State that the workers of a RowFilling share."""
 
     def __init__(self, task: ConversionTask, writer: PackWriter, names: Sequence[str]) -> None:
-        super().__init__(task.maker, writer, task.order.samples, skip=False)
+        super().__init__(task.maker, writer, task.order.samples, skip=False, train=task.order.train)
         self._names = names
         self._making = np.frombuffer(mmap.mmap(-1, 8 * _PLACES), "<i8")  # sample + 1, by process
 
@@ -183,9 +183,8 @@ class FillingState(WorkerState):
     def close_block(self, block: int) -> Block:
         """Record the checksums of a block whose rows are all written; return its outcome, with its sums."""
         rows = self.writer.close_block(block)
-        result = self.no_rows()
-        if result.sums is not None:
-            result.sums.add(rows["image"], len(rows["image"]))
+        result = Block(len(next(iter(rows.values()))), dict(rows))
+        self.measure(result, block * self.writer.block_rows)
         return result
 
 

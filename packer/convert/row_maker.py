@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from packer.convert.pixel_sums import PixelSums
 from packer.errors import ImageError, PackerError, SourceError
-from packer.format.header import Field
+from packer.format.header import TRAIN, Field
 from packer.format.pack_writer import Rows
 from packer.sentence import Option
 
@@ -27,7 +26,8 @@ class Block:
 
     count: number of rows; rows: field -> an array [count, *shape], C-contiguous, or the bytes of each row;
     files: JPEG files of images of one size, if they exist already.
-    sums: sums over the packed images; None without images, or if they are copied files; reasons: row ->
+    sums: sums over the packed images of the split train (TRAIN), and of all other rows (""); empty without
+    images, or if they are copied files; pictures: row -> sums of its image, if sizes differ; reasons: row ->
     reason why its input could not be packed; bytes_read: bytes of inputs; narrowed: number of images whose
     bit depth changed.
     error: error of the last row, which is empty, if its input could not be packed.
@@ -36,38 +36,58 @@ class Block:
     count: int = 0
     rows: dict[str, Any] = field(default_factory=dict)
     files: dict[str, list[bytes]] = field(default_factory=dict)
-    sums: PixelSums | None = None
+    sums: dict[str, PixelSums] = field(default_factory=dict)
+    pictures: dict[int, PixelSums] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
     bytes_read: int = 0
     narrowed: int = 0
     error: SourceError | None = None
 
     def add_picture(self, pixels: NDArray[Any]) -> None:
-        """Add an image [h, w, C], one of different sizes, to the sums for mean and standard deviation."""
-        if self.sums is None:
-            self.sums = PixelSums(pixels.shape[2])
-        self.sums.add_mean(pixels)
+        """Keep the sums of the last row's image [h, w, C], one of different sizes."""
+        sums = self.pictures[self.count - 1] = PixelSums(pixels.shape[2])
+        sums.add_mean(pixels)
+
+    def measure(self, first: int, train: tuple[int, int], pixels: bool) -> None:
+        """Add the images of these rows to the sums.
+
+        first: number of row 0 in the pack; train: the rows of the split train, [first, last + 1); pixels: the
+        images have one size.
+        """
+        low, high = (min(max(bound - first, 0), self.count) for bound in train)
+        for name, start, stop in (("", 0, low), (TRAIN, low, high), ("", high, self.count)):
+            if start == stop:
+                continue
+            if pixels:
+                images = self.rows["image"][start:stop]
+                sums = PixelSums(images.shape[-1])
+                sums.add(images, stop - start - sum(start <= row < stop for row in self.reasons))
+                self._add(name, sums)
+            for row in range(start, stop) if self.pictures else ():
+                if row in self.pictures:
+                    self._add(name, self.pictures[row])
+
+    def _add(self, name: str, sums: PixelSums) -> None:
+        self.sums.setdefault(name, PixelSums(sums.channels)).merge(sums)
 
     def merge(self, other: Block, first: int = 0) -> None:
         """Add the outcome of other rows. first: number of their row 0 in this block."""
-        if self.sums is None:
-            self.sums = copy(other.sums)
-        elif other.sums is not None:
-            self.sums.merge(other.sums)
+        for name, sums in other.sums.items():
+            self._add(name, sums)
         self.reasons |= {first + row: reason for row, reason in other.reasons.items()}
         self.bytes_read += other.bytes_read
         self.narrowed += other.narrowed
 
     def to_note(self) -> list[Any]:
         """Return the outcome as plain JSON values, for the journal."""
-        sums = None if self.sums is None else [self.sums.pixels, self.sums.sums, self.sums.squares]
+        sums = {name: [one.pixels, one.sums, one.squares] for name, one in self.sums.items()}
         return [sums, list(self.reasons.items()), self.bytes_read, self.narrowed]
 
     @classmethod
     def from_note(cls, note: list[Any]) -> Block:
         """Return the outcome from the result of to_note."""
         sums, reasons, bytes_read, narrowed = note
-        pixel_sums = None if sums is None else PixelSums(len(sums[1]), *sums)
+        pixel_sums = {name: PixelSums(len(one[1]), *one) for name, one in sums.items()}
         reasons = {int(row): str(reason) for row, reason in reasons}
         return cls(sums=pixel_sums, reasons=reasons, bytes_read=bytes_read, narrowed=narrowed)
 

@@ -17,6 +17,7 @@ from packer.convert.row_maker import RowMaker
 from packer.convert.sample_order import SampleOrder
 from packer.errors import UsageError
 from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field, block_rows
+from packer.format.npy_container import preamble
 from packer.format.pack import Pack
 from packer.format.pack_writer import FORMATS
 from packer.format.working_folder import format_of
@@ -74,17 +75,18 @@ class RowStorage:
         store: str | None = None,
         quality: int | None = None,
         shards: int | str | None = None,
-        layout: bool = False,
+        layout: bool = True,
     ) -> RowStorage:
         """Return the given storage, with missing options from a pack; without a pack rows are raw.
 
-        Raises UsageError.
-        layout: also take the pack's shards, unless the output is named as a single HDF5 file.
+        A name that ends in .h5 asks for one HDF5 file; other outputs keep the pack's shards with `layout`,
+        and its format if that has shards or no such name either. Raises UsageError.
         """
         record = {} if pack is None else pack.parts[0].header.provenance.get("options", {})
-        if layout and pack is not None and pack.shards and shards is None and format_of(out) != "h5":
-            shards = int(record.get("shard_rows") or max(shard.rows for shard in pack.shards))
-            format = format or pack.format
+        if pack is not None and shards is None and not _is_named_h5(out):
+            shards = shard_rows_of(pack) if layout else None
+            if shards is not None or not _is_named_h5(pack.path):
+                format = format or pack.format
         fields = () if pack is None else pack.fields
         image = next((f for f in fields if f.name == "image"), None)
         main = image or next((f for f in fields if f.compressed), None)
@@ -104,6 +106,11 @@ class RowStorage:
                 f"{Option('store', 'jpeg')}, or leave it out."
             )
         return cls.parse(out, format, store, quality, shards)
+
+    @classmethod
+    def kept(cls, pack: Pack) -> RowStorage:
+        """Return the storage of a pack."""
+        return cls.like(pack, "", format=pack.format, shards=shard_rows_of(pack))
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RowStorage:
@@ -126,6 +133,16 @@ class RowStorage:
     def sharded(self) -> bool:
         """True if the pack has shards."""
         return self.shard_rows is not None or self.shard_bytes is not None
+
+    def notes(self, pack: Pack) -> list[str]:
+        """Return a note if rows of a pack lose their compression because .npy files have none."""
+        codecs = {str(f.codec["name"]) for f in pack.fields if f.codec is not None and f.compressed}
+        if self.store != "raw" or self.format != "npy" or not codecs:
+            return []
+        return [
+            f"Rows of {pack.path} are compressed ({', '.join(sorted(codecs))}); .npy files are not, so they are"
+            " stored raw. An output that ends in .h5 keeps the compression."
+        ]
 
     @property
     def described(self) -> tuple[str, str]:
@@ -150,8 +167,16 @@ class RowStorage:
             return jpeg.versions()
         return block_codec(self.store, (), np.dtype("u1")).versions() if self.compressed else {}
 
-    def fields(self, unstored: Sequence[Field]) -> tuple[Field, ...]:
-        """Return the stored form of fields. Raises UsageError for images that JPEG cannot hold."""
+    def fields(self, unstored: Sequence[Field], rows: int = 1) -> tuple[Field, ...]:
+        """Return the stored form of fields. Raises UsageError for rows that JPEG or .npy files cannot hold."""
+        for f in unstored if self.format == "npy" else ():
+            try:
+                preamble(f.dtype, (rows, *(f.shape or ())))
+            except ValueError:
+                raise UsageError(
+                    f"{f.name}: rows have {len(f.shape or ())} axes, too many for the header of a .npy file. Pass"
+                    " an output that ends in .h5, or reshape them."
+                ) from None
         largest = max((f.row_bytes for f in unstored if not f.ragged), default=0)
         return tuple(self._field(f, min(_LEAST_ROW_BYTES, largest)) for f in unstored)
 
@@ -214,6 +239,18 @@ def parse_shards(shards: int | str | None) -> tuple[int | None, int | None]:
             f"for example {Option('shards', 100000)} or {Option('shards', '2GB')}."
         )
     return rows, nbytes
+
+
+def shard_rows_of(pack: Pack) -> int | None:
+    """Return the rows of a pack's shards; None for a pack without shards."""
+    if not pack.shards:
+        return None
+    recorded = pack.parts[0].header.provenance.get("options", {}).get("shard_rows")
+    return int(recorded or max(shard.rows for shard in pack.shards))
+
+
+def _is_named_h5(path: str) -> bool:
+    return path.rstrip("/").lower().endswith((".h5", ".hdf5"))
 
 
 _SAMPLES = 16

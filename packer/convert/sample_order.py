@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
+from packer.format.header import TRAIN
 
 Samples = NDArray[np.int64]
 """The sample of each row."""
@@ -20,6 +21,11 @@ class SampleOrder:
 
     samples: Samples
     splits: dict[str, tuple[int, int]]
+
+    @property
+    def train(self) -> tuple[int, int]:
+        """Rows of the split train; (0, 0) without one."""
+        return self.splits.get(TRAIN, (0, 0))
 
     def part(self, start: int, stop: int) -> SampleOrder:
         """Return the order of rows start..stop-1, with the splits cut to them."""

@@ -6,20 +6,21 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
-from packer.convert.pixel_sums import PixelSums
+from packer.convert.pixel_sums import PixelSums, statistics_of
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.block_hashing import hash_blocks, value_checks
 from packer.format.edited_pack import Publish, open_edited
 from packer.format.file_io import check_inside
-from packer.format.header import HEADER_FILE, INDEX_FILE, OFFSETS, Field, Header
+from packer.format.header import HEADER_FILE, INDEX_FILE, OFFSETS, TRAIN, Field, Header
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack, open_part
 from packer.format.shards import not_listed, read_index, write_index
 from packer.format.verify import span_text, wrong_pictures
-from packer.format.working_folder import locked
+from packer.format.working_folder import check_pack_folder, locked
 from packer.machine import cores
 from packer.orders.runs import one_run
 from packer.progress import Progress
@@ -76,6 +77,8 @@ def seal_pack(
     if os.path.exists(os.path.join(folder, INDEX_FILE)):
         raise UsageError(f"{name}: is a shard of a pack. Seal the pack: packer seal {folder or '.'}.")
     try:
+        if os.path.isdir(name):
+            check_pack_folder(name)
         with Progress(progress, "B", on_progress) as bar:
             if os.path.exists(os.path.join(name, INDEX_FILE)):
                 _seal_shards(name, bar)
@@ -113,7 +116,7 @@ def _seal_shards(name: str, bar: Progress) -> None:
 
 def _alike(header: Header, other: Header) -> bool:
     """Return True if headers differ only in members that edited rows change."""
-    bare = (replace(member, statistics={}, extents={}) for member in (header, other))
+    bare = (replace(one, statistics={}, train_statistics={}, extents={}) for one in (header, other))
     return next(bare) == next(bare)
 
 
@@ -147,7 +150,7 @@ def _seal_part(name: str, bar: Progress, before: int, publish: Publish = lambda 
         if (measured or f.compressed) and changed & {*f.arrays, "height", "width"}:
             sums = _sums(pack, f)
             if measured:
-                header = replace(header, statistics={**header.statistics, f.name: sums.mean_std(f.most)})
+                header = replace(header, **statistics_of(f.name, sums, f.most))
     if sealed is None or changed:
         edited.seal(header, hashed.table, publish)
     return pack.nbytes
@@ -173,16 +176,16 @@ def check_values(pack: Pack) -> None:
         raise FormatError(f"{pack.path}: {problems[0]}. Correct that, then seal it: packer seal {pack.path}.")
 
 
-def _sums(pack: Pack, f: Field) -> PixelSums:
-    """Read and decode all rows of a field; return the sums of its pixels. Raises FormatError.
+def _sums(pack: Pack, f: Field) -> dict[str, PixelSums]:
+    """Read and decode all rows of a field; return the sums of its pixels, as Block.sums. Raises FormatError.
 
     For fields without pixels, only decode the rows; the sums are empty.
     """
     loaded, reader = f.loaded, PackStore(pack, [f])
     step = _PICTURES if loaded.ragged else max(1, _STEP_BYTES // loaded.row_bytes)
 
-    def decode(start: int) -> PixelSums:
-        runs = one_run(start, min(start + step, pack.rows))
+    def decode(start: int, stop: int) -> PixelSums:
+        runs = one_run(start, stop)
         if not loaded.ragged:
             rows = reader.array(f.name, runs)
             sums = PixelSums(rows.shape[-1] if loaded.pixels else 0)
@@ -195,8 +198,12 @@ def _sums(pack: Pack, f: Field) -> PixelSums:
             sums.add_mean(np.ascontiguousarray(picture))
         return sums
 
+    spans = pack.header.splits.get(TRAIN, ())
+    ends = sorted({0, pack.rows, *(end for span in spans for end in span)})
+    starts = [start for a, b in pairwise(ends) for start in range(a, b, step)]
+    names = [TRAIN if any(a <= start < b for a, b in spans) else "" for start in starts]
+    found: dict[str, PixelSums] = {}
     with ThreadPoolExecutor(cores()) as pool:
-        first, *others = pool.map(decode, range(0, pack.rows, step))
-    for sums in others:
-        first.merge(sums)
-    return first
+        for name, sums in zip(names, pool.map(decode, starts, [*starts[1:], pack.rows]), strict=True):
+            found.setdefault(name, PixelSums(sums.channels)).merge(sums)
+    return found

@@ -23,7 +23,14 @@ from packer.format.shards import (
     read_index,
     shard_name,
 )
-from packer.format.working_folder import WorkingFolder, failure, locked, unlisted_shards
+from packer.format.working_folder import (
+    WorkingFolder,
+    check_ours,
+    check_pack_folder,
+    failure,
+    locked,
+    unlisted_shards,
+)
 from packer.sentence import Call, Option
 
 ADDING = ".adding"
@@ -74,11 +81,13 @@ def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, runnin
     """
     check_alike(task, pack)
     place.recorded = True  # keep the folder: it may hold finished shards
-    try:
+    added = None
+    with suppress(FormatError):
         added = open_pack(place.pack)
         added.confirm()
+    if added is not None and (running.skip or not added.header.skipped):
         written = Report.of(added.header, resumed=added.rows)
-    except FormatError:
+    else:
         remove(place.pack)
         fresh = replace(running, overwrite=False, resume=False)
         written = write_shards(task, place.pack, fresh, pack.path)
@@ -87,6 +96,7 @@ def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, runnin
         pack.confirm()
         pack.check_same()
         try:
+            place.open_up()
             _list(place.pack, pack)
         except OSError as error:
             raise failure(pack.path, error) from error
@@ -96,11 +106,15 @@ def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, runnin
 def take_back(path: str) -> None:
     """Move shards back that a killed append had moved into a pack, but not listed in its index.
 
-    Raises PackerError if another append is running.
+    Raises UsageError if the folder is not this user's alone; PackerError if another append is running.
     """
+    if os.path.isdir(path):
+        check_pack_folder(path)
     if not os.path.lexists(os.path.join(path, NEXT_INDEX_FILE)):
         return
     folder = os.path.join(adding(path) + PARTIAL_SUFFIX, "pack")
+    if os.path.lexists(adding(path) + PARTIAL_SUFFIX):
+        check_ours(adding(path) + PARTIAL_SUFFIX)
     with locked(path, path):
         origins = {}
         with suppress(OSError, FormatError):
@@ -119,6 +133,7 @@ def _list(folder: str, pack: Pack) -> None:
 
     Raises OSError, PackerError.
     """
+    check_pack_folder(pack.path)
     index, added = read_index(pack.path), read_index(folder)
     names = _free_names(pack, index, added)
     renamed = [

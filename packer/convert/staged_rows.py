@@ -27,7 +27,17 @@ from numpy.typing import NDArray
 from packer import machine
 from packer.errors import SourceError
 from packer.format.checksums import block_checksum
-from packer.format.file_io import pread_all, pread_into, pwrite_all, remove, reserve
+from packer.format.file_io import (
+    PRIVATE,
+    create_anew,
+    make_folder,
+    open_own,
+    pread_all,
+    pread_into,
+    pwrite_all,
+    remove,
+    reserve,
+)
 from packer.format.working_folder import WorkingFolder, writing
 
 Numbers = NDArray[np.int64]
@@ -43,6 +53,12 @@ class StagedRows:
     path, blob: the two files; rows, blob_bytes: size so far.
     """
 
+    dtype: np.dtype[Any]
+    path: str
+    blob: str
+    rows: int
+    blob_bytes: int
+
     def __init__(self, place: WorkingFolder, dtype: np.dtype[Any], name: str) -> None:
         """name: name of the output in messages. Raises PackerError."""
         self._place, self.dtype, self._name = place, dtype, name
@@ -50,10 +66,8 @@ class StagedRows:
         folder = os.path.join(place.path, "staging")
         self.path, self.blob = os.path.join(folder, "records"), os.path.join(folder, "blob")
         with writing(name):
-            os.makedirs(folder, exist_ok=True)
-            self._fds = [
-                os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666) for path in (self.path, self.blob)
-            ]
+            make_folder(folder)
+            self._fds = [open_own(path, mode=PRIVATE) for path in (self.path, self.blob)]
         self.rows = self.blob_bytes = self._pieces = 0
 
     @property
@@ -174,6 +188,9 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
     OSError passes through (the disk may be full).
     """
 
+    itemsize: int
+    rows: int
+
     def __init__(
         self,
         path: str,
@@ -196,7 +213,7 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
         self.itemsize, self.rows, self._samples, self._rising = itemsize, len(samples), samples, rising
         self._path, self._work, self._workers = path, work, workers
         nbytes = self.rows * itemsize
-        self.direct = rising or nbytes <= max(memory, mapped)
+        self.direct: bool = rising or nbytes <= max(memory, mapped)
         share = memory // max(_LEAST_SHARES, 2 * workers)
         self._bucket_rows = max(1, share // (itemsize + 8), -(-self.rows // _MOST_BUCKETS))
         self._deal_rows = max(1, memory // (2 * workers * (2 * itemsize + _DEAL_COST)))
@@ -222,7 +239,7 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
         self._owners = np.empty(self.rows, np.uint16)
         for number, start in enumerate(range(0, self.rows, self._bucket_rows)):
             self._owners[self._samples[start : start + self._bucket_rows]] = number
-        fd = os.open(self._work, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        fd = create_anew(self._work)
         try:
             if not reserve(fd, 0, self.rows * self.itemsize):
                 os.ftruncate(fd, self.rows * self.itemsize)

@@ -45,6 +45,10 @@ class WholePicture(NamedTuple):
 class WholePictures:
     """A function from image files to rows of whole pictures; thread-safe, with equal results."""
 
+    size: RowSize
+    raw: bool
+    image: Field
+
     def __init__(
         self,
         size: RowSize,
@@ -60,7 +64,7 @@ class WholePictures:
         raw: rows are pixels, not JPEG files; sized: always store heights and widths; encode_again: encode
         files with this quality even if they could be copied.
         """
-        self.of_files = not encode_again
+        self.of_files: bool = not encode_again
         """True if rows are made from JPEG files, if there are any, not from their pixels."""
         self.size, self.raw, self._spec, self._quality = size, raw, spec, quality
         self._pixels = DecodeResize(replace(spec, fit="stretch"))
@@ -70,7 +74,7 @@ class WholePictures:
         about |= {"size": size.option} if size.limits else {}
         self.image = Field("image", "|u1", None, about, None if raw else {"name": "jpeg", "shape": None})
         """The field of these rows."""
-        self.sizes = SIZES if size.limits or raw or sized else ()
+        self.sizes: tuple[Field, ...] = SIZES if size.limits or raw or sized else ()
         """Fields of the height and width of each row, if stored."""
 
     def __call__(self, data: Encoded) -> WholePicture:
@@ -147,8 +151,11 @@ def check_stored(size: RowSize, store: str, channels: str | int) -> None:
 
 
 def partner_versions(fields: Sequence[Field]) -> dict[str, str]:
-    """Return the versions of the libraries that encode PNG rows; {} without PNG rows."""
-    return png.versions() if any((f.codec or {}).get("name") == "png" for f in fields) else {}
+    """Return the versions of what encodes PNG rows, and writes restart markers into JPEG rows, if any."""
+    codecs = {((f.codec or {}).get("name"), f.name == "image" and "size" in f.about) for f in fields}
+    return (png.versions() if ("png", False) in codecs else {}) | (
+        jpeg_parts.versions() if ("jpeg", True) in codecs else {}
+    )
 
 
 def store_partner(field: Field, values: NDArray[Any]) -> bytes:

@@ -1,7 +1,7 @@
-"""Examination of this machine: its resources and rates for loading data, and its problems with remedies.
+"""Examination of this machine: its resources for loading data, and its problems with remedies.
 
-    examination.py  examine(): versions, cores, memory, problems; rates of memory, disk and copies to the GPU
+    examination.py  examine(): versions, cores, memory, GPUs and problems
     traps.py        settings and limits of this machine that slow or break loading, each with its remedy
 
-Start with examination.py. Imports: bench, format.
+Start with examination.py. Imports: format.
 """

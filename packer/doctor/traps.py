@@ -142,6 +142,6 @@ def _of_machine() -> Iterator[Trap]:
     busy = os.getloadavg()[0]
     if busy > _BUSY * cores():
         yield Trap(
-            f"Other programs are running (load {busy:.1f} on {cores()} cores): they lower the rates above.",
-            "Measure again on a quiet machine.",
+            f"Other programs are running (load {busy:.1f} on {cores()} cores): they slow loading.",
+            "Measure on a quiet machine.",
         )

@@ -29,7 +29,7 @@ from packer.errors import BusyError, PackerError, UsageError
 from packer.filling.filling_server import TASK_SECONDS, FillingServer
 from packer.foreign_words import remedy
 from packer.format.checksums import digest
-from packer.format.file_io import inodes, remove
+from packer.format.file_io import create_anew, inodes, remove
 from packer.format.header import OFFSETS, PARTIAL_SUFFIX, Extent, Header
 from packer.format.pack_writer import PackWriter
 from packer.format.unit_states import KEYS, SOCKET, STATES, map_states
@@ -201,7 +201,7 @@ def _header(task: ConversionTask, writer: PackWriter) -> bytes:
         offsets = np.zeros(rows + 1, "<i8")
         np.cumsum(np.fromiter(map(len, keys), np.int64, rows), out=offsets[1:])
         for name, data in ((KEYS, b"".join(keys)), (KEYS + OFFSETS, offsets.tobytes())):
-            with open(os.path.join(writer.folder, name), "wb") as file:
+            with open(create_anew(os.path.join(writer.folder, name)), "wb") as file:
                 file.write(data)
         extents["key"] = (Extent(KEYS, 0, int(offsets[-1]), 1),)
         extents["key" + OFFSETS] = (Extent(KEYS + OFFSETS, 0, rows + 1, 8),)

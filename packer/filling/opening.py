@@ -31,6 +31,7 @@ def open_pack(
     cache: str | os.PathLike[str] | None = None,
     cache_size: int | str | None = None,
     verify: str | None = None,
+    cache_shared: bool = False,
 ) -> Pack:
     """Open a pack, .h5, directory or URL, and check that it is complete.
 
@@ -48,6 +49,9 @@ def open_pack(
         recently opened first.
     verify : "blocks", optional
         Datasets compare each block with its checksum before the first use of its rows.
+    cache_shared : bool
+        The folder belongs to a group (``chmod 2770``): each process compares what lies there with its
+        checksums before the first use. By default a folder that others can write to is refused.
 
     Raises
     ------
@@ -74,17 +78,19 @@ def open_pack(
         raise UsageError(f"verify={verify!r}: is neither None nor 'blocks'. Pass one of them.")
     if cache is None and cache_size is not None:
         raise UsageError(f"cache_size={cache_size!r}: needs a cache. Pass cache= (a folder) too.")
+    if cache is None and cache_shared:
+        raise UsageError(f"cache_shared={cache_shared!r}: needs a cache. Pass cache= (a folder) too.")
     pack = pack_opening.open_pack(path)
     if cache is not None:
         if not isinstance(pack, RemotePack):
             raise UsageError(
                 f"cache={str(cache)!r}: is for a pack at a URL; {pack.path} is local. Leave it out."
             )
-        pack = _cached(pack, cache, CACHE_BYTES if cache_size is None else cache_size)
+        pack = _cached(pack, cache, CACHE_BYTES if cache_size is None else cache_size, bool(cache_shared))
     return replace(pack, verify=verify is not None)
 
 
-def _cached(pack: RemotePack, cache: object, cache_size: int | str) -> RemotePack:
+def _cached(pack: RemotePack, cache: object, cache_size: int | str, shared: bool) -> RemotePack:
     """Return a remote pack whose rows are kept in a cache. Raises UsageError, RemoteError, FormatError."""
     most = as_bytes(cache_size)
     if most is None:
@@ -94,7 +100,7 @@ def _cached(pack: RemotePack, cache: object, cache_size: int | str) -> RemotePac
     path = os.path.abspath(os.fspath(cache))
     if os.path.lexists(path) and not os.path.isdir(path):
         raise UsageError(f"{path}: is not a folder; a cache must be one. Pass another cache=.")
-    return pack.kept_in(path, most)
+    return pack.kept_in(path, most, shared)
 
 
 def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **options: Any) -> Pack:
@@ -122,8 +128,9 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
 
     Notes
     -----
-    ``Normalize()`` without numbers uses the mean and std of a sample of 512 rows, the same on every rank and
-    in every run, whether or not the pack is complete; state_dict carries them.
+    ``Normalize()`` without numbers uses the mean and std of a sample of 512 rows, of the split train if there
+    is one, the same on every rank and in every run, whether or not the pack is complete; state_dict carries
+    them.
 
     Examples
     --------

@@ -1,6 +1,7 @@
 """The file format: writing, sealing, opening and verifying packs on disk, without images and torch.
 
     header.py           specification of the format, its constants, Header / Field / Extent and their JSON
+    header_forms.py     forms of the header's JSON values: types and ranges
     own_size.py         pixel format of ragged fields whose rows are pictures that keep their size
     table_record.py     form of the header's record of a table
     checksums.py        hashes of blocks and byte ranges; the trailer, 128 bytes that seal a pack
@@ -11,6 +12,7 @@
     working_folder.py   checks of the output's name and space; the locked working folder with its journal
     description.py      description of a pack in text lines
     pack.py             Pack: header, seal and extents; methods that read a pack
+    recorded_command.py the command that converts a pack again
     shards.py           a directory of shards: its index with their headers; the combined header
     pack_opening.py     open_pack: opens a file, a directory, shards or a URL as a Pack
     joined_pack.py      several packs as one, row after row, in memory; what must be alike in them

@@ -16,6 +16,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from packer.codecs.block_codecs import BlockCodec, codec_from_record
+from packer.format.file_io import create_anew
 from packer.format.header import Field
 
 
@@ -45,6 +46,8 @@ class BlockFiles:
     of each row.
     """
 
+    codec: BlockCodec | None
+
     def __init__(self, folder: str, field: Field, rows: int, block_rows: int) -> None:
         self._stem = os.path.join(folder, f"{field.name}.")
         self._field, self._rows, self._block_rows = field, rows, block_rows
@@ -53,7 +56,7 @@ class BlockFiles:
     def write(self, block: int, *pieces: bytes | memoryview) -> int:
         """Replace a block's file; return the XXH3-64 of its bytes."""
         state = xxhash.xxh3_64()
-        with open(f"{self._stem}{block}", "wb", buffering=0) as file:
+        with open(create_anew(f"{self._stem}{block}"), "wb", buffering=0) as file:
             for piece in pieces:
                 view = memoryview(piece)
                 state.update(view)

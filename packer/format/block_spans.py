@@ -28,7 +28,7 @@ class ArraySpans:
     def __init__(self, extents: Sequence[Extent]) -> None:
         self._extents = extents
         self._firsts = [0, *itertools.accumulate(e.rows for e in extents)]
-        self.count = self._firsts[-1]
+        self.count: int = self._firsts[-1]
 
     def elements(self, start: int, stop: int) -> list[Span] | None:
         """Return the byte ranges of elements [start, stop), in order; None if some are outside the array."""
@@ -53,13 +53,16 @@ class BlockSpans:
     offsets.
     """
 
+    array: str
+    extents: tuple[Extent, ...]
+
     def __init__(
         self, header: Header, array: str, read: Callable[[str, int, int], bytes | memoryview]
     ) -> None:
         f = header.field(array.removesuffix(OFFSETS))
         self.array, self.extents = array, header.extents[array]
         self._header, self._read = header, read
-        self.compressed = f.compressed
+        self.compressed: bool = f.compressed
         self._spans = None if f.compressed else ArraySpans(self.extents)
         self._offsets = ArraySpans(header.extents[f.name + OFFSETS]) if f.ragged and array == f.name else None
         self._end = header.rows + (array != f.name)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from packer import units
-from packer.format.header import NORMALIZE, VERSION, Field, Header
+from packer.format.header import TRAIN, VERSION, Field, Header
+from packer.format.header_forms import NORMALIZE
 
 
 def describe(path: str, header: Header, shards: Sequence[int], columns: Sequence[str]) -> list[str]:
@@ -23,13 +24,12 @@ def describe(path: str, header: Header, shards: Sequence[int], columns: Sequence
         shown = ", ".join(header.classes[:12]) + (", ..." if len(header.classes) > 12 else "")
         lines.append(f"classes    {len(header.classes)}: {shown}")
     for name, values in header.statistics.items():
+        lines.append(f"{name:<10} {_numbers(values)}")
+    like = NORMALIZE in header.provenance.get("options", {})
+    if like or header.train_statistics:
+        whose = "of the pack that it was made like" if like else f"of the split {TRAIN}"
         lines.append(
-            f"{name:<10} " + "  ".join(f"{k} {' '.join(f'{x:.4f}' for x in v)}" for k, v in values.items())
-        )
-    if NORMALIZE in header.provenance.get("options", {}):
-        numbers = "  ".join(f"{k} {' '.join(f'{x:.4f}' for x in v)}" for k, v in header.normalization.items())
-        lines.append(
-            f"normalize  {numbers}: of the pack that it was made like; Normalize() without numbers uses them"
+            f"normalize  {_numbers(header.normalization)}: {whose}; Normalize() without numbers uses them"
         )
     lines += columns
     for name, spans in sorted(header.splits.items(), key=lambda item: item[1]):
@@ -64,6 +64,10 @@ def _stored(f: Field) -> str:
     if f.own_size is not None and not how:
         return "of any size, raw"
     return ("of any size" if how else "bytes of any length") + how
+
+
+def _numbers(values: Mapping[str, Sequence[float]]) -> str:
+    return "  ".join(f"{name} {' '.join(f'{x:.4f}' for x in each)}" for name, each in values.items())
 
 
 def _plain(value: Any) -> str:

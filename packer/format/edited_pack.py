@@ -19,6 +19,7 @@ from packer.format.file_io import (
     ASIDE,
     check_inside,
     fsync_path,
+    open_own,
     pread_path,
     pwrite_all,
     remove,
@@ -81,7 +82,7 @@ class EditedFile:
         publish: called with the sealed pack before its trailer is written.
         """
         path, unsealed = self.pack.path, self.described
-        with open(path, "r+b", buffering=0) as file:
+        with open(open_own(os.path.realpath(path)), "r+b", buffering=0) as file:
             try:
                 # HDF5 also holds this lock while it has the file open.
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

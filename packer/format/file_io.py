@@ -1,4 +1,8 @@
-"""File operations beyond ``os``: complete reads and writes, disk space, page cache, atomic renames."""
+"""File operations beyond ``os``: complete reads and writes, disk space, page cache, atomic renames.
+
+Every file that packer writes is created by `create`, or opened by `open_own`: neither follows a link. Every
+folder is created by `make_folder`. `foreign` finds what others could have put into a folder.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import fcntl
 import math
 import mmap
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -24,6 +29,12 @@ from packer.errors import FormatError, PackerError
 
 ASIDE = ".new"
 """Suffix of a file's name until the file is complete."""
+PRIVATE, SHARED, PUBLIC = 0o600, 0o660, 0o666
+"""Modes of a file: of unfinished work and caches; of a cache that a group shares, whatever the umask; of what
+is published, where the umask applies.
+"""
+PROBE = ".packer-"
+"""Beginning of the name of a folder that is removed at once; it shows which owner and mode new ones get."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, an exhausted quota or a file at its largest size."""
 
@@ -36,12 +47,150 @@ _SYNC_FILE_RANGE: Any = getattr(ctypes.CDLL(None), "sync_file_range", None)
 _RENAMEAT2: Any = getattr(ctypes.CDLL(None), "renameat2", None)
 
 
-def open_sparse(path: str, nbytes: int) -> int:
+def create(path: str | bytes, mode: int = PRIVATE) -> int:
+    """Create a file that does not exist, and return a read-write descriptor; a link is never followed.
+
+    Raises OSError.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(path, flags, mode)
+    if mode == SHARED:
+        _set_mode(fd, mode)
+    return fd
+
+
+def _set_mode(path: str | bytes | int, mode: int) -> None:
+    """Set the mode of a file or folder, where the file system has modes."""
+    with contextlib.suppress(PermissionError):
+        os.chmod(path, mode)
+
+
+def create_anew(path: str, mode: int = PRIVATE) -> int:
+    """Create a file, after removing an old one or a link of that name. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    return create(path, mode)
+
+
+def open_own(path: str, *, mode: int | None = None, flags: int = os.O_RDWR) -> int:
+    """Return a descriptor of an existing regular file, to write to it; a link is not followed.
+
+    mode: create a missing file with this mode; None: raise FileNotFoundError. Raises OSError.
+    """
+    while True:
+        try:
+            fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            if mode is None:
+                raise
+            try:
+                os.close(create(path, mode))
+            except FileExistsError:
+                if os.path.islink(path):
+                    raise
+            continue
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            return fd
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
+
+
+def make_folder(path: str | bytes, mode: int = 0o700) -> None:
+    """Create a folder unless it exists, with missing parents. Raises OSError if something else is there.
+
+    mode: 0o770 is set whatever the umask, for a group that shares the folder.
+    """
+    try:
+        os.makedirs(path, mode)
+        if mode == 0o770:
+            _set_mode(path, os.stat(path).st_mode | mode)
+    except FileExistsError:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            raise
+
+
+def foreign(folder: str, *, private: bool = True, inside: bool = True, shared: bool = False) -> str:
+    """Return what others could have put into a folder that is to be written, as "PATH: what"; "" if nothing.
+
+    Everything has to belong to this user, and links are not allowed. A file system that gives all files
+    another owner or mode (root squash, FAT) is recognized by what it gives to a new folder.
+    private: refuse what the group may write to, and files with several names; else only what everybody may
+    write to, unless the umask makes that usual. What lies in a folder that others cannot enter may have any
+    mode. The folder itself may be a link of this user. inside: look at everything below the folder too.
+    shared: refuse only links. Raises OSError.
+    """
+    if os.path.islink(folder) and os.lstat(folder).st_uid in (os.geteuid(), 0):
+        folder = os.path.realpath(folder)
+    writers, visitors = (0o022, 0o011) if private else (0o002, 0o001)
+    usual: tuple[int, int] | None = None
+    pending = [(folder, True)]
+    while pending:
+        path, reached = pending.pop()
+        try:
+            found = os.lstat(path)
+            if stat.S_ISLNK(found.st_mode):
+                return f"{path}: is a link"
+            if private and reached and not shared and stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+                return f"{path}: has a second name elsewhere (a hard link)"
+            others = found.st_mode & writers if reached else 0
+            if (found.st_uid != os.geteuid() or others) and not shared:
+                usual = usual or _usual(folder, 0o700 if private else 0o777)
+                if found.st_uid != usual[0]:
+                    return f"{path}: belongs to user {found.st_uid}, and you are user {os.geteuid()}"
+                if others & ~usual[1]:
+                    return f"{path}: others can write to it (mode {stat.S_IMODE(found.st_mode):o})"
+            if inside and stat.S_ISDIR(found.st_mode):
+                reached = reached and bool(found.st_mode & visitors)
+                pending += ((entry.path, reached) for entry in os.scandir(path))
+        except FileNotFoundError:  # another process of this user has just removed it
+            if path == folder:
+                raise
+    return ""
+
+
+def _usual(folder: str, mode: int) -> tuple[int, int]:
+    """Return the owner and the mode that a new folder gets here."""
+    try:
+        new = _new_folder(folder, mode)
+    except OSError:  # it cannot be created here
+        return os.geteuid(), 0
+    return new.st_uid, new.st_mode
+
+
+def _new_folder(folder: str, mode: int) -> os.stat_result:
+    """Return the owner and mode of a folder that this user creates in another. Raises OSError."""
+    path = os.path.join(folder, PROBE + secrets.token_hex(8))
+    os.mkdir(path, mode)
+    try:
+        return os.lstat(path)
+    finally:
+        os.rmdir(path)
+
+
+def usual_mode(folder: str) -> int:
+    """Return the mode that the umask gives to a new folder in another. Raises OSError."""
+    return _new_folder(folder, 0o777).st_mode & 0o777
+
+
+def publish_modes(path: str, mode: int) -> None:
+    """Give a private file, or a folder and all in it, the modes of public ones. mode: see usual_mode.
+
+    Raises OSError.
+    """
+    if not os.path.isdir(path):
+        _set_mode(path, mode & PUBLIC)
+    for where, _, files in os.walk(path):
+        for name in files:
+            _set_mode(os.path.join(where, name), mode & PUBLIC)
+        _set_mode(where, os.stat(where).st_mode & 0o7000 | mode)
+
+
+def open_sparse(path: str, nbytes: int, mode: int = PRIVATE) -> int:
     """Return a read-write descriptor of a file of `nbytes` bytes; a new file is sparse (zeros).
 
     Raises OSError.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    fd = open_own(path, mode=mode)
     try:
         if os.fstat(fd).st_size != nbytes:
             os.ftruncate(fd, nbytes)
@@ -129,15 +278,20 @@ def inodes(pack: str, files: Iterable[str]) -> list[list[Any]]:
 
 @contextlib.contextmanager
 def locked(
-    path: str, needless: Callable[[], bool] = lambda: False, patience: float = math.inf
+    path: str,
+    needless: Callable[[], bool] = lambda: False,
+    patience: float = math.inf,
+    mode: int = PRIVATE,
 ) -> Iterator[bool]:
     """Lock a file or folder and yield True, or False once `needless()` is True or `patience` seconds are
     over.
 
-    The lock ends with its holder. Raises OSError.
+    mode: of a file that is created. The lock ends with its holder. Raises OSError.
     """
-    flags = os.O_RDONLY if os.path.isdir(path) else os.O_RDWR | os.O_CREAT
-    fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
+    if os.path.isdir(path):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    else:
+        fd = open_own(path, mode=mode)
     deadline, mine = time.monotonic() + patience, False
     try:
         while not mine and not needless():
@@ -206,23 +360,62 @@ def fsync_path(path: str) -> None:
         os.close(fd)
 
 
-def write_synced(path: str, pieces: Iterable[bytes]) -> None:
-    """Write a file under a temporary name, flush it to disk, and rename it. Raises OSError."""
-    with open(path + ASIDE, "wb") as file:
+def write_aside(path: str, pieces: Iterable[bytes]) -> None:
+    """Write the next version of a file under a temporary name, and flush it to disk.
+
+    It is as readable as the present version, or as its folder. Raises OSError.
+    """
+    like = os.stat(path if os.path.exists(path) else os.path.dirname(path))
+    with open(create_anew(path + ASIDE, like.st_mode & PUBLIC), "wb") as file:
         file.writelines(pieces)
         file.flush()
         os.fsync(file.fileno())
+
+
+def write_synced(path: str, pieces: Iterable[bytes]) -> None:
+    """Write a file under a temporary name, flush it to disk, and rename it. Raises OSError."""
+    write_aside(path, pieces)
     os.replace(path + ASIDE, path)
     fsync_path(os.path.dirname(path))
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Write a small file, replacing an old one. Raises PackerError if it cannot be written."""
+    """Write a small file of the user, under a temporary name, and rename it.
+
+    It replaces an old file, whose mode it keeps, or a link. Devices and the user's pipes (/dev/stdout) are
+    written to. Raises PackerError if it cannot be written.
+    """
     try:
-        with open(path, "wb") as file:
-            file.write(data)
+        if _is_stream(path):
+            # Not created, and a pipe not followed if it has become a link.
+            flags = os.O_WRONLY | (os.O_NOFOLLOW if stat.S_ISFIFO(os.lstat(path).st_mode) else os.O_TRUNC)
+            with open(os.open(path, flags), "wb") as file:
+                file.write(data)
+            return
+        aside = os.path.join(os.path.dirname(path), f"{PROBE}{secrets.token_hex(8)}{ASIDE}")
+        try:
+            with open(create(aside, PUBLIC), "wb") as file:
+                if os.path.isfile(path) and not os.path.islink(path):
+                    _set_mode(file.fileno(), stat.S_IMODE(os.lstat(path).st_mode))
+                file.write(data)
+            os.replace(aside, path)
+        except BaseException:
+            remove(aside)
+            raise
     except OSError as error:
         raise PackerError(f"{path}: cannot be written ({error.strerror}). Pass another name.") from error
+
+
+def _is_stream(path: str) -> bool:
+    """Return True for the names of open files (/dev/stdout, /dev/fd/3), devices, and this user's pipes."""
+    folder = os.path.realpath(os.path.dirname(os.path.abspath(path)))
+    if folder in ("/dev", "/dev/fd") or folder.startswith("/proc/"):
+        return os.path.exists(path)
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISFIFO(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def own_folder() -> str:
@@ -238,12 +431,12 @@ def own_folder() -> str:
     try:
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
-        found = os.lstat(folder)
+        found = foreign(folder, inside=False)
     except OSError as error:
         raise PackerError(
             f"{folder}: cannot be created ({error.strerror}). Set TMPDIR to another folder."
         ) from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+    if found or os.path.islink(folder) or not os.path.isdir(folder):
         raise PackerError(
             f"{folder}: is not a folder, belongs to another user, or is writable for others."
             " Remove it, or set TMPDIR to another folder."

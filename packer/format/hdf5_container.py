@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from packer.errors import FormatError
 from packer.format.block_files import AddedArray
 from packer.format.checksums import Trailer, digest, file_ranges, outside
-from packer.format.file_io import pread_all, pwrite_all, reserve
+from packer.format.file_io import create_anew, open_own, pread_all, pwrite_all, reserve
 from packer.format.header import CHECKSUMS_DATASET, HEADER_DATASET, Extent, Field
 from packer.format.unsealed_hdf5 import END_OFFSET
 
@@ -56,6 +56,7 @@ class Hdf5Container:
         existing = os.path.exists(path)
         created = f"{path}.created" if existing else path
         metadata = 4096 + _CHUNK_METADATA_BYTES * chunks
+        os.close(create_anew(created))
         with open_hdf5(created, "w", meta_block_size=metadata) as file:
             for f in self._fixed:
                 assert f.shape is not None
@@ -69,7 +70,7 @@ class Hdf5Container:
         for name, extents in self.extents.items():
             if len(extents) != 1:
                 raise _other_layout(path, f"{name!r} in {len(extents)} pieces")
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._fd = open_own(path)
         if existing:
             self._become(created)
             os.unlink(created)

@@ -66,9 +66,14 @@ Header
     worker count or absolute path. Equal inputs and options, with equal versions of the libraries that compute
     the pixels, give byte-identical packs.
 
+    ``statistics`` maps a field of pixels to ``{"mean": [C], "std": [C]}`` over all rows.
+    ``train_statistics``, MAY be absent, does so over the rows of the split ``train``; it is written if that
+    split has some of the rows, not all. They are rounded from exact sums, which each block keeps apart for
+    the rows of ``train`` and for the others; those of shards are pooled in proportion to their rows.
+
     ``provenance.options`` MAY have ``normalize``, ``{"mean": [C], "std": [C]}`` on the scale of the
-    statistics, in a pack that was converted with ``like``: the numbers that normalise both packs.
-    ``statistics`` are still computed from the pack's rows.
+    statistics, in a pack that was converted with ``like``: the numbers that normalise both packs. A reader
+    that normalises images takes these, else ``train_statistics``, else ``statistics``.
 
 Tables
     The header of a pack from a table has the member ``table``, an object; other packs do not have it. It
@@ -108,6 +113,7 @@ import json
 import keyword
 import math
 import re
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -116,17 +122,28 @@ from typing import Any
 
 import numpy as np
 
+from packer.codecs import MOST_JPEG_PIXELS, MOST_RATIO
 from packer.errors import FormatError, damaged
 from packer.format.checksums import Trailer, digest
+from packer.format.header_forms import (
+    ABOUT,
+    CODEC,
+    DTYPES,
+    MAX_RANK,
+    NORMALIZE,
+    SKIPPED,
+    check_members,
+    check_provenance,
+    count,
+    shape,
+    statistics,
+)
 from packer.format.own_size import OwnSize
-from packer.format.table_record import check_table, fits, numbers
+from packer.format.table_record import check_table, fits, texts
 
 VERSION = 1
 FORMAT = "packer"
-# NumPy's array-protocol type strings.
-DTYPES = frozenset(("|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8", "|b1"))
 MAX_HEADER_BYTES = 1 << 30
-MAX_RANK = 31  # axes of a row; HDF5 allows 32 in total
 OFFSETS = ".offsets"
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 HEADER_DATASET = "packer/header"
@@ -138,7 +155,7 @@ INDEX_FILE = "index.json"  # of a pack of shards
 MAX_INDEX_BYTES = 1 << 28
 PARTIAL_SUFFIX = ".packing"  # suffix of an unfinished output
 PACK_OPTIONS = frozenset(("repack", "merge", "part"))  # provenance options of packs made from packs
-NORMALIZE = "normalize"  # provenance option: mean and std of the pack given as `like`
+TRAIN = "train"  # name of the split whose rows are measured for training
 
 # To read a row of a chunk that fits its cache, h5py reads the complete chunk: 1,400 random 256 px images/s
 # with 4 MiB chunks, 8,100 just above the cache of HDF5 2.0 (8 MiB; 1 MiB before). packer's reader is
@@ -147,6 +164,8 @@ BLOCK_BYTES = (8 << 20) + 1
 # Blocks of encoded or compressed rows are written at once: small, so that reading one row decodes little.
 CODED_BLOCK_BYTES = 1 << 20
 MAX_BLOCKS = 16_000  # HDF5 lists chunks at 7 us each
+MAX_BLOCK_BYTES = 1 << 28
+"""Most unpacked bytes of a compressed block of several rows, unless the pack has thousands of blocks."""
 
 MAX_EXTENTS = 1 << 19
 """Most lists in a header. Enough for 32 compressed fields of MAX_BLOCKS; parsing takes 4 s and 200 MB."""
@@ -275,6 +294,7 @@ class Header:
     statistics: field -> {"mean": [C], "std": [C]} over all rows and pixels (each image has equal weight if
     sizes differ);
     1.0 is 255, or 65,535 for uint16;
+    train_statistics: the same over the rows of the split train, {} if it has none or all of the rows;
     provenance: {"options": ..., "source": ..., "versions": ...};
     skipped: ({"key": ..., "reason": ...}, ...), inputs without a row;
     table: record of how a table's columns became fields, None for other packs.
@@ -291,7 +311,8 @@ class Header:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     skipped: tuple[Mapping[str, str], ...] = ()
     complete: bool = True
-    table: Mapping[str, Any] | None = None
+    table: Mapping[str, Any] | Any = None  # checkers let users index it without a test for None
+    train_statistics: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -300,13 +321,19 @@ class Header:
 
     @property
     def normalization(self) -> Mapping[str, Sequence[float]]:
-        """Mean and std for ``Normalize()`` without numbers: those of the pack given as `like`, else the
-        pack's statistics.
+        """Mean and std for ``Normalize()`` without numbers: those of the pack given as `like`, else those of
+        the split train, else those of all rows.
 
         {"mean": [C], "std": [C]}; 1.0 is 255, or 65,535 for uint16; empty if unknown.
         """
         recorded: Mapping[str, Sequence[float]] | None = self.provenance.get("options", {}).get(NORMALIZE)
-        return self.statistics.get("image", {}) if recorded is None else recorded
+        measured = self.train_statistics.get("image") or self.statistics.get("image", {})
+        return measured if recorded is None else recorded
+
+    @property
+    def train_rows(self) -> int:
+        """Number of rows in the split train."""
+        return sum(b - a for a, b in self.splits.get(TRAIN, ()))
 
     @property
     def format(self) -> str:
@@ -340,8 +367,9 @@ class Header:
         """Return the canonical JSON text: equal headers give equal bytes."""
         record = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         record |= {"format": FORMAT, "version": VERSION, "checksum": "xxh3-64"}
-        if self.table is None:
-            del record["table"]
+        for name in _OPTIONAL:
+            if not record[name]:
+                del record[name]
         text = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
         return text.encode("ascii")
 
@@ -373,10 +401,11 @@ class Header:
             raise damaged(name, "header is not one of packer's", "header")
         if record.get("version") != VERSION:
             raise FormatError(
-                f"{name}: format version is {record.get('version')}; this packer reads {VERSION}."
+                f"{name}: format version is {reprlib.repr(record.get('version'))}; this packer reads {VERSION}."
                 " Upgrade packer, or convert the images again."
             )
         try:
+            check_characters(data, record)
             header = cls.from_record(record)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise damaged(name, f"header is malformed ({error!r})", "header") from None
@@ -385,7 +414,7 @@ class Header:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Header:
         """Parse the JSON object. Raises KeyError, TypeError, ValueError, AttributeError, OverflowError."""
-        members = {name: record.get(name) if name == "table" else record[name] for name in _MEMBERS}
+        members = {name: record.get(name) if name in _OPTIONAL else record[name] for name in _MEMBERS}
         header = cls(**read_members(members))
         header.check()
         return header
@@ -402,17 +431,12 @@ class Header:
                 raise ValueError(f"field {f.name!r} has shape {f.shape}")
             if f.about.get("layout") == "HWC" and len(f.loaded.shape or (0, 0, 0)) != 3:
                 raise ValueError(f"field {f.name!r} of shape {f.shape} has layout HWC")
+            own, listed = f.own_size, "row_shape" in f.about
+            if listed and (not f.ragged or f.codec is not None or "dtype" not in f.about or own is not None):
+                raise ValueError(f"field {f.name!r} has a row_shape, but its rows are not such arrays")
+            if f.ragged and "sampling" in f.about and own is None:
+                raise ValueError(f"field {f.name!r} has sampling, but its rows are not pictures")
         self.check_rows()
-        if not all(math.isfinite(x) for own in self.statistics.values() for v in own.values() for x in v):
-            raise ValueError("statistics are not all finite")
-        for part in ("options", "versions"):
-            if not isinstance(self.provenance.get(part, {}), Mapping):
-                raise ValueError(f"{part} of provenance is not an object")
-        options = self.provenance.get("options", {})
-        if NORMALIZE in options:
-            value, form = options[NORMALIZE], {"mean": numbers, "std": numbers}
-            if not fits(value, form) or set(value) != set(form) or len(value["mean"]) != len(value["std"]):
-                raise ValueError(f"{NORMALIZE} is {value!r}")
         sizes = {
             f.name for f in self.fields if f.measures and (f.dtype, f.shape, f.codec) == ("<i4", (), None)
         }
@@ -441,8 +465,8 @@ class Header:
                 extents = self.extents[array]
                 if any(e.row_bytes != row_bytes or (e.stored is None) is f.compressed for e in extents):
                     raise ValueError(f"extents of {array!r} do not fit its dtype and shape")
-                if f.compressed and self.block_rows * row_bytes >= 1 << 32:
-                    raise ValueError(f"blocks of {array!r} are larger than any chunk of HDF5")
+                if f.compressed:
+                    self._check_unpacked(f)
                 if f.compressed and any(
                     e.rows != min(self.block_rows, self.rows - b * self.block_rows)
                     for b, e in enumerate(extents)
@@ -453,6 +477,23 @@ class Header:
                 expected = self.rows + (f.ragged and array != f.name)
                 if not (f.ragged and array == f.name) and sum(e.rows for e in extents) != expected:
                     raise ValueError(f"extents of {array!r} do not hold {expected} rows")
+            if f.ragged and not f.loaded.ragged:
+                nbytes = sum(e.rows for e in self.extents[f.name])
+                if self.rows * prod((f.loaded.shape or ())[:2]) > MOST_JPEG_PIXELS * nbytes:
+                    raise ValueError(f"{nbytes} bytes cannot hold {self.rows} rows of {f.name!r}")
+
+    def _check_unpacked(self, f: Field) -> None:
+        """Check the size of a compressed field's blocks, before memory for it is allocated.
+
+        Raises ValueError.
+        """
+        nbytes = self.block_rows * f.row_bytes
+        several = self.block_rows > 1 and self.blocks < MAX_BLOCKS // 2
+        if nbytes >= 1 << 32 or (several and nbytes > MAX_BLOCK_BYTES):
+            raise ValueError(f"blocks of {f.name!r} take {nbytes} bytes")
+        least = nbytes / MOST_RATIO.get(str((f.codec or {})["name"]), math.inf)
+        if any((e.stored or 0) < least for e in self.extents[f.name]):
+            raise ValueError(f"blocks of {f.name!r} cannot hold {nbytes} bytes each")
 
 
 COORDINATES = ("boxes", "keypoints")
@@ -484,51 +525,69 @@ def is_field_name(name: object) -> bool:
 
 def read_count(value: Any) -> int:
     """Return a JSON integer that is a size or a position. Raises ValueError."""
-    if type(value) is not int or not 0 <= value < 1 << 62:
-        raise ValueError(f"{value!r} is not a size")
-    return value
-
-
-def _codec(value: Any) -> dict[str, Any]:
-    """Check a codec's JSON object; its shape, if any, must be that of an image. Raises ValueError."""
-    codec = dict(value)
-    shape = codec.get("shape")
-    if type(codec["name"]) is not str:
-        raise ValueError(f"{codec['name']!r} is not the name of a codec")
-    if shape is not None and (len(shape) != 3 or not all(0 < n <= 65_535 for n in map(read_count, shape))):
-        raise ValueError(f"{shape!r} is not the shape of an image")
-    return codec
+    if not count(value):
+        raise ValueError(f"{reprlib.repr(value)} is not a size")
+    return int(value)
 
 
 def _field(value: Any) -> Field:
+    check_members(value, {"name": str, "dtype": str, "shape": (None, shape)}, "a field")
+    check_members(value["about"], ABOUT, f"field {value['name'][:80]!r}")
+    codec = value.get("codec")
+    if codec is not None:
+        check_members(codec, CODEC, f"the codec of field {value['name'][:80]!r}")
     return Field(
-        str(value["name"]),
-        str(value["dtype"]),
-        None if value["shape"] is None else tuple(map(read_count, value["shape"])),
+        value["name"],
+        value["dtype"],
+        None if value["shape"] is None else tuple(value["shape"]),
         dict(value["about"]),
-        None if value.get("codec") is None else _codec(value["codec"]),
+        None if codec is None else dict(codec),
     )
+
+
+_OPTIONAL = ("table", "train_statistics")
+
+
+def _formed(form: Any, make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a parser of values of one form; it raises ValueError for others."""
+
+    def parse(value: Any) -> Any:
+        made = make(value)
+        if not fits(value, form):
+            raise ValueError(f"{reprlib.repr(value)} does not have the form of its member")
+        return made
+
+    return parse
+
+
+def _statistics(value: Any) -> bool:
+    return fits(value, Mapping) and all(map(statistics, value.values()))
+
+
+def _numbers(value: Any) -> dict[str, dict[str, list[float]]]:
+    return {f: {k: [float(x) for x in v] for k, v in values.items()} for f, values in value.items()}
 
 
 _MEMBERS: Mapping[str, Callable[[Any], Any]] = {
     "rows": read_count,
     "block_rows": read_count,
     "extents": lambda value: {
-        str(name): tuple(Extent(str(file), *map(read_count, place)) for file, *place in extents)
+        name: tuple(Extent(file, *map(read_count, place)) for file, *place in extents)
         for name, extents in value.items()
     },
-    "fields": lambda value: tuple(map(_field, value)),
-    "classes": lambda value: None if value is None else tuple(map(str, value)),
+    "fields": _formed(list, lambda value: tuple(map(_field, value))),
+    "classes": _formed((None, texts), lambda value: None if value is None else tuple(map(str, value))),
     "splits": lambda value: {
-        str(k): tuple((read_count(a), read_count(b)) for a, b in spans) for k, spans in value.items()
+        k: tuple((read_count(a), read_count(b)) for a, b in spans) for k, spans in value.items()
     },
-    "seed": lambda value: None if value is None else int(value),
-    "statistics": lambda value: {
-        str(f): {str(k): [float(x) for x in v] for k, v in values.items()} for f, values in value.items()
-    },
-    "provenance": dict,
-    "skipped": lambda value: tuple({"key": str(s["key"]), "reason": str(s["reason"])} for s in value),
-    "complete": lambda value: value is True,
+    "seed": _formed((None, int), lambda value: None if value is None else int(value)),
+    "statistics": _formed(_statistics, _numbers),
+    "train_statistics": _formed((None, _statistics), lambda value: _numbers(value or {})),
+    "provenance": check_provenance,
+    "skipped": _formed(
+        SKIPPED, lambda value: tuple({"key": str(s["key"]), "reason": str(s["reason"])} for s in value)
+    ),
+    "complete": _formed(bool, lambda value: value),
     "table": lambda value: None if value is None else check_table(value),
 }
 """Member of a header -> parser of its JSON value. A parser raises on an invalid value."""
@@ -556,6 +615,7 @@ MAX_DEPTH = 64
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} deep"
 MAX_VALUES = 1 << 24  # each may become an object: 16 million take 1 to 2 GB
 _MOST_DIGITS = 100
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_json(data: bytes) -> Any:
@@ -585,6 +645,15 @@ def read_json(data: bytes) -> Any:
             if type(inner) in (dict, list)
         ]
     return value
+
+
+def check_characters(data: bytes, value: Any) -> None:
+    """Raise ValueError if a parsed text has lone surrogates other than those of undecodable bytes."""
+    if _SURROGATE.search(data):
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{error.object[error.start]!a} is not a character") from None
 
 
 def _constant(text: str) -> float:

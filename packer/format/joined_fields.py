@@ -249,7 +249,7 @@ def _places_of_keys(first: Pack, pack: Pack) -> Subset | None:
 def _header(packs: Sequence[Pack], sources: Mapping[str, tuple[int, str]]) -> Header:
     """Return the first pack's header with the fields of all. Raises UsageError for classes that differ."""
     fields: list[Field] = []
-    extents, statistics, blocks = {}, {}, []
+    extents, statistics, train_statistics, blocks = {}, {}, {}, []
     for name, (number, own) in sources.items():
         header = packs[number].header
         f = replace(header.field(own), name=name)
@@ -258,6 +258,8 @@ def _header(packs: Sequence[Pack], sources: Mapping[str, tuple[int, str]]) -> He
             extents[array] = tuple(extents_of(str(number), header.extents[there]))
         if own in header.statistics:
             statistics[name] = header.statistics[own]
+        if own in header.train_statistics:
+            train_statistics[name] = header.train_statistics[own]
         if f.compressed:
             blocks.append(header.block_rows)
     named: Pack | None = None  # pack whose class names apply to the labels
@@ -272,6 +274,7 @@ def _header(packs: Sequence[Pack], sources: Mapping[str, tuple[int, str]]) -> He
         extents=extents,
         classes=(named or packs[0]).header.classes,
         statistics=statistics,
+        train_statistics=train_statistics,
         provenance=packs[sources.get("image", (0, ""))[0]].header.provenance,
         table=table_of(packs[sources.get("features", sources.get("categories", (0, "")))[0]]),
     )

@@ -232,15 +232,18 @@ def _in_common(header: Header, packs: Sequence[Pack], shares: Sequence[float] | 
     """Return a header with the members that hold for rows of all packs, drawn in proportion to `shares`."""
     headers = [pack.header for pack in packs]
     normalizations = [own.normalization for own in headers]
-    pooled = pooled_statistics(headers, shares or [own.rows for own in headers])
+    pooled = pooled_statistics(headers, shares)
     if all(n == normalizations[0] for n in normalizations) and normalizations[0]:
-        pooled["image"] = {name: list(normalizations[0][name]) for name in ("mean", "std")}
+        pooled["statistics"]["image"] = {name: list(normalizations[0][name]) for name in ("mean", "std")}
+        pooled["train_statistics"] = {}
+    names = {f.name for f in header.fields}
+    pooled = {member: {n: found[n] for n in found if n in names} for member, found in pooled.items()}
     return replace(
         header,
         classes=headers[0].classes if all(own.classes == headers[0].classes for own in headers) else None,
         seed=headers[0].seed if all(own.seed is not None for own in headers) else None,
-        statistics={name: own for name, own in pooled.items() if name in {f.name for f in header.fields}},
         provenance={},
+        **pooled,
     )
 
 

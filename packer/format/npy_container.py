@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.block_files import AddedArray
 from packer.format.checksums import Trailer, digest
-from packer.format.file_io import pwrite_all, write_synced
+from packer.format.file_io import PRIVATE, open_own, pwrite_all, write_synced
 from packer.format.header import (
     CHECKSUMS_FILE,
     HEADER_FILE,
@@ -49,7 +49,7 @@ class NpyContainer:
                     " Pass an output that ends in .h5."
                 )
             file = os.path.join(path, f"{f.name}.npy")
-            self._fds[f.name] = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._fds[f.name] = open_own(file, mode=PRIVATE)
             self._resize(f, rows)
 
     def _resize(self, f: Field, rows: int) -> bytes:

@@ -37,6 +37,7 @@ from packer.format.header import (
 )
 from packer.format.npy_container import PREAMBLE, array_head
 from packer.format.row_keys import RowKeys
+from packer.path_text import visible
 from packer.sentence import Option
 
 _MAX_OFFSET = 1 << 62  # past the end of every file; the system refuses offsets from 2**63 on
@@ -111,7 +112,7 @@ class Pack:
         return describe(self.path, self.header, [shard.rows for shard in self.shards], columns)
 
     def _repr_html_(self) -> str:
-        return "<pre>" + escape("\n".join(self.describe())) + "</pre>"
+        return "<pre>" + escape("\n".join(map(visible, self.describe()))) + "</pre>"
 
     @property
     def name(self) -> str:

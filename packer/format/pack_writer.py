@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from packer.format.block_files import AddedArray, BlockFiles
 from packer.format.checksums import BlockChecksum, block_checksum
-from packer.format.file_io import pread_all, pwrite_all, reserve, start_writeback
+from packer.format.file_io import make_folder, pread_all, pwrite_all, reserve, start_writeback
 from packer.format.hdf5_container import Hdf5Container
 from packer.format.header import OFFSETS, Extent, Field, Header
 from packer.format.npy_container import NpyContainer
@@ -60,6 +60,11 @@ class PackWriter:
     plan), SpaceError, PackerError (another process is writing the same output).
     """
 
+    out: str
+    fields: tuple[Field, ...]
+    rows: int
+    block_rows: int
+
     def __init__(
         self,
         out: str,
@@ -87,7 +92,7 @@ class PackWriter:
         container: Hdf5Container | NpyContainer | None = None
         try:
             with writing(self.out):
-                self.cleared = self._place.cleared
+                self.cleared: str = self._place.cleared
                 self._files = {
                     f.name: BlockFiles(self._place.blocks, f, rows, block_rows)
                     for f in fields
@@ -95,9 +100,9 @@ class PackWriter:
                 }
                 if not os.path.exists(self._place.pack):
                     self._place.begin_anew()
-                    os.makedirs(self._place.blocks, exist_ok=True)
+                    make_folder(self._place.blocks)
                     if format == "npy":
-                        os.mkdir(self._place.pack)
+                        make_folder(self._place.pack)
                 self._recorded = len(self._place.resumed)
                 container = _CONTAINERS[format](self._place.pack, self.fields, rows, block_rows)
                 self._container = container

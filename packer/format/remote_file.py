@@ -23,6 +23,9 @@ class RemoteFile:
     as the index describes it, which the first read compares with the object.
     """
 
+    url: str
+    info: ObjectInfo
+
     def __init__(self, url: str, info: ObjectInfo, end: bytes = b"", listed: Pack | None = None) -> None:
         self.url, self.info, self._end, self._listed = url, info, end, listed
         self._lock = ForkSafeLock()

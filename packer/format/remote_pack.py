@@ -40,13 +40,17 @@ class RemoteRows:
     files: the pack's files; cache: stores stretches; None: rows only pass through memory.
     """
 
+    pack: Pack
+    files: Mapping[str, RemoteFile]
+    cache: StretchCache | None
+
     ahead_bytes = 32 * STRETCH_BYTES  # two stretches per connection
 
     def __init__(
         self, pack: Pack, files: Mapping[str, RemoteFile], cache: StretchCache | None = None
     ) -> None:
         self.pack, self.files, self.cache = pack, files, cache
-        self.window = StretchWindow(self._bring)
+        self.window: StretchWindow[int] = StretchWindow(self._bring)
         self._lock = ForkSafeLock()
         self._map: StretchMap | None = None
 
@@ -236,9 +240,12 @@ class RemotePack(Pack):
         """See Pack."""
         return _StoredFiles(self)
 
-    def kept_in(self, cache: str, most: int) -> RemotePack:
-        """Return the pack with its rows in a cache of at most `most` bytes. Raises PackerError."""
-        rows = RemoteRows(self, self.files, StretchCache(self, self.files, cache, most))
+    def kept_in(self, cache: str, most: int, shared: bool = False) -> RemotePack:
+        """Return the pack with its rows in a cache of at most `most` bytes. shared: see StretchCache.
+
+        Raises PackerError.
+        """
+        rows = RemoteRows(self, self.files, StretchCache(self, self.files, cache, most, shared))
         rows.exclusive().check()  # an unusable folder must not wait for the first batch
         return replace(self, units=rows)
 

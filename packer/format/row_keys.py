@@ -87,10 +87,10 @@ class RowKeys:
             )
         return found
 
-    def find(self, keys: Sequence[bytes]) -> NDArray[np.int64]:
+    def find(self, keys: Sequence[bytes], *, several: bool = False) -> NDArray[np.int64]:
         """Return the row of each key, int64 [len(keys)], -1 for an unknown key.
 
-        Raises UsageError for a key of several rows.
+        several: return the first row of a key of several rows, instead of raising UsageError.
         """
         with self._lock:
             if self._table is None:
@@ -101,7 +101,9 @@ class RowKeys:
         found = np.full(len(keys), -1, np.int64)
         while len(left := np.flatnonzero(at < ends)):  # runs once unless several rows have a key
             same = left[low[at[left]] == wanted[left, 1]]
-            if (twice := same[found[same] >= 0]).size:
+            if several:
+                same = same[found[same] < 0]
+            elif (twice := same[found[same] >= 0]).size:
                 number = int(twice[0])
                 raise UsageError(
                     f"{self._path}: several rows have the key {_text(keys[number])!r}, {found[number]:,} and"

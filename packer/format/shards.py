@@ -26,6 +26,7 @@ import base64
 import itertools
 import json
 import os
+import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import fsum, sqrt
@@ -35,7 +36,7 @@ import xxhash
 
 from packer.errors import FormatError, PackerError, UsageError, damaged
 from packer.format.checksums import SIZE, Trailer, digest
-from packer.format.file_io import check_inside, fsync_path
+from packer.format.file_io import ASIDE, check_inside, fsync_path, write_aside
 from packer.format.header import (
     FORMAT,
     INDEX_FILE,
@@ -43,6 +44,7 @@ from packer.format.header import (
     VERSION,
     Extent,
     Header,
+    check_characters,
     read_json,
     read_members,
 )
@@ -50,10 +52,12 @@ from packer.format.pack import Pack
 from packer.sentence import Option
 
 # The next index. Files that only this one lists belong to packer too.
-NEXT_INDEX_FILE = "index.json.new"
+NEXT_INDEX_FILE = INDEX_FILE + ASIDE
 MAX_LISTED_BLOCKS = 3_000_000
 """Most compressed blocks of a pack; the index lists the place of each with five numbers."""
-_OF_ROWS = {"rows", "extents", "splits", "statistics", "skipped"}  # members that check_rows() checks
+# members that check_rows() checks
+_OF_ROWS = {"rows", "extents", "splits", "statistics", "train_statistics", "skipped"}
+_MAX_NAME = 255  # bytes; of file systems
 MakeShard = Callable[[str, Header, bytes], Pack]
 """Creates a shard from its path or URL, its header and its trailer."""
 
@@ -128,10 +132,7 @@ def prepare_index(folder: str, shards: Sequence[Pack], skipped: Sequence[Mapping
             f"{folder}: the index of {len(shards):,} shards would be unreadable ({error})."
             " Pass fewer, larger shards."
         ) from None
-    with open(os.path.join(folder, NEXT_INDEX_FILE), "wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    write_aside(os.path.join(folder, INDEX_FILE), (text,))
 
 
 def name_index(folder: str) -> None:
@@ -155,20 +156,21 @@ def index_of(data: bytes, path: str, make: MakeShard = Pack) -> Index:
     """Parse an index. path: its path or URL; make: creates a shard. Raises FormatError."""
     try:
         record = read_json(data)
+        check_characters(data, record)
         bare = {name: value for name, value in record.items() if name != "checksum"}
         sums = {xxhash.xxh3_128_hexdigest(_text(bare)), record["checksum"]}
         if len(sums) > 1 or _text(record) != data or len(data) > MAX_INDEX_BYTES:
             raise ValueError("its checksum differs")
         if record["format"] != FORMAT or record["version"] != VERSION:
             raise FormatError(
-                f"{path}: format version is {record['version']}; this packer reads {VERSION}."
+                f"{path}: format version is {reprlib.repr(record['version'])}; this packer reads {VERSION}."
                 " Upgrade packer, or convert the images again.",
                 part="index",
             )
         shards = tuple(_shards_from_record(record, os.path.dirname(path), make))
         if not shards or len({shard.path for shard in shards}) != len(shards):
             raise ValueError("it lists no shards, or one twice")
-        skipped = tuple({"key": str(s["key"]), "reason": str(s["reason"])} for s in record.get("skipped", ()))
+        skipped = read_members({"skipped": record.get("skipped", [])})["skipped"]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError) as error:
         raise damaged(path, f"is damaged ({error})", "index") from None
     return Index(shards, xxhash.xxh3_128_digest(data), skipped)
@@ -194,7 +196,8 @@ def _shards_from_record(record: Any, folder: str, make: MakeShard) -> Iterator[P
     for (file, rows, seal), own in zip(record["shards"], record["headers"], strict=True):
         if not file or file.startswith(".") or "/" in file or "\\" in file or "\0" in file:
             raise ValueError(f"{file!r} is not the name of a shard")
-        os.fsencode(file)  # raises ValueError for a name that no file system accepts
+        if len(os.fsencode(file)) > _MAX_NAME:  # raises ValueError for a name that no file system accepts
+            raise ValueError(f"{file[:80]!r}... is not the name of a shard")
         trailer = base64.b64decode(own.get("trailer", record["headers"][0]["trailer"]), validate=True)
         if len(trailer) != SIZE or seal_of(trailer) != seal:
             raise ValueError("a trailer does not match its shard's seal")
@@ -237,7 +240,7 @@ def merge_headers(headers: Sequence[Header], skipped: Sequence[Mapping[str, str]
         rows=first,
         extents={name: tuple(es) for name, es in extents.items()},
         splits={name: tuple(spans) for name, spans in splits.items()},
-        statistics=pooled_statistics(headers, [header.rows for header in headers]),
+        **pooled_statistics(headers),
         skipped=tuple(s for header in headers for s in header.skipped) + tuple(skipped),
         table=headers[0].table if all(h.table == headers[0].table for h in headers) else None,
     )
@@ -280,17 +283,34 @@ def _text(record: dict[str, Any]) -> bytes:
     return json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
-def pooled_statistics(
-    headers: Sequence[Header], shares: Sequence[float]
-) -> dict[str, dict[str, list[float]]]:
-    """Return pooled means and deviations of the fields for which every header has them.
+def pooled_statistics(headers: Sequence[Header], shares: Sequence[float] | None = None) -> dict[str, Any]:
+    """Return pooled `statistics` and `train_statistics`, of the fields for which every header has them.
 
-    shares: weight of each header's rows; any sum.
+    shares: weight of each header's rows; any sum; None: their number.
     """
+    train = [header.train_rows for header in headers]
+    some = sum(train) < sum(header.rows for header in headers)
+    return {
+        "statistics": _pooled([h.statistics for h in headers], shares or [h.rows for h in headers]),
+        "train_statistics": _pooled(
+            [
+                h.statistics if rows == h.rows else h.train_statistics
+                for h, rows in zip(headers, train, strict=True)
+                if rows and some
+            ],
+            [share for share, rows in zip(shares or train, train, strict=True) if rows and some],
+        ),
+    }
+
+
+def _pooled(
+    statistics: Sequence[Mapping[str, Mapping[str, Sequence[float]]]], shares: Sequence[float]
+) -> dict[str, dict[str, list[float]]]:
+    """Return pooled means and deviations of the fields that all have."""
     rows = fsum(shares)
     found: dict[str, dict[str, list[float]]] = {}
-    for name in headers[0].statistics:
-        own = [(share, h.statistics.get(name, {})) for share, h in zip(shares, headers, strict=True)]
+    for name in statistics[0] if statistics else ():
+        own = [(share, each.get(name, {})) for share, each in zip(shares, statistics, strict=True)]
         lengths = {len(s.get(key, ())) for _, s in own for key in ("mean", "std")}
         if len(lengths) > 1 or 0 in lengths:
             continue

@@ -34,7 +34,19 @@ from numpy.typing import NDArray
 
 from packer.errors import PackerError, SpaceError, UsageError
 from packer.format.checksums import digest
-from packer.format.file_io import inode_of, locked, open_sparse, pread_path, remove
+from packer.format.file_io import (
+    PRIVATE,
+    SHARED,
+    create_anew,
+    foreign,
+    inode_of,
+    locked,
+    make_folder,
+    open_own,
+    open_sparse,
+    pread_path,
+    remove,
+)
 from packer.format.pack import Pack
 from packer.format.remote_file import RemoteFile
 from packer.format.stretches import StretchMap
@@ -55,7 +67,6 @@ SUSPECT, KEPT = 1, 2
 SUSPECT: present when the system went down, to be verified before use.
 """
 _LOCK = "lock"
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _TURNS = 64
 _GROWTH = 64 << 20  # bytes reserved at once
 _OVERHEAD = 64 << 10  # bytes of small files
@@ -70,15 +81,22 @@ class StretchCache:
 
     folder: of the pack; full: there was no room for the last stretch. Opened on first use, and again after
     unpickling or close.
+
+    A cache belongs to one user, and nobody else can write to it. Or a group shares it: then each process
+    compares each stretch with its checksums before its first use.
     """
 
-    def __init__(self, pack: Pack, files: Mapping[str, RemoteFile], cache: str, most: int) -> None:
-        """cache: folder of all packs; most: their limit in bytes."""
+    def __init__(
+        self, pack: Pack, files: Mapping[str, RemoteFile], cache: str, most: int, shared: bool = False
+    ) -> None:
+        """cache: folder of all packs; most: their limit in bytes; shared: others may write to it too."""
+        self._shared = shared
+        self._mode, self._folder_mode = (SHARED, 0o770) if shared else (PRIVATE, 0o700)
         self._url, self._sizes = pack.path, {file: one.info.size for file, one in files.items()}
         content = digest([pack.seal, repr(list(self._sizes.items())).encode()]).hex()
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", name_of(pack.path))[:60]
         self._cache, self._most = os.path.abspath(cache), most
-        self.folder = os.path.join(self._cache, f"{name}-{content}{SUFFIX}")
+        self.folder: str = os.path.join(self._cache, f"{name}-{content}{SUFFIX}")
         self._inode = 0  # of the state file; it detects a folder that was created again
         self._lock = ForkSafeLock()
         self._renew()
@@ -86,7 +104,7 @@ class StretchCache:
     def _renew(self) -> None:
         # Releases the folder, also when this object is deleted.
         self._leave: Callable[[], object] | None = None
-        self._states: NDArray[np.uint8] | None = None
+        self._states: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None = None
         self._room, self._pid = 0, os.getpid()  # _room: bytes that this process has reserved and not used
         self.full = self._ended = False
 
@@ -94,18 +112,23 @@ class StretchCache:
         return self.__dict__ | {"_leave": None, "_states": None, "_room": 0}
 
     def states(self, stretches: StretchMap) -> NDArray[np.uint8]:
-        """Return the shared states of all stretches, which other processes update.
+        """Return the states of all stretches, which other processes update; of a shared cache, this process's.
 
         Raises UsageError, SpaceError.
         """
+        return self._both(stretches)[0]
+
+    def _both(self, stretches: StretchMap) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """Return the states, and those in the file: the same array unless the cache is shared."""
         if (states := self._states) is not None:
             return states
         with self._lock:
             if self._states is None:
                 try:
-                    os.makedirs(self._cache, exist_ok=True)
-                    with locked(os.path.join(self._cache, _LOCK)):
-                        self._states = self._open(stretches)
+                    self._check_ours()
+                    with locked(os.path.join(self._cache, _LOCK), mode=self._mode):
+                        common = self._open(stretches)
+                    self._states = np.zeros_like(common) if self._shared else common, common
                 except OSError as error:
                     raise self._unusable(error) from error
             return self._states
@@ -122,11 +145,12 @@ class StretchCache:
 
         Otherwise a missing file is left missing: a new file would be read as zeros.
         """
-        states, path = self.states(stretches), os.path.join(self.folder, FILES, file or ONE_FILE)
+        _, common = self._both(stretches)
+        path = os.path.join(self.folder, FILES, file or ONE_FILE)
         self._check_there()
-        if not os.path.exists(path) and not states[slice(*stretches.of_file(file))].any():
+        if not os.path.exists(path) and not common[slice(*stretches.of_file(file))].any():
             with suppress(OSError):  # then opening it reports the error
-                os.close(open_sparse(path, self._sizes[file]))
+                os.close(open_sparse(path, self._sizes[file], self._mode))
         return path
 
     def bring(self, stretches: StretchMap, number: int) -> memoryview:
@@ -138,7 +162,8 @@ class StretchCache:
         turn = os.path.join(self.folder, f"turn{number % _TURNS}")
         try:
             # Wait if another thread or process is fetching it, unless that is too slow.
-            with locked(turn, lambda: bool(states[number] == KEPT), access.ROWS_PATIENCE):
+            done, patience = lambda: bool(states[number] == KEPT), access.ROWS_PATIENCE
+            with locked(turn, done, patience, self._mode):
                 self._keep(stretches, number, path)
         except OSError as error:
             raise self._unusable(error) from error
@@ -146,16 +171,16 @@ class StretchCache:
 
     def _keep(self, stretches: StretchMap, number: int, path: str) -> None:
         """Verify a suspect stretch; fetch a missing one if there is room."""
-        states, (begin, end) = self.states(stretches), stretches.place(number)
-        if states[number] == SUSPECT:
+        (states, common), (begin, end) = self._both(stretches), stretches.place(number)
+        if common[number] != MISSING and states[number] != KEPT:
             with suppress(OSError):
                 if not stretches.damaged(number, memoryview(pread_path(path, end - begin, begin))):
-                    states[number] = KEPT
+                    states[number] = common[number] = KEPT
         pages = -(-end // _PAGE) - begin // _PAGE
         if states[number] != KEPT and self._take(pages * _PAGE):
             try:
                 stretches.fetch(number, path)
-                states[number] = KEPT
+                states[number] = common[number] = KEPT
             except (OSError, SpaceError) as error:
                 self.full = self._ended = True
                 _LOG.warning("%s Rows that are not cached pass through memory.", error)
@@ -164,12 +189,27 @@ class StretchCache:
         why = f"cannot be created or written ({error.strerror})"
         return SpaceError(f"{self.folder}: {why}. Pass another cache=, with room in it, or raise ulimit -n.")
 
+    def _check_ours(self) -> None:
+        """Create the cache's folder. Raises UsageError for one with links, or in which others may write."""
+        if not os.path.isdir(self._cache):  # a link of this user may lead to one
+            make_folder(self._cache, self._folder_mode)
+        found = foreign(self._cache, inside=False, shared=self._shared)
+        for path in (os.path.join(self._cache, _LOCK), self.folder):
+            if not found and os.path.lexists(path):
+                found = f"{path}: is a link" if os.path.islink(path) else foreign(path, shared=self._shared)
+        if found:
+            nothing = "" if self._shared else ", and nothing that others can write to"
+            others = "" if self._shared else ", or cache_shared=True if it belongs to a group"
+            raise UsageError(
+                f"{found}; a cache must hold no links{nothing}. Pass another cache=, such as a new folder{others}."
+            )
+
     def _open(self, stretches: StretchMap) -> NDArray[np.uint8]:
         """Create the folder or reuse it; return the states. The cache is locked.
 
         Raises OSError, UsageError.
         """
-        os.makedirs(self.folder, exist_ok=True)
+        make_folder(self.folder, self._folder_mode)
         if _about(self.folder) is None:
             # Left behind by a process that was killed while it created or removed the folder.
             ours = (_LOCK, STATES, FILES, f"{ABOUT}.new")
@@ -178,14 +218,14 @@ class StretchCache:
                     f"{self.folder}: holds files that packer did not write. Pass another cache=."
                 )
             self._note(0, "")
-        os.makedirs(os.path.join(self.folder, FILES), exist_ok=True)
+        make_folder(os.path.join(self.folder, FILES), self._folder_mode)
         path = os.path.join(self.folder, STATES)
-        held, alone = os.open(os.path.join(self.folder, _LOCK), _FLAGS, 0o666), False
+        held, alone = open_own(os.path.join(self.folder, _LOCK), mode=self._mode), False
         try:
             with suppress(BlockingIOError):
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 alone = True
-            states = map_states(path, stretches.count, "u1", writable=True)
+            states = map_states(path, stretches.count, "u1", writable=True, mode=self._mode)
             if alone:
                 self._take_up(stretches, states)
             fcntl.flock(held, fcntl.LOCK_SH)  # does not block: removing packs needs the cache's lock
@@ -211,8 +251,10 @@ class StretchCache:
             taken = 0
             states[states != MISSING] = MISSING  # write only where needed: a written page takes memory
             for file in there:
-                for nbytes in (0, self._sizes[file]):
-                    os.truncate(os.path.join(self.folder, FILES, file or ONE_FILE), nbytes)
+                fd = open_own(os.path.join(self.folder, FILES, file or ONE_FILE))
+                os.ftruncate(fd, 0)
+                os.close(fd)
+                os.close(open_sparse(os.path.join(self.folder, FILES, file or ONE_FILE), self._sizes[file]))
         # The system may have gone down after a state was written and before its bytes were.
         if (_about(self.folder) or {}).get("boot") != _boot():
             states[states == KEPT] = SUSPECT
@@ -234,7 +276,7 @@ class StretchCache:
             if self._pid != os.getpid():  # the reservation belongs to the parent
                 self._room, self._pid = 0, os.getpid()
             if self._room < nbytes and not self._ended:
-                with locked(os.path.join(self._cache, _LOCK)):
+                with locked(os.path.join(self._cache, _LOCK), mode=self._mode):
                     self._room += self._reserve(max(nbytes, _GROWTH), nbytes)
             self.full = self._room < nbytes or self._ended
             if not self.full:
@@ -255,7 +297,7 @@ class StretchCache:
 
     def _note(self, reserved: int, boot: str) -> None:
         path = os.path.join(self.folder, ABOUT)
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
+        with open(create_anew(f"{path}.new", self._mode), "w", encoding="utf-8") as file:
             json.dump({"kind": _KIND, "url": self._url, "reserved": reserved, "boot": boot}, file)
         os.replace(f"{path}.new", path)
 
@@ -283,7 +325,8 @@ def _folders(cache: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (folder, content of its about.json) for each of packer's folders in a cache."""
     with os.scandir(cache) as entries:
         for entry in entries:
-            if entry.name.endswith(SUFFIX) and (about := _about(entry.path)) is not None:
+            ours = entry.name.endswith(SUFFIX) and not entry.is_symlink()
+            if ours and (about := _about(entry.path)) is not None:
                 yield entry.path, about
 
 

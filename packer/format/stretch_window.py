@@ -81,8 +81,8 @@ class StretchWindow(Generic[K]):
             if future is not None:
                 self._kept.move_to_end(number)
                 return future
-            self._coming += 1
             future = self._kept[number] = self._threads.submit(self._fetch, number)
+            self._coming += 1
         future.add_done_callback(lambda done: self._came(number, done))
         return future
 

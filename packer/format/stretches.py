@@ -46,6 +46,8 @@ class StretchMap:
     their number.
     """
 
+    files: list[str]
+
     def __init__(self, pack: Pack, files: Mapping[str, RemoteFile]) -> None:
         """Raise FormatError if rows of an uncompressed array lie in several pieces."""
         self._pack, self._objects, self.files = pack, files, list(files)
@@ -58,7 +60,7 @@ class StretchMap:
         # For each part and array: int64 [parts, arrays].
         shaped = np.array(table, np.int64).reshape(len(pack.parts), len(self._arrays), -1)
         self._steps, self._counts, self._rows, self._bases, totals = np.moveaxis(shaped, 2, 0)
-        self.count = int(self._counts.sum())
+        self.count: int = int(self._counts.sum())
         self._firsts = np.cumsum(self._counts).reshape(self._counts.shape) - self._counts
         # Number of elements before each part, then the total: int64 [arrays, parts + 1].
         self._before = np.insert(np.cumsum(totals, axis=0), 0, 0, axis=0).T.copy()

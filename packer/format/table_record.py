@@ -7,11 +7,12 @@ A record is checked once, when its header is read; code that shows it or compute
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 ROLES = ("feature", "label", "keep", "drop")
 KINDS = ("number", "integer", "boolean", "date", "time", "timestamp", "category", "text")
+_DTYPES = ("<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1")  # of the features
 POLICIES = ("nan", "error", "mean", "median", "zero")
 
 
@@ -32,7 +33,7 @@ def fits(value: Any, form: Any) -> bool:
             for member, inner in form.items()
         )
     if isinstance(form, type):
-        return type(value) is form
+        return type(value) is form or (form is Mapping and isinstance(value, Mapping))
     return bool(form(value)) if callable(form) else value == form
 
 
@@ -46,7 +47,8 @@ def numbers(value: Any) -> bool:
     return isinstance(value, list) and all(map(number, value))
 
 
-def _texts(value: Any) -> bool:
+def texts(value: Any) -> bool:
+    """Return True for a list of texts."""
     return isinstance(value, list) and all(type(x) is str for x in value)
 
 
@@ -58,6 +60,10 @@ def _counts(value: Any) -> bool:
     return isinstance(value, list) and all(map(_count, value))
 
 
+def _mark(value: Any) -> bool:
+    return type(value) is str and len(value) <= 1
+
+
 _MAY = (None, number)
 _COLUMN: Mapping[str, Any] = {
     "type": KINDS,
@@ -66,7 +72,7 @@ _COLUMN: Mapping[str, Any] = {
     "fill": _MAY,
     **dict.fromkeys(("indicator", "log1p", "one_hot"), bool),
     "standardize": (None, numbers),
-    "categories": (None, _texts),
+    "categories": (None, texts),
     "field": (None, str),
 }
 _ROWS = {"rows": _count, "missing": _count}
@@ -81,12 +87,16 @@ _NUMERIC: Mapping[str, Any] = {
     "histogram": (None, {"edges": lambda edges: numbers(edges) and len(edges) == 2, "counts": _counts}),
 }
 _READING = {
-    "na?": _texts,
-    "types?": lambda types: isinstance(types, Mapping) and _texts(list(types.values())),
-    "decimal?": lambda mark: type(mark) is str and len(mark) == 1,
-    "thousands?": lambda mark: type(mark) is str and len(mark) <= 1,
+    "na?": texts,
+    "types?": lambda types: isinstance(types, Mapping) and texts(list(types.values())),
+    "header?": bool,
+    "delimiter?": (None, lambda mark: _mark(mark) and mark != ""),
+    "quote?": _mark,
+    "decimal?": lambda mark: _mark(mark) and mark != "",
+    "thousands?": _mark,
+    "encoding?": str,
     "skip_rows?": _count,
-    "comment?": (None, lambda mark: type(mark) is str and len(mark) <= 1),
+    "comment?": (None, _mark),
 }
 _SKIPPED = {
     "rows": _count,
@@ -94,12 +104,17 @@ _SKIPPED = {
     "first": [{"key": str, "reason": str}],
 }
 _RECORD: Mapping[str, Mapping[str, Any]] = {  # by their names in messages
-    "features": {"features": _texts},
-    "categories": {"categories": _texts},
-    "dtype or fit": {"dtype": str, "fit": str},
-    "label": {"label": (None, {"columns": _texts, "kind": str, "dtype": str})},
+    "features": {"features": texts},
+    "categories": {"categories": texts},
+    "dtype or fit": {"dtype": _DTYPES, "fit": str},
+    "label": {
+        "label": (
+            None,
+            {"columns": lambda x: texts(x) and len(x) > 0, "kind": ("classes", "number"), "dtype": str},
+        )
+    },
     "reading": {"reading": _READING},
-    "skipped": {"skipped?": (None, _SKIPPED)},
+    "skipped": {"skipped?": _SKIPPED},
 }
 
 
@@ -115,7 +130,15 @@ def check_table(record: Any) -> dict[str, Any]:
     _need(len(set(names)) == len(names), "two columns have the same name")
     for what, form in _RECORD.items():
         _need(fits(record, form), what)
+    coded = {c["name"] for c in columns if c["categories"] is not None}
+    _need(coded.issuperset(record["categories"]), "categories")
+    _need({c["name"] for c in columns if c["role"] == "label"}.issuperset(_label(record)), "label")
     return dict(record)
+
+
+def _label(record: Mapping[str, Any]) -> Sequence[str]:
+    """Return the columns of the label."""
+    return () if record["label"] is None else record["label"]["columns"]
 
 
 def _check_column(column: Mapping[str, Any], name: str) -> None:

@@ -9,24 +9,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.format.file_io import reserve
+from packer.format.file_io import PRIVATE, open_own, reserve
 
 STATES, SOCKET, KEYS = "state", "socket", "keys"
 """Files of a pack that is being filled: unit states, the process's socket, and keys until sealing."""
 MISSING = 0
 
 
-def map_states(path: str, count: int, dtype: str, *, writable: bool = False) -> NDArray[Any]:
+def map_states(
+    path: str, count: int, dtype: str, *, writable: bool = False, mode: int = PRIVATE
+) -> NDArray[Any]:
     """Map a file of states: MISSING, or any other value for a unit that is there.
 
     All processes see a change at once.
     States survive kill -9. After a power cut they may claim units that are not there; the next writer must
-    correct that before others read. writable: create the file, and reset it if its size differs. Raises
-    OSError.
+    correct that before others read. writable: create the file with this mode, and reset it if its size
+    differs. Raises OSError.
     """
     nbytes = count * np.dtype(dtype).itemsize
-    flags = os.O_RDWR | os.O_CREAT if writable else os.O_RDONLY
-    fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
+    fd = open_own(path, mode=mode) if writable else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if writable:
             if os.fstat(fd).st_size != nbytes:

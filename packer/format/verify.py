@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -73,14 +73,12 @@ class Problem:
 class Verdict:
     """Result of verifying.
 
-    nbytes: bytes of rows read and compared; seconds: duration; blocks: in a pack of one part, the blocks that
-    are damaged or cannot be shown to be intact, whether or not a problem names them.
+    nbytes: bytes of rows read and compared; seconds: duration.
     """
 
     problems: tuple[Problem, ...]
     nbytes: int = 0
     seconds: float = 0.0
-    blocks: frozenset[int] = frozenset()
 
     @property
     def ok(self) -> bool:
@@ -149,7 +147,7 @@ def _verify(name: str, threads: int, bar: Progress) -> Verdict:
         return Verdict((Problem(file, error.part or "header", error.sentence),))
     bar.start(total)
     problems: list[Problem] = []
-    nbytes, blocks = 0, frozenset[int]()
+    nbytes = 0
     for path, opener in parts.items():
         try:
             found = _verify_part(opener, threads, partial(_move, bar, nbytes))
@@ -161,8 +159,7 @@ def _verify(name: str, threads: int, bar: Progress) -> Verdict:
         else:
             problems += found.problems
             nbytes += found.nbytes
-            blocks = found.blocks if path == name else blocks
-    return Verdict(tuple(problems), nbytes, blocks=blocks)
+    return Verdict(tuple(problems), nbytes)
 
 
 def _verify_part(opener: Callable[[], Pack], threads: int, progress: Callable[[int], None]) -> Verdict:
@@ -174,7 +171,7 @@ def _verify_part(opener: Callable[[], Pack], threads: int, progress: Callable[[i
         check.run(checks)
     except OSError as error:
         raise unreadable(pack.path, error) from error
-    return Verdict(tuple(check.problems), found.nbytes, blocks=frozenset(check.blocks))
+    return Verdict(tuple(check.problems), found.nbytes)
 
 
 def _move(bar: Progress, before: int, done: int) -> None:
@@ -214,11 +211,10 @@ def _open_listed(listed: Pack) -> Pack:
 
 
 class _Check:
-    """Verification of a part. found: checksums of its blocks; problems: those so far; blocks: see Verdict."""
+    """Verification of a part. found: checksums of its blocks; problems: those so far."""
 
     def __init__(self, pack: Pack, found: BlockHashes) -> None:
         self.problems: list[Problem] = []
-        self.blocks: Iterable[int] = range(pack.header.blocks)
         self._pack, self._header, self._found = pack, pack.header, found
         self._directory = pack.format == "npy"
         self._trailer = pack.trailer
@@ -310,7 +306,6 @@ class _Check:
         wrong = table != self._found.table
         for place in self._found.unread:
             wrong[place] = True
-        self.blocks = np.flatnonzero(wrong.any(axis=1)).tolist()
         size, rows, names = self._header.block_rows, self._header.rows, self._header.columns
         for block, c in np.argwhere(wrong).tolist():
             name, reason = names[c], self._found.unread.get((block, c), "its checksum differs")

@@ -28,8 +28,21 @@ from typing import Any
 import xxhash
 
 from packer import units
+from packer.arguments import absolute
 from packer.errors import BusyError, FormatError, PackerError, SpaceError, UsageError
-from packer.format.file_io import FULL, exchange, fsync_path, remove
+from packer.format.file_io import (
+    FULL,
+    PRIVATE,
+    PROBE,
+    exchange,
+    foreign,
+    fsync_path,
+    make_folder,
+    open_own,
+    publish_modes,
+    remove,
+    usual_mode,
+)
 from packer.format.header import (
     CHECKSUMS_FILE,
     HEADER_FILE,
@@ -41,7 +54,6 @@ from packer.format.header import (
 from packer.format.pack import Pack, read_seal
 from packer.format.pack_opening import open_pack
 from packer.format.shards import NEXT_INDEX_FILE, read_index
-from packer.path_text import absolute
 from packer.sentence import Option
 from packer.standard_streams import open_closed
 
@@ -61,6 +73,8 @@ class WorkingFolder:
     cleared: why an earlier unfinished run was discarded (the difference between the plans), "" if none was;
     recorded: True if there is work to resume.
     """
+
+    out: str
 
     def __init__(
         self,
@@ -87,9 +101,9 @@ class WorkingFolder:
         open_closed()
         check_output(out, overwrite=overwrite)
         self.out, self._overwrite, self._name, self._part = out, overwrite, name or out, part
-        self.path = out.rstrip("/") + PARTIAL_SUFFIX
-        self.pack = os.path.join(self.path, "pack")
-        self.blocks = os.path.join(self.path, "blocks")
+        self.path: str = out.rstrip("/") + PARTIAL_SUFFIX
+        self.pack: str = os.path.join(self.path, "pack")
+        self.blocks: str = os.path.join(self.path, "blocks")
         self.resumed: list[Any] = []
         self.cleared = ""
         self.recorded = False
@@ -100,9 +114,9 @@ class WorkingFolder:
             with writing(self._name):
                 try:
                     if not os.path.lexists(self.path):
-                        os.makedirs(self.path, exist_ok=True)
+                        make_folder(self.path)
                         made = True
-                    _check_ours(self.path)
+                    check_ours(self.path, inside=plan is not None)
                     self._lock = _lock(self.path, self._name, shared=bool(part))
                 except OSError as error:
                     raise PackerError(
@@ -110,6 +124,7 @@ class WorkingFolder:
                     ) from error
                 # again: the previous holder of the lock may just have finished it
                 check_output(out, overwrite=overwrite)
+                self._mode = usual_mode(self.path)  # now: later the disk may be full
                 if not part:
                     self._bring_back()
                 self._take_over(plan, resume, clear_parts)
@@ -140,6 +155,8 @@ class WorkingFolder:
                 f"{self._name}: cannot be finished, because {self.path} was removed or replaced meanwhile."
                 " Run it again."
             )
+        if PARTIAL_SUFFIX + os.sep not in os.path.abspath(self.out):  # else it is part of unfinished work
+            self.open_up()
         taken = os.path.lexists(self.out)
         if taken and not self._overwrite:
             raise UsageError(
@@ -161,6 +178,10 @@ class WorkingFolder:
         self._published = True
         fsync_path(os.path.dirname(os.path.abspath(self.out)))
         self.close(keep=False)
+
+    def open_up(self) -> None:
+        """Give the pack the modes that the umask gives to new files."""
+        publish_modes(self.pack, self._mode)
 
     def close(self, *, keep: bool) -> None:
         """Release the folder, and remove it without `keep` or once the pack has its final name."""
@@ -192,7 +213,8 @@ class WorkingFolder:
         if self.cleared and (self._part or (any(map(_PART.fullmatch, journals)) and not clear_parts)):
             raise UsageError(
                 f"{self.out}: {self.path} holds parts of another conversion: {self.cleared}."
-                " Remove that folder, or pass another name."
+                f" {'Install the same' if self.cleared.startswith('versions ') else 'Remove that folder'}, or"
+                " pass another name."
             )
         if self.cleared and resume:
             raise UsageError(
@@ -205,7 +227,7 @@ class WorkingFolder:
             # Attempts first: processes that outlived their run can then put nothing into the pack.
             for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name != "attempts"):
                 remove(entry.path)
-        os.makedirs(self.blocks, exist_ok=True)
+        make_folder(self.blocks)
         if plan is not None:
             own = self._part or "journal"
             if own not in journals:
@@ -233,7 +255,7 @@ def parts_of(out: str) -> dict[str, list[Any]]:
     if not os.path.isdir(path):
         found = "exists already, and no" if os.path.lexists(out) else "no"
         raise UsageError(f"{out}: {found} shards wait to be listed ({path} does not exist). Check the name.")
-    _check_ours(path)
+    check_ours(path)
     return {name: records for name, records in _journals(path).items() if name != "journal"}
 
 
@@ -247,7 +269,7 @@ def clear_idle(out: str, done: Callable[[Any], bool] = lambda plan: False) -> bo
     if not os.path.lexists(path):
         return True
     with suppress(PackerError, OSError):
-        _check_ours(path)
+        check_ours(path)
         with locked(path, out):
             kept = (where for where, _, files in os.walk(path) if any(map(_is_journal, files)))
             found = (records for where in kept for records in _journals(where).values())
@@ -286,31 +308,48 @@ def is_locked(folder: str) -> bool:
     return False
 
 
-def _check_ours(path: str) -> None:
-    """Raise UsageError for a folder that packer did not create: a link, or with links, pipes or others'
-    files.
+def check_ours(path: str, *, inside: bool = True) -> None:
+    """Raise UsageError for a working folder that is not this user's alone: a link, or with links, pipes or
+    others' files. inside: look at every level; needless where all of it is removed.
     """
     if os.path.islink(path) or not os.path.isdir(path):
         raise UsageError(
             f"{path}: is needed as the working folder, but is not a folder. Move it away, or pass another"
             " output."
         )
-    with os.scandir(path) as entries:
-        strange = sorted(
-            entry.name
-            for entry in entries
-            if not (
-                (
-                    (entry.name in _ENTRIES | _FILLING or _is_journal(entry.name))
-                    and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
+    if not (found := foreign(path, inside=False)):
+        with os.scandir(path) as entries:
+            strange = sorted(
+                entry.name
+                for entry in entries
+                if not (
+                    (
+                        (entry.name in _ENTRIES | _FILLING or _is_journal(entry.name))
+                        and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
+                    )
+                    or (entry.name == "socket" and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode))
+                    or entry.name.startswith(PROBE)
                 )
-                or (entry.name == "socket" and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode))
             )
-        )
-    if strange:
+        if strange:
+            raise UsageError(
+                f"{path}: is needed as the working folder, but holds {strange[0]}, which is not packer's."
+                " Move it away, or pass another output."
+            )
+        found = foreign(path, inside=inside)
+    if found:
         raise UsageError(
-            f"{path}: is needed as the working folder, but holds {strange[0]}, which is not packer's."
-            " Move it away, or pass another output."
+            f"{found}; a working folder is used only if nobody else can have written there."
+            f" Remove {path}, or pass another output."
+        )
+
+
+def check_pack_folder(path: str) -> None:
+    """Raise UsageError for the folder of a pack to be written, if others could have put something there."""
+    if found := foreign(path, private=False):
+        raise UsageError(
+            f"{found}; packer writes only into packs of its user, without links. If you trust this one, copy"
+            f" it, and write to the copy: cp -rL {path} COPY."
         )
 
 
@@ -409,7 +448,7 @@ class Journal:
 
     def __init__(self, path: str) -> None:
         """Open or create the journal at `path`."""
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        self._fd = open_own(path, mode=PRIVATE, flags=os.O_WRONLY | os.O_APPEND)
         size = os.fstat(self._fd).st_size
         with open(path, "rb") as file:
             file.seek(max(0, size - 1))

@@ -132,7 +132,7 @@ class Archive:
         self.path = path
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._status = os.fstat(self._fd)
-        self.time = self._status.st_mtime_ns
+        self.time: int = self._status.st_mtime_ns
         """Modification time of the archive, in nanoseconds since 1970."""
         self.keys: list[str] = []
         """Paths of the images relative to ``inside``, in the archive's order."""

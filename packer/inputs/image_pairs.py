@@ -70,6 +70,10 @@ class Pair(AbstractContextManager["Pair"]):
     sizes: bytes of each file, int64 [N]. times, newest: see ImageSource.
     """
 
+    sizes: NDArray[np.int64]
+    times: NDArray[np.int64]
+    findings: Findings
+
     def __init__(
         self,
         name: str,
@@ -98,7 +102,7 @@ class Pair(AbstractContextManager["Pair"]):
         if whole is None:
             shape = spec.size if channels == 1 else (*spec.size, channels)
             about = {"layout": about["layout"], "fit": spec.fit, "sampling": about["sampling"]}
-            self.field = Field(name, dtype, shape, about | bits)
+            self.field: Field = Field(name, dtype, shape, about | bits)
         else:
             self.field = Field(name, "|u1", None, about | bits, codec)
         """The stored field: [H, W], or [H, W, C] for several channels; ragged if rows vary in size."""

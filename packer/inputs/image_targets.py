@@ -47,6 +47,8 @@ _UNIT = "Labels.boxes_unit"
 class Boxes:
     """The boxes of all images in one array: ten million boxes take 480 MB."""
 
+    xyxy: NDArray[np.float64]
+
     def __init__(
         self,
         subject: str,
@@ -70,7 +72,7 @@ class Boxes:
         self._subject = os.path.basename(subject)  # packs record reasons, but no paths of the machine
         self.xyxy, self._lines = xyxy[order], lines[order]
         """Left, top, right and bottom of each box as read, float64 [R, 4], sorted by image."""
-        self.labels = None if labels is None else labels[order].astype("<i8", copy=False)
+        self.labels: NDArray[Any] | None = None if labels is None else labels[order].astype("<i8", copy=False)
         """Class of each box, int64 [R], sorted by image, or None."""
         self._starts = np.searchsorted(owners[order], np.arange(images + 1))
 
@@ -125,7 +127,7 @@ class ImageTargets:
         findings: Findings | None = None,
     ) -> None:
         """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels."""
-        self.findings = findings or Findings()
+        self.findings: Findings = findings or Findings()
         """Values of refused images are placeholders."""
         self.classes = classes
         """Class names, indexed by labels, box labels or columns of a multi-hot label, or None."""

@@ -47,6 +47,9 @@ _UNKNOWN, _AMBIGUOUS = -1, -2
 class LabelTable(CheckedRows):
     """The rows of a CSV: the image of each row, and the cells of the chosen columns."""
 
+    images: NDArray[np.int64]
+    lines: NDArray[np.int64]
+
     def __init__(
         self,
         path: str,

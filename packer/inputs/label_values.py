@@ -52,6 +52,12 @@ class CheckedRows:
     initially k for row k. refused: rows refused so far.
     """
 
+    subject: str
+    unit: str
+    findings: Findings
+    lines: NDArray[np.int64]
+    images: NDArray[np.int64]
+
     def __init__(
         self,
         subject: str,

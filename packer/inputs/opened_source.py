@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.format.file_io import newest_file
+from packer.format.file_io import InputFile, newest_file
 from packer.inputs.file_names import (
     UNLABELED,
     class_folders,
@@ -73,6 +73,12 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     other files that hold the images.
     """
 
+    keys: list[str]
+    sizes: NDArray[np.int64]
+    times: NDArray[np.int64]
+    folder: str | None
+    files: tuple[str, ...]
+
     name: str
     """The source as the user wrote it, for messages; packs do not record it, since it may be absolute."""
     targets: ImageTargets
@@ -92,7 +98,7 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     ) -> None:
         self.keys, self.sizes, self.times = keys, sizes, times
         self.folder, self.files = folder, tuple(files)
-        self.newest = newest_file(list(map(os.path.basename, files)) or keys, times)
+        self.newest: InputFile = newest_file(list(map(os.path.basename, files)) or keys, times)
         """The most recently changed file, which shows later whether a file has changed since."""
 
     def describe(
@@ -100,7 +106,7 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     ) -> ImageSource:
         """Set name, targets and splits, and add notes. labelled: omit the note on missing labels."""
         self.name, self.targets, self.splits, self.label_chosen = name, targets, splits, label_chosen
-        self.findings = targets.findings
+        self.findings: Findings = targets.findings
         foldered = targets.classes if "label" in targets.fixed else None
         self.findings.notes += notes_on(self.keys, labelled or targets.labelled, foldered)
         self.findings.notes += notes_on_classes(targets.classes or ())

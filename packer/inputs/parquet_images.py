@@ -114,6 +114,8 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
 class SpooledImages(ImageSource):
     """Images stored back to back in an unnamed file. fd: its descriptor, closed with the source."""
 
+    fd: int
+
     fd = -1
 
     @cached_property

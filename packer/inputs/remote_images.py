@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter, deque
 from concurrent.futures import Future
 from datetime import datetime
 from itertools import accumulate
@@ -22,7 +22,7 @@ from packer.source_kinds import is_archive
 from packer.starting import ForkSafeThreads
 
 _CONNECTIONS = 16  # per worker process
-_AHEAD_BYTES = 64 << 20  # prefetched but unread bytes per process
+_AHEAD_BYTES = 64 << 20  # prefetched but unread bytes per thread
 _TOPS = 2  # folder levels that may be splits and classes
 
 
@@ -51,6 +51,15 @@ def _nanoseconds(modified: str) -> int:
         return 0
 
 
+class _Prefetched(threading.local):
+    """Images that the current thread will read, in this order: requested ones, and those after them."""
+
+    def __init__(self) -> None:
+        self.coming: dict[int, Future[bytes]] = {}
+        self.later: deque[int] = deque()
+        self.nbytes = 0  # of the requested ones
+
+
 class RemoteImages(ImageSource):
     """Images in an object store; thread-safe. A forked child starts without pending requests."""
 
@@ -59,33 +68,50 @@ class RemoteImages(ImageSource):
         super().__init__(keys, sizes, np.array([_nanoseconds(info.modified) for info in infos], np.int64))
         self._url, self._infos = url, infos
         self._threads = ForkSafeThreads(_CONNECTIONS)
-        self._renew()
-
-    def _renew(self) -> None:
-        self._pid, self._lock = os.getpid(), threading.Lock()
-        self._coming: OrderedDict[int, Future[bytes]] = OrderedDict()
-        self._nbytes = 0
+        self._pid, self._own = os.getpid(), _Prefetched()
 
     def ahead(self, indices: NDArray[np.int64]) -> None:
-        """Prefetch images that will be read soon, in that order, up to _AHEAD_BYTES."""
-        if self._pid != os.getpid():
-            self._renew()
-        for index in indices.tolist():
-            with self._lock:
-                if index in self._coming or self._nbytes > _AHEAD_BYTES:
-                    continue
-                self._nbytes += self._infos[index].size
-                self._coming[index] = self._threads.submit(self._fetch, index)
+        """Prefetch images that this thread reads next, in that order, up to _AHEAD_BYTES at a time.
+
+        Earlier ones that it has not read are released.
+        """
+        own = self._mine()
+        self._release(own, len(own.coming))
+        own.later = deque(indices.tolist())
+        self._go_on(own)
 
     def read(self, index: int) -> bytes:
         """Return an image file. Raises ImageError if it was removed or changed, RemoteError."""
-        if self._pid != os.getpid():
-            self._renew()
-        with self._lock:
-            future = self._coming.pop(index, None)
-            if future is not None:
-                self._nbytes -= self._infos[index].size
+        own, future = self._mine(), None
+        if index in own.coming:
+            self._release(own, list(own.coming).index(index))  # the reader has passed over these
+            future = own.coming.pop(index)
+            own.nbytes -= self._infos[index].size
+        elif index in own.later:
+            self._release(own, len(own.coming))
+            while own.later.popleft() != index:
+                pass
+        self._go_on(own)
         return self._fetch(index) if future is None else future.result()
+
+    def _mine(self) -> _Prefetched:
+        if self._pid != os.getpid():
+            self._pid, self._own = os.getpid(), _Prefetched()
+        return self._own
+
+    def _release(self, own: _Prefetched, count: int) -> None:
+        """Forget the first requested images."""
+        for index in list(own.coming)[:count]:
+            own.coming.pop(index).cancel()
+            own.nbytes -= self._infos[index].size
+
+    def _go_on(self, own: _Prefetched) -> None:
+        """Request images as long as unread ones leave room."""
+        while own.later and own.nbytes <= _AHEAD_BYTES:
+            index = own.later.popleft()
+            if index not in own.coming:
+                own.coming[index] = self._threads.submit(self._fetch, index)
+                own.nbytes += self._infos[index].size
 
     def close(self) -> None:
         """Stop the threads."""

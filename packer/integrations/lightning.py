@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from packer.errors import MissingDependencyError, UsageError
@@ -42,7 +43,8 @@ class CountAnew(lightning.Callback):  # type: ignore[misc]
         data = trainer.train_dataloader
         if isinstance(data, PackedBatchDataset):
             current = trainer.fit_loop.epoch_loop.batch_progress.current
-            shift = len(data) - data.batches_left - current.ready
+            # A step that raised has started, and was not processed; the dataset hands its batch out again.
+            shift = len(data) - data.batches_left - current.processed
             for name in ("ready", "started", "processed", "completed"):
                 setattr(current, name, getattr(current, name) + shift)
 
@@ -198,5 +200,10 @@ def _every_row(arguments: dict[str, Any]) -> PackedBatchDataset:
     if rows % (size * ranks) == 0 or rows < ranks:  # with fewer rows than ranks some must be repeated
         return even
     even.close()
-    size = next(b for b in (*range(size, 0, -1), *range(size, rows)) if not 0 < rows % (b * ranks) < ranks)
-    return PackedBatchDataset(**arguments | {"batch_size": size}, ends="uneven")
+    return PackedBatchDataset(**arguments | {"batch_size": _even_size(size, rows, ranks)}, ends="uneven")
+
+
+def _even_size(size: int, rows: int, ranks: int) -> int:
+    """Return the nearest batch size, smaller first, whose last global batch has rows for all ranks or none."""
+    sizes = chain(range(size, 0, -1), range(size, rows))
+    return next(b for b in sizes if not 0 < rows % (b * ranks) < ranks)

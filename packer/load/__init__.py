@@ -13,6 +13,7 @@
     placement_choice.py where rows are kept: on the GPU, in memory or on the disk
     sampled_statistics.py  mean and std of a sample, for packs that are still being filled
     batch.py            the named tuple of a batch, its reusable buffers, host memory as a device
+    batch_types.py      types of batches and datasets, for type checkers alone
     device.py           a GPU as the place of batches, by pinned asynchronous copies
     augmenting.py       parses `augment`, and runs its pipelines on batches
     ranks.py            rank and world size of this process

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.format.header import Field, Header
+from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.load.batch import Batched, IndexedRows, Slots, allocate, batch_type
 from packer.orders.epochs import ReadRequest
@@ -49,6 +49,10 @@ class Augmenter:
     spare: free result buffers to keep.
     """
 
+    views: dict[str, Pipeline]
+    masks: list[str]
+    soft: list[str]
+
     def __init__(
         self,
         views: Mapping[str, Pipeline],
@@ -60,7 +64,7 @@ class Augmenter:
         self.views, self._rows, self._spare = dict(views), rows, spare
         self._slots: dict[str, Slots] = {}
         self._first = first = next(iter(views.values()))
-        self.ragged = first.ragged
+        self.ragged: bool = first.ragged
         self._names = tuple(name for f in fields for name in (views if f.name == "image" else (f.name,)))
         self._type: Any = batch_type(self._names, Batched)
         kinds = {f.name: follows(f, first) for f in fields}
@@ -190,10 +194,12 @@ def seed_of(seed: int, view: int) -> int:
     return randomness.key(seed, "view", view) if view else seed
 
 
-def parse_views(augment: Augment | None, output: str, header: Header) -> dict[str, Pipeline]:
+def parse_views(
+    augment: Augment | None, output: str, normalization: Mapping[str, Sequence[float]]
+) -> dict[str, Pipeline]:
     """Return field name -> pipeline that makes it from "image"; empty if `augment` asks for nothing.
 
-    A single pipeline makes "image" itself. Raises UsageError for anything but pipelines, and
+    A single pipeline makes "image" itself. normalization: as for pipeline_of. Raises UsageError for anything but pipelines, and
     MissingDependencyError (torch).
     """
     if augment is None or (isinstance(augment, list | tuple | dict) and not augment):
@@ -206,7 +212,7 @@ def parse_views(augment: Augment | None, output: str, header: Header) -> dict[st
             raise UsageError(
                 f"augment: {name!r} is no name for a view; names such as 'view1' are allowed. Rename it."
             )
-    return {name: pipeline_of(one, header) for name, one in views.items()}
+    return {name: pipeline_of(one, normalization) for name, one in views.items()}
 
 
 def normalizes(augment: Augment | None) -> bool:
@@ -220,11 +226,11 @@ def normalizes(augment: Augment | None) -> bool:
     )
 
 
-def pipeline_of(augment: Any, header: Header) -> Pipeline:
+def pipeline_of(augment: Any, normalization: Mapping[str, Sequence[float]]) -> Pipeline:
     """Return the pipeline for a list of transforms, a Pipeline, or a text that names transforms.
 
-    header: header of the pack, whose normalization Normalize() without numbers uses. Raises UsageError and
-    MissingDependencyError.
+    normalization: mean and std for Normalize() without numbers, as Header.normalization. Raises UsageError
+    and MissingDependencyError.
     """
     from packer.augment import Normalize, Pipeline
 
@@ -235,8 +241,7 @@ def pipeline_of(augment: Any, header: Header) -> Pipeline:
             "augment: the text names no transform; transforms with their arguments are allowed. "
             "Write for example RandomCrop(32), or leave it out."
         )
-    known = header.normalization
-    numbered = [one.of_pack(known) if isinstance(one, Normalize) else one for one in transforms]
+    numbered = [one.of_pack(normalization) if isinstance(one, Normalize) else one for one in transforms]
     return pipeline.at(pipeline.shape, transforms=numbered)
 
 

@@ -16,7 +16,7 @@ import reprlib
 import threading
 import weakref
 from collections import deque, namedtuple
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,34 +43,51 @@ class Batched:
     __slots__ = ()
 
 
-@cache
-def batch_type(fields: tuple[str, ...], base: type) -> type[tuple[Any, ...]]:
+def batch_type(fields: tuple[str, ...], base: type, lists: bool = False) -> type[tuple[Any, ...]]:
     """Return the named tuple class with these fields: one class for each tuple of names, picklable.
 
     Its constructor takes values one by one, as any named tuple does, or in one iterable, as ``tuple`` does:
     fastai and the Trainer of transformers rebuild a tuple as ``type(batch)(values)``.
 
-    base: Batched for the batches of a PackedBatchDataset, else object.
+    base: Batched for the batches of a PackedBatchDataset, else object. lists: True if values are lists, with
+    an entry for each row; it tells ``type(batch)([values])`` from ``type(batch)(values)`` for a single field.
     """
+    return _batch_type(fields, base, lists and len(fields) == 1)
+
+
+@cache
+def _batch_type(fields: tuple[str, ...], base: type, lists: bool) -> type[tuple[Any, ...]]:
     fields_of = namedtuple("Batch", fields)  # type: ignore[misc]
+    several = len(fields) > 1
 
     def new(cls: type, *values: Any, **named: Any) -> Any:
-        together = len(values) == 1 < len(fields) and not named
+        together = len(values) == 1 and not named and (several or _encloses(values[0], lists))
         return fields_of.__new__(cls, *(values[0] if together else values), **named)
 
-    own = {"__slots__": (), "__new__": new, "__reduce__": _reduce, "__module__": __name__}
+    own = {"__slots__": (), "__new__": new, "__reduce__": _reduce, "__module__": __name__, "_lists": lists}
     own |= {"__repr__": _repr, "__getitem__": _getitem}
     own |= {} if "to" in fields else {"to": _to}
     return type("Batch", (fields_of, base), own)
 
 
-def make_batch(fields: tuple[str, ...], values: Iterable[Any], base: type = object) -> Any:
+def _encloses(given: Any, lists: bool) -> bool:
+    """Return True if the argument for a single field is an iterable with its value, not the value itself."""
+    if isinstance(given, Iterator):
+        return True
+    if not isinstance(given, list | tuple) or len(given) != 1:
+        return False
+    return isinstance(given[0], list) if lists else hasattr(given[0], "shape")
+
+
+def make_batch(
+    fields: tuple[str, ...], values: Iterable[Any], base: type = object, lists: bool = False
+) -> Any:
     """Return a row or a batch with these values. Unpickling calls it too."""
-    return batch_type(fields, base)._make(values)  # type: ignore[attr-defined]
+    return batch_type(fields, base, lists)._make(values)  # type: ignore[attr-defined]
 
 
 def _reduce(self: Any) -> tuple[Any, ...]:
-    return make_batch, (self._fields, tuple(self), type(self).__bases__[1])
+    return make_batch, (self._fields, tuple(self), type(self).__bases__[1], self._lists)
 
 
 def _getitem(self: Any, index: Any) -> Any:
@@ -116,7 +133,7 @@ def _to(self: Any, device: Any, *, non_blocking: bool = False) -> Any:
             raise UsageError("to: the batch holds NumPy arrays; only tensors can move. Pass output='torch'.")
         return value.to(where, non_blocking=non_blocking) if isinstance(value, torch.Tensor) else value
 
-    return type(self)(*map(moved, self))
+    return type(self)._make(map(moved, self))
 
 
 def as_tensor(row: Any, field: Field) -> Any:
@@ -154,6 +171,8 @@ class _Lent(weakref.ref[Bytes]):
 
 class Slots:
     """Buffers of one size. Thread-safe."""
+
+    allocated: int
 
     def __init__(self, nbytes: int, allocate: Callable[[int], Bytes], spare: int) -> None:
         """nbytes: size of a slot. allocate: returns a slot, uint8 [nbytes].
@@ -230,10 +249,12 @@ class SlotLayout:
     the fields that take at most a 16th of a row.
     """
 
+    nbytes: int
+
     def __init__(self, fields: Sequence[Field], rows: int) -> None:
         self._fields = [f for f in fields if not f.ragged]
-        self.row_bytes = sum(f.row_bytes for f in self._fields)
-        self.small = {f.name for f in self._fields if f.row_bytes * SMALL_SHARE <= self.row_bytes}
+        self.row_bytes: int = sum(f.row_bytes for f in self._fields)
+        self.small: set[str] = {f.name for f in self._fields if f.row_bytes * SMALL_SHARE <= self.row_bytes}
         self._offsets: list[int] = []
         self.nbytes = 0
         for f in self._fields:
@@ -260,6 +281,9 @@ class LentSlot:
 
     arrays: each fixed field as the batch has it, [rows, *shape]. A filler may add arrays, or replace them.
     """
+
+    layout: SlotLayout
+    rows: int
 
     def __init__(self, slots: Slots, layout: SlotLayout, rows: int) -> None:
         self._slots, self.layout, self.rows = slots, layout, rows
@@ -312,6 +336,10 @@ class Host:
     on_host: True if batches share the slots' memory. copy_seconds: seconds spent in copies to the device so
     far.
     """
+
+    name: str
+    on_host: bool
+    copy_seconds: float
 
     name, on_host, copy_seconds = "cpu", True, 0.0
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from packer.arguments import whole
 from packer.errors import UsageError
@@ -24,6 +24,7 @@ from packer.foreign_words import refuses_foreign_words
 from packer.load.base_dataset import BaseDataset, ChosenRows, PackPaths
 from packer.load.batch import Batched
 from packer.load.batch_engine import BatchEngine
+from packer.load.batch_types import BatchDataset, Value
 from packer.load.epoch_progress import EpochProgress
 from packer.load.load_plan import BatchArguments, EpochArguments, LoadPlan
 from packer.load.padded_batches import Padding
@@ -36,16 +37,18 @@ from packer.starting import ForkSafeLock
 
 if TYPE_CHECKING:
     import torch
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
+    from typing_extensions import Self, Unpack
 
     from packer.augment import Pipeline
     from packer.load.augmenting import Augment
+    from packer.load.batch_types import Batch, Options
 
 PREFETCH = 2
 _LOG = logging.getLogger("packer.load")
 
 
-class PackedBatchDataset(BaseDataset):
+class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
     """Batches of a pack, in a chosen order, read ahead by threads.
 
     Iterating yields named tuples ``(image, label, ...)``: images are uint8 tensors [N, C, H, W] with
@@ -74,8 +77,8 @@ class PackedBatchDataset(BaseDataset):
         "cpu", "cuda" (pinned memory, asynchronous copies), or "auto": "cuda" if torch sees a CUDA device,
         else "cpu".
     placement : str
-        Where rows are kept between epochs: "disk", "ram" (shared by the processes of a node), "pinned",
-        "gpu", or "auto", which chooses by size.
+        Where rows are kept between epochs: "disk", "ram" (shared by the processes of a node), "gpu", or
+        "auto", which chooses by size.
     output : "torch" or "numpy"
         Type of the batches; NumPy images are [N, H, W, C].
     fields : sequence of str, optional
@@ -87,7 +90,7 @@ class PackedBatchDataset(BaseDataset):
     augment : sequence of transforms, Pipeline, str or mapping, optional
         Transforms of packer.augment for ``image`` and its masks, boxes and keypoints, run on the device,
         drawn from (seed, epoch, row). A mapping of names to them makes several views in place of ``image``.
-        Normalize() without numbers uses the pack's mean and std.
+        Normalize() without numbers uses mean and std of the pack's split train, or of all rows without one.
     transform : function or PythonTransform, optional
         Python function of a sample (a dict of arrays), run in processes.
     collate : "list", "pad" or Padding, optional
@@ -127,6 +130,47 @@ class PackedBatchDataset(BaseDataset):
     >>> dataset.close()
     """
 
+    rows: int
+    batch_size: int
+    seed: int
+    order: RowOrder
+    ends: str
+    output: str
+    device: str
+    placement: str
+    threads: int
+    prefetch: int
+
+    @overload
+    def __init__(
+        self: PackedBatchDataset[torch.Tensor],
+        path: PackPaths,
+        batch_size: int,
+        *,
+        output: Literal["torch"] = "torch",
+        fields: None = None,
+        **options: Unpack[Options],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: PackedBatchDataset[NDArray[Any]],
+        path: PackPaths,
+        batch_size: int,
+        *,
+        output: Literal["numpy"],
+        fields: None = None,
+        **options: Unpack[Options],
+    ) -> None: ...
+    @overload  # texts among the fields are str
+    def __init__(
+        self: PackedBatchDataset[Any],
+        path: PackPaths,
+        batch_size: int,
+        *,
+        output: str = "torch",
+        fields: Sequence[str] | None = None,
+        **options: Unpack[Options],
+    ) -> None: ...
     @refuses_foreign_words
     def __init__(
         self,
@@ -162,7 +206,7 @@ class PackedBatchDataset(BaseDataset):
         self._follow(plan)
         self._progress, self._stats, self._making = EpochProgress(plan), Stats(), ForkSafeLock()
         self._engine: BatchEngine | None = None
-        self._dataset: PackedDataset | None = None
+        self._dataset: PackedDataset[Value] | None = None
         self._warned, self._loops = False, 0  # loops under way
         _LOG.info("%s: placement %r: %s", self.pack.path, plan.placement, plan.reason)
         for text in filter(None, (plan.rows.overlooked, plan.slow_order())):
@@ -192,7 +236,7 @@ class PackedBatchDataset(BaseDataset):
         return self._plan.ranks.now()[1]
 
     @property
-    def sampler(self) -> PackedBatchDataset:
+    def sampler(self) -> Self:
         """The dataset itself: Lightning calls ``set_epoch`` on `sampler` and `batch_sampler` each epoch."""
         return self
 
@@ -209,7 +253,7 @@ class PackedBatchDataset(BaseDataset):
         return self._engine is not None and self._engine.store.ready
 
     @property
-    def dataset(self) -> PackedDataset:
+    def dataset(self) -> PackedDataset[Value]:
         """The same rows as a PackedDataset: ``len(ds.dataset)`` is the number of rows on all ranks."""
         if self._dataset is None:
             self._dataset = PackedDataset.of_rows(self._rows)
@@ -233,7 +277,10 @@ class PackedBatchDataset(BaseDataset):
         """Return the latest iterator's position: seed, epoch, rows handed to all ranks, and the order.
 
         It is the same on every rank, if all have received equally many batches, and can be stored as JSON.
-        Prefetched batches do not count.
+        Prefetched batches do not count. Inside the loop, and after `break`, the batch in hand counts. It does
+        not if an exception ended its step: while that is handled (`except`, `finally`, a callback), and after
+        it has left a `for` loop over the dataset. An iterator that something else holds, such as a variable
+        or torchdata's loader, does not see the exception leave: call this in the handler.
         """
         return self._progress.state()
 
@@ -268,7 +315,7 @@ class PackedBatchDataset(BaseDataset):
         """Return a summary over several lines: rows, fields, order, placement, device and ranks."""
         return self._summary(**self._plan.lines(self.epoch))
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch[Value]]:
         """Yield the batches of the next epoch, or, after load_state_dict, of the rest of an epoch.
 
         The epoch begins when the first batch is requested: an iterator that is created but never advanced, as
@@ -297,11 +344,13 @@ class PackedBatchDataset(BaseDataset):
                 positions += whole
                 if told is not None and positions >= end:
                     told.end_of_dataloader = True
-                mark.handed = positions if positions < n else n
+                mark.hand(positions if positions < n else n)
                 yield batch
+                mark.done = mark.handed
                 del batch  # held here, the slot would come back one batch later
-            mark.handed = n
-        except GeneratorExit:  # batches were handed out; when Python exits, nothing is left to call
+            mark.handed = mark.done = n
+        except GeneratorExit:  # batches were handed out
+            mark.leave()
             raise
         except BaseException:  # Ctrl-C too
             self._progress.undo(mark)
@@ -311,18 +360,18 @@ class PackedBatchDataset(BaseDataset):
             if told is not None:
                 told.end()
 
-    def batch(self, number: int) -> Any:
+    def batch(self, number: int) -> Batch[Value]:
         """Read one batch of the current epoch; begins no epoch. number: 0..len()-1. Raises UsageError."""
         self._plan.ranks.warn(self.rows, stacklevel=3)
         share = self._plan.share(0)
         return self._batch(self.epoch, share, whole("number", number, 0, share.steps - 1))
 
-    def _batch(self, epoch: int, share: Share, step: int) -> Any:
+    def _batch(self, epoch: int, share: Share, step: int) -> Batch[Value]:
         """Return batch `step` of a full epoch, read now."""
         request = read_request(self.order, epoch, share, step, step + 1)
         return next(self._running().batches_of([request], Stats()))
 
-    def __enter__(self) -> PackedBatchDataset:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -341,7 +390,7 @@ class PackedBatchDataset(BaseDataset):
         """Return the time spent in each stage since the latest ``iter()``; prints as one line."""
         return self._stats
 
-    def replay(self, count: int = 8) -> Iterator[Any]:
+    def replay(self, count: int = 8) -> Iterator[Batch[Value]]:
         """Return ``len()`` batches from memory: the first `count` of the current epoch, over and over.
 
         They measure a training step alone, as with an infinitely fast loader. The batches stay on their

@@ -83,6 +83,8 @@ class BatchEngine:
     batch. prefetch: number of batches to read ahead.
     """
 
+    pid: int
+
     def __init__(
         self, filler: RowFiller, augmenter: Augmenter | None = None, *, batch_rows: int, prefetch: int
     ) -> None:
@@ -92,8 +94,9 @@ class BatchEngine:
         # A separate thread for prefetch hints: they block while the disk is busy.
         self._looking = ForkSafeThreads(1)
         fields, self._numbered = stored(self._fields), ROW in self._fields
-        self._type = batch_type(tuple(f.name for f in self._fields), Batched)
-        self.batches = max(1, min(REQUEST_BYTES // max(size_of(fields, batch_rows), 1), REQUEST_BATCHES))
+        lists = all(f.ragged for f in self._fields)
+        self._type = batch_type(tuple(f.name for f in self._fields), Batched, lists)
+        self.batches: int = max(1, min(REQUEST_BYTES // max(size_of(fields, batch_rows), 1), REQUEST_BATCHES))
         if filler.slow or any(f.ragged for f in fields):  # slow functions, or rows of unknown size
             self.batches = 1
         # For small batches a request per thread, since no request is read by several.

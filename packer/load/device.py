@@ -44,6 +44,8 @@ class CopyingDevice(Host):
 class CudaDevice(Host):
     """A CUDA device: pinned slots, copies on a side stream."""
 
+    copy_seconds: float
+
     on_host = False
 
     def __init__(self, device: torch.device) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from opcode import opname
+from types import FrameType, NoneType, TracebackType
 from typing import Any
 
 from packer.arguments import whole
@@ -17,12 +21,70 @@ STATE_VERSION = 1
 
 
 class Mark:
-    """Position of one iterator. handed: positions of its epoch handed out so far, counted without a lock."""
+    """Position of one iterator, counted without a lock.
 
-    __slots__ = ("epoch", "handed")
+    handed: positions of its epoch handed out so far. done: those before the batch in hand; `handed` once the
+    loop has asked for the next batch.
+    """
+
+    epoch: int
+    handed: int
+    done: int
+
+    __slots__ = ("_handled", "done", "epoch", "handed")
 
     def __init__(self, epoch: int, handed: int) -> None:
-        self.epoch, self.handed = epoch, handed
+        self.epoch, self.handed, self.done, self._handled = epoch, handed, handed, id(None)
+
+    def hand(self, positions: int) -> None:
+        """Count a batch that is about to be handed out. positions: `handed` with it."""
+        self.done, self.handed = self.handed, positions
+        self._handled = id(sys.exc_info()[1])  # an id: a reference would keep the frames of its traceback
+
+    def leave(self) -> None:
+        """Discount the batch in hand if an exception is ending the loop; called by the closed generator."""
+        if sys is not None and not sys.is_finalizing() and (self.raised or _unwinds(sys._getframe(1).f_back)):
+            self.handed = self.done
+
+    @property
+    def raised(self) -> bool:
+        """True while an exception is handled that was raised after the batch in hand was handed out."""
+        error = sys.exc_info()[1]
+        return id(error) != self._handled and not isinstance(error, GeneratorExit | NoneType)
+
+
+# Instructions at which a loop that is left by `break` or `return` drops its iterator; those of a `yield`.
+_BREAKS = ("POP_TOP", "POP_ITER", "END_FOR")
+_YIELDS = ("YIELD_VALUE", "RESUME")
+
+
+def _unwinds(frame: FrameType | None) -> bool:
+    """Return True if an exception is leaving a frame, or the loop over the generators that it runs.
+
+    Python hides an exception from the code that closes an iterator meanwhile, but not its traceback, which
+    refers to the frame.
+    """
+    while frame is not None and _instruction(frame, frame.f_lasti) not in _BREAKS:
+        found = [one.tb_lasti for one in _young_tracebacks() if one.tb_frame is frame]
+        if not any(_instruction(frame, at) in _YIELDS for at in found):
+            return bool(found)
+        frame = frame.f_back  # a generator around the dataset, such as tqdm, is being closed too
+    return False
+
+
+def _instruction(frame: FrameType, at: int) -> str:
+    return opname[frame.f_code.co_code[at]]
+
+
+def _young_tracebacks() -> list[TracebackType]:
+    """Return the tracebacks among the youngest objects; all if the garbage collector has just aged them."""
+    counts = gc.get_count()
+    last = 2 if counts[1] == 0 and counts[0] < _JUST else 1
+    objects = (one for generation in range(last + 1) for one in gc.get_objects(generation))
+    return [one for one in objects if type(one) is TracebackType]
+
+
+_JUST = 100  # objects allocated since; closing an iterator allocates fewer
 
 
 class EpochProgress:
@@ -32,7 +94,7 @@ class EpochProgress:
     """
 
     def __init__(self, plan: LoadPlan) -> None:
-        self.plan = plan
+        self.plan: LoadPlan = plan
         self._lock = ForkSafeLock()
         self._start = 0, 0  # epoch and position where the latest iterator began, or the next will begin
         self._latest: Mark | None = None
@@ -76,10 +138,12 @@ class EpochProgress:
             self.go_on(epoch, origin if epoch == coming else 0)
 
     def position(self) -> tuple[int, int]:
-        """Return epoch, and positions handed out."""
+        """Return epoch, and positions handed out, without a batch whose step raised an exception."""
         with self._lock:
             latest = self._latest
-            return self._start if latest is None else (latest.epoch, latest.handed)
+            if latest is None:
+                return self._start
+            return latest.epoch, latest.done if latest.raised else latest.handed
 
     def go_on(self, epoch: int, positions: int) -> None:
         """Resume an epoch at a position with the next iterator."""

@@ -45,11 +45,20 @@ class RowFiller:
     ahead: least number of pending batches. slow: True for one batch per request.
     """
 
+    draws: bool
+    slow: bool
+    ahead: int
+    processes: int
+    files: PackStore
+    store: ArrayStore
+    threads: ForkSafeThreads
+    device: Host
+
     draws, slow, ahead, processes = False, False, 0, 1
 
     def __init__(self, reading: Reading, fields: Sequence[Field]) -> None:
         self.files, self.store, self.threads, self.device = reading
-        self.fields = tuple(fields)
+        self.fields: tuple[Field, ...] = tuple(fields)
         self._ragged = [f for f in stored(fields) if f.ragged]
         self._row_bytes = sum(f.row_bytes for f in stored(fields) if not f.ragged)
         self._split_bytes = SPLIT_CODED_BYTES if any(f.codec for f in self.files.fields) else SPLIT_BYTES
@@ -59,12 +68,7 @@ class RowFiller:
         return self.device.allocate(nbytes)
 
     def tasks(self, request: ReadRequest, slot: LentSlot) -> Sequence[Future[Filled]]:
-        """Start to fill a slot, a large one in parts; or set its arrays to views of rows in memory."""
-        if not self.device.on_host and self.store.viewed:
-            views = self.store.views(request.within())
-            if views is not None:
-                slot.arrays = views
-                return self.ragged(request)
+        """Start to fill a slot, a large one in parts."""
         count, raw = request.count, slot.raw
         parts = min(self.threads.count, count) if count * self._row_bytes > self._split_bytes else 1
         return [

@@ -109,7 +109,6 @@ class LoadPlan:
         decoded = any(f.codec for f in store.fields)
         threads = cores() if decoded else min(4, cores())
         sample = sampled_statistics(pack) if normalizes(batches.augment) and pack.filled else None
-        header = replace(pack.header, statistics={"image": sample}) if sample else pack.header
         plan = cls(
             rows,
             ranks,
@@ -119,7 +118,7 @@ class LoadPlan:
             output,
             device,
             batches.augment,
-            parse_views(batches.augment, output, header),
+            parse_views(batches.augment, output, sample or pack.header.normalization),
             transform,
             parse_collate(batches.collate),
             threads if batches.threads is None else whole("threads", batches.threads, 1),
@@ -184,8 +183,7 @@ class LoadPlan:
         """Return this plan with the mean and std of a state for Normalize() without numbers."""
         if not normalization or normalization == self.normalization or not normalizes(self.augment):
             return self
-        header = replace(self.rows.pack.header, statistics={"image": normalization})
-        views = parse_views(self.augment, self.output, header)
+        views = parse_views(self.augment, self.output, normalization)
         return replace(self, views=views, normalization=dict(normalization))
 
     def engine(self, files: PackStore) -> BatchEngine:
@@ -218,10 +216,10 @@ class LoadPlan:
 
     def _kept(self, files: PackStore) -> ArrayStore:
         """Return the store that caches rows of the files at the placement; the files for "disk"."""
-        if self.placement in ("ram", "pinned"):
+        if self.placement == "ram":
             from packer.load.caches.memory_cache import MemoryStore
 
-            return MemoryStore(files, pinned=self.device if self.placement == "pinned" else None)
+            return MemoryStore(files)
         if self.placement == "gpu":
             from packer.load.caches.gpu_cache import GpuStore
 

@@ -115,7 +115,7 @@ class PaddedFiller(RowFiller):
         masks = [f for f in fields if any(is_mask(f, (None, None), how) for how in ("nearest", "linear"))]
         self._pictures = [f for f in fields if f.name == "image" or f in masks]
         super().__init__(reading, [f for f in fields if f not in self._pictures])
-        self.fields = (*fields, PIXEL_MASK, IMAGE_SIZES)
+        self.fields: tuple[Field, ...] = (*fields, PIXEL_MASK, IMAGE_SIZES)
         self._padding, self._spare = padding, spare
         self._slots, self._slot_bytes = Slots(0, allocate, spare), 0
         self._growing, self._scratch = ForkSafeLock(), Scratch()

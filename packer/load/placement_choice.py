@@ -12,15 +12,16 @@ from packer.format.file_systems import remote_file_system
 from packer.load.batch import size_of
 from packer.load.caches.row_memory import in_memory
 from packer.read.array_store import PackStore
+from packer.remote.urls import is_url
 from packer.units import size
 
-PLACEMENTS = ("auto", "gpu", "pinned", "ram", "disk")
+PLACEMENTS = ("auto", "gpu", "ram", "disk")
 GPU_SHARE = 8  # at most 1/8 of the free device memory: weights, gradients and activations need the rest
 HOST_SHARE = 4  # at most 1/4 of the available memory: the page cache may hold the pack's pages as well
 
 
 def place_rows(placement: str, device: str, store: PackStore, alone: str = "") -> tuple[str, str]:
-    """Return the placement of a store's rows, "gpu", "pinned", "ram" or "disk", and the reason for it.
+    """Return the placement of a store's rows, "gpu", "ram" or "disk", and the reason for it.
 
     placement: one of PLACEMENTS. device: of the batches. alone: the argument that requires rows to be read
     each time, "" if none. Raises UsageError for a placement that this machine lacks, or has no room for.
@@ -34,7 +35,7 @@ def place_rows(placement: str, device: str, store: PackStore, alone: str = "") -
             why = "a Python transform's processes read the rows themselves"
         if placement not in ("auto", "disk"):
             raise UsageError(f"placement={placement!r} with {alone}: {why}. Pass placement='disk'.")
-    elif placement in ("gpu", "pinned") and not on_gpu:
+    elif placement == "gpu" and not on_gpu:
         raise UsageError(
             f"placement={placement!r}: device is {device!r}; only CUDA devices are allowed. Pass"
             " device='cuda', or placement='ram'."
@@ -49,13 +50,13 @@ def place_rows(placement: str, device: str, store: PackStore, alone: str = "") -
         return "disk", why
     present = in_memory(store)  # another process of this machine has them: they cost no more memory
     rows, host = f"{size(nbytes)} of rows", machine.available_memory()
-    free = free_device_memory(device) if on_gpu and placement != "pinned" else 0
+    free = free_device_memory(device) if on_gpu and placement != "ram" else 0
     if not auto:
         if present and placement != "gpu":
             return placement, f"as asked; {rows} are in memory already"
         room, where = (free, f"free on {device}") if placement == "gpu" else (host, "of available memory")
         if nbytes > room:
-            lower = "'pinned' or 'disk'" if placement == "gpu" else "'disk'"
+            lower = "'ram' or 'disk'" if placement == "gpu" else "'disk'"
             raise UsageError(
                 f"placement={placement!r}: the rows take {size(nbytes)}; there are {size(room)} {where}."
                 f" Pass placement={lower}, fewer fields, or a subset."
@@ -63,15 +64,11 @@ def place_rows(placement: str, device: str, store: PackStore, alone: str = "") -
         return placement, f"as asked; {rows}, {size(room)} {where}"
     fits, quarter = present or nbytes <= host // HOST_SHARE, f"a quarter of {size(host)} of available memory"
     held = "are in memory already" if present else f"fit {quarter}"
-    if on_gpu:
-        eighth = f"an eighth of {size(free)} free on {device}"
-        if nbytes <= free // GPU_SHARE:
-            return "gpu", f"{rows} fit {eighth}"
-        if fits:
-            return "pinned", f"{rows} exceed {eighth}, but {held}"
-        return "disk", f"{rows} exceed {eighth}, and {quarter}"
+    if on_gpu and nbytes <= free // GPU_SHARE:
+        return "gpu", f"{rows} fit an eighth of {size(free)} free on {device}"
     decoded = any(f.codec for f in store.fields)
-    remote = next(filter(None, (remote_file_system(one.path) for one in store.pack.packs)), "")
+    paths = [one.path for one in store.pack.packs if not is_url(one.path)]
+    remote = next(filter(None, map(remote_file_system, paths)), "")
     if not (decoded or remote):
         return "disk", f"{rows} are read through the page cache, which all processes share"
     reason = "are stored encoded" if decoded else f"lie on {remote}, a network file system,"

@@ -157,10 +157,26 @@ def _environment() -> tuple[int, int] | None:
     return (rank, world_size) if 0 <= rank < world_size else None
 
 
+# Private members of accelerate's GradientState, by which its own loaders report their loops.
+_HOOKS = ("_shared_state", "_add_dataloader", "_remove_dataloader", "dataloader_references", "initialized")
+
+
 def _gradient_state() -> Any:
-    """Return accelerate's GradientState in a process that accelerate trains, else None."""
-    state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
-    return state if state is not None and state._shared_state else None
+    """Return accelerate's GradientState in a process that accelerate trains, else None.
+
+    Warns, and returns None, if this version of accelerate has no such hooks.
+    """
+    module = sys.modules.get("accelerate.state")
+    state = getattr(module, "GradientState", None)
+    if module is None or (state is not None and all(hasattr(state, name) for name in _HOOKS)):
+        return state if state is not None and state._shared_state else None
+    warnings.warn(
+        f"accelerate {getattr(sys.modules.get('accelerate'), '__version__', '?')}: has no hooks for loops of"
+        " others; gather_for_metrics does not cut off repeated rows. Pass ends='drop' or rank=0, world_size=1"
+        " to evaluate, or install accelerate 1.0 or newer.",
+        stacklevel=4,
+    )
+    return None
 
 
 class AccelerateLoop:
@@ -172,6 +188,9 @@ class AccelerateLoop:
     end_of_dataloader: True at the last batch. remainder: rows in the last batches of all ranks without
     repeated ones, 0 if unknown.
     """
+
+    end_of_dataloader: bool
+    remainder: int
 
     def __init__(self, remainder: int) -> None:
         self.end_of_dataloader, self.remainder = False, remainder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +16,24 @@ from packer.format.header import Field
 from packer.format.row_keys import RowKeys, as_keys
 from packer.load.base_dataset import BaseDataset, ChosenRows, PackPaths
 from packer.load.batch import SlotLayout, allocate, as_tensor, batch_type, make_batch
+from packer.load.batch_types import RowDataset, Value
 from packer.orders.runs import consecutive, one_run
 from packer.pytorch import import_torch
 from packer.read.array_store import PackStore
 from packer.read.row_selection import ROW
 
 if TYPE_CHECKING:
+    import torch
     from numpy.typing import ArrayLike
+    from typing_extensions import Self
+
+    from packer.load.batch_types import Batch
 
 ARGUMENTS = {"image": "transform", "label": "target_transform"}
 """Field -> name of the argument with its function."""
 
 
-class PackedDataset(BaseDataset):
+class PackedDataset(BaseDataset, RowDataset[Value]):
     """Rows of a pack, a map-style dataset for torch's DataLoader under fork, spawn and forkserver.
 
     ``len(ds)`` is the number of rows. ``ds[i]`` is one row as a named tuple ``(image, label, ...)``: image
@@ -88,6 +93,27 @@ class PackedDataset(BaseDataset):
 
     _functions: dict[str, Callable[[Any], Any]]
 
+    @overload
+    def __init__(
+        self: PackedDataset[torch.Tensor],
+        path: PackPaths,
+        *,
+        split: str | None = None,
+        classes: Sequence[str | int] | str | int | None = None,
+        subset: ArrayLike | slice | range | None = None,
+    ) -> None: ...
+    @overload  # texts among the fields are str, and functions return anything
+    def __init__(
+        self: PackedDataset[Any],
+        path: PackPaths,
+        *,
+        fields: Sequence[str] | None = None,
+        split: str | None = None,
+        classes: Sequence[str | int] | str | int | None = None,
+        subset: ArrayLike | slice | range | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        target_transform: Callable[[Any], Any] | None = None,
+    ) -> None: ...
     @refuses_foreign_words
     def __init__(
         self,
@@ -139,7 +165,7 @@ class PackedDataset(BaseDataset):
             self._functions[name] = function
 
     @classmethod
-    def of_rows(cls, rows: ChosenRows) -> PackedDataset:
+    def of_rows(cls, rows: ChosenRows) -> Self:
         """Return the dataset of chosen rows. Imports torch only when rows are read."""
         made = cls.__new__(cls)
         made._keep(rows)
@@ -160,7 +186,9 @@ class PackedDataset(BaseDataset):
         made = {ARGUMENTS[name]: " ".join(repr(one).split()) for name, one in self._functions.items()}
         return self._summary(**made, placement="'disk': read when asked for")
 
-    def __getitem__(self, index: int | str | slice | Sequence[int] | Sequence[str] | NDArray[Any]) -> Any:
+    def __getitem__(
+        self, index: int | str | slice | Sequence[int] | Sequence[str] | NDArray[Any]
+    ) -> Batch[Value]:
         """Return a row for a number or key, or a batch for a slice, list or array of numbers or keys.
 
         Arrays may be NumPy's or torch's. Raises IndexError for wrong numbers, and UsageError for keys that no
@@ -175,11 +203,11 @@ class PackedDataset(BaseDataset):
             return self._each(np.array([numbers], np.int64))[0]
         return self._batch(np.atleast_1d(numbers.astype(np.int64)))
 
-    def __getitems__(self, indices: Sequence[int] | Sequence[str]) -> list[Any]:
+    def __getitems__(self, indices: Sequence[int] | Sequence[str]) -> list[Batch[Value]]:
         """Return a list of rows that are read together; DataLoader collates them. Raises as __getitem__."""
         return self._each(self._numbers(indices).astype(np.int64))
 
-    def _each(self, rows: NDArray[np.int64]) -> list[Any]:
+    def _each(self, rows: NDArray[np.int64]) -> list[Batch[Value]]:
         columns = self._transformed(self._read(rows))
         every = zip(*(columns[name] for name in self._names), strict=True)
         return list(map(batch_type(self._names, object)._make, every))  # type: ignore[attr-defined]
@@ -199,13 +227,15 @@ class PackedDataset(BaseDataset):
         self.pack.close()
         self._store.close()
 
-    def _batch(self, rows: NDArray[np.int64]) -> Any:
+    def _batch(self, rows: NDArray[np.int64]) -> Batch[Value]:
         columns = self._read(rows)
         if len(rows):
             columns = self._transformed(columns)
             for name in self._functions:
                 columns[name] = _stack(columns[name], ARGUMENTS[name])
-        return make_batch(self._names, (columns[name] for name in self._names))
+        lists = all(isinstance(column, list) for column in columns.values())
+        batch: Batch[Value] = make_batch(self._names, (columns[name] for name in self._names), lists=lists)
+        return batch
 
     def _transformed(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Apply the user's functions: each of their fields becomes a list of results."""
@@ -295,10 +325,12 @@ def _plain(label: Any) -> Any:
 
 def _stack(values: list[Any], argument: str) -> Any:
     """Collate the results of a function into one batch. Raises UsageError if they cannot be collated."""
+    import torch
     from torch.utils.data import default_collate
 
     try:
-        return default_collate(values)
+        with torch.device("cpu"):  # numbers become tensors on torch's default device
+            return default_collate(values)
     except (RuntimeError, TypeError) as error:
         raise UsageError(
             f"{argument}: its results for {len(values)} rows cannot be collated ({error}); tensors of one"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from packer import randomness
-from packer.format.header import NORMALIZE
+from packer.format.header import TRAIN
+from packer.format.header_forms import NORMALIZE
 from packer.format.pack import Pack
-from packer.orders.runs import consecutive
+from packer.orders.runs import Subset, consecutive
 from packer.read.array_store import PackStore
 
 SAMPLE_ROWS = 512
@@ -18,14 +19,15 @@ def sampled_statistics(pack: Pack) -> dict[str, list[float]] | None:
     """Return mean and std of a sample of a pack's images, as Header.statistics.
 
     Returns None without images, or if the pack records a normalization to use instead. Samples up to
-    SAMPLE_ROWS rows by a fixed key: the same rows on every rank and in every run, whether the pack is
-    complete or not.
+    SAMPLE_ROWS rows, of the split train if there is one, by a fixed key: the same rows on every rank and in
+    every run, whether the pack is complete or not.
     """
     image = next((f.loaded for f in pack.fields if f.name == "image"), None)
     if image is None or not image.pixels or NORMALIZE in pack.header.provenance.get("options", {}):
         return None
-    rows, key = pack.rows, randomness.key(0, "statistics")
-    chosen = np.sort(randomness.permute(np.arange(min(rows, SAMPLE_ROWS)), rows, key))
+    subset = Subset(pack.header.splits[TRAIN] if pack.header.train_rows else ((0, pack.rows),))
+    rows, key = subset.rows, randomness.key(0, "statistics")
+    chosen = subset.numbers(np.sort(randomness.permute(np.arange(min(rows, SAMPLE_ROWS)), rows, key)))
     reader = PackStore(pack, [image])
     reader.prefetch(consecutive(chosen))
     sums, squares, count = 0, 0, 0

@@ -180,17 +180,20 @@ LOOP(block_sums)
     const uint8_t *single = views[2]->buf, *chosen = mask ? mask->buf : NULL;
     const int64_t *at = offsets->buf;
     Py_ssize_t columns = views[2]->len, rows = itemsize > 0 ? records->len / itemsize : -1;
-    int fits = rows >= 0 && block > 0 && records->len == rows * itemsize && (!mask || mask->len == rows) &&
-               offsets->len == columns * 8 && whole->len == columns &&
-               figures->len == (rows + block - 1) / block * columns * FIGURES * 8;
-    for (Py_ssize_t c = 0; fits && c < columns; c++) fits = at[c] >= 0 && at[c] + (single[c] ? 4 : 8) <= itemsize;
+    /* No sum or product of given numbers: they may be as large as 2**63 - 1. */
+    int fits = rows >= 0 && block > 0 && records->len % itemsize == 0 && (!mask || mask->len == rows) &&
+               offsets->len / 8 == columns && offsets->len % 8 == 0 && whole->len == columns &&
+               !((uintptr_t)at % 8) && !((uintptr_t)figures->buf % 8);
+    Py_ssize_t blocks = fits ? rows / block + (rows % block != 0) : 0, each = columns * FIGURES * 8;
+    fits = fits && (each ? figures->len / each == blocks && figures->len % each == 0 : !figures->len);
+    for (Py_ssize_t c = 0; fits && c < columns; c++) fits = at[c] >= 0 && at[c] <= itemsize - (single[c] ? 4 : 8);
     if (!fits) {
         PyErr_SetString(PyExc_ValueError, "the arrays' sizes do not match");
         goto done;
     }
     Py_BEGIN_ALLOW_THREADS
     double *own = figures->buf;
-    for (Py_ssize_t first = 0; first < rows; first += block, own += columns * FIGURES)
+    for (Py_ssize_t b = 0, first = 0; b < blocks; b++, first += block, own += columns * FIGURES)
         add_block((const char *)records->buf + first * itemsize, itemsize, rows - first < block ? rows - first : block,
                   chosen ? chosen + first : NULL, at, single, columns, own, whole->buf);
     Py_END_ALLOW_THREADS

@@ -139,10 +139,10 @@ class BlockEpoch:
         window, block = order.bound
         self._size, self._seed, self._number = order.length, order.seed, epoch
         self._key = order_key(order.seed, epoch, "whole")
-        self.block = min(block, max(1, self._size))
+        self.block: int = min(block, max(1, self._size))
         self._lead = min(order._lead or 0, max(self._size - 1, 0))
         self._blocks = max(1, -(-self._size // self.block))
-        self.windows = max(1, self._blocks // -(-window // block))
+        self.windows: int = max(1, self._blocks // -(-window // block))
         self._each, self._extra = divmod(self._blocks, self.windows)
         self._mixed = self.windows == 1 or order.mixed_rows(1) > 0
         self._missing = self._blocks * self.block - self._size

@@ -166,7 +166,7 @@ class Subset:
 
     def _keep(self, runs: Runs) -> None:
         """runs: as few as possible, so that equal subsets are stored alike."""
-        self.rows = runs.total
+        self.rows: int = runs.total
         self._listed: NDArray[np.int64] | None = None
         # Span k holds positions bounds[k] to bounds[k + 1] - 1; a position's row is position + shifts[k].
         self._bounds, self._shifts = np.zeros(1, np.int64), np.empty(0, np.int64)

@@ -36,6 +36,7 @@ gives 41, an area average 46.
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ import numpy as np
 import PIL
 import simplejpeg
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, features
 
 from packer import native
 from packer.arguments import choice
@@ -154,6 +155,8 @@ class _ThreadState(threading.local):
 
 class DecodeResize:
     """A converter of encoded images to pixels; thread-safe, with the same result in every thread."""
+
+    spec: PixelSpec
 
     def __init__(self, spec: PixelSpec, rgba: bool = False) -> None:
         """rgba: treat the last of four bands as alpha, and weight colours by it."""
@@ -303,6 +306,17 @@ def decoder_versions() -> dict[str, str]:
     Equal inputs, options and versions give equal bytes.
     """
     return {"opencv": cv2.__version__, "simplejpeg": simplejpeg.__version__, "pillow": PIL.__version__}
+
+
+@lru_cache(maxsize=1)
+def codec_builds() -> dict[str, str]:
+    """Return the versions of the codecs inside OpenCV and Pillow, which depend on who built these."""
+    jpeg = re.search(r"^ *JPEG: *(.*)$", cv2.getBuildInformation(), re.M)
+    inside = {name: features.version(name) for name in ("libjpeg_turbo", "jpg", "webp", "avif", "libtiff")}
+    return {
+        "jpeg in opencv": jpeg[1] if jpeg else "unknown",
+        "codecs in pillow": ", ".join(f"{name} {version}" for name, version in inside.items() if version),
+    }
 
 
 # Placement of a picture

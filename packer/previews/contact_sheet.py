@@ -18,6 +18,7 @@ from packer.errors import UsageError
 from packer.format.file_io import write_file
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
+from packer.path_text import visible
 from packer.previews.drawing import MARK, arrange_tiles, draw_sheet, words_height
 from packer.previews.preview_batch import (
     OVERLAYS,
@@ -82,7 +83,8 @@ class Shown:
 
     def _repr_html_(self) -> str:
         data = base64.b64encode(self.png).decode()
-        return f'<img alt="{escape(self.text)}" src="data:image/png;base64,{data}"><p>{escape(self.text)}</p>'
+        text = escape(visible(self.text))
+        return f'<img alt="{text}" src="data:image/png;base64,{data}"><p>{text}</p>'
 
 
 def preview(
@@ -220,7 +222,7 @@ def augmented(
     """
     from packer.load.augmenting import pipeline_of  # raises the error for missing torch
 
-    pipeline = pipeline_of(augment, pack.header)
+    pipeline = pipeline_of(augment, pack.header.normalization)
     from packer.augment.mixing import MixPart
     from packer.load.batch_dataset import PackedBatchDataset
 

@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
 from packer.errors import UsageError
+from packer.path_text import visible
 from packer.previews.preview_batch import PreviewBatch, class_name
 
 MAX_WIDTH, MAX_HEIGHT = 2400, 32_000
@@ -198,7 +199,7 @@ def _draw_legend(pen: ImageDraw.ImageDraw, size: tuple[int, int], colors: Mappin
     """Draw the masks' colours and names in the lower margin, as many as fit. size: of the sheet."""
     left, top, font = MARGIN, size[1] - MARGIN + 2, _font(_FONT)
     for name, color in colors.items():
-        text = _printable(name)
+        text = visible(name[:_MOST_LETTERS], "?")
         right = left + LINE + math.ceil(font.getlength(text))
         if right > size[0] - MARGIN:
             break
@@ -214,7 +215,7 @@ def words_height(lines: int) -> int:
 
 def shortened(line: str, width: int) -> str:
     """Return a line at most `width` pixels wide; dots replace letters before the last few."""
-    line, font = _printable(line), _font(_FONT)
+    line, font = visible(line[: 2 * _MOST_LETTERS], "?"), _font(_FONT)
     if len(line) <= _MOST_LETTERS and font.getlength(line) <= width:
         return line
     for kept in range(min(len(line), _MOST_LETTERS) - _END, -1, -1):
@@ -246,11 +247,6 @@ def class_color(number: int) -> Color:
 @cache
 def _font(size: int) -> Any:
     return ImageFont.load_default(size)
-
-
-def _printable(text: str) -> str:
-    """Return a text with ? for line breaks, surrogates and other unprintable characters."""
-    return "".join(c if c.isprintable() else "?" for c in text[: 2 * _MOST_LETTERS])
 
 
 def _resized(pixels: NDArray[np.uint8], size: tuple[int, int]) -> Image.Image:
@@ -292,7 +288,7 @@ def _draw_boxes(
         pen.rectangle((left, top, right, bottom), outline=class_color(label), width=1 + (max(size) >= 128))
         if labels is None:
             continue
-        name = _printable(class_name(label, classes))
+        name = visible(class_name(label, classes)[:_MOST_LETTERS], "?")
         _, _, wide, below = _font(_TAG).getbbox(name)
         if wide + 6 <= right - left and below + 4 <= bottom - top:
             pen.rectangle((left, top, left + wide + 5, top + below + 2), fill=class_color(label))

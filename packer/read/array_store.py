@@ -17,7 +17,7 @@ from packer.format.pack import Pack
 from packer.orders.runs import Runs, Subset, one_run
 from packer.read.encoded_images import EncodedImages
 from packer.read.field_rows import FieldRows, open_rows
-from packer.read.gather import Bytes
+from packer.read.gather import Bytes, empty
 
 _MOST_AHEAD = 1 << 18  # most rows to prefetch
 _PIECE_BYTES = 32 << 20  # read at once by `pieces`
@@ -27,15 +27,18 @@ class ArrayStore:
     """Rows 0..rows-1 of a dataset. Thread-safe.
 
     pack, fields: the stored rows. fixed: fields that are loaded as arrays, in their loaded form. ready: True
-    once all rows are cached in memory or on the device. viewed: True once `views` returns views. gathers:
-    True if `tensors` may return tensors.
+    once all rows are cached in memory or on the device. gathers: True if `tensors` may return tensors.
     """
 
-    ready = viewed = gathers = False
+    pack: Pack
+    fields: tuple[Field, ...]
+    rows: int
+
+    ready = gathers = False
 
     def __init__(self, pack: Pack, fields: Sequence[Field], rows: int) -> None:
         self.pack, self.fields, self.rows = pack, tuple(fields), rows
-        self.fixed = [f.loaded for f in fields if not f.loaded.ragged]
+        self.fixed: list[Field] = [f.loaded for f in fields if not f.loaded.ragged]
 
     @property
     def ahead_rows(self) -> int | None:
@@ -54,10 +57,6 @@ class ArrayStore:
     def prefetch(self, rows: Runs) -> None:
         """Prefetch rows of all fields; do not wait for them (a busy disk may block)."""
         raise NotImplementedError
-
-    def views(self, rows: Runs) -> dict[str, NDArray[Any]] | None:
-        """Return rows of all fixed fields, [rows, *shape], as views of memory; None if not possible."""
-        return None
 
     def tensors(self, rows: Runs) -> dict[str, Any] | None:
         """Return rows of all fixed fields as tensors for the current stream; None if not all are there."""
@@ -91,7 +90,7 @@ class PackStore(ArrayStore):
         subset: the dataset's rows; None for all of the pack. verify: compare each block with its checksum at
         first use.
         """
-        self.subset = Subset([(0, pack.rows)]) if subset is None else subset
+        self.subset: Subset = Subset([(0, pack.rows)]) if subset is None else subset
         super().__init__(pack, [pack.header.field(f.name) for f in fields], self.subset.rows)
         self.verify = verify
         self._lock = threading.Lock()
@@ -123,7 +122,7 @@ class PackStore(ArrayStore):
     def array(self, name: str, rows: Runs) -> NDArray[Any]:
         """Return rows of a fixed field, [rows, *shape] of its dtype, in new memory."""
         field = self.pack.header.field(name).loaded
-        out = np.empty((rows.total, field.row_bytes), np.uint8)
+        out = empty(self.pack.path, name, (rows.total, field.row_bytes))
         if len(out):
             self.copy(rows, {name: out})
         return out.view(field.dtype).reshape(-1, *(field.shape or ()))

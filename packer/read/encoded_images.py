@@ -17,6 +17,7 @@ from packer.codecs import jpeg, jpeg_parts, png
 from packer.errors import FormatError, damaged_rows
 from packer.format.header import Field
 from packer.format.pack import Pack
+from packer.read.gather import empty
 
 MAX_PIXELS = 1 << 30
 """Most pixels of a row: more means a damaged header."""
@@ -81,8 +82,8 @@ class EncodedImages:
             except ValueError as error:
                 raise self._damaged(i, error) from None
             sizes.append((height, width))
-        self.sizes = np.array(sizes, np.int64).reshape(-1, 2)
-        self.boxes = np.zeros((len(rows), 4), np.int64)
+        self.sizes: NDArray[np.int64] = np.array(sizes, np.int64).reshape(-1, 2)
+        self.boxes: NDArray[np.int64] = np.zeros((len(rows), 4), np.int64)
         self.boxes[:, 2:] = self.sizes[:, ::-1]
 
     @cached_property
@@ -101,7 +102,8 @@ class EncodedImages:
 
     def decode(self, number: int) -> NDArray[Any]:
         """Decode an image, upright, into new memory: [h, w, C] or [h, w]."""
-        out = np.empty(self._own.shape(*self.sizes[number].tolist()), self._own.dtype)
+        shape = self._own.shape(*self.sizes[number].tolist())
+        out = empty(self._pack.path, self._field.name, shape, self._own.dtype)
         self.decode_into(number, out)
         return out
 

@@ -21,7 +21,7 @@ from packer.format.joined_pack import JoinedPack
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.orders.runs import Runs, Subset, cut, one_run
-from packer.read.gather import Bytes, by_part, check_range, open_array, read_part
+from packer.read.gather import Bytes, by_part, check_range, empty, open_array, read_part
 
 _COMPARED_BYTES = 1 << 20  # read at once while a block's checksum is computed
 
@@ -252,7 +252,8 @@ class CompressedRows(FieldRows):
         if getattr(local, "block", None) != block:
             shape = (self._decodes[block], self._field.row_bytes)
             if getattr(local, "rows", None) is None or local.rows.shape != shape:
-                local.rows = np.empty(shape, np.uint8)
+                local.rows = None  # free the last block's memory first
+                local.rows = empty(self._pack.path, self._field.name, shape)
             local.block = None
             self._decode(block, local.rows.reshape(-1))
             local.block = block
@@ -271,7 +272,8 @@ class CompressedRows(FieldRows):
         if not mine:
             return future.result()
         try:
-            rows = np.empty((self._decodes[block], self._field.row_bytes), np.uint8)
+            shape = (self._decodes[block], self._field.row_bytes)
+            rows = empty(self._pack.path, self._field.name, shape)
             self._decode(block, rows.reshape(-1))
         except BaseException as error:
             with self._keeping:

@@ -38,18 +38,20 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer import native
-from packer.errors import FormatError, SpaceError, damaged
+from packer.errors import FormatError, PackerError, SpaceError, damaged
 from packer.format.file_io import pread_into
 from packer.format.header import Extent
 from packer.format.pack import Arrival, Pack, unreadable
 from packer.machine import memory
 from packer.orders.runs import Runs, cut
+from packer.units import size
 
 Bytes = NDArray[np.uint8]
 Table = NDArray[np.int64]
@@ -100,6 +102,18 @@ def allow_files(count: int) -> None:
                 return
 
 
+def empty(path: str, field: str, shape: tuple[int, ...], dtype: str = "|u1") -> NDArray[Any]:
+    """Allocate memory for rows of a pack. Raises PackerError if the system refuses."""
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError):
+        nbytes = prod(shape) * np.dtype(dtype).itemsize
+        raise PackerError(
+            f"{path}: some rows of {field!r} take {size(nbytes)}, and the system refuses so much memory."
+            " Read fewer rows at once, or use a machine with more memory."
+        ) from None
+
+
 class OpenFile:
     """A file open for reading, closed once nobody holds this object. fd: its descriptor."""
 
@@ -107,7 +121,7 @@ class OpenFile:
         """Open it. Raises FormatError."""
         self.path = path
         try:
-            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.fd: int = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise unreadable(path, error) from error
         weakref.finalize(self, os.close, self.fd).atexit = False  # threads may read until the process ends
@@ -136,6 +150,9 @@ class FileArray:
     byte. most: number of files that stay open. maps: True if rows are copied from mappings where that is
     faster.
     """
+
+    rows: int
+    row_bytes: int
 
     def __init__(self, pack: Pack, extents: Sequence[Extent], *, arrival: Arrival | None = None) -> None:
         """arrival: how its rows get into the files; None if all are there. Raises FormatError."""
@@ -167,8 +184,8 @@ class FileArray:
             self._whole: _Opened | None = self._all([OpenFile(pack.file(e)) for e in self._places])
         else:
             room, self._whole = _room(count), None
-        self.most = max(_LEAST_FILES, min(count, room))
-        self.maps = native.COMPILED and 2 * count <= room  # a mapping holds a descriptor too
+        self.most: int = max(_LEAST_FILES, min(count, room))
+        self.maps: bool = native.COMPILED and 2 * count <= room  # a mapping holds a descriptor too
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """Read runs of rows. out: C-contiguous uint8 [sum of lengths, row bytes], overwritten."""

@@ -24,7 +24,7 @@ from typing import Any
 from packer.errors import MissingDependencyError, PackerError, RemoteError, UsageError
 from packer.remote.object_store import ObjectInfo
 from packer.remote.urls import OBSTORE, ObjectUrl
-from packer.service import Service, start
+from packer.service import Service, pair, start
 
 PATIENCE = 30.0
 """Seconds for which a request is retried. Rows that a training run waits for get ROWS_PATIENCE."""
@@ -45,7 +45,7 @@ def read_all(
 ) -> tuple[bytearray, ObjectInfo]:
     """Return all bytes of an object, and its size and version.
 
-    most: raise RemoteError for a larger object.
+    most: raise RemoteError for a larger object; default: 1 GiB.
     """
     info, data = _call("read_all", url, patience, most)
     return data, ObjectInfo(*info)
@@ -124,7 +124,7 @@ class _Helper(Service):
                 # An inherited stderr pipe would stay open as long as the helper lives.
                 control = start("packer.remote.helper", cwd="/", stderr=subprocess.DEVNULL)
                 self._control = control, self._deaths
-            ours, theirs = socket.socketpair()
+            ours, theirs = pair()
             with theirs:
                 try:
                     # One byte per connection: the kernel does not merge messages with descriptors.
@@ -138,7 +138,8 @@ class _Helper(Service):
     def _died(self, request: Any, error: BaseException) -> PackerError:
         return RemoteError(
             f"{request[1]}: the helper process that reads it failed ({str(error) or 'it ended'})."
-            " Check the limits (ulimit -n, ulimit -u), and whether the system ended it for lack of memory."
+            " Check the limits (ulimit -n, ulimit -u), whether the system ended it for lack of memory, and"
+            " whether the server sends more than was requested."
         )
 
 

@@ -8,9 +8,9 @@ import threading
 from typing import Any
 
 from packer.errors import PackerError, RemoteError
-from packer.remote.object_store import patiently, store_of
+from packer.remote.object_store import MEMORY, patiently, store_of
 from packer.remote.urls import ObjectUrl
-from packer.service import Data, serve
+from packer.service import Data, adopt, serve
 
 
 def main(control: int) -> None:
@@ -18,14 +18,19 @@ def main(control: int) -> None:
 
     Does not return.
     """
-    asked = socket.socket(fileno=control)
+    asked = adopt(control)
     while True:
         byte, descriptors, _, _ = socket.recv_fds(asked, 1, 1)
         for descriptor in descriptors:
-            connection = socket.socket(fileno=descriptor)
-            threading.Thread(target=serve, args=(connection, _answer), daemon=True).start()
+            threading.Thread(target=_attend, args=(adopt(descriptor),), daemon=True).start()
         if not byte:
             os._exit(0)
+
+
+def _attend(connection: socket.socket) -> None:
+    MEMORY.allow(connections=1)
+    serve(connection, _answer)
+    MEMORY.allow(connections=-1)
 
 
 def _answer(request: Any, data: bytearray) -> tuple[Any, Data]:

@@ -8,12 +8,16 @@ increasing pauses until the patience is spent. obstore's time limit for a reques
 long, and each read has an additional limit. A store may answer a range past an object's end with fewer bytes,
 and for a replaced object with other bytes;
 therefore each answer's length and its object's size, tag and date are compared with the expected ones.
+Reading stops at the requested bytes, whatever the server sends; MEMORY bounds what a client's library reads
+before that: bodies of errors, pages of listings, and all answers to fsspec.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,6 +47,13 @@ _MAKING = threading.Lock()
 _CLIENT = {"connect_timeout": "5s", "timeout": "30m"}
 _RETRIES = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
 _WRITING = threading.Lock()  # concurrent writers to one file would spin in the kernel
+_MOST_BYTES = 1 << 30  # of an object that is read completely
+_PAGE = 1000  # objects per request of a listing
+_PAGE_SECONDS = 60.0  # until a listing without further objects is repeated
+_MOST_LISTED = 1 << 24
+# Memory of the helper: at rest, per core (threads of the client, with stacks and arenas), per connection.
+_ROOM, _CORE_ROOM, _CONNECTION_ROOM = 512 << 20, 32 << 20, 64 << 20
+_LISTED_BYTES = 4096  # of an object in a listing, whose name has up to 1,024, and in the answer
 
 
 class ObjectInfo(NamedTuple):
@@ -72,11 +83,8 @@ class ObstoreBucket:
         """Return an ObjectInfo and all bytes."""
         result = self._get(key, {})
         info = _info(result.meta)
-        if most is not None and info.size > most:
-            raise RemoteError(
-                f"{url}: is {info.size:,} bytes long; at most {most:,} are read. Check the name."
-            )
-        return info, exactly(b"".join(_pieces(result)), info.size)
+        check_size(url, info, most)
+        return info, _bytes(url, result, info.size)
 
     def read_end(self, url: str, key: str, count: int) -> Answer:
         """Return an ObjectInfo and the last bytes."""
@@ -88,7 +96,7 @@ class ObstoreBucket:
                 return info, b""
             result = self._get(key, {"range": (max(0, info.size - count), info.size)})
         info = _info(result.meta)
-        return info, exactly(b"".join(_pieces(result)), min(count, info.size))
+        return info, _bytes(url, result, min(count, info.size))
 
     def read_range(
         self, url: str, key: str, start: int, stop: int, version: Sequence[Any], path: str
@@ -108,28 +116,37 @@ class ObstoreBucket:
         result = self._get(key, options)
         check_version(url, info, _info(result.meta))
         if not path:
-            return None, exactly(b"".join(_pieces(result)), stop - start)
-        at = start
-        for piece in _pieces(result):
-            write_at(path, at, piece)
-            at += len(piece)
-        exactly(range(start, at), stop - start)
+            return None, _bytes(url, result, stop - start)
+        for at, piece in _pieces(url, result, stop - start):
+            write_at(path, start + at, piece)
         return None, b""
 
     def list_objects(self, url: str, key: str) -> Answer:
         """Return the sorted names below a folder, each with its ObjectInfo."""
+        return sorted(asyncio.run(self._list(url, key))), b""
+
+    async def _list(self, url: str, key: str) -> list[tuple[str, ObjectInfo]]:
+        """Return the objects below a folder, unsorted. Raises TimeoutError."""
         first = len(key) + 1 if key else 0
-        return sorted(
-            (meta["path"][first:], _info(meta))
-            for some in self._obstore.list(self._store, key or None, chunk_size=1000)
-            for meta in some
-            if len(meta["path"]) > first
-        ), b""
+        listed: list[tuple[str, ObjectInfo]] = []
+        seen = set[str]()
+        pages = aiter(self._obstore.list(self._store, key or None, chunk_size=_PAGE))
+        # Asynchronous: the library asks for the next page, without a limit, while pages are empty.
+        while page := await asyncio.wait_for(anext(pages, None), _PAGE_SECONDS):
+            begin = page[0]["path"]
+            if begin in seen or len(listed) > _MOST_LISTED:
+                what = f"{begin} again" if begin in seen else f"more than {_MOST_LISTED:,} objects"
+                raise RemoteError(f"{url}: the server lists {what}, perhaps without end. Check the URL.")
+            seen.add(begin)
+            listed += [(meta["path"][first:], _info(meta)) for meta in page if len(meta["path"]) > first]
+            MEMORY.allow(len(listed) * _LISTED_BYTES)
+        return listed
 
     def put(self, url: str, key: str, path: str) -> Answer:
         """Upload a file as an object, in parts if it is large."""
         file = Path(path)
         part = max(PART_BYTES, file.stat().st_size // _MOST_PARTS)
+        MEMORY.allow(10 * part)
         self._obstore.put(self._store, key, file, chunk_size=part, max_concurrency=8)
         return None, b""
 
@@ -158,8 +175,8 @@ class FsspecStore:
     def read_all(self, url: str, key: str, most: int | None) -> Answer:
         """Return an ObjectInfo and all bytes."""
         info = self._info(url)
-        size = info.size if most is None else min(most, info.size)
-        return info, self.read_range(url, key, 0, size, info, "")[1]
+        check_size(url, info, most)
+        return info, self.read_range(url, key, 0, info.size, info, "")[1]
 
     def read_end(self, url: str, key: str, count: int) -> Answer:
         """Return an ObjectInfo and the last bytes."""
@@ -171,8 +188,9 @@ class FsspecStore:
     ) -> Answer:
         """Return None and the bytes [start, stop); b"" if the file `path` receives them."""
         check_version(url, ObjectInfo(*version), self._info(url))
+        MEMORY.allow(stop - start)
         data = self._files.cat_file(self._files._strip_protocol(url), start, stop) if stop > start else b""
-        exactly(data, stop - start)
+        exactly(url, len(data), stop - start)
         if path:
             write_at(path, start, data)
         return None, b"" if path else data
@@ -187,25 +205,72 @@ class FsspecStore:
         return ObjectInfo(int(entry["size"]), str(tags[0]) if tags else None, str(times[0]) if times else "")
 
 
-def _pieces(result: Any) -> Iterator[memoryview]:
-    """Yield an answer's bytes as they arrive. Raises EndedEarly if the server stays too slow."""
+class Memory:
+    """The limit on the helper's memory: room to work, and for what its connections request.
+
+    It ends the process, or raises MemoryError, when a library reads much more than was requested. Limits are
+    of private memory, written to or not. Not enforced on macOS.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connections = self._largest = 0
+        self._given, self._hard = resource.getrlimit(resource.RLIMIT_DATA)
+
+    def allow(self, nbytes: int = 0, connections: int = 0) -> None:
+        """Raise the limit for an answer of `nbytes` bytes and for further connections.
+
+        Does nothing in a process without connections, which is not the helper.
+        """
+        with self._lock:
+            self._connections += connections
+            if not self._connections or (nbytes <= self._largest and not connections):
+                return
+            self._largest = max(self._largest, nbytes)
+            room = _ROOM + _CORE_ROOM * (os.cpu_count() or 1)
+            room += self._connections * (_CONNECTION_ROOM + 2 * self._largest)
+            if self._given != resource.RLIM_INFINITY:
+                room = min(room, self._given)
+            resource.setrlimit(resource.RLIMIT_DATA, (room, self._hard))
+
+
+MEMORY = Memory()
+
+
+def _bytes(url: str, result: Any, count: int) -> bytearray:
+    """Return the `count` bytes of an answer. Raises like `_pieces`."""
+    MEMORY.allow(count)
+    data = bytearray(count)
+    for at, piece in _pieces(url, result, count):
+        data[at : at + len(piece)] = piece
+    return data
+
+
+def _pieces(url: str, result: Any, count: int) -> Iterator[tuple[int, memoryview]]:
+    """Yield the `count` bytes of an answer as they arrive, each piece with its position.
+
+    Raises EndedEarly if it is shorter or the server stays too slow, RemoteError if it is longer.
+    """
     began, received = time.monotonic(), 0
     for piece in result.stream(_PIECE_BYTES):
         view = memoryview(piece)
-        received += len(view)
-        yield view
+        at, received = received, received + len(view)
+        if received > count:
+            break
+        yield at, view
         seconds = time.monotonic() - began
         if seconds > _SLOW_SECONDS + received / _SLOWEST:
             raise EndedEarly(
                 f"it sent {received:,} bytes in {seconds:,.0f} s, less than {_SLOWEST:,} a second"
             )
+    exactly(url, received, count)
 
 
 def write_at(path: str, at: int, data: bytes | memoryview) -> None:
     """Write bytes into an existing file. Raises SpaceError."""
     view = memoryview(data)
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             with _WRITING:
                 while len(view):
@@ -234,11 +299,22 @@ def patiently(url: str, patience: float, attempt: Callable[[], T]) -> T:
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def exactly(data: Any, count: int) -> Any:
-    """Return `data`. Raises EndedEarly unless its length is `count`."""
-    if len(data) != count:
-        raise EndedEarly(f"it sent {len(data):,} bytes of {count:,}")
-    return data
+def exactly(url: str, received: int, count: int) -> None:
+    """Raise EndedEarly if an answer is shorter than requested, RemoteError if it is longer."""
+    if received < count:
+        raise EndedEarly(f"it sent {received:,} bytes of {count:,}")
+    if received > count:
+        raise RemoteError(
+            f"{url}: the server sent more than the {count:,} bytes that were requested. Copy the object to a"
+            " store that keeps to requests."
+        )
+
+
+def check_size(url: str, info: ObjectInfo, most: int | None) -> None:
+    """Raise RemoteError for an object that is too large to be read completely."""
+    most = _MOST_BYTES if most is None else most
+    if info.size > most:
+        raise RemoteError(f"{url}: is {info.size:,} bytes long; at most {most:,} are read. Check the name.")
 
 
 def check_version(url: str, expected: ObjectInfo, actual: ObjectInfo) -> None:

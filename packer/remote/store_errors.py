@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 from packer.errors import FormatError, MissingObjectError, PackerError, RemoteError
@@ -17,6 +18,7 @@ _KEYS = {
 }
 _REFUSALS = ("PermissionDeniedError", "UnauthenticatedError", "PermissionError")
 _WORDS = 200
+_MOST_TEXT = 1 << 16  # of a message, which includes the body of the answer
 
 
 class EndedEarly(Exception):
@@ -29,6 +31,7 @@ def explain(url: str, error: Exception) -> tuple[PackerError, bool]:
         return error, False
     kind = type(error).__name__
     text, _, source = str(error).partition("\n\nDebug source")
+    text, source = text[:_MOST_TEXT], source[:_MOST_TEXT]
     found = _CODE.search(text)
     code = found[1] if found else ""
     status = next((next(filter(None, groups)) for groups in _STATUS.findall(text)), "")
@@ -59,13 +62,18 @@ def explain(url: str, error: Exception) -> tuple[PackerError, bool]:
             "the server redirects to another host, which would receive the session token; packer does not"
             " follow. Set AWS_ENDPOINT_URL to the host that has the objects.",
         ),
+        (
+            "following redirect" in text,
+            "the server redirects again and again. Pass the address at which the object is.",
+        ),
+        (isinstance(error, MemoryError), "the server sent more than the helper process has memory for."),
         (refused or wrong, f"the server refused the request ({code or cause})."),
     ):
         if applies:
             return RemoteError(f"{url}: {what}"), False
     if "kind: Connect" in source:
         cause = "no connection"
-    elif "TimedOut" in source:
+    elif "TimedOut" in source or isinstance(error, TimeoutError | asyncio.TimeoutError):
         cause = "it stalled"
     return RemoteError(
         f"{url}: the request to the server failed ({cause}). Check the network and the address."

@@ -16,7 +16,7 @@ from packer.format.file_io import write_file
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.working_folder import check_name
-from packer.path_text import as_text
+from packer.path_text import as_text, visible
 from packer.previews.preview_batch import image_of
 from packer.progress import Progress
 from packer.reports.card_content import has_images, measure_card
@@ -68,7 +68,7 @@ class DataCard(NamedTuple):
                     f'<iframe srcdoc="{escape(file.read())}" style="width:100%;height:40em;border:0"'
                     " sandbox></iframe>"
                 )
-        return f"<pre>{escape(str(self))}</pre>"
+        return f"<pre>{escape(visible(str(self)))}</pre>"
 
 
 def report(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from packer.path_text import UNSEEN
+from packer.path_text import visible
 
 _MOST_LETTERS = 300
 
@@ -14,8 +14,7 @@ def text(value: object, most: int = _MOST_LETTERS) -> str:
     """Return a text as HTML without markup, also safe in a quoted attribute."""
     plain = str(value)
     plain = plain if len(plain) <= most else plain[: most - 1] + "…"
-    shown = UNSEEN.sub("�", plain).encode("utf-8", "replace")  # names may hold surrogates
-    return html.escape(shown.decode(), quote=True)
+    return html.escape(visible(plain), quote=True)
 
 
 def faint(inner: str) -> str:

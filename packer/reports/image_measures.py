@@ -36,6 +36,7 @@ from packer.orders.runs import one_run
 from packer.previews.preview_batch import image_of
 from packer.read.array_store import PackStore
 from packer.read.encoded_images import MAX_PIXELS, EncodedImages
+from packer.read.gather import empty
 
 SIDE = 32
 """Height and width of the hashed images."""
@@ -162,7 +163,8 @@ class _SmallReader:
             by = 1
             if min(height, width) >= _LEAST_SIDE and jpeg.jpeg_orientation(row) == 1:
                 by = next((by for by in _SCALES if min(height, width) >= SIDE * by), 1)
-            picture = np.empty((-(-height // by), -(-width // by), channels), np.uint8)
+            shape = -(-height // by), -(-width // by), channels
+            picture = empty(self._pack.path, self._image.name, shape)
             jpeg.decode_upright_into(row, picture, by > 1)
         except ValueError as error:
             raise damaged_rows(self._pack.path, self._image.name, error, number) from None

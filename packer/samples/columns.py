@@ -36,6 +36,11 @@ _VALUES_AT_ONCE = 1 << 16
 class Column:
     """All values of an array. dtype, shape, name: of the array [N, ...]; where: its name in messages."""
 
+    name: str
+    where: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
     def __init__(self, name: str, where: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         self.name, self.where, self.dtype, self.shape = name, where, dtype, shape
 
@@ -162,11 +167,14 @@ class ColumnField:
     field.
     """
 
+    plan: FieldPlan
+    column: Column | None
+
     def __init__(
         self, plan: FieldPlan, column: Column | None, values: Sequence[bytes] = (), row_bytes: float = 0
     ) -> None:
         self.plan, self.column, self._values = plan, column, values
-        self.row_bytes = row_bytes or sum(map(len, values)) / max(1, len(values))
+        self.row_bytes: float = row_bytes or sum(map(len, values)) / max(1, len(values))
 
     @classmethod
     def of(cls, name: str, column: Column, declared: Declared) -> ColumnField:
@@ -248,11 +256,13 @@ class ColumnField:
 class ColumnSamples(RowMaker):
     """Rows from columns of equal length, without a call per row."""
 
+    count: int
+
     def __init__(self, fields: Mapping[str, ColumnField], count: int, classes: Sequence[str] | None) -> None:
         """count: number of samples. classes: class names to check labels against; None: no check."""
         self._columns, self.count, self._classes = dict(fields), count, classes
-        self.fields = tuple(column.plan.field for column in fields.values())
-        self.ragged_bytes = round(sum(column.row_bytes for column in fields.values()))
+        self.fields: tuple[Field, ...] = tuple(column.plan.field for column in fields.values())
+        self.ragged_bytes: int = round(sum(column.row_bytes for column in fields.values()))
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
         """Return the rows of all fields, with labels checked. Raises SourceError."""

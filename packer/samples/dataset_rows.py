@@ -74,7 +74,7 @@ class DatasetRows(RowMaker):
             classes,
         )
         self.fields = plan.fields
-        self.ragged_bytes = plan.ragged_bytes
+        self.ragged_bytes: int = plan.ragged_bytes
         self._ragged = {f.name for f in plan.fields if f.ragged}
         self._parent = os.getpid()
         self._isolated = False

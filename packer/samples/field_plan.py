@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from packer.channels import COLORS
 from packer.errors import UsageError
-from packer.format.header import DTYPES, MAX_RANK, Field, beside_images, is_field_name
+from packer.format.header import Field, beside_images, is_field_name
+from packer.format.header_forms import DTYPES, MAX_RANK
 from packer.samples.values import (
     Value,
     ValueRefusedError,
@@ -363,6 +364,8 @@ def plan_rows(
         )
     if any(side < 1 for side in row):
         raise ValueRefusedError(f"has the shape {list(shape)}, which holds no values. Leave it out")
+    if len(row) > MAX_RANK:
+        raise ValueRefusedError(f"has {len(row)} axes; at most {MAX_RANK} are stored. Reshape it")
     return FieldPlan(Field(name, np.dtype(dtype).str, row, about), color, channels_first, gray, single)
 
 

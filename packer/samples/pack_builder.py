@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from packer.arguments import absolute
 from packer.convert.conversion_run import Conversion, check_room, interrupted
 from packer.convert.conversion_task import Report
 from packer.convert.pack_run import write_pack
@@ -18,7 +20,6 @@ from packer.convert.reference_pack import Classes
 from packer.errors import PackerError, SourceError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.working_folder import WorkingFolder, check_output, writing
-from packer.path_text import absolute
 from packer.samples.field_plan import FieldPlan, Forms
 from packer.samples.packing import Fields, PackingOptions
 from packer.samples.sample_layout import plan_fields, row_of
@@ -52,7 +53,7 @@ class PackBuilder:
         check_output(run.out, overwrite=run.running.overwrite)
         self._place = WorkingFolder(run.out, overwrite=run.running.overwrite)
         self._opened: list[SampleStaging] = []
-        self.in_block = False
+        self.in_block: bool = False
         # A builder without references, for example after a failed notebook cell, removes its folder and
         # files.
         self._abandon = weakref.finalize(self, _abandon, os.getpid(), self._place, self._opened)
@@ -121,10 +122,10 @@ class PackBuilder:
             column, at = columns[name], 0
             try:
                 if isinstance(column, np.ndarray) and not plan.field.ragged:
-                    rows[name] = plan.stored(column)
-                    if rows[name].shape[1:] != plan.field.shape:
-                        plan.row(column[0])  # raises an error that describes the mismatch
-                    continue
+                    with suppress(ValueRefusedError):  # raised below for the sample that it is about
+                        rows[name] = plan.stored(column)
+                        if rows[name].shape[1:] == plan.field.shape:
+                            continue
                 converted = []
                 for value in column:
                     converted.append(row_of(plan, value))

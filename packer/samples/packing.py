@@ -18,7 +18,7 @@ from packer.convert.splits import Split, members_of, parse_spans
 from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import COORDINATES, Field
-from packer.pixels.decode_resize import FITS
+from packer.pixels.decode_resize import FITS, decoder_versions
 from packer.pixels.row_size import note_on_size, parse_size
 from packer.samples.dataset_rows import in_child
 from packer.samples.field_plan import (
@@ -217,13 +217,14 @@ class PackingOptions:
             "classes": None if self.classes is None else digest(name.encode() for name in self.classes).hex(),
             **storing.options(),
         }
+        sizer = {} if self.declared.sized is None else decoder_versions()
         keyed = any(f.name == IMAGE for f in maker.fields) and all(f.name != KEY for f in maker.fields)
         return ConversionTask(
             subject,
             maker,
             order,
             storing,
-            provenance(options, {"rows": len(order.samples)} if source is None else source, storing),
+            provenance(options, {"rows": len(order.samples)} if source is None else source, storing, sizer),
             None if source is None else {},
             self.classes,
             options["seed"],

@@ -31,6 +31,9 @@ class SampleStaging(StagedRows):
     records.
     """
 
+    fields: tuple[Field, ...]
+    sizes: Counter[str]
+
     def __init__(self, place: WorkingFolder, fields: Sequence[Field], name: str) -> None:
         apart = {f.name for f in fields if f.ragged or f.row_bytes > _RECORD_BYTES}
         members = [(f.name, _PLACE) if f.name in apart else (f.name, f.dtype, f.shape or ()) for f in fields]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from packer.channels import CHANNELS
 from packer.errors import UsageError
-from packer.format.header import DTYPES
+from packer.format.header_forms import DTYPES
 
 Value = NDArray[Any] | str | bytes
 """A value that fields can hold."""

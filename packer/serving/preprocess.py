@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
 
@@ -13,10 +13,13 @@ from packer.codecs import jpeg
 from packer.convert.whole_pictures import WholePictures
 from packer.errors import ImageError, UsageError
 from packer.format.header import Field, Header
+from packer.format.header_forms import OPTIONS, check_members, statistics
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
+from packer.format.table_record import texts
 from packer.load.augmenting import Augmenter, fit_views, normalizes, pipeline_of
 from packer.load.batch import Batched, Host, as_tensor, make_batch
+from packer.load.batch_types import Value
 from packer.load.fillers import Reading
 from packer.load.sampled_statistics import sampled_statistics
 from packer.orders.epochs import Share, read_request
@@ -32,6 +35,7 @@ from packer.starting import ForkSafeThreads
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
 
     from packer.augment import Pipeline
     from packer.load.augmenting import One
@@ -48,10 +52,17 @@ _MEMBERS = (
     "normalization",
     "augment",
 )
+_FORMS: Mapping[str, Any] = {
+    **{name: OPTIONS[f"{name}?"] for name in ("size", "fit", "channels", "dtype", "max_pixels")},
+    "quality": (None, OPTIONS["quality?"]),
+    "classes": (None, texts),
+    "normalization": (statistics, lambda value: value == {}),
+    "augment": (None, str),
+}
 _TRIED = 4096  # draws to compare: a transform with p=0.001 is missed 1 time in 60
 
 
-class Preprocess:
+class Preprocess(Generic[Value]):
     """A function from new images to the input of a model that was trained on a pack.
 
     Parameters
@@ -93,6 +104,20 @@ class Preprocess:
     ['blue', 'green', 'red']
     """
 
+    classes: Any
+
+    @overload
+    def __init__(
+        self: Preprocess[torch.Tensor],
+        pack: str | os.PathLike[str] | Pack | Mapping[str, Any],
+        augment: One,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Preprocess[NDArray[Any]], pack: str | os.PathLike[str] | Pack, augment: None = None
+    ) -> None: ...
+    @overload  # the mapping may have `augment`
+    def __init__(self: Preprocess[Any], pack: Mapping[str, Any], augment: None = None) -> None: ...
     def __init__(
         self, pack: str | os.PathLike[str] | Pack | Mapping[str, Any], augment: One | None = None
     ) -> None:
@@ -121,7 +146,7 @@ class Preprocess:
         augment = record["augment"] if augment is None else augment
         self._pipeline = None if augment is None else self._fitted(augment)
 
-    def __call__(self, images: Any) -> Any:
+    def __call__(self, images: Any) -> Value:
         """Return an image as its row, or a list of images as a batch.
 
         Parameters
@@ -146,8 +171,9 @@ class Preprocess:
         """
         several = isinstance(images, list | tuple)
         given: Sequence[Any] = images if several else [images]
-        made = self._rows(given) if self._whole is None else self._pictures(self._whole, given)
-        return made if several else made[0]
+        made: Any = self._rows(given) if self._whole is None else self._pictures(self._whole, given)
+        result: Value = made if several else made[0]
+        return result
 
     def to_dict(self) -> dict[str, Any]:
         """Return its settings as plain values, for JSON, or for a checkpoint beside the weights."""
@@ -188,8 +214,7 @@ class Preprocess:
 
     def _fitted(self, augment: One) -> Pipeline:
         """Return the pipeline for the rows. Raises UsageError if it draws, or does not take such images."""
-        header = Header(0, 1, (self._image,), {}, statistics={"image": self._record["normalization"]})
-        views = {"image": pipeline_of(augment, header)}
+        views = {"image": pipeline_of(augment, self._record["normalization"])}
         ragged = None if self._whole is None else "cpu"
         pipeline = fit_views(views, (self._image,), self._name, None, ragged)["image"]
         sizes = np.full((_TRIED, 2), 1 << 13) if pipeline.ragged else None
@@ -251,6 +276,10 @@ def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
         raise UsageError(
             f"pack: the mapping has no {missing[0]!r}; only the result of to_dict() is allowed. Pass that."
         )
+    try:
+        check_members(record, _FORMS, "the mapping")
+    except ValueError as error:
+        raise UsageError(f"pack: {error}; only the result of to_dict() is allowed. Pass that.") from None
     return {name: record[name] for name in _MEMBERS}
 
 
@@ -284,7 +313,7 @@ def _cropped(pipeline: Pipeline, pack: Pack, images: EncodedImages) -> torch.Ten
 
     count, store = len(images.sizes), _GivenPictures(pack, images)
     if not count:
-        return torch.empty(0, *pipeline.output_shape, dtype=pipeline.output_dtype)
+        return torch.empty(0, *pipeline.output_shape, dtype=pipeline.output_dtype, device="cpu")
     augmenter = Augmenter({"image": pipeline}, pack.fields, None, count, 1)
     (made,) = augmenter.read_fields(pack.fields)
     reading: Any = Reading(store, store, ForkSafeThreads(1), Host())  # type: ignore[arg-type]

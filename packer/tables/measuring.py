@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from packer import randomness
 from packer.convert.sample_order import SampleOrder
+from packer.format.header import TRAIN
 from packer.sentence import Option, Sentence
 from packer.tables.staging import StagedTable
 from packer.tables.transform.column_sums import BLOCK, ColumnSums, PartialSums
 from packer.tables.transform.column_types import as_category, is_missing
 from packer.tables.transform.table_transform import TableTransform
 
-TRAIN = "train"  # the split whose rows are measured
 SAMPLE = 1 << 16  # most rows in the sample from which quantiles are computed
 _EXACT = 1 << 53  # first whole number whose successor float64 does not hold
 _STEP = 4 * BLOCK  # rows read at once; statistics depend only on BLOCK

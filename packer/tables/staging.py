@@ -27,7 +27,7 @@ from packer.sentence import Option
 from packer.tables.reading.table_source import TableChunk, TableSource
 from packer.tables.transform.column_sums import check_categories
 from packer.tables.transform.column_types import as_category
-from packer.tables.transform.records import BadRow, CellFault, ParsedRows
+from packer.tables.transform.records import BadRow, CellFault, ParsedRows, RecordLayout
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
@@ -114,12 +114,15 @@ class StagedTable(StagedRows):
     in this run; resumed: rows taken over from an earlier run.
     """
 
+    bytes_read: int
+    bytes_done: int
+
     def __init__(
         self, source: TableSource, plan: TableTransform, place: WorkingFolder, run: Conversion
     ) -> None:
         super().__init__(place, plan.layout.dtype, run.out)
         self._source, self._plan, self._skip = source, plan, run.running.skip
-        self.layout = plan.layout
+        self.layout: RecordLayout = plan.layout
         self.resumed = self.bytes_read = self.bytes_done = 0
         self.skipped: list[dict[str, str]] = []
         self.reasons: Counter[str] = Counter()
@@ -263,6 +266,8 @@ _WAYS: Mapping[str, str] = {
 
 class TableRows(RowMaker):
     """Mapped rows from staged ones; samples are row numbers in the input's order."""
+
+    ragged_bytes: int
 
     def __init__(self, staged: StagedTable, records: ShuffledFile, mapper: RowMapper) -> None:
         """records: the records of `staged` in the pack's order."""

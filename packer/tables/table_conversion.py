@@ -12,7 +12,7 @@ from typing import Any
 from packer.arguments import choice, whole
 from packer.convert.conversion_run import Conversion, check_room, staging_folder
 from packer.convert.conversion_task import Report
-from packer.convert.duplicate_rows import DUPLICATES, refuse, table_files
+from packer.convert.duplicate_keys import DUPLICATES, refuse, table_files
 from packer.convert.engines import published
 from packer.convert.pack_run import write_pack
 from packer.convert.row_storage import STORES, RowStorage
@@ -163,7 +163,7 @@ def convert_table(
     choices = ColumnChoices(*columns, **vars(value(Encode, encode)))
     model = None if like is None else open_pack(os.fspath(like))
     store = store and choice("store", store, _STORES)
-    storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards, layout=True)
+    storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards)
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
     dealt = {"split": Split.of(split), "shuffle": shuffle, "seed": whole("seed", seed)}
     run.check_output()
@@ -219,7 +219,10 @@ def _new_job(
         **storing.options(),
     }
     record = {name: value for name, value in record.items() if value is not None}
-    return TableJob(run, table, plan, transform, storing, record=record, indexes=indexes, **dealt)
+    notes = () if like is None else tuple(storing.notes(like))
+    return TableJob(
+        run, table, plan, transform, storing, record=record, indexes=indexes, notes=notes, **dealt
+    )
 
 
 def _write_new(job: TableJob, *, overwrite: bool, resume: bool) -> Report:

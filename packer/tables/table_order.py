@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from packer import randomness
 from packer.convert.sample_order import SampleOrder
 from packer.convert.splits import Split, counts_of
+from packer.format.file_io import create_anew
 from packer.tables.table_splits import Owners
 
 Numbers = NDArray[np.int64]
@@ -39,7 +40,7 @@ def table_order(
     pieces = _pieces(rows, split, shuffle, seed, splits, owners, path)
     if path is None:
         return SampleOrder(np.concatenate(list(pieces)), splits)
-    with open(path, "wb") as file:
+    with open(create_anew(path), "wb") as file:
         for piece in pieces:
             piece.tofile(file)
     return SampleOrder(np.memmap(path, np.int64, "r"), splits)

@@ -14,9 +14,10 @@ from packer.convert.conversion_task import ConversionTask, provenance
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder
 from packer.convert.splits import Split
+from packer.format.header import TRAIN
 from packer.format.working_folder import writing
 from packer.sentence import Option, Sentence
-from packer.tables.measuring import TRAIN, measure, notes_on_rounding
+from packer.tables.measuring import measure, notes_on_rounding
 from packer.tables.reading.table_source import TableSource
 from packer.tables.staging import StagedTable, TableRows
 from packer.tables.table_order import table_order
@@ -35,7 +36,7 @@ class TableJob:
 
     like: the given mapping, None to fit one; split, shuffle, seed: as in convert_table; record: options as
     the pack records them; indexes: columns left out because they are the index of a data frame; given: name
-    of the mapping's source in messages.
+    of the mapping's source in messages; notes: notes on the options.
     """
 
     run: Conversion
@@ -49,6 +50,7 @@ class TableJob:
     record: Mapping[str, Any]
     indexes: tuple[str, ...] = ()
     given: str = "the pack given as like"
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
@@ -170,7 +172,7 @@ def mapped(
 
 def source_notes(job: TableJob) -> list[str]:
     """Return the notes on the input; notes on inferred types only for columns without a given type."""
-    notes, texts = [*job.table.notes], []
+    notes, texts = [*job.notes, *job.table.notes], []
     for given, column in zip(job.table.columns, job.plan.columns, strict=True):
         if job.like is not None:
             break

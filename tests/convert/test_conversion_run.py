@@ -159,6 +159,36 @@ def test_byte_identical_for_one_worker_and_two(
     assert files_of(tmp_path / "1" / out) == files_of(tmp_path / "2" / out)
 
 
+@every_way
+@pytest.mark.parametrize("bad", [(), SOME], ids=["whole", "holes"])
+def test_mean_and_std_of_the_split_train_are_kept_apart(
+    photo_folder: Path,
+    tmp_path: Path,
+    convert: Convert,
+    out: str,
+    options: dict[str, Any],
+    bad: tuple[str, ...],
+):
+    """They are those of a pack of its images alone; splits cut blocks and shards."""
+    spoil(photo_folder, *bad)
+    split = {"split": "train=0.6,val=0.4", **options}
+    pack = convert(photo_folder, f"a/{out}", **split)
+    ((first, stop),) = pack.header.splits["train"]
+    others = {f"{name}/{k}.jpg" for name in ("blue", "green", "red") for k in range(8)}
+    clean = without(photo_folder, tmp_path / "clean", *(others - {*pack.keys()[first:stop]}))
+    alone = convert(clean, f"b/{out}", **options)
+    found, expected = pack.header.normalization, alone.header.statistics.get("image", {})
+    assert (found == {}) == (expected == {}) == (options.get("size") == "keep")
+    for name, values in expected.items():
+        assert found[name] == (pytest.approx(values, rel=1e-9) if pack.shards else values)
+        assert found[name] != pytest.approx(pack.header.statistics["image"][name], rel=1e-3)
+    convert(photo_folder, f"c/{out}", workers=3, **split)
+    assert files_of(tmp_path / "a" / out) == files_of(tmp_path / "c" / out)
+    whole = convert(photo_folder, f"d/{out}", split="train=1", **options)
+    assert whole.header.normalization == whole.header.statistics.get("image", {})
+    assert b"train_statistics" not in whole.header.to_bytes()
+
+
 @pytest.mark.parametrize("way", ["h5", "jpeg", "npy", "max"])
 @pytest.mark.parametrize("bad", [(), SOME], ids=["whole", "holes"])
 def test_shards_are_the_single_file_cut(

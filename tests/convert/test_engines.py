@@ -10,6 +10,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from packer import convert_images, open_pack
 from packer.convert.engines import pool_of
 from packer.errors import BusyError, FormatError, PackerError, SourceError, UsageError
 from packer.inputs.label_options import Labels
+from packer.machine import cores
 from packer.pixels import decode_resize
 from tests.format.packs import files_of
 from tests.remote.object_server import ObjectServer
@@ -112,6 +114,18 @@ def test_the_bytes_are_those_of_one_machine(
         one.bytes_written,
     )
     assert not (tmp_path / "other.packing").exists()
+
+
+def test_the_report_is_that_of_one_machine(tmp_path: Path) -> None:
+    """But for its workers, which are those of the engine, and the time that it took."""
+    for number in range(5):
+        (tmp_path / "deep").mkdir(exist_ok=True)
+        Image.fromarray(np.full((20, 20), 30_000 + number, np.uint16)).save(tmp_path / f"deep/{number}.png")
+    options: dict[str, Any] = {"size": 16, "channels": "gray", "shards": 2}
+    one = convert_images(tmp_path / "deep", tmp_path / "one", workers=1, **options)
+    other = convert_images(tmp_path / "deep", tmp_path / "other", engine=Elsewhere(), workers=1, **options)
+    assert one.notes[-1].startswith("5 images have more than 8 bits a channel; the high byte is stored.")
+    assert other == replace(one, out=other.out, seconds=other.seconds, workers=min(cores(), 3))
 
 
 def test_processes_of_an_executor(photo_folder: Path, tmp_path: Path) -> None:
@@ -233,6 +247,23 @@ def test_other_libraries_are_refused_by_name(
     ):
         convert_images(photo_folder, tmp_path / "out", size=32, shards=5, engine=Elsewhere(lambda _: other()))
     assert not (tmp_path / "out").exists()
+
+
+def test_shards_that_others_would_write_otherwise_do_not_go_to_a_store(
+    server: ObjectServer, photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"size": "max=512", "store": "jpeg", "shards": 5}
+
+    def other(number: int) -> None:
+        monkeypatch.setattr("packer.native.COMPILED", False)
+
+    with pytest.raises(
+        SourceError,
+        match=r"^.*: made other rows than the machine that planned the pack: versions restart markers is not given, here"
+        r" it is none, without the C extension\. Install the same versions on both, and give both the same files\.",
+    ):
+        convert_images(photo_folder, "s3://bucket/train", engine=Elsewhere(other), **options)
+    assert not server.objects
 
 
 def test_shards_go_straight_to_a_store(server: ObjectServer, photo_folder: Path, tmp_path: Path) -> None:

@@ -624,16 +624,6 @@ def test_a_key_in_the_way_of_the_csv(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["pack.h5"]
 
 
-def test_a_class_name_that_no_file_can_hold(tmp_path: Path) -> None:
-    pack = hand_made(tmp_path / "pack.h5", [b"1.png"], (LABEL, np.zeros(1, "<i8")), classes=("\ud800",))
-    with pytest.raises(FormatError) as caught:
-        export_images(pack, tmp_path / "out")
-    assert str(caught.value) == (
-        f"{pack}: the name of a class or column holds '\\ud800', which a file cannot hold. Nothing was written."
-    )
-    assert os.listdir(tmp_path) == ["pack.h5"]
-
-
 # The folder
 
 

@@ -145,7 +145,7 @@ def test_appending_reads_labels_as_the_pack_was_made(photo_folder: Path, tmp_pat
     convert_images(
         photo_folder, tmp_path / "p", size=16, shards=10, labels=Labels(tmp_path / "a.csv", "number")
     )
-    append_images(tmp_path / "p", photo_folder, labels=tmp_path / "b.csv")
+    append_images(tmp_path / "p", photo_folder, labels=tmp_path / "b.csv", duplicates="keep")
     pack = open_pack(tmp_path / "p")
     assert sorted(pack.read("label").tolist()) == sorted([*range(24), *range(9, 33)])
 

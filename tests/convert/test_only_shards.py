@@ -8,12 +8,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
 from packer import convert_images, merge_shards, open_pack
 from packer.cli import cli
 from packer.errors import BusyError, SourceError, UsageError
+from packer.inputs.image_pairs import Soft
 from packer.progress import Progress
 from tests.convert.test_engines import content
 
@@ -183,6 +186,24 @@ def test_a_shard_that_was_named_and_not_recorded(photo_folder: Path, tmp_path: P
     assert merge_shards(tmp_path / "out").rows == 24
 
 
+def test_rows_of_recorded_shards_are_not_read_again(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their seals and the lengths of their files are compared; a shard that was cut short is made again."""
+
+    def verify(path: str) -> None:
+        raise AssertionError(f"{path} was read")
+
+    monkeypatch.setattr("packer.convert.pack_run.verify_pack", verify)
+    for part in ("1/2", "2/2"):
+        convert(photo_folder, tmp_path / "out", part)
+    shard = tmp_path / "out.packing/pack/00003.h5"
+    shard.write_bytes(shard.read_bytes()[-4000:])
+    assert convert(photo_folder, tmp_path / "out").resumed == 19
+    convert(photo_folder, tmp_path / "one")
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+
+
 def test_a_shard_of_another_conversion_that_nobody_recorded(photo_folder: Path, tmp_path: Path) -> None:
     """A process whose driver was killed put it there late."""
     convert(photo_folder, tmp_path / "other", seed=1)
@@ -233,3 +254,62 @@ def test_the_command_tells_of_skipped_images(photo_folder: Path, tmp_path: Path)
     result = CliRunner().invoke(cli, ["merge", "--index", str(tmp_path / "out")])
     assert result.exit_code == 3
     assert "skipped 1 input:\n  blue/0.jpg: not an image" in result.output
+
+
+MARKED: dict[str, Any] = {"size": "max=512", "store": "jpeg", "shards": 5}
+
+
+def test_parts_without_restart_markers_are_refused(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The C extension writes them into JPEG rows that keep their pixels: a cluster of both would mix the bytes."""
+    convert_images(photo_folder, tmp_path / "out", only_shards="1/2", **MARKED)
+    monkeypatch.setattr("packer.native.COMPILED", False)
+    with pytest.raises(UsageError) as error:
+        convert_images(photo_folder, tmp_path / "out", only_shards="2/2", **MARKED)
+    assert str(error.value) == (
+        f"{tmp_path}/out: {tmp_path}/out.packing holds parts of another conversion: versions restart markers was not"
+        " given, now it is none, without the C extension. Install the same, or pass another name."
+    )
+    monkeypatch.undo()
+    convert_images(photo_folder, tmp_path / "out", only_shards="2/2", **MARKED)
+    merge_shards(tmp_path / "out")
+    monkeypatch.setattr("packer.native.COMPILED", False)
+    with pytest.raises(UsageError, match="versions restart markers was not given, now it is none"):
+        convert_images(photo_folder, tmp_path / "out", resume=True, **MARKED)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"size": 16},
+        {"size": 64, "fit": "pad", "channels": "gray"},
+        {"size": 24, "store": "jpeg"},
+        {"size": "max=24"},
+        {"size": "max=24", "store": "jpeg"},
+        {"size": "keep", "store": "jpeg"},
+        {"size": 24, "dtype": "uint16"},
+        {"size": 24, "pairs": {"mask": "masks"}},
+        {"size": 24, "pairs": {"matte": Soft("masks")}},
+    ],
+    ids=str,
+)
+def test_rows_do_not_depend_on_the_extension(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """But for restart markers; the provenance says so where there could be any."""
+    monkeypatch.chdir(tmp_path)
+    for path in photo_folder.rglob("*.jpg"):
+        mask = Path("masks") / path.relative_to(photo_folder).with_suffix(".png")
+        mask.parent.mkdir(parents=True, exist_ok=True)
+        Image.open(path).convert("L").save(mask)
+    convert_images("photos", "here.h5", workers=1, **options)
+    monkeypatch.setattr("packer.native.COMPILED", False)
+    convert_images("photos", "plain.h5", workers=1, **options)
+    packs = [open_pack(name) for name in ("here.h5", "plain.h5")]
+    rows = [[bytes(np.asarray(pack.read(name)).data) for name in pack.header.columns] for pack in packs]
+    assert rows[0] == rows[1]
+    limited = str(options["size"]).startswith("max") and options.get("store") == "jpeg"
+    versions = [pack.header.provenance["versions"] for pack in packs]
+    marked = {"restart markers": "none, without the C extension"} if limited else {}
+    assert versions[1] == versions[0] | marked

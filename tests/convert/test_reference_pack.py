@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from packer.convert.image_conversion import convert_images
+from packer.convert.pack_rows import together
 from packer.convert.reference_pack import parse_classes
 from packer.convert.repacking import append_images, merge_packs, repack, split_pack
-from packer.convert.repair import repair_pack
 from packer.errors import UsageError
+from packer.format.header import Header
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
@@ -150,7 +151,7 @@ def normalized(path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
     pytest.importorskip("torch")
     from packer.load.augmenting import pipeline_of
 
-    (transform,) = pipeline_of("Normalize()", open_pack(path).header).transforms
+    (transform,) = pipeline_of("Normalize()", open_pack(path).header.normalization).transforms
     return transform.mean, transform.std
 
 
@@ -227,18 +228,6 @@ def test_the_recorded_numbers_are_kept_by_packs_made_of_the_pack(
     convert_images(test_folder, train, size=16, overwrite=True)
     with pytest.raises(UsageError, match="of other options or inputs: options normalize mean was"):
         convert_images(test_folder, test, like=train, resume=True)
-
-
-def test_a_pack_made_like_another_is_repaired(photo_folder: Path, test_folder: Path, tmp_path: Path):
-    convert_images(photo_folder, tmp_path / "train.h5", size=16)
-    convert_images(test_folder, tmp_path / "test.h5", like=tmp_path / "train.h5")
-    before = (tmp_path / "test.h5").read_bytes()
-    (extent,) = open_pack(tmp_path / "test.h5").header.extents["image"]
-    with open(tmp_path / "test.h5", "r+b") as file:
-        file.seek(extent.offset)
-        file.write(bytes(255 - b for b in before[extent.offset : extent.offset + 8]))
-    repair_pack(tmp_path / "test.h5", test_folder)
-    assert (tmp_path / "test.h5").read_bytes() == before
 
 
 def test_what_is_given_comes_before_the_other_pack(photo_folder: Path, tmp_path: Path):
@@ -350,7 +339,7 @@ def test_labels_of_the_same_kind(photo_folder: Path, tmp_path: Path):
     )
 
 
-def test_resumed_repaired_and_added_to(photo_folder: Path, test_folder: Path, tmp_path: Path):
+def test_resumed_and_added_to(photo_folder: Path, test_folder: Path, tmp_path: Path):
     options = {"size": 16, "classes": ALL[:2], "on_error": "skip", "shards": 8}
     convert_images(photo_folder, tmp_path / "p", **options)
     assert convert_images(photo_folder, tmp_path / "p", resume=True, **options).already
@@ -360,15 +349,6 @@ def test_resumed_repaired_and_added_to(photo_folder: Path, test_folder: Path, tm
     assert (report.rows, [s["key"] for s in report.skipped]) == (1, ["red/9.jpg"])
     pack = open_pack(tmp_path / "p")
     assert pack.header.classes == ("blue", "green")
-    shard = pack.shards[0]
-    before = Path(shard.path).read_bytes()
-    with open(shard.path, "r+b") as file:
-        file.seek(shard.header.extents["label"][0].offset)
-        file.write(b"\x55" * 8)
-    assert not verify_pack(tmp_path / "p").ok
-    repair_pack(tmp_path / "p", photo_folder)
-    assert Path(shard.path).read_bytes() == before
-    assert verify_pack(tmp_path / "p").ok
 
 
 @pytest.mark.parametrize(
@@ -441,3 +421,34 @@ def test_an_hdf5_file_in_any_case(photo_folder: Path, tmp_path: Path, name: str)
     convert_images(photo_folder, tmp_path / name, size=16)
     with h5py.File(tmp_path / name) as file:
         assert file["image"].shape == (24, 16, 16, 3)
+
+
+class Counted(str):
+    """A name that counts how often names are compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return str.__eq__(self, other)  # type: ignore[arg-type]
+
+    __hash__ = str.__hash__
+
+
+def test_thousands_of_classes_are_not_compared_with_each_other() -> None:
+    names = [Counted(f"class {number}") for number in range(3000)]
+    assert parse_classes(names) == names
+    with pytest.raises(
+        UsageError, match=r"^classes: holds class 7 twice; each class has one number\. Remove one\.$"
+    ):
+        parse_classes([*names, Counted("class 7"), Counted("class 9")])
+    merged, numbers = together(
+        [
+            Pack(f"{first}.h5", Header(1, 1, (), {}, classes=tuple(names[first : first + 2900])), b"")
+            for first in (0, 100)
+        ]
+    )
+    assert merged.header.classes == tuple(sorted(names))
+    assert [len(codes) for codes in numbers] == [2901, 2901]
+    assert [merged.header.classes[code] for code in numbers[1][:-1]] == names[100:]
+    assert Counted.compared < 100 * len(names)

@@ -31,9 +31,9 @@ from packer.format.working_folder import WorkingFolder, check_output
 from packer.inputs.image_pairs import Soft
 from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs
-from packer.pixels.decode_resize import ImagePlacement
+from packer.pixels.decode_resize import ImagePlacement, decoder_versions
 from packer.read.array_store import PackStore
-from packer.tables.table_conversion import append_table
+from packer.tables.table_conversion import append_table, convert_table
 from tests.format.packs import files_of
 
 Convert = Callable[..., Pack]
@@ -502,6 +502,109 @@ def test_pixels_survive_every_way(
     assert report.rows == 24
 
 
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "zstd": ("{}.h5", {"store": "zstd"}),
+    "npy": ("{}", {}),
+    "zstd shards": ("{}", {"store": "zstd", "shards": 5}),
+    "npy shards": ("{}", {"format": "npy", "shards": 5}),
+    "jpeg shards": ("{}", {"store": "jpeg", "quality": 70, "shards": 5}),
+    "shards of different sizes": ("{}", {"size": "max=24", "store": "jpeg", "quality": 70, "shards": 5}),
+    "no ending": ("{}", {"format": "h5", "store": "zstd"}),
+    "uint16 gzip": ("{}.h5", {"dtype": "uint16", "store": "gzip"}),
+}
+
+
+def form_of(path: Path) -> dict[str, Any]:
+    pack = opened(path)
+    provenance = pack.parts[0].header.provenance
+    names = ("format", "store", "quality", "shard_rows", "dtype", "size")
+    recorded = {name: provenance["options"].get(name) for name in names}
+    shards = {shard.rows for shard in pack.shards[:-1]}
+    image = pack.header.field("image")
+    return recorded | {
+        "shards": shards,
+        "image": image,
+        "format": pack.format,
+        "versions": provenance["versions"],
+    }
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_packs_of_packs_have_their_form(photo_folder: Path, tmp_path: Path, form: str) -> None:
+    name, options = FORMS[form]
+    out = {key: tmp_path / name.format(key) for key in ("p", "q", "p.a", "merged", "again", "like")}
+    more = renamed(photo_folder, tmp_path / "more")
+    for source, key in ((photo_folder, "p"), (more, "q")):
+        convert_images(source, out[key], **{"size": 32} | options)
+    assert split_pack(out["p"], "a=0.75,b=0.25")["a"].notes == ()
+    assert merge_packs([out["p"], out["q"]], out["merged"]).notes == ()
+    assert repack(out["p"], out["again"]).notes == ()
+    convert_images(more, out["like"], like=out["p"])
+    expected = form_of(out["p"])
+    for key in ("p.a", "merged", "again", "like"):
+        assert form_of(out[key]) == expected, key
+
+
+def test_a_folder_of_shards_that_is_named_as_a_file_is_split_into_such_folders(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    convert_images(photo_folder, tmp_path / "p.h5", size=32, store="gzip", shards=5)
+    split_pack(tmp_path / "p.h5", "a=0.75,b=0.25")
+    assert form_of(tmp_path / "p.a.h5") == form_of(tmp_path / "p.h5")
+
+
+def test_compression_that_files_of_arrays_cannot_have_is_said(photo_folder: Path, tmp_path: Path) -> None:
+    convert_images(photo_folder, tmp_path / "p.h5", size=32, store="zstd")
+    note = (
+        f"Rows of {tmp_path}/p.h5 are compressed (zstd); .npy files are not, so they are stored raw."
+        " An output that ends in .h5 keeps the compression."
+    )
+    assert repack(tmp_path / "p.h5", tmp_path / "again").notes == (note,)
+    assert repack(tmp_path / "p.h5", tmp_path / "asked", store="raw").notes == ()
+    merged = merge_packs([tmp_path / "p.h5"] * 2, tmp_path / "merged", duplicates="keep")
+    assert merged.notes == (note,)
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i},{i % 2}\n" for i in range(40)))
+    convert_table(tmp_path / "t.csv", tmp_path / "t.h5", label="y", store="zstd")
+    noted = convert_table(tmp_path / "t.csv", tmp_path / "like", like=tmp_path / "t.h5").notes
+    assert noted[0].startswith(f"Rows of {tmp_path}/t.h5 are compressed (zstd); .npy files are not")
+
+
+def test_packs_of_packs_record_who_made_the_pixels_and_what_was_skipped(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copied rows are those of the libraries that decoded them; new ones are made here."""
+    (photo_folder / "red" / "0.jpg").write_bytes(b"")
+    skipped = convert_images(photo_folder, tmp_path / "p.h5", size=32, store="jpeg", on_error="skip").skipped
+    before = opened(tmp_path / "p.h5").header.provenance["versions"]
+    here = dict.fromkeys(decoder_versions(), "99")
+    monkeypatch.setattr("packer.convert.pack_rows.decoder_versions", lambda: here)
+    monkeypatch.setattr("packer.codecs.jpeg.versions", lambda: {"opencv": "99"})
+    for name, work in {
+        "p.a.h5": lambda: split_pack(tmp_path / "p.h5", "a=0.5,b=0.5")["a"],
+        "twice.h5": lambda: merge_packs([tmp_path / "p.h5"] * 2, tmp_path / "twice.h5", duplicates="keep"),
+        "again.h5": lambda: repack(tmp_path / "p.h5", tmp_path / "again.h5"),
+    }.items():
+        assert work().skipped == ()
+        header = opened(tmp_path / name).header
+        assert (header.provenance["versions"], header.skipped) == (before, skipped), name
+    assert repack(tmp_path / "p.h5", tmp_path / "again.h5", resume=True).already
+    assert split_pack(tmp_path / "p.h5", "a=0.5,b=0.5")["a"].already
+    repack(tmp_path / "p.h5", tmp_path / "small.h5", size=16)
+    assert opened(tmp_path / "small.h5").header.provenance["versions"] == before | here
+
+
+def test_a_compressed_table_is_split(tmp_path: Path) -> None:
+    """Its labels are compressed, too."""
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i},{i % 2}\n" for i in range(400)))
+    convert_table(tmp_path / "t.csv", tmp_path / "t", label="y", store="zstd", shards=150)
+    split_pack(tmp_path / "t", "a=0.75,b=0.25")
+    part = opened(tmp_path / "t.a")
+    assert ([s.rows for s in part.shards], part.parts[0].header.provenance["options"]["store"]) == (
+        [150, 150],
+        "zstd",
+    )
+
+
 def test_splits_by_folders_keep_their_order(photo_folder: Path, tmp_path: Path, convert: Convert):
     for name in ("train", "test"):
         shutil.copytree(photo_folder, tmp_path / "s" / name)
@@ -898,6 +1001,42 @@ def test_what_cannot_be_appended(photo_folder: Path, others: Path, tmp_path: Pat
             append_images(tmp_path / name, source)
         assert str(error.value) == sentence.format(p=tmp_path / name)
         assert files_of(tmp_path / name) == before
+
+
+@pytest.mark.parametrize("name", ["index.json.new", "extra", "00002.h5"])
+def test_links_in_a_pack_to_append_to_are_refused(
+    photo_folder: Path, tmp_path: Path, convert: Convert, name: str
+):
+    convert(photo_folder, "p", shards=12)
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "p" / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(UsageError, match=rf"/p/{name}: is a link; packer writes only into packs of its user"):
+        append_images(tmp_path / "p", photo_folder, duplicates="keep")
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_work_of_another_user_is_not_moved_into_a_pack(
+    photo_folder: Path, tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
+):
+    """A killed append leaves its next index, and shards are moved back into the folder of its work."""
+    pack = convert(photo_folder, "p", shards=12)
+    (tmp_path / "p.adding.packing" / "pack").mkdir(parents=True)
+    (tmp_path / "p.adding.packing").chmod(0o777)
+    shutil.copy(tmp_path / "p" / "index.json", tmp_path / "p" / "index.json.new")
+    before = files_of(tmp_path / "p")
+    with pytest.raises(UsageError, match=r"p\.adding\.packing: others can write to it \(mode 777\)"):
+        append_images(tmp_path / "p", photo_folder, duplicates="keep")
+    assert files_of(tmp_path / "p") == before
+    assert open_pack(tmp_path / "p").seal == pack.seal
+
+
+def test_appended_shards_are_as_readable_as_others(photo_folder: Path, tmp_path: Path, convert: Convert):
+    convert(photo_folder, "p", shards=12, format="npy")
+    append_images(tmp_path / "p", photo_folder, duplicates="keep")
+    modes = {path.name: path.stat().st_mode for path in (tmp_path / "p").iterdir()}
+    assert modes["00002"] == modes["00000"]
+    files = {path.stat().st_mode & 0o777 for path in (tmp_path / "p").rglob("*.*")}
+    assert files == {(tmp_path / "p" / "index.json").stat().st_mode & 0o777} == {modes["index.json"] & 0o777}
 
 
 def test_a_bad_input_stops_an_append(photo_folder: Path, tmp_path: Path, convert: Convert):

@@ -17,12 +17,14 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from packer.convert import conversion_run
 from packer.convert.conversion_task import ConversionTask, Report
 from packer.convert.image_conversion import convert_images
+from packer.convert.pack_run import RecordedShards
 from packer.convert.repacking import append_images, repack
 from packer.convert.splits import Split
 from packer.errors import BusyError, PackerError, SourceError, SpaceError, UsageError
@@ -30,6 +32,7 @@ from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
 from packer.format.working_folder import Journal, WorkingFolder
 from packer.inputs.label_options import Labels
+from packer.samples.pack_dataset import pack_dataset
 from packer.tables.table_conversion import convert_table
 from tests.format.packs import files_of
 
@@ -471,6 +474,89 @@ def test_bad_inputs_may_be_skipped_from_now_on(photos: Path, tmp_path: Path, way
         convert(photos, out, on_error="stop", **options)
     assert convert(photos, out, resume=True, **options).resumed > 0
     assert files_of(out) == files_of(tmp_path / "whole" / name)
+
+
+@every_way
+def test_stop_after_skip_stops_at_what_was_skipped(
+    photos: Path, tmp_path: Path, out: str, options: dict[str, Any]
+) -> None:
+    """Rows that an interrupted run with "skip" has left out, and a complete pack without them."""
+    options = {"shuffle": False, **options}
+    named = rf"{photos}/blue/3.jpg: empty \(0 bytes\).* Remove it, or pass on_error='skip'\."
+    with pytest.raises(KeyboardInterrupt):
+        convert(photos, tmp_path / out, on_progress=stop_after(6), **options)
+    for resume in (False, True):
+        with pytest.raises(SourceError, match=named):
+            convert(photos, tmp_path / out, on_error="stop", resume=resume, **options)
+    whole = convert(photos, tmp_path / out, resume=True, **options)
+    assert (whole.rows, whole.resumed > 0) == (22, True)
+    with pytest.raises(SourceError) as error:
+        convert(photos, tmp_path / out, on_error="stop", resume=True, **options)
+    assert str(error.value) == (
+        f"{tmp_path / out}: is a complete pack without 2 inputs that could not be packed; the first: blue/3.jpg:"
+        " empty (0 bytes). Correct it and pass overwrite=True, or pass on_error='skip'."
+    )
+    with pytest.raises(SourceError, match=named):
+        convert(photos, tmp_path / out, on_error="stop", resume=True, overwrite=True, **options)
+
+
+def test_stop_after_skip_makes_an_empty_shard_again(photos: Path, tmp_path: Path) -> None:
+    """A file that could not be read for a while is packed after all."""
+    (photos / "blue" / "2.jpg").write_bytes(b"")
+    options: dict[str, Any] = {"shuffle": False, "shards": 2, "only_shards": "2/12"}
+    assert convert(photos, tmp_path / "p", **options).rows == 0
+    with pytest.raises(SourceError, match=r"blue/2.jpg: empty"):
+        convert(photos, tmp_path / "p", on_error="stop", **options)
+    records = RecordedShards([["00001.h5", [{"key": "a", "reason": "b"}]], ["00001.h5", "seal"]])
+    assert (records.empty, records.seals) == ({}, {"00001.h5": "seal"})
+
+
+def test_stop_after_skip_stops_in_datasets_and_tables(tmp_path: Path, small_blocks: None) -> None:
+    class Numbers:
+        def __len__(self) -> int:
+            return 9
+
+        def __getitem__(self, index: int) -> Any:
+            if index == 1:
+                raise ValueError("no sample here")
+            return np.full((4, 4, 3), index, np.uint8), index
+
+    out, options = tmp_path / "p.h5", dict[str, Any](resume="v1", shuffle=False, workers=1)
+    with pytest.raises(KeyboardInterrupt):
+        pack_dataset(Numbers(), out, on_error="skip", progress=stop_after(2), **options)
+    for complete in (False, True):
+        with pytest.raises(SourceError, match=r"raised ValueError: no sample here\. "):
+            pack_dataset(Numbers(), out, **options)
+        assert pack_dataset(Numbers(), out, on_error="skip", **options).already is complete
+    table = tmp_path / "t.csv"
+    table.write_text("a,b\n1,2\n1,2,3\n")
+    convert_table(table, tmp_path / "t.h5", label="b", on_error="skip")
+    with pytest.raises(
+        SourceError, match=r"without 1 input that .*line 3: has 3 cells; 2 are expected\. Correct"
+    ):
+        convert_table(table, tmp_path / "t.h5", label="b", resume=True)
+
+
+def test_an_append_with_stop_after_one_with_skip(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed when the new shards were complete, before the pack listed them."""
+    (tmp_path / "good").mkdir()
+    shutil.copytree(photos / "green", tmp_path / "good" / "green")
+    convert(tmp_path / "good", tmp_path / "p", shards=4)
+    (photos / "red").rename(photos / "green" / "red")
+    shutil.rmtree(photos / "blue")
+    added: dict[str, Any] = {"workers": 1, "duplicates": "keep"}
+
+    def stop(folder: str, pack: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("packer.convert.shard_appending._list", stop)
+        append_images(tmp_path / "p", photos, on_error="skip", **added)
+    with pytest.raises(SourceError, match=r"red/1.jpg: empty"):
+        append_images(tmp_path / "p", photos, **added)
+    assert append_images(tmp_path / "p", photos, on_error="skip", **added).rows == 15
 
 
 def test_a_block_that_changed_on_the_disk_is_done_again(photos: Path, tmp_path: Path):

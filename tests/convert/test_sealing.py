@@ -77,6 +77,25 @@ def test_an_edited_file_is_a_pack_again(tmp_path: Path, photos: Path):
         assert (file["image"][:] == sealed.read("image")).all()
 
 
+@pytest.mark.parametrize("shards", [None, 7])
+def test_the_split_train_is_measured_again(tmp_path: Path, photos: Path, shards: int | None):
+    out = tmp_path / "p"
+    convert_images(photos, out, size=16, format="h5", split="train=0.7,val=0.3", shards=shards)
+    if shards is None:
+        edit(out, darken)
+        edited = [out]
+    else:
+        edited = sorted(out.glob("*.h5"))
+        for path in edited:
+            edit(path, darken)
+    sealed = seal_pack(out)
+    ((first, stop),) = sealed.header.splits["train"]
+    images = sealed.read("image", first, stop).astype(np.float64) / 255
+    assert sealed.header.normalization["mean"] == pytest.approx(images.mean((0, 1, 2)), abs=1e-9)
+    assert sealed.header.normalization["std"] == pytest.approx(images.std((0, 1, 2)), abs=1e-9)
+    check_fresh(sealed)
+
+
 def test_a_sealed_file_is_left_as_it_is(tmp_path: Path, photos: Path):
     out = tmp_path / "p.h5"
     convert_images(photos, out, size=16)
@@ -386,3 +405,56 @@ def die_after(steps: int) -> None:
 
     for name in ("pwrite", "ftruncate", "replace", "unlink", "fsync"):
         setattr(os, name, counted(getattr(os, name)))
+
+
+def victims(tmp_path: Path) -> Path:
+    """A file of the user, which nothing may change."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "precious").write_text("precious")
+    return tmp_path / "home" / "precious"
+
+
+@pytest.mark.parametrize(
+    ("name", "shards"),
+    [
+        ("header.json.new", None),
+        ("checksums.npy.new", None),
+        ("trailer.new", None),
+        ("index.json.new", 12),
+        ("00001/header.json.new", 12),
+        ("00001/trailer.new", 12),
+        ("00001/key.npy", 12),
+    ],
+)
+def test_links_in_a_folder_to_seal_are_refused(
+    tmp_path: Path, photos: Path, name: str, shards: int | None
+) -> None:
+    out, victim = tmp_path / "p", victims(tmp_path)
+    convert_images(photos, out, size=16, shards=shards, format="npy")
+    image = next(out.rglob("image.npy"))
+    array = np.load(image, mmap_mode="r+")
+    array[0] ^= 1
+    array.flush()
+    if (out / name).exists():
+        os.replace(out / name, victim.with_name("moved"))
+        victim.write_bytes(victim.with_name("moved").read_bytes())
+    (out / name).symlink_to(victim)
+    before = victim.read_bytes()
+    with pytest.raises(UsageError) as error:
+        seal_pack(out)
+    assert str(error.value) == (
+        f"{out / name}: is a link; packer writes only into packs of its user, without links. If you trust this"
+        f" one, copy it, and write to the copy: cp -rL {out} COPY."
+    )
+    assert victim.read_bytes() == before
+    shutil.copytree(out, tmp_path / "copy")  # as cp -rL does
+    assert verify_pack(seal_pack(tmp_path / "copy")).ok
+
+
+def test_a_file_is_sealed_through_a_link_that_the_user_names(tmp_path: Path, photos: Path) -> None:
+    convert_images(photos, tmp_path / "p.h5", size=16)
+    (tmp_path / "latest.h5").symlink_to("p.h5")
+    edit(tmp_path / "p.h5", darken)
+    seal_pack(tmp_path / "latest.h5")
+    assert verify_pack(tmp_path / "p.h5").ok
+    assert (tmp_path / "latest.h5").is_symlink()

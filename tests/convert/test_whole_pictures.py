@@ -1,4 +1,4 @@
-"""Whole pictures raw and with masks and soft maps: converted, made anew, verified, repaired, exported."""
+"""Whole pictures raw and with masks and soft maps: converted, made anew, verified, exported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from packer import append_images, convert_images, export_images, merge_packs, repack, split_pack, verify_pack
-from packer.convert.repair import repair_pack
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.own_size import partner
@@ -174,7 +173,7 @@ def test_packs_are_made_anew(data: Path, tmp_path: Path, kept: str, options: dic
 
 
 @pytest.mark.parametrize("store", ["raw", "jpeg"])
-def test_shards_are_appended_to_merged_split_and_repaired(data: Path, tmp_path: Path, store: str):
+def test_shards_are_appended_to_merged_and_split(data: Path, tmp_path: Path, store: str):
     pairs = {name: data / name for name in NAMES}
     pack = convert(data, tmp_path / "p", size="max=32", store=store, shards=3, format="h5")
     append_images(tmp_path / "p", data / "image", pairs=pairs, duplicates="keep")
@@ -184,13 +183,6 @@ def test_shards_are_appended_to_merged_split_and_repaired(data: Path, tmp_path: 
     for name in ("image", *NAMES):
         assert merged.read_ragged(name) == pack.read_ragged(name) * 4
     assert sum(open_pack(tmp_path / f"m.{part}.h5").rows for part in "ab") == 16
-    blob = pack.parts[0].header.extents["depth"][0]
-    with open(pack.parts[0].path, "r+b") as file:
-        file.seek(blob.offset + 9)
-        file.write(b"\xaa\x55\xaa")
-    assert not verify_pack(tmp_path / "p").ok
-    repair_pack(tmp_path / "p", data / "image", pairs=pairs)
-    assert verify_pack(tmp_path / "p").ok
 
 
 @pytest.mark.parametrize("store", ["raw", "jpeg"])

@@ -652,6 +652,7 @@ def test_a_wrong_shard_is_seen_before_a_row_of_it_is_handed_out(
         ({"cache_size": "1GB"}, r"needs a cache\. Pass cache= \(a folder\) too"),
         ({"cache": "c", "cache_size": "much"}, "cache_size='much': is not a size"),
         ({"cache": 3}, "cache=3: is not a path"),
+        ({"cache_shared": True}, r"needs a cache\. Pass cache= \(a folder\) too"),
         ({"cache": "c", "cache_size": "50KB"}, "the tables and cached rows of this pack need"),
     ],
 )
@@ -661,6 +662,84 @@ def test_wrong_arguments(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=told):
         with_cache("s3://bucket/raw.h5", **arguments)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    "name",
+    ["files/pack.h5", "about.json.new", "about.json", "state", "lock", "turn5", "../lock", "files", "."],
+)
+def test_links_in_a_cache_are_refused(
+    store: ObjectServer, packs: Path, tmp_path: Path, name: str, shared: bool
+) -> None:
+    """Somebody has put them there before the cache was the user's alone, or shares it."""
+    victim, cache = tmp_path / "home" / "precious", tmp_path / "cache"
+    victim.parent.mkdir()
+    victim.write_text("precious")
+    check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=cache, cache_shared=shared)
+    path = Path(os.path.normpath(folder_in(cache) / name))
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    path.symlink_to(victim.parent if name in ("files", ".") else victim)
+    with pytest.raises(UsageError) as error:
+        with_cache("s3://bucket/raw.h5", cache, cache_shared=shared)
+    assert str(error.value).startswith(f"{path}: is a link; a cache must hold no links")
+    assert [(file.name, file.read_text()) for file in victim.parent.iterdir()] == [("precious", "precious")]
+
+
+def test_a_cache_that_others_can_write_to_is_shared_on_request(
+    store: ObjectServer, packs: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    cache.chmod(0o775)
+    with pytest.raises(UsageError) as error:
+        with_cache("s3://bucket/raw.h5", cache)
+    assert str(error.value) == (
+        f"{cache}: others can write to it (mode 775); a cache must hold no links, and nothing that others can"
+        " write to. Pass another cache=, such as a new folder, or cache_shared=True if it belongs to a group."
+    )
+    check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=cache, cache_shared=True)
+    check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=tmp_path / "new")
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_files_of_a_cache_are_open_to_its_users_alone(
+    store: ObjectServer, packs: Path, tmp_path: Path, shared: bool
+) -> None:
+    cache = tmp_path / "cache"
+    check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=cache, cache_shared=shared)
+    paths = [cache, *cache.rglob("*")]
+    assert {path.stat().st_mode & 0o777 for path in paths if path.is_dir()} == {0o770 if shared else 0o700}
+    assert {path.stat().st_mode & 0o777 for path in paths if path.is_file()} == {0o660 if shared else 0o600}
+
+
+def test_rows_of_a_shared_cache_are_compared_before_their_use(
+    store: ObjectServer, packs: Path, tmp_path: Path
+) -> None:
+    """Another user has written other rows, and all states say that they are the pack's."""
+    check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=tmp_path, cache_shared=True)
+    file = folder_in(tmp_path) / "files" / "pack.h5"
+    pack = open_remote("s3://bucket/raw.h5")
+    begin, _ = StretchMap(pack, pack.files).place(0)
+    with open(file, "r+b") as written:
+        written.seek(begin + 5000)
+        written.write(bytes(4096))
+    store.ranges.clear()
+    check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=tmp_path, cache_shared=True)
+    assert [place[1] for place in store.ranges if place[2] - place[1] > END_BYTES] == [begin]
+
+
+def test_stretches_that_another_process_of_a_shared_cache_fetched_are_used(
+    store: ObjectServer, packs: Path, tmp_path: Path
+) -> None:
+    with contextlib.closing(
+        PackedDataset(with_cache("s3://bucket/raw.h5", tmp_path, cache_shared=True))
+    ) as rows:
+        rows[0]
+        check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=tmp_path, cache_shared=True)
+        store.ranges.clear()
+        rows[0], rows[ROWS - 1]
+        assert [place for place in store.ranges if place[2] - place[1] > END_BYTES] == []
 
 
 def test_memory_and_descriptors_stay_flat(store: ObjectServer, packs: Path, tmp_path: Path) -> None:

@@ -161,6 +161,20 @@ def test_normalization_is_the_recorded_one_else_the_packs_own():
     assert recorded.statistics["image"] == own
 
 
+def test_the_split_train_is_measured_apart():
+    train = {"image": {"mean": [0.5, 0.5, 1.0], "std": [0.25, 0.0, 0.25]}}
+    measured = replace(HEADER, train_statistics=train)
+    again = Header.from_bytes(measured.to_bytes(), "p")
+    assert again.normalization == measured.normalization == train["image"] != HEADER.normalization
+    assert again.statistics == HEADER.statistics
+    assert b"train_statistics" not in HEADER.to_bytes()
+    assert Header.from_bytes(HEADER.to_bytes(), "p").train_statistics == {}
+    for wrong in (b'"train_statistics":3', b'"train_statistics":{"image":[1]}'):
+        forged = HEADER.to_bytes().replace(b'"version":1', wrong + b',"version":1')
+        with pytest.raises(FormatError, match="header is malformed"):
+            Header.from_bytes(forged, "p")
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -88,7 +88,7 @@ def test_names_of_shards():
         (put("shards", 0, 0, value="a\0b"), "'a\\x00b' is not the name of a shard"),
         (
             put("shards", 0, 0, value="a\ud800"),
-            "'utf-8' codec can't encode character '\\ud800' in position 1: surrogates not allowed",
+            "'\\ud800' is not a character",
         ),
         (put("shards", 0, 0, value=5), "'int' object has no attribute 'startswith'"),
         (put("shards", 0, 1, value=0), "a header has another number of rows than its shard"),

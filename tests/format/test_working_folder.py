@@ -408,3 +408,92 @@ def test_publish_names_nothing_that_another_has_begun_after_the_folder_was_remov
     assert Path(other.pack).read_text() == "begun"
     other.publish()
     assert (tmp_path / "p").read_text() == "begun"
+
+
+PLANTED = {
+    "is a link": lambda path, victim: path.symlink_to(victim),
+    "has a second name elsewhere (a hard link)": lambda path, victim: os.link(victim, path),
+    "others can write to it (mode 666)": lambda path, victim: (path.touch(), path.chmod(0o666)),
+}
+
+
+@pytest.mark.parametrize("what", PLANTED)
+@pytest.mark.parametrize("name", ["journal", "pack/image.npy", "blocks/key.0", "staging/records"])
+def test_a_folder_in_which_others_wrote_is_refused_before_its_journal_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, what: str
+) -> None:
+    """The journal is that of the same conversion, so the work would be continued."""
+    out, victim = tmp_path / "p", tmp_path / "victim"
+    interrupted(out)
+    victim.write_text("precious")
+    folder = tmp_path / "p.packing"
+    folder.chmod(0o755)
+    path = folder / name
+    if path.parent == folder / "pack":
+        os.remove(folder / "pack")
+    path.parent.mkdir(exist_ok=True)
+    path.parent.chmod(0o755)
+    path.unlink(missing_ok=True)
+    PLANTED[what](path, victim)
+    monkeypatch.setattr(working_folder, "read_journal", lambda path: pytest.fail("read"))
+    with pytest.raises(UsageError) as error:
+        WorkingFolder(str(out), plan=PLAN)
+    told = f"{path}: {what}; a working folder is used only if nobody else can have written there."
+    if (name, what) == ("journal", "is a link"):
+        told = f"{folder}: is needed as the working folder, but holds journal, which is not packer's."
+    assert str(error.value).startswith(told)
+    assert (victim.read_text(), path.exists()) == ("precious", True)
+
+
+@pytest.mark.parametrize("plan", [PLAN, None])
+@pytest.mark.parametrize("found", [{"st_uid": 4242}, {"st_mode": 0o775}])
+def test_the_folder_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: dict[str, int], plan: dict[str, object] | None
+) -> None:
+    interrupted(tmp_path / "p")
+    folder, real = f"{tmp_path}/p.packing", working_folder.foreign
+
+    def told(path: str, **how: bool) -> str:
+        return f"{path}: belongs to user 4242, and you are user 1" if "st_uid" in found else real(path, **how)
+
+    os.chmod(folder, found.get("st_mode", 0o700))
+    monkeypatch.setattr(working_folder, "foreign", told)
+    with pytest.raises(UsageError) as error:
+        WorkingFolder(str(tmp_path / "p"), plan=plan)
+    what = (
+        "belongs to user 4242, and you are user 1"
+        if "st_uid" in found
+        else "others can write to it (mode 775)"
+    )
+    assert str(error.value) == (
+        f"{folder}: {what}; a working folder is used only if nobody else can have written there."
+        f" Remove {folder}, or pass another output."
+    )
+    with pytest.raises(UsageError, match="a working folder is used only if"):
+        working_folder.parts_of(str(tmp_path / "p"))
+    assert not working_folder.clear_idle(str(tmp_path / "p"))
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o002, 0o077])
+@pytest.mark.parametrize("format", FORMATS)
+def test_work_is_private_and_a_pack_as_the_umask_says(tmp_path: Path, format: str, mask: int) -> None:
+    out, before = out_path(tmp_path, format), os.umask(mask)
+    try:
+        place = WorkingFolder(str(out), plan=PLAN)
+        place.record([0])
+        write_pack(Path(place.pack) if format == "npy" else Path(place.pack + ".h5"))
+        if format == "h5":
+            os.rename(place.pack + ".h5", place.pack)
+        modes = {
+            name: os.lstat(os.path.join(where, name)).st_mode & 0o777
+            for where, folders, files in os.walk(place.path)
+            for name in (*folders, *files)
+        }
+        folders = {"blocks", *(["pack"] if format == "npy" else [])}
+        assert modes == {name: 0o700 if name in folders else 0o600 for name in modes}
+        assert os.stat(place.path).st_mode & 0o777 == 0o700
+        place.publish()
+    finally:
+        os.umask(before)
+    assert out.stat().st_mode & 0o777 == (0o777 if format == "npy" else 0o666) & ~mask
+    assert {file.stat().st_mode & 0o777 for file in out.glob("*")} <= {0o666 & ~mask}

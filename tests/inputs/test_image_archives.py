@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from packer.errors import ImageError, PackerError, SourceError, SpaceError, UsageError
 from packer.inputs import image_archives
 from packer.inputs.image_archives import archive_stem, open_archive
+from packer.path_text import visible
 from packer.source_kinds import ARCHIVES, is_archive
 
 Member = tuple[str, bytes | None]
@@ -407,7 +408,7 @@ def test_members_of_a_zip_that_would_lie_behind_its_end_are_refused(
 @pytest.mark.parametrize("name", [b"cat\\1.jpg", b"cat/1.txt\0.jpg", b"C:\\1.jpg"])
 def test_zero_bytes_and_backslashes_in_names_of_a_zip(write: Write, name: bytes) -> None:
     assert refused(write(zip_of([(name, name, 4, None)]), ".zip")) == (
-        f"pets.zip: {name.decode()} has a zero byte or a backslash in its name; images must be ordinary members. "
+        f"pets.zip: {visible(name.decode())} has a zero byte or a backslash in its name; images must be ordinary members. "
         "Create the archive without it."
     )
 

@@ -315,19 +315,6 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert os.listdir(tmp_path) == ["a.parquet"]
 
 
-def test_a_damaged_pack_is_repaired_from_it(tmp_path: Path) -> None:
-    from packer import repair_pack
-
-    path, out = usual(tmp_path / "a.parquet"), tmp_path / "out.h5"
-    convert_images(path, out, size=4)
-    whole = out.read_bytes()
-    with h5py.File(out) as file:
-        place = file["image"].id.get_offset() or file["image"].id.get_chunk_info(0).byte_offset
-    out.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-    repair_pack(out, path)
-    assert out.read_bytes() == whole
-
-
 def test_files_of_datasets_itself(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets", reason="datasets is not installed")
     from datasets.table import embed_table_storage

@@ -55,6 +55,14 @@ def sequence(given: list[tuple[int, int, list[int]]], epoch: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
+    ("size", "rows", "ranks", "even"), [(25, 101, 4, 24), (3, 10, 4, 3), (8, 10**15 + 1, 2, 7), (1, 5, 4, 2)]
+)
+def test_the_nearest_batch_size_with_rows_for_all_ranks(size: int, rows: int, ranks: int, even: int):
+    """Of 10**15 rows too: no list of all sizes is made."""
+    assert imported("packer.integrations.lightning")._even_size(size, rows, ranks) == even
+
+
+@pytest.mark.parametrize(
     ("every", "step", "limit"),
     [
         pytest.param(7, 14, {"max_epochs": 3}, id="mid-epoch"),
@@ -78,6 +86,23 @@ def test_it_goes_on_from_a_checkpoint(
     rest = fit(numbers, tmp_path / "again", every=every, resume=tmp_path / f"{step}.ckpt", **limit).given
     assert rest == whole[step:]
     assert len(rest) == (limit.get("max_steps") or limit["max_epochs"] * STEPS) - step
+
+
+def test_it_goes_on_with_the_batch_whose_step_raised(numbers: Path, tmp_path: Path):
+    net = lightning_net()
+    callbacks = importlib.import_module("lightning.pytorch.callbacks")
+
+    class Failing(callbacks.Callback):  # type: ignore[misc,name-defined]
+        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+            if trainer.global_step == 14:
+                raise RuntimeError("in the step")
+
+    whole = net.fit(numbers, tmp_path, max_epochs=2).given
+    saving = [callbacks.OnExceptionCheckpoint(tmp_path), net.CountAnew(), Failing()]
+    with pytest.raises(RuntimeError, match="in the step"):
+        net.fit(numbers, tmp_path, max_epochs=2, callbacks=saving)
+    (saved,) = tmp_path.glob("on_exception*.ckpt")
+    assert net.fit(numbers, tmp_path / "again", resume=saved, max_epochs=2).given == whole[14:]
 
 
 @pytest.mark.soak

@@ -58,3 +58,20 @@ def test_it_goes_on_in_any_number_of_ranks(numbers: Path, stop: int):
     coming = [epochs[1][10 * stop :], epochs[2]] if stop < 11 else [epochs[2]]
     for number, epoch in enumerate(coming):
         assert joined([rest[number] for rest in rests]) == epoch
+
+
+def test_a_batch_whose_step_raised_is_read_again(numbers: Path):
+    """The loader holds its iterator, so the state is asked for in the handler."""
+    epochs = epochs_of(numbers, 1)
+    loader, _ = loader_of(numbers)
+    head = []
+    try:
+        for step, batch in enumerate(loader):
+            if step == 3:
+                raise KeyboardInterrupt
+            head += rows_of(batch)
+    except KeyboardInterrupt:
+        state = json.loads(json.dumps(loader.state_dict()))
+    again, _ = loader_of(numbers, seed=99)
+    again.load_state_dict(state)
+    assert head + [row for batch in again for row in rows_of(batch)] == epochs[0]

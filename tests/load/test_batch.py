@@ -142,8 +142,16 @@ def test_it_can_be_rebuilt_from_an_iterable_as_a_tuple_can():
         assert (again.image, again.label) == (3, 4)
     with pytest.raises(TypeError, match="argument"):
         type(batch)([1, 2, 3])
-    alone = make_batch(("key",), (["a"],))  # its one value may be a list
-    assert type(alone)(["b"]).key == ["b"]
+    alone = make_batch(("key",), (["a"],), lists=True)  # its one value is a list
+    assert type(alone)(["b"]).key == type(alone)([["b"]]).key == ["b"]
+    assert type(alone)(value for value in alone).key == ["a"]
+    rows = [np.ones(2)]
+    assert type(alone)(rows).key is type(alone)([rows]).key is rows
+    image = np.ones((1, 2))
+    single = pickle.loads(pickle.dumps(make_batch(("image",), (image,), Batched)))
+    for given in ([image], (image,), iter([image]), image):
+        assert type(single)(given).image is image
+    assert type(single)([5]).image == [5]  # the numbers of a row
 
 
 def test_it_can_be_pickled_and_keeps_its_type():

@@ -20,8 +20,8 @@ from packer.load.fillers import Reading, RowFiller
 from packer.load.order_choice import context
 from packer.load.stats import Stats
 from packer.orders.epochs import ReadRequest, RowOrder, Share, read_request, read_requests
-from packer.orders.row_orders import Rows, Sequential
-from packer.orders.runs import Runs, Subset
+from packer.orders.row_orders import Rows
+from packer.orders.runs import Subset
 from packer.read.array_store import ArrayStore, PackStore
 from packer.read.row_selection import select_fields
 from packer.starting import ForkSafeThreads
@@ -66,31 +66,6 @@ def test_rows_to_come_are_asked_for_once_and_in_order(pack: Pack, ahead: int | N
     else:
         assert [row for some in asked for row in some] == [row for some in rows for row in some]
         assert len(asked[0]) == 5 * (1 + ahead // 5)
-
-
-class Kept(PackStore):
-    """Has rows in memory, as it says."""
-
-    viewed = True
-    gave = 0
-
-    def views(self, rows: Runs) -> dict[str, Any] | None:
-        self.gave += len(rows.starts) == 1
-        return {f.name: self.array(f.name, rows) for f in self.fields} if len(rows.starts) == 1 else None
-
-
-@pytest.mark.parametrize("order", [Sequential(), Rows()])
-@pytest.mark.parametrize("on_host", [False, True])
-def test_a_slot_is_lent_unless_its_rows_lie_as_one_run_and_are_copied_anyway(
-    pack: Pack, order: Any, on_host: bool
-) -> None:
-    store = Kept(pack, select_fields(pack, None))
-    engine, request = engine_of(store, on_host=on_host), request_of(store, order, 5, 30)
-    (batch,) = engine.batches_of([request], Stats())
-    assert np.array_equal(batch.image, images(request))
-    viewed = not on_host and isinstance(order, Sequential)
-    assert (store.gave, engine._slots.allocated) == ((1, 0) if viewed else (0, 1))
-    engine.close()
 
 
 class Closing(PackStore):

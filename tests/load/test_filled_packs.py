@@ -225,6 +225,20 @@ def test_rows_one_by_one(images: Path, whole: Path, tmp_path: Path) -> None:
         )
 
 
+def test_the_sample_is_of_the_split_train(images: Path, tmp_path: Path) -> None:
+    chosen = {"batch_size": 32, "augment": "Normalize()", "split": "val"}
+    made = fill_pack(images, tmp_path / "p.h5", split="train=0.5,val=0.5")
+    with PackedBatchDataset(made, **chosen) as dataset:
+        list(dataset)
+        sample = dataset.state_dict()["normalization"]
+    made.settled()
+    with PackedBatchDataset(made, **(chosen | {"split": "train"})) as dataset:
+        list(dataset)
+    header = open_pack(tmp_path / "p.h5").header
+    assert np.allclose(sample["mean"], header.train_statistics["image"]["mean"])
+    assert not np.allclose(sample["mean"], header.statistics["image"]["mean"])
+
+
 @pytest.mark.parametrize("kind", [str, Pipeline])
 def test_normalize_means_a_sample_that_the_state_carries(
     images: Path, whole: Path, tmp_path: Path, kind: Callable[[str], Any]

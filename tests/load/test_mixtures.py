@@ -229,6 +229,22 @@ def test_statistics_are_those_of_the_rows_drawn(packs: list[Pack]) -> None:
     assert found["std"] == pytest.approx([(0.75 * 0.05 + 0.25 * 0.37 - 0.09) ** 0.5])
 
 
+def test_statistics_are_those_of_the_split_train(packs: list[Pack]) -> None:
+    given = []
+    for pack, mean, rows in zip(packs, (0.2, 0.6), (10, 30), strict=True):
+        measured = [{"image": {"mean": [value], "std": [0.1]}} for value in (0.9, mean)]
+        header = replace(pack.header, statistics=measured[0], train_statistics=measured[1])
+        given.append(replace(pack, header=replace(header, splits={"train": ((2, 2 + rows),)}), shards=()))
+    assert join_packs(given).header.normalization["mean"] == pytest.approx([0.5])
+    assert join_packs(given, None, [3.0, 1.0]).header.normalization["mean"] == pytest.approx([0.3])
+    bare = replace(given[1].header, train_statistics={}, splits={})
+    beside = [given[0], replace(given[1], header=bare)]  # the joined rows have a split train, the first's
+    assert join_packs(beside).header.normalization["mean"] == pytest.approx([0.2])
+    unknown = replace(bare, splits={"train": ((0, 5),)})  # of an older packer: all rows
+    beside = [given[0], replace(given[1], header=unknown)]
+    assert join_packs(beside).header.normalization["mean"] == pytest.approx([0.9])
+
+
 @pytest.mark.parametrize("placement", ["disk", "ram"])
 def test_placements(packs: list[Pack], placement: str) -> None:
     with mixed(packs, order="rows", placement=placement) as dataset:

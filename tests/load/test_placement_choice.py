@@ -52,13 +52,13 @@ def chosen(
             10 * GB + 8,
             {"device": "cuda"},
             "disk",
-            "10 GB of rows exceed an eighth of 80 GB free on cuda, and a quarter of 40 GB of available memory",
+            "10 GB of rows are read through the page cache, which all processes share",
         ),
         (
             10 * GB + 8,
-            {"device": "cuda", "present": True},
-            "pinned",
-            "10 GB of rows exceed an eighth of 80 GB free on cuda, but are in memory already",
+            {"device": "cuda", "present": True, "decoded": True},
+            "ram",
+            "10 GB of rows are stored encoded and are in memory already",
         ),
         (1 * GB, {}, "disk", "1 GB of rows are read through the page cache, which all processes share"),
         (
@@ -92,21 +92,12 @@ def test_auto(nbytes: int, options: dict[str, Any], rung: str, why: str):
     assert chosen("auto", nbytes, **options) == (rung, why)
 
 
-def test_auto_takes_pinned_memory_where_the_gpu_is_small(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(placement_choice, "free_device_memory", lambda device: 16 * GB)
-    assert chosen("auto", 4 * GB, device="cuda") == (
-        "pinned",
-        "4 GB of rows exceed an eighth of 16 GB free on cuda, but fit a quarter of 40 GB of available memory",
-    )
-
-
 @pytest.mark.parametrize(
     ("wish", "nbytes", "options", "why"),
     [
         ("disk", 0, {}, "as asked"),
         ("ram", 40 * GB, {}, "as asked; 40 GB of rows, 40 GB of available memory"),
         ("ram", 50 * GB, {"present": True}, "as asked; 50 GB of rows are in memory already"),
-        ("pinned", 12 * GB, {"device": "cuda"}, "as asked; 12 GB of rows, 40 GB of available memory"),
         ("gpu", 80 * GB, {"device": "cuda:0"}, "as asked; 80 GB of rows, 80 GB free on cuda:0"),
     ],
 )
@@ -121,19 +112,13 @@ def test_what_is_asked_for_is_taken_if_it_fits(wish: str, nbytes: int, options: 
             "vram",
             1,
             {},
-            "placement='vram': is not one of 'auto', 'gpu', 'pinned', 'ram', 'disk'. Pass one of them.",
+            "placement='vram': is not one of 'auto', 'gpu', 'ram', 'disk'. Pass one of them.",
         ),
         (
             "gpu",
             1,
             {},
             "placement='gpu': device is 'cpu'; only CUDA devices are allowed. Pass device='cuda', or placement='ram'.",
-        ),
-        (
-            "pinned",
-            1,
-            {"device": "mps"},
-            "placement='pinned': device is 'mps'; only CUDA devices are allowed. Pass device='cuda', or placement='ram'.",
         ),
         (
             "ram",
@@ -153,7 +138,7 @@ def test_what_is_asked_for_is_taken_if_it_fits(wish: str, nbytes: int, options: 
             90 * GB,
             {"device": "cuda:1", "present": True},
             "placement='gpu': the rows take 90 GB; there are 80 GB free on cuda:1."
-            " Pass placement='pinned' or 'disk', fewer fields, or a subset.",
+            " Pass placement='ram' or 'disk', fewer fields, or a subset.",
         ),
     ],
 )

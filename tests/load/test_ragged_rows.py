@@ -379,7 +379,7 @@ def test_mistakes_are_sentences(pack: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"placement='ram' with augment: .* Pass placement='disk'\."):
         PackedBatchDataset(pack, 6, augment=CROP, placement="ram")
     header = open_pack(pack).header
-    views = parse_views(CROP, "torch", header)
+    views = parse_views(CROP, "torch", header.normalization)
     with pytest.raises(UsageError, match=r"is uint8 sizes of their own\. Convert the pack"):
         fit_views(views, header.fields, pack, None)
     masked = written(tmp_path / "m.h5", Field("mask", "|u1", (4, 4), {"sampling": "nearest"}))

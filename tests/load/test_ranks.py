@@ -103,6 +103,16 @@ def test_a_dataset_made_before_the_process_group_follows_it(pack: Pack, monkeypa
     assert [batch.label[0] // 3 for batch in dataset][:2] == [15, 55]
 
 
+def test_an_accelerate_without_the_hooks_is_warned_of(pack: Pack, monkeypatch: pytest.MonkeyPatch):
+    """They are private: another version may lack some. The loop goes on."""
+    module = types.ModuleType("accelerate.state")
+    module.GradientState = type("GradientState", (), {"_shared_state": {1: 1}})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "accelerate.state", module)
+    dataset = PackedBatchDataset(pack, 50, output="numpy", fields=("label",))
+    with pytest.warns(UserWarning, match=r"has no hooks for loops of others; gather_for_metrics does not"):
+        assert len(list(dataset)) == 3
+
+
 def test_another_process_keeps_the_ranks(pack: Pack, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "torch.distributed", Distributed("torch.distributed"))
     state = PackedBatchDataset(pack, 5, output="numpy").__getstate__()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
+from collections.abc import Iterator
+from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -242,3 +246,146 @@ def test_ranks_agree_on_the_epoch_though_some_are_left_nothing_of_it(pack: Pack)
     ]
     assert joined([rank[0] for rank in ranks]) == epochs[0][102:]
     assert joined([rank[1] for rank in ranks]) == epochs[1]
+
+
+class _Stop(Exception):
+    pass
+
+
+def _plain(dataset: Any) -> Any:
+    return dataset
+
+
+def _generator(dataset: Any) -> Iterator[Any]:
+    yield from (batch for batch in dataset)
+
+
+def _within(dataset: Any) -> Iterator[Any]:
+    with contextlib.suppress(ZeroDivisionError):
+        for batch in dataset:
+            try:
+                yield batch
+            finally:
+                pass
+
+
+def _loader(dataset: Any) -> Any:
+    from torch.utils.data import DataLoader
+
+    return DataLoader(dataset, batch_size=None)
+
+
+WRAPPERS = [
+    _plain,
+    _generator,
+    _within,
+    _loader,
+    iter,
+    lambda dataset: zip(dataset, count(), strict=False),
+    lambda dataset: map(list, islice(dataset, 99)),
+    lambda dataset: _within(enumerate(_generator(dataset))),
+]
+
+
+@pytest.mark.parametrize("error", [_Stop, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_batch_whose_step_was_not_finished_does_not_count(pack: Pack, wrapper: Any, error: type):
+    """An exception leaves the loop: in its handler, and afterwards, the state names the batch before."""
+    if wrapper is _loader:
+        pytest.importorskip("torch.utils.data")
+    for inside in (contextlib.nullcontext(), contextlib.ExitStack(), contextlib.suppress(ZeroDivisionError)):
+        dataset, states, given = dataset_of(pack, order="rows"), [], None
+        try:
+            try:
+                for step, given in enumerate(wrapper(dataset), 1):  # noqa: B007 - holds the batch
+                    with inside:
+                        if step == 4:
+                            raise error
+            finally:
+                states.append(dataset.state_dict())
+        except error:
+            states.append(dataset.state_dict())
+        states.append(dataset.state_dict())
+        assert [(state["epoch"], state["rows"]) for state in states] == [(0, 30)] * len(states)
+        dataset.load_state_dict(states[-1])
+        assert len(list(dataset)) == 8
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_batch_after_which_the_loop_was_left_counts(pack: Pack, wrapper: Any):
+    def trained(dataset: PackedBatchDataset) -> None:
+        for step, _ in enumerate(wrapper(dataset), 1):
+            with contextlib.ExitStack():
+                if step == 3:
+                    return
+
+    if wrapper is _loader:
+        pytest.importorskip("torch.utils.data")
+    for _ in range(3):
+        dataset = dataset_of(pack, order="rows")
+        trained(dataset)
+        assert dataset.state_dict()["rows"] == 30
+        for step, _ in enumerate(wrapper(dataset), 1):
+            try:
+                if step == 3:
+                    break
+            finally:
+                pass
+        assert dataset.state_dict()["rows"] == 30
+        taken = wrapper(dataset)
+        if hasattr(taken, "__next__"):
+            assert len([next(taken), next(taken)]) == 2
+            del taken
+            assert dataset.state_dict()["rows"] == 20
+
+
+def test_a_state_inside_the_loop_counts_the_batch_in_hand(pack: Pack):
+    """Also where an exception is handled all the while, or was before."""
+    dataset = dataset_of(pack, order="rows")
+    found = []
+    for step, _ in enumerate(dataset):
+        with contextlib.suppress(_Stop):
+            raise _Stop
+        found.append(dataset.state_dict()["rows"])
+        if step == 2:
+            break
+    try:
+        raise _Stop
+    except _Stop:
+        for step, _ in enumerate(dataset):
+            found.append(dataset.state_dict()["rows"])
+            if step == 1:
+                break
+        found.append(dataset.state_dict()["rows"])
+    assert found == [10, 20, 30, 10, 20, 20]
+
+
+def test_a_closed_generator_around_the_loop_saves_what_was_trained(pack: Pack):
+    found = []
+
+    def batches(dataset: PackedBatchDataset) -> Iterator[Any]:
+        try:
+            yield from _generator(dataset)
+        finally:
+            found.append(dataset.state_dict()["rows"])
+
+    dataset = dataset_of(pack, order="rows")
+    for step, _ in enumerate(batches(dataset)):
+        if step == 2:
+            break
+    with contextlib.suppress(_Stop):
+        for step, _ in enumerate(batches(dataset)):
+            if step == 2:
+                raise _Stop
+    assert found == [30, 20]
+
+
+def test_an_error_of_reading_the_next_batch_leaves_the_one_before_counted(
+    pack: Pack, monkeypatch: pytest.MonkeyPatch
+):
+    dataset = dataset_of(pack, order="rows", prefetch=0)
+    with pytest.raises(ZeroDivisionError), monkeypatch.context() as patch:
+        for step, _ in enumerate(dataset, 1):
+            if step == 3:
+                patch.setattr("packer.read.array_store.PackStore.copy", lambda *_: 1 / 0)
+    assert dataset.state_dict()["rows"] == 30

@@ -162,7 +162,7 @@ def test_alone_it_is_refused(pack: Pack):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("placement", ["disk", "ram", "pinned", "gpu"])
+@pytest.mark.parametrize("placement", ["disk", "ram", "gpu"])
 @pytest.mark.parametrize("order", ORDERS)
 def test_on_a_gpu(pack: Pack, order: str, placement: str):
     with PackedBatchDataset(

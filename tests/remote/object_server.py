@@ -217,6 +217,12 @@ class Handler(BaseHTTPRequestHandler):
         time.sleep(60)
         return True
 
+    def pour(self, body: bytes) -> bool:
+        """Send an answer and a hundred times as much again, as its length says."""
+        much = body * 100
+        self.answer(self.status, much, self.extra)
+        return True
+
     def flip(self, body: bytes) -> bool:
         """Send an answer with one byte changed."""
         self.answer(self.status, body[:-1] + bytes([body[-1] ^ 1]) if body else body, self.extra)

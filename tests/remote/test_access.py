@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -37,6 +39,96 @@ def test_an_object_is_looked_up_and_read(server: ObjectServer, bucket: str) -> N
         access.read_range(url, 0, len(DATA) + 1, info)
     with pytest.raises(RemoteError, match="is 1,048,576 bytes long; at most 100 are read"):
         access.read_all(url, 100)
+
+
+def test_reading_stops_at_the_requested_bytes(server: ObjectServer, bucket: str, tmp_path: Path) -> None:
+    server.objects["bucket/x"] = DATA
+    url, file = f"{bucket}/x", tmp_path / "part"
+    info = access.stat(url)
+    file.write_bytes(bytes(2 * len(DATA)))
+    server.fault = Handler.pour
+    for read in (
+        lambda: access.read_range(url, 7, 200_007, info),
+        lambda: access.read_range(url, 7, 200_007, info, str(file)),
+        lambda: access.read_end(url, 200_000),
+    ):
+        server.ranges.clear()
+        with pytest.raises(RemoteError) as caught:
+            read()
+        assert str(caught.value) == (
+            f"{url}: the server sent more than the 200,000 bytes that were requested. Copy the object to a store"
+            " that keeps to requests."
+        )
+        assert len(server.ranges) == 1
+    written = file.read_bytes()
+    assert len(written) == 2 * len(DATA)
+    assert not any(written[:7] + written[200_007:])
+
+
+def test_redirects_end_after_ten(server: ObjectServer, bucket: str) -> None:
+    server.objects["bucket/x"] = DATA
+    info = access.stat(f"{bucket}/x")
+    server.fault = lambda handler, body: handler.answer(307, headers={"Location": handler.path}) or True
+    with pytest.raises(RemoteError, match=r"x: the server redirects again and again\. Pass the address at"):
+        access.read_range(f"{bucket}/x", 0, 100, info)
+    assert server.requests["GET", "bucket/x"] == 11
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux limits memory")
+def test_the_helper_s_memory_is_limited_by_what_is_requested(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.objects["bucket/x"] = DATA
+    monkeypatch.setattr(access, "_HELPER", access._Helper())
+    for count in (1, 8):
+        with ThreadPoolExecutor(count) as pool:
+            list(pool.map(access.read_all, ["s3://bucket/x"] * 8 * count))
+    limit = resource.prlimit(access.helper_process(), resource.RLIMIT_DATA)[0]
+    rest = object_store._ROOM + object_store._CORE_ROOM * (os.cpu_count() or 1)
+    used = len(access._HELPER._idle)
+    assert limit == rest + used * (object_store._CONNECTION_ROOM + 2 * len(DATA))
+
+    def large(
+        handler: Any, body: bytes
+    ) -> bool:  # the client's library takes memory for it at its second piece
+        handler.answer(404, headers={"Content-Length": str(100 << 30)})
+        with suppress(OSError):
+            for _ in range(16):
+                handler.wfile.write(bytes(1 << 16))
+        return True
+
+    server.fault = large
+    with pytest.raises(RemoteError, match="and whether the server sends more than was requested"):
+        access.read_all("s3://bucket/x", patience=0)
+    access._HELPER.close()
+
+
+@pytest.mark.parametrize("first", ["z", ""], ids=["the same", "nothing"])
+def test_a_listing_without_end_ends(
+    server: ObjectServer, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = "<Contents><Key>{}</Key><LastModified>2026-11-01T10:00:00.000Z</LastModified><Size>1</Size></Contents>"
+    page = "".join(entry.format(f"photos/{first}{n}") for n in range(1000)) if first else ""
+    head = "<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
+    answer = f"<ListBucketResult><Name>b</Name>{head}{page}</ListBucketResult>".encode()
+    monkeypatch.setattr(Handler, "list", lambda handler: handler.answer(200, answer))
+    monkeypatch.setattr(object_store, "_PAGE_SECONDS", 0.3)
+    url, environment = "s3://bucket/photos", {k: v for k, v in os.environ.items() if k.startswith("AWS_")}
+    store = object_store.store_of(ObjectUrl.parse(url), environment, 10.0)  # in this process
+    told = "the server lists photos/z0 again, perhaps without end" if first else "it stalled"
+    with pytest.raises(RemoteError, match=told):
+        object_store.patiently(url, 0.0, lambda: store.list_objects(url, "photos"))
+
+
+@pytest.mark.parametrize("seconds", [60.0, 0.001, 0.0])
+def test_a_default_timeout_of_sockets_does_not_count(seconds: float) -> None:
+    helper, before = access._Helper(), socket.getdefaulttimeout()
+    socket.setdefaulttimeout(seconds)
+    try:
+        assert helper.ask([None, "pid"])[0] > 0
+    finally:
+        socket.setdefaulttimeout(before)
+        helper.close()
 
 
 def test_an_empty_object(server: ObjectServer, bucket: str) -> None:
@@ -240,6 +332,25 @@ def test_other_schemes_are_only_read(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match="packer only reads there"):
             write()
+
+
+def test_what_fsspec_returns_beyond_the_request_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    files = type(fsspec.filesystem("memory"))
+    fsspec.filesystem("memory").pipe("/x", DATA)
+    store = object_store.store_of(ObjectUrl.parse("memory://x"), {}, 10.0)
+    with pytest.raises(RemoteError, match="is 1,048,576 bytes long; at most 100 are read"):
+        store.read_all("memory://x", "", 100)
+    monkeypatch.setattr(files, "cat_file", lambda *_: DATA)
+    with pytest.raises(RemoteError, match="the server sent more than the 10 bytes that were requested"):
+        store.read_range("memory://x", "", 0, 10, store.stat("memory://x", "")[0], "")
+
+    def bomb(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(files, "cat_file", bomb)
+    with pytest.raises(RemoteError, match="sent more than the helper process has memory for"):
+        object_store.patiently("memory://x", 5.0, lambda: store.read_end("memory://x", "", 10))
 
 
 def test_forked_children_ask_the_same_helper(server: ObjectServer) -> None:

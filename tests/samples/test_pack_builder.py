@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from packer import create, open_pack, pack_dataset, verify_pack
-from packer.errors import BusyError, FormatError, SourceError, UsageError
+from packer.errors import BusyError, FormatError, PackerError, SourceError, UsageError
 from packer.samples.pack_builder import PackBuilder
 
 ROWS = 50
@@ -144,6 +144,48 @@ def test_a_refused_sample_is_left_out_and_the_pack_goes_on(tmp_path: Path) -> No
         assert pack.rows == 3
         write(pack, 3, ROWS)
     check(tmp_path / "out.h5")
+
+
+@pytest.mark.parametrize(
+    ("form", "values", "said"),
+    [
+        ("uint8", [0, 1, 300], "300, but the field is uint8"),
+        ("int64", [0.0, 1.0, 2.5], "2.5, but the field is int64"),
+        ("int32", [0.0, 1.0, np.nan], "nan, but the field is int32"),
+        ("float32", [0.0, 1.0, 1e300], "1e+300, but the field is float32"),
+        ("uint8[2]", [[0, 1], [1, 2], [3, -1]], "-1, but the field is uint8"),
+    ],
+)
+def test_an_array_of_samples_is_refused_for_the_sample_that_does_not_fit(
+    tmp_path: Path, form: str, values: list[Any], said: str
+) -> None:
+    with create(tmp_path / "out.h5", fields={"x": form}) as pack:
+        pack.write_rows(x=np.array(values[:2]))
+        with pytest.raises(SourceError) as error:
+            pack.write_rows(x=np.array(values))
+        assert str(error.value).startswith(f"sample 4: field 'x' has the value {said}. ")
+        assert pack.rows == 2
+
+
+def test_rows_of_many_axes(tmp_path: Path) -> None:
+    """HDF5 holds 32 axes, the header of an .npy file the text of 21."""
+    for axes, out in ((31, "a.h5"), (20, "a")):
+        assert pack_dataset({"x": np.zeros((3,) + (1,) * axes, np.uint8)}, tmp_path / out).rows == 3
+    for axes, out, error in (
+        (32, "b.h5", "x: has 32 axes; at most 31 are stored. Reshape it."),
+        (
+            21,
+            "b",
+            "x: rows have 21 axes, too many for the header of a .npy file. Pass an output that ends in .h5, or"
+            " reshape them.",
+        ),
+    ):
+        with pytest.raises(UsageError) as refused:
+            pack_dataset({"x": np.zeros((3,) + (1,) * axes, np.uint8)}, tmp_path / out)
+        assert str(refused.value) == error
+        with pytest.raises(PackerError, match="axes"), create(tmp_path / out) as pack:
+            pack.write(x=np.zeros((1,) * axes, np.uint8))
+        assert not list(tmp_path.glob("b*"))
 
 
 class UsersError(Exception):

@@ -426,6 +426,9 @@ def test_colours_of_clear_pixels_do_not_bleed_when_resized(way: str, tmp_path: P
         given = Image.fromarray(np.where(image[..., 3] > 0, 1, 2).astype(np.uint8)).convert("P")
         given.putpalette([0, 0, 0, 255, 0, 0, 10, 200, 250])
         given.info["transparency"] = 2
+    elif way == "PA":
+        given = Image.fromarray(image).convert("RGB").convert("P")
+        given.putalpha(Image.fromarray(image[..., 3]))  # Pillow 11 converts to PA without it
     elif way != "uint8":
         given = Image.fromarray(image).convert("LA" if way == "La" else way).convert(way)
     channels = None if way.startswith("uint") else "rgba"

@@ -1,4 +1,4 @@
-"""Packs of tables: put together, split, stored another way, added to, repaired."""
+"""Packs of tables: put together, split, stored another way, added to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from PIL import Image
 from packer.cli.console import in_options
 from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import append_images, merge_packs, repack, split_pack
-from packer.convert.repair import repair_pack
 from packer.errors import SourceError, UsageError
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
@@ -368,18 +367,10 @@ def test_titles_and_comments_are_passed_over_wherever_the_table_is_read_again(tm
     assert convert_table(tmp_path / "a.csv", pack, shards=3, shuffle=False, resume=True, **read).already
     with pytest.raises(UsageError, match="comment"):
         convert_table(tmp_path / "a.csv", pack, shards=3, shuffle=False, resume=True, csv={"skip_rows": 2})
-    before = files_of(pack)
     append_table(pack, table("b.csv", 6))
     assert opened(pack).read("features")[:, 0].tolist() == list(range(12))
     convert_table(tmp_path / "b.csv", tmp_path / "b.h5", like=pack, shuffle=False)
     assert opened(tmp_path / "b.h5").read("features")[:, 0].tolist() == list(range(6, 12))
-    convert_table(tmp_path / "a.csv", tmp_path / "t", shards=3, shuffle=False, **read)
-    shard = Path(opened(tmp_path / "t").parts[0].path)
-    damaged = bytearray(shard.read_bytes())
-    damaged[damaged.index(np.float32([1, 1]).tobytes())] ^= 1
-    shard.write_bytes(damaged)
-    assert repair_pack(tmp_path / "t", tmp_path / "a.csv").blocks
-    assert files_of(tmp_path / "t") == before
 
 
 def test_splits_are_drawn_for_added_rows(tables: Path):
@@ -472,85 +463,3 @@ def test_columns_that_are_missing_and_packs_that_cannot_grow_are_refused(shards:
         UsageError, match=r"s: was made from a table; append_images adds images\. Use append_table\."
     ):
         append_images(shards, tables)
-
-
-# Repairing
-
-
-def damage(path: Path, block: int, array: str = "features") -> None:
-    """Flip a bit of a block of a pack of one part."""
-    pack = open_pack(path)
-    extents = pack.header.extents[array]
-    e = extents[block] if len(extents) > 1 else extents[0]
-    row_bytes = e.nbytes // e.rows
-    offset = e.offset + (0 if len(extents) > 1 else block * pack.header.block_rows * row_bytes)
-    with open(pack.file(e), "r+b") as file:
-        file.seek(offset)
-        byte = file.read(1)[0]
-        file.seek(offset)
-        file.write(bytes([byte ^ 4]))
-
-
-@pytest.mark.parametrize("name", ["p.h5", "p"])
-@pytest.mark.parametrize(
-    "extra", [{}, {"shards": 250, "split": "train=0.8,val=0.2", "seed": 3}, {"shuffle": False}]
-)
-def test_damaged_blocks_come_back_from_the_table(tables: Path, name: str, extra: dict[str, Any]):
-    path = tables / name
-    convert_table(tables / "a.csv", path, format="h5" if name == "p.h5" else "npy", **extra, **OPTIONS)
-    whole = files_of(path)
-    parts = [part.path for part in open_pack(path).parts]
-    damage(Path(parts[-1]), 1)
-    damage(Path(parts[0]), 2, "label")
-    assert len(verify_pack(path).problems) == 2
-    repaired = repair_pack(path, tables / "a.csv")
-    assert repaired.blocks == 2
-    assert files_of(path) == whole
-    assert not list(tables.glob("*.repairing*"))
-    assert repair_pack(path, tables / "a.csv").blocks == 0
-
-
-def test_a_file_that_was_cut_short_or_scrambled_comes_back(tables: Path):
-    convert_table(tables / "a.csv", tables / "p", format="npy", **OPTIONS)
-    whole = files_of(tables / "p")
-    with open(tables / "p" / "features.npy", "r+b") as file:
-        file.truncate(3000)
-    (tables / "p" / "label.npy").write_bytes(b"x" * 100)
-    repair_pack(tables / "p", tables / "a.csv")
-    assert files_of(tables / "p") == whole
-
-
-def test_a_table_that_changed_and_packs_that_were_not_converted_are_refused(tables: Path):
-    options = {**OPTIONS, "shuffle": False}
-    convert_table(tables / "a.csv", tables / "p.h5", **options)
-    convert_table(tables / "b.csv", tables / "q.h5", like=tables / "p.h5")
-    repack(tables / "p.h5", tables / "r.h5")
-    repack(tables / "p.h5", tables / "s", shards=400)
-    append_table(tables / "s", tables / "b.csv")
-    last = open_pack(tables / "s").parts[-1].path
-    for path in (tables / "p.h5", tables / "q.h5", tables / "r.h5", Path(last)):
-        damage(path, 1)
-    damaged = (tables / "p.h5").read_bytes()
-    with pytest.raises(
-        UsageError, match=r"b\.csv: is not the input of .*p\.h5: names was a\.csv, now it is b\.csv"
-    ):
-        repair_pack(tables / "p.h5", tables / "b.csv")
-    changed = (tables / "a.csv").read_text().replace("middle", "medium", 1)
-    source = (tables / "a.csv").read_text()
-    (tables / "a.csv").write_text(changed)
-    with pytest.raises(
-        SourceError,
-        match=r"a\.csv: gives other bytes than .*p\.h5 had \(source digests .* its content has changed since",
-    ):
-        repair_pack(tables / "p.h5", tables / "a.csv")
-    assert (tables / "p.h5").read_bytes() == damaged
-    (tables / "a.csv").write_text(source)
-    for path, part in [("q.h5", "q.h5"), ("r.h5", "r.h5"), ("s", "00002.h5")]:
-        with pytest.raises(
-            UsageError, match=rf"{part}: was made from other packs, .* like another table, or appended"
-        ):
-            repair_pack(tables / path, tables / "a.csv")
-    with pytest.raises(UsageError, match=r"labels and pairs are about images"):
-        repair_pack(tables / "p.h5", tables / "a.csv", labels=tables / "b.csv")
-    assert repair_pack(tables / "p.h5", tables / "a.csv").blocks == 1
-    assert not list(tables.glob("*.repairing*"))

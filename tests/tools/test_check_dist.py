@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import re
+import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from setuptools.command.egg_info import FileList
 
 ROOT = Path(__file__).parents[2]
 WHEEL = "packer_torch-0.1.0-cp311-cp311-manylinux_2_17_x86_64.whl"
@@ -19,28 +24,43 @@ FILES = [
 
 
 @pytest.fixture
-def main(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], int]:
+def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(ROOT / "tools")
-    import check_dist
+    return importlib.import_module("check_dist")
 
-    return check_dist.main
+
+@pytest.fixture
+def main(tool: ModuleType) -> Callable[[Path], int]:
+    return tool.main
 
 
 def made(folder: Path, wheel: str = WHEEL, without: str = "", more: str = "", sources: str = "") -> Path:
     """A folder with a wheel and an archive of sources, of which files whose names hold a text are left out."""
-    left_out = (".so", "__pycache__", *([sources] if sources else []))
     with zipfile.ZipFile(folder / wheel, "w") as archive:
         for file in [*FILES, *([more] if more else [])]:
             if not (without and without in file):
                 archive.writestr(file, "")
-    with tarfile.open(folder / "packer_torch-0.1.0.tar.gz", "w:gz", compresslevel=1) as archive:
-        for file in ["LICENSE", "README.md", "setup.py", "setup.cfg", "pyproject.toml", "packer"]:
-            archive.add(
-                ROOT / file,
-                f"packer_torch-0.1.0/{file}",
-                filter=lambda info: None if info.name.endswith(left_out) else info,
-            )
+    with tarfile.open(folder / "packer_torch-0.1.0.tar.gz", "w:gz") as archive:
+        for file in sys.modules["check_dist"].sources():
+            if not (sources and file.endswith(sources)):
+                archive.addfile(tarfile.TarInfo(f"packer_torch-0.1.0/{file}"))
     return folder
+
+
+def test_the_sources_are_the_checkout(tool: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What setuptools does not find by itself, MANIFEST.in names; README.md leads to it."""
+    monkeypatch.chdir(ROOT)
+    listed = FileList()
+    for line in Path("MANIFEST.in").read_text().splitlines():
+        if not line.startswith("#"):
+            listed.process_template_line(line)
+    packed = {Path(file).as_posix() for file in listed.files}
+    own = {"LICENSE", "MANIFEST.in", "pyproject.toml", "setup.cfg", "setup.py"}
+    wanted = {file for file in tool.sources() if not file.startswith("packer/")}
+    assert wanted == packed | own
+    linked = re.findall(r"\]\(([\w./-]+)", Path("README.md").read_text())
+    assert len(linked) > 10
+    assert {file for file in linked if file not in wanted} == set()
 
 
 def test_whole_ones_pass(
@@ -69,9 +89,12 @@ def test_whole_ones_pass(
         ),
         (
             {"sources": "native.h"},
-            "packer_torch-0.1.0.tar.gz: lacks packer/native/native.h. See setup.py.\n",
+            "packer_torch-0.1.0.tar.gz: lacks packer/native/native.h. See MANIFEST.in.\n",
         ),
-        ({"sources": "LICENSE"}, "packer_torch-0.1.0.tar.gz: lacks LICENSE. See setup.py.\n"),
+        (
+            {"sources": "test_check_dist.py"},
+            "packer_torch-0.1.0.tar.gz: lacks tests/tools/test_check_dist.py. See MANIFEST.in.\n",
+        ),
     ],
 )
 def test_lacks_are_found(

@@ -65,7 +65,7 @@ def _source(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None) ->
         high, low, _, _, stride = _each(columns.long(), what.source_at, what.width)
         return Source(images[:, : what.channels], high * pass_spec.PLACE_STEP + low, stride)
     if rows is None:
-        rows = torch.arange(len(columns), device=columns.device)
+        rows = torch.arange(len(columns), dtype=torch.int64, device=columns.device)
     height, width = images.shape[2:]
     pixels = images.permute(0, 2, 3, 1).contiguous().view(-1, what.channels)
     places = rows[:, None, None] * (height * width)
@@ -90,7 +90,7 @@ def _with_means(what: Pass, source: Source, columns: Tensor) -> Tensor:
         red, green, blue = _channels(pixels)
         grey = pass_spec.GREY[0] * red + pass_spec.GREY[1] * green + pass_spec.GREY[2] * blue
         factor = step[:, 1:2]
-        matrix = torch.zeros(len(step), 3, 4, device=step.device)
+        matrix = step.new_zeros(len(step), 3, 4)
         matrix.diagonal(dim1=1, dim2=2)[:] = factor
         matrix[:, :, 3] = (1 - factor) * grey.mean(dim=(1, 2))[:, None]
         contrast = step[:, :1] == pass_spec.CONTRAST
@@ -226,10 +226,11 @@ def _turned(pixels: Tensor, turns: Tensor) -> Tensor:
 def noise(seed: Tensor, shape: torch.Size) -> Tensor:
     """Return the noise of pass_spec.NOISE_STEP: float32 of `shape`, [N, h, w, C]. seed: [N, 1, 1, 1]."""
     _, height, width, channels = shape
-    number = torch.arange(height * width * channels, device=seed.device).view(1, height, width, channels)
+    number = torch.arange(height * width * channels, dtype=torch.int64, device=seed.device)
+    number = number.view(1, height, width, channels)
     hashed = _hash((seed.long() + pass_spec.NOISE_STEP * (number + 1)) & 0xFFFFFFFF)
-    a = ((hashed >> 8) + 0.5) / 2**24
-    b = (_hash(hashed ^ pass_spec.NOISE_STEP) >> 8) / 2**24
+    a = ((hashed >> 8).float() + 0.5) / 2**24
+    b = (_hash(hashed ^ pass_spec.NOISE_STEP) >> 8).float() / 2**24
     return (-2 * a.log()).sqrt() * (2 * math.pi * b).cos()
 
 

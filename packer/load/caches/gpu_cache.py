@@ -54,7 +54,7 @@ class GpuStore(KeptStore):
         super().__init__(below)
         self._leave, self._numbered = leave, ROW in fields
         # A tensor's device has its number; "cuda" alone means another device in each thread.
-        self.device = device = torch.empty(0, device=where).device
+        self.device = device = torch.empty(0, dtype=torch.uint8, device=where).device
         self._dtypes = {f.name: torch.from_numpy(np.empty(0, f.dtype)).dtype for f in self.fixed}
         self.filled: tuple[int, torch.cuda.Event | None] = 0, None
         self._tensors: dict[str, torch.Tensor] | None = None
@@ -97,7 +97,7 @@ class GpuStore(KeptStore):
         if len(rows.starts) == 1:
             start, length = int(rows.starts[0]), int(rows.lengths[0])
             if self._leave:
-                numbers = torch.arange(start, start + length, device=self.device)
+                numbers = torch.arange(start, start + length, dtype=torch.int64, device=self.device)
             picked = {name: t.narrow(0, start, length).clone() for name, t in gathered.items()}
         else:
             numbers = self._upload(rows.rows())
@@ -124,7 +124,7 @@ class GpuStore(KeptStore):
         """Copy row numbers to the device for the current stream, without waiting."""
         if self.device.type != "cuda":
             return torch.from_numpy(numbers).to(self.device)
-        pinned = torch.empty(len(numbers), dtype=torch.int64, pin_memory=True)  # from torch's cache
+        pinned = torch.empty(len(numbers), dtype=torch.int64, device="cpu", pin_memory=True)  # torch's cache
         pinned.numpy()[:] = numbers
         return pinned.to(self.device, non_blocking=True)
 
@@ -152,7 +152,7 @@ class GpuStore(KeptStore):
         count = max(1, min(self.rows, STEP_BYTES // sum(row_bytes.values())))
         buffers = [
             {
-                name: torch.empty((count, nbytes), dtype=torch.uint8, pin_memory=cuda)
+                name: torch.empty((count, nbytes), dtype=torch.uint8, device="cpu", pin_memory=cuda)
                 for name, nbytes in row_bytes.items()
             }
             for _ in range(2)
@@ -174,7 +174,7 @@ class GpuStore(KeptStore):
                     event = events[turn % 2] = torch.cuda.Event()
                     event.record(stream)
             self.filled = stop, event
-        self.ready = True
+        self.ready: bool = True
 
 
 def _empty(rows: int, row_bytes: int, device: torch.device) -> torch.Tensor:

@@ -27,7 +27,7 @@ class KeptStore(ArrayStore):
         super().__init__(below.pack, below.fields, below.rows)
         self._below, self._lock, self._settled = below, threading.Lock(), threading.Event()
         self.failed: str | None = None
-        self.closed = False
+        self.closed: bool = False
         self._background: Background | None = None
 
     def begin(self, owner: object) -> None:
@@ -41,7 +41,9 @@ class KeptStore(ArrayStore):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all rows are cached, or no more will be; return True if all are. timeout: seconds."""
-        self._settled.wait(timeout)
+        settled = self._settled.wait(timeout)
+        if settled and self._background is not None and not (self.ready or self.closed or self.failed):
+            self._background.join()  # an error has ended the work, and now ends the thread
         self.check()
         return self.ready
 

@@ -1,4 +1,4 @@
-"""Decoded rows in memory, shared by all processes of a user on a machine, and pinned if requested.
+"""Decoded rows in memory, shared by all processes of a user on a machine.
 
 Threads of each process load missing rows, and batches load the missing rows that they need, so that each row
 is loaded once, by the first process that needs it. Rows that cannot be kept are read from the pack's files.
@@ -10,23 +10,18 @@ import threading
 import time
 from collections.abc import Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer import machine
 from packer.errors import PackerError
-from packer.load.caches.kept_store import KeptStore, log
+from packer.load.caches.kept_store import KeptStore
 from packer.load.caches.row_memory import MAKING, MISSING, THERE, RowMemory
 from packer.orders.runs import Runs
 from packer.read.array_store import PackStore
 from packer.read.gather import Bytes
 from packer.starting import ThreadPool
-from packer.units import size
-
-if TYPE_CHECKING:
-    import torch
 
 _STEP_UNITS = 8  # units that a thread loads at once
 _LOOK_SECONDS = 0.002  # between checks for units that other processes load
@@ -39,12 +34,14 @@ class MemoryStore(KeptStore):
     memory: the shared memory; None before opening it and after leaving it.
     """
 
+    ready: bool
+    viewed: bool
+
     _lost = "not all rows are kept in memory, the others are read from the disk"
 
-    def __init__(self, below: PackStore, *, pinned: torch.device | str | None = None) -> None:
-        """pinned: CUDA device to register the full memory with, to make copies from it asynchronous."""
+    def __init__(self, below: PackStore) -> None:
         super().__init__(below)
-        self._source, self._pinned = copy(below), pinned  # with its own decoded blocks
+        self._source = copy(below)  # with its own decoded blocks
         self.memory: RowMemory | None = None
         self._next = 0
 
@@ -63,17 +60,6 @@ class MemoryStore(KeptStore):
         if memory is None or not (self.ready or (memory.states[memory.units_of(rows)] == THERE).all()):
             self._below.prefetch(rows)
 
-    def views(self, rows: Runs) -> dict[str, NDArray[Any]] | None:
-        """See ArrayStore."""
-        memory = self.memory
-        if memory is None or not self.viewed or len(rows.starts) != 1:
-            return None
-        start, count = int(rows.starts[0]), int(rows.lengths[0])
-        return {
-            f.name: memory.view(f.name, start, start + count).view(f.dtype).reshape(count, *(f.shape or ()))
-            for f in self.fixed
-        }
-
     def _fill(self, ending: threading.Event) -> None:
         self.memory = memory = RowMemory(self._source)
         with ThreadPool(threads := max(1, machine.cores() // memory.holders)) as pool:
@@ -81,7 +67,6 @@ class MemoryStore(KeptStore):
                 made.result()
         # The remaining units are being loaded by other processes.
         self.ready = not ending.is_set() and self._bring(memory, np.arange(memory.units))
-        self.viewed = self.ready and (self._pinned is None or self._pin(memory.bytes))
 
     def _make_missing(self, memory: RowMemory, ending: threading.Event) -> None:
         while not (ending.is_set() or self.closed or self.failed is not None):
@@ -114,16 +99,6 @@ class MemoryStore(KeptStore):
                 time.sleep(_LOOK_SECONDS)
         return True
 
-    def _pin(self, memory: Bytes) -> bool:
-        """Pin the full memory (its pages exist, so none has to be cleared); return True if CUDA agrees."""
-        from packer.load.device import pin
-
-        assert self._pinned is not None
-        if code := pin(memory, self._pinned):
-            text = "%s: CUDA cannot pin %s (error %d); batches are gathered in other, pinned memory"
-            log.warning(text, self.pack.path, size(memory.nbytes), code)
-        return not code
-
     def _free(self) -> None:
-        self.memory, self.ready, self.viewed = None, False, False
+        self.memory, self.ready = None, False
         self._source.close()

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import PackerError, SpaceError
-from packer.format.file_io import own_folder, remove, reserve
+from packer.format.file_io import create_anew, own_folder, remove, reserve
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.orders.runs import Runs, one_run
@@ -44,11 +44,16 @@ class RowMemory:
     holders: number of processes that had it open when it was opened here.
     """
 
+    rows: int
+    unit_rows: int
+    fd: int
+    holders: int
+
     def __init__(self, store: PackStore) -> None:
         """store: its fixed fields will be held. Raises PackerError if memory is lacking."""
         fields = store.fixed
         self.rows, self.unit_rows = store.rows, _unit_rows(store)
-        self.units = -(-self.rows // self.unit_rows)
+        self.units: int = -(-self.rows // self.unit_rows)
         self._row_bytes = {f.name: f.row_bytes for f in fields}
         self._offsets: dict[str, int] = {}
         nbytes = _pages(self.units)
@@ -56,7 +61,7 @@ class RowMemory:
             self._offsets[f.name] = nbytes
             nbytes += _pages(self.rows * f.row_bytes)
         try:
-            self.path = _listing(store)
+            self.path: str = _listing(store)
             self.fd, self.holders = _shared(self.path, nbytes)
             # Without atexit: threads may read until the process ends.
             weakref.finalize(self, os.close, self.fd).atexit = False
@@ -70,7 +75,7 @@ class RowMemory:
             with contextlib.suppress(OSError):
                 mapped.madvise(mmap.MADV_HUGEPAGE)
         self.bytes: NDArray[np.uint8] = np.frombuffer(mapped, np.uint8)
-        self.states = self.bytes[: self.units]
+        self.states: NDArray[np.uint8] = self.bytes[: self.units]
         self._files = np.array([[self.fd, self.bytes.ctypes.data, nbytes]], np.int64)
         self._extents = {n: np.array([[0, 0, at], [self.rows, 0, 0]]) for n, at in self._offsets.items()}
 
@@ -238,7 +243,7 @@ def _holders(path: str) -> Iterator[list[str]]:
         yield links
         with contextlib.suppress(OSError):  # a full disk: others do not find the memory, and use their own
             if links:
-                with open(path, "w", encoding="ascii") as file:
+                with open(create_anew(path), "w", encoding="ascii") as file:
                     file.write("\n".join(links))
             else:
                 remove(path)

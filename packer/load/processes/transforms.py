@@ -122,6 +122,9 @@ class Roles:
     lists: ragged arrays, boxes among them.
     """
 
+    names: tuple[str, ...]
+    keypoints: bool
+
     def __init__(self, fields: Sequence[Field]) -> None:
         named = {f.name: f for f in fields}
         image, points = named.get("image"), named.get("keypoints")
@@ -140,9 +143,9 @@ class Roles:
                 self.masks[f.name] = False
             elif size and len(shape) == 3 and shape[:2] == size:
                 self.unplaced.append(f.name)
-        self.lists = frozenset(f.name for f in fields if f.ragged and "row_shape" in f.about)
+        self.lists: frozenset[str] = frozenset(f.name for f in fields if f.ragged and "row_shape" in f.about)
         self.boxes = "boxes" in self.lists and named["boxes"].about["row_shape"] == [4]
-        self.box_label = self.boxes and "box_label" in self.lists
+        self.box_label: bool = self.boxes and "box_label" in self.lists
         self.keypoints = points is not None and (points.shape or ())[1:] == (2,) and points.dtype[1] == "f"
 
 
@@ -219,6 +222,8 @@ class SampleCall:
     arrays are plain tensors, which v2 ignores if there is an image. Results get the pack's names and [H, W,
     C] again.
     """
+
+    ragged: frozenset[str]
 
     def __init__(self, fn: Any, known: Roles) -> None:
         self._fn, self._known, self.ragged = fn, known, known.lists

@@ -42,7 +42,7 @@ from packer.load.processes.workerproc import NO_ROW, READY, TransformJob, Work, 
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Runs
 from packer.read.row_selection import ROW, stored
-from packer.starting import held_back, start, start_process
+from packer.starting import held_back, program, start, start_process
 
 _LOG = logging.getLogger("packer.load")
 _PATIENCE = 2.0  # seconds for a process to end by itself
@@ -63,6 +63,9 @@ class TransformFiller(RowFiller):
     the process that created the filler may use it; thread-safe.
     """
 
+    slow: bool
+    ahead: int
+
     slow, ahead = True, 2  # pending batches, so that a late process delays no other
 
     def __init__(self, reading: Reading, fields: Sequence[Field], transform: PythonTransform) -> None:
@@ -72,7 +75,7 @@ class TransformFiller(RowFiller):
         """
         super().__init__(reading, fields)
         self._work: Work = transform, self.files, stored(fields)
-        self.processes = transform.count
+        self.processes: int = transform.count
         self._lock = threading.Lock()
         self._memory = SharedSlots()
         self._pool: _ProcessPool | None = None
@@ -88,7 +91,7 @@ class TransformFiller(RowFiller):
         """
         made = self._outputs = self._started([TransformJob(rows.part(0, 1), seed, epoch)])[0].result()
         numbered = ROW in self.fields and all(f.name != ROW.name for f in made)
-        self.fields = (*made, ROW) if numbered else made
+        self.fields: tuple[Field, ...] = (*made, ROW) if numbered else made
         return self.fields
 
     def allocate(self, nbytes: int) -> Bytes:
@@ -225,6 +228,7 @@ class _ProcessPool:
         context: Any = multiprocessing.get_context(method)
         given: Work | bytes = work
         if method != "fork":
+            program()
             try:
                 given = pickle.dumps(work)
             except Exception as error:

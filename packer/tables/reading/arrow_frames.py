@@ -82,7 +82,9 @@ def _array(values: Any) -> Arrow:
     """Return a column as one Arrow array. Raises TypeError, ValueError, ArrowException."""
     if isinstance(values, (str, bytes)):
         raise TypeError(f"is a {type(values).__name__}")
-    if hasattr(values, "__arrow_c_stream__") and not hasattr(values, "iloc"):
+    if isinstance(values, pa.ChunkedArray):
+        array = values  # through its stream, views of short texts would end the process (pyarrow 18 to 24)
+    elif hasattr(values, "__arrow_c_stream__") and not hasattr(values, "iloc"):
         array = pa.chunked_array(values)
     else:
         array = pa.array(values, from_pandas=True)

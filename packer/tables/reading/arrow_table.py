@@ -55,7 +55,7 @@ class ArrowTable(TableSource):
         for file in self._files[1:]:
             compare_names(file.name, file.schema.names, first.name, first.schema.names)
         columns: list[TableColumn] = []
-        self.column_notes = {}
+        self.column_notes: dict[str, list[str]] = {}
         for number, name in enumerate(names_used):
             types = [file.schema.field(number).type for file in self._files]
             # The first file whose type for a column is not null decides the column's type.
@@ -77,13 +77,13 @@ class ArrowTable(TableSource):
                 ]
             elif pyarrow.types.is_null(held) and columns[-1].type == "number":
                 self.column_notes[name] = [f"column {name!r} holds only nulls and is read as number."]
-        self.columns = tuple(columns)
+        self.columns: tuple[TableColumn, ...] = tuple(columns)
         counts = [file.rows for file in self._files]
-        self.rows = None if None in counts else sum(count or 0 for count in counts)
+        self.rows: int | None = None if None in counts else sum(count or 0 for count in counts)
         if self.rows == 0:
             raise SourceError(f"{first.name}: holds no rows; at least one is needed. Check it.")
-        self.notes = tuple(renamed(first.name, first.schema.names, names_used, ()))
-        self.indexes = tuple(name for name in names_used if _INDEX.fullmatch(name))
+        self.notes: tuple[str, ...] = tuple(renamed(first.name, first.schema.names, names_used, ()))
+        self.indexes: tuple[str, ...] = tuple(name for name in names_used if _INDEX.fullmatch(name))
 
     def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TableChunk]:
         """Yield pieces, from the beginning or from `after`: [number of the file, row in it]."""
@@ -142,6 +142,8 @@ class ArrowFile:
     rows: number of rows, None if only reading shows it. Parquet is decoded while batches are iterated.
     Uncompressed Arrow data are memory-mapped, and read where they are used.
     """
+
+    name: str
 
     rows: int | None = None
 

@@ -164,10 +164,10 @@ class TableSource:
     rows: int | None = None
 
     def __init__(self, names: Sequence[str], reading: ReadOptions) -> None:
-        self.names = tuple(names)
+        self.names: tuple[str, ...] = tuple(names)
         self._reading = reading
-        self.state = [_state(name) for name in names]
-        self.nbytes = sum(size for size, _ in self.state)
+        self.state: list[tuple[int, int]] = [_state(name) for name in names]
+        self.nbytes: int = sum(size for size, _ in self.state)
 
     def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TableChunk]:
         """Yield the pieces in order, from the beginning or from `after`. Raises SourceError.

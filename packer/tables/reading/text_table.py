@@ -58,6 +58,8 @@ class _Head:
 class TextTable(TableSource):
     """Text files that hold one table."""
 
+    column_notes: dict[str, list[str]]
+
     unit = "line"
 
     def __init__(self, names: Sequence[str], reading: ReadOptions) -> None:
@@ -84,7 +86,7 @@ class TextTable(TableSource):
         cells = [record.cells for record in records]
         self.columns, self.column_notes = infer(names[at], columns, cells, self._form, reading.types)
         if reading.header:
-            self.indexes = index_columns(written, self.columns)
+            self.indexes: tuple[str, ...] = index_columns(written, self.columns)
         notes = renamed(first, written, columns, self.indexes)
         notes += [
             f"{name} holds a header and no rows."
@@ -96,7 +98,7 @@ class TextTable(TableSource):
             notes.append(
                 f"{first}: lines skipped at its beginning: {reading.skip_rows:,}, the first is {line!r}."
             )
-        self.notes = tuple(notes)
+        self.notes: tuple[str, ...] = tuple(notes)
 
     # Beginnings
 

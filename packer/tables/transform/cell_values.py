@@ -203,11 +203,11 @@ def _days(match: re.Match[str]) -> int | None:
         return None
 
 
-booleans = by_cell(lambda *marks: lambda text: _BOOLEANS.get(text.lower()), _SPACES)
-amounts = by_cell(_currency_reader)
-percentages = by_cell(_percent_reader)
-dates = _moments(_ISO_DATE, before="")
-times = _moments("", _ISO_CLOCK, before="1970-01-01T")
-timestamps = _moments(_ISO_DATE, _ISO_CLOCK + _ISO_ZONE, "[T ]", before="")
+booleans: Reader = by_cell(lambda *marks: lambda text: _BOOLEANS.get(text.lower()), _SPACES)
+amounts: Reader = by_cell(_currency_reader)
+percentages: Reader = by_cell(_percent_reader)
+dates: Reader = _moments(_ISO_DATE, before="")
+times: Reader = _moments("", _ISO_CLOCK, before="1970-01-01T")
+timestamps: Reader = _moments(_ISO_DATE, _ISO_CLOCK + _ISO_ZONE, "[T ]", before="")
 dates_mdy, dates_dmy = _moments(_MONTH_FIRST), _moments(_DAY_FIRST)
 timestamps_mdy, timestamps_dmy = (_moments(day, _CLOCK, "[ T]+") for day in (_MONTH_FIRST, _DAY_FIRST))

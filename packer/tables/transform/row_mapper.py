@@ -40,6 +40,9 @@ class RowMapper:
     codes in these records.
     """
 
+    transform: TableTransform
+    layout: RecordLayout
+
     def __init__(
         self,
         transform: TableTransform,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from packer import units
+from packer.path_text import visible
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 MOST = 60  # most columns
@@ -59,17 +60,13 @@ def _cells(column: Mapping[str, Any]) -> list[str]:
     rows, missing = statistics.get("rows", 0), statistics.get("missing", 0)
     counts = (statistics.get("histogram") or {}).get("counts", [])
     return [
-        name.translate(_CONTROLS),
+        visible(name, "�"),
         column["type"],
         role_of(column),
         _share(missing, rows) + " missing" if missing else "",
         histogram(counts) if counts else "",
         numbers_text(column["type"], statistics) if "mean" in statistics else _categories(statistics),
     ]
-
-
-# Lone surrogates cannot be encoded as UTF-8; printing them would fail.
-_CONTROLS = dict.fromkeys((*range(32), *range(127, 160), *range(0xD800, 0xE000)), "�")
 
 
 def role_of(column: Mapping[str, Any]) -> str:
@@ -131,8 +128,7 @@ def _categories(statistics: Mapping[str, Any]) -> str:
     count = statistics["distinct"]
     present = statistics["rows"] - statistics["missing"]
     named = [
-        f"{text.translate(_CONTROLS)[:_WIDEST]} {_share(n, present)}"
-        for text, n in statistics["counts"][:_FREQUENT]
+        f"{visible(text[:_WIDEST], '�')} {_share(n, present)}" for text, n in statistics["counts"][:_FREQUENT]
     ]
     dots = ["..."] if count > len(named) else []
     head = f"{count:,} {'category' if count == 1 else 'categories'}"

@@ -119,6 +119,24 @@ def test_fields_of_every_type(tmp_path: Any, dtype: str, shape: tuple[int, ...],
         assert (found.cpu().numpy() == values[rows]).all()
 
 
+def test_an_error_of_the_thread_reaches_the_loop_as_itself(pack: Pack, device: str):
+    """CUDA's too, which are no PackerErrors; `wait` never returns before it knows."""
+    failed = RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    class Broken(PackStore):
+        def copy(self, rows: Runs, out: Any) -> None:
+            raise failed
+
+    for _ in range(20):
+        held = upload(pack, device, reader=Broken(pack, select_fields(pack, None)))
+        with pytest.raises(RuntimeError) as raised:
+            held.wait(30)
+        assert raised.value is failed
+        with pytest.raises(RuntimeError, match="illegal memory access"):
+            held.check()
+        held.leave()
+
+
 def test_what_is_there_is_gathered_and_what_is_not_is_said(pack: Pack, device: str, steps: None):
     images = np.stack([image_of(row) for row in range(ROWS)])
     gate = Gate(pack, select_fields(pack, None))

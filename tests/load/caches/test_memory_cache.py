@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,22 +72,15 @@ MIXED = Runs(np.array([7, 2, 90]), np.array([3, 1, 13]))
 
 
 @pytest.mark.parametrize("rows", [one_run(5, 30), MIXED])
-def test_rows_are_views_once_all_are_there_if_they_lie_as_one_run(pack: Pack, rows: Runs) -> None:
+def test_rows_are_the_files_before_they_are_there_and_after(pack: Pack, rows: Runs) -> None:
     store = store_of(pack)
     memory = kept(store)
     assert np.array_equal(read(memory, rows), expected(rows))
     assert memory.wait(120)
     assert memory.ready
-    assert memory.viewed
     assert np.array_equal(read(memory, rows), expected(rows))
-    views = memory.views(rows)
-    assert (views is not None) == (len(rows.starts) == 1)
-    if views is not None:
-        assert np.array_equal(views["image"], expected(rows))
-        assert views["label"].tolist() == (3 * rows.rows()).tolist()
     memory.leave()  # rows that it no longer has come from the files
     assert not memory.ready
-    assert memory.views(rows) is None
     assert np.array_equal(read(memory, rows), expected(rows))
 
 
@@ -153,79 +144,6 @@ def test_without_memory_all_rows_come_from_the_disk(
     assert sorted(labels.tolist()) == sorted(2 * (3 * np.arange(ROWS)).tolist())
     assert len(caplog.messages) == 1
     assert "Cannot allocate memory" in caplog.messages[0]
-
-
-class Runtime:
-    """CUDA's registering of memory, as far as it is used. registered: address -> bytes. code: that it answers."""
-
-    def __init__(self, code: int = 0) -> None:
-        self.registered: dict[int, int] = {}
-        self.code = code
-
-    def cudaHostRegister(self, address: int, nbytes: int, flags: int) -> int:
-        assert flags == 1
-        self.registered[address] = nbytes
-        return self.code
-
-    def cudaHostUnregister(self, address: int) -> None:
-        del self.registered[address]
-
-
-@pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
-    torch = pytest.importorskip("torch")
-    runtime = Runtime()
-    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
-    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
-    return runtime
-
-
-def test_pinned_memory_is_registered_as_long_as_a_view_of_it_lives(pack: Pack, runtime: Runtime) -> None:
-    memory = kept(store_of(pack), pinned="cuda:0")
-    assert memory.wait(120)
-    views = memory.views(one_run(5, 30))
-    assert views is not None
-    ((address, nbytes),) = runtime.registered.items()
-    for rows in views.values():
-        assert address <= rows.ctypes.data < rows.ctypes.data + rows.nbytes <= address + nbytes
-    memory.leave()
-    gc.collect()
-    assert runtime.registered
-    assert (views["label"] == 3 * np.arange(5, 30)).all()
-    del views, rows, memory
-    gc.collect()
-    assert not runtime.registered
-
-
-def test_memory_that_cannot_be_pinned_is_said(
-    pack: Pack, runtime: Runtime, caplog: pytest.LogCaptureFixture
-) -> None:
-    runtime.code = 2
-    with caplog.at_level(logging.WARNING, "packer.load"):
-        memory = kept(store_of(pack), pinned="cuda:0")
-        assert memory.wait(120)
-    assert "CUDA cannot pin" in caplog.text
-    assert memory.ready
-    assert memory.views(one_run(5, 30)) is None
-    assert np.array_equal(read(memory, one_run(5, 30)), expected(one_run(5, 30)))
-    memory.leave()
-
-
-@pytest.mark.gpu
-def test_views_of_pinned_memory_are_copied_asynchronously(pack: Pack) -> None:
-    import torch
-
-    two = [kept(store_of(pack), pinned="cuda") for _ in range(2)]
-    assert all(memory.wait(120) for memory in two)
-    views = two[0].views(one_run(10, 60))
-    assert views is not None
-    view = views["image"]
-    host = torch.from_numpy(view)
-    assert host.is_pinned()
-    assert (host.to("cuda", non_blocking=True).cpu().numpy() == expected(one_run(10, 60))).all()
-    for memory in two:
-        memory.leave()
-    assert (view == expected(one_run(10, 60))).all()
 
 
 def test_closed_at_once_nothing_is_left(pack: Pack) -> None:

@@ -212,7 +212,9 @@ def test_a_header_alone_is_refused(text: str) -> None:
     )
 
 
-@pytest.mark.parametrize("data", [b"\x7fELF\0\0", os.urandom(3000) + b"\0", b"a,b\n1,\0\n"])
+@pytest.mark.parametrize(
+    "data", [b"\x7fELF\0\0", os.urandom(3000) + b"\0", b"a,b\n1,\0\n"], ids=["program", "noise", "zero"]
+)
 def test_what_is_no_text_is_refused(data: bytes) -> None:
     assert refused(write("a.csv", data)) == (
         "a.csv: contains zero bytes, so it is not text; text files are read. Check it; for UTF-16, pass --encoding utf-16."

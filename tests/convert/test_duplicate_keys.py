@@ -1,4 +1,4 @@
-"""Rows that a pack has already are refused, left out or kept, as it was asked."""
+"""Rows whose keys a pack has already are refused, left out or kept, as it was asked."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer.convert.duplicate_rows import _coinciding, duplicate_rows
 from packer.convert.image_conversion import convert_images
-from packer.convert.pack_run import write_part
 from packer.convert.repacking import append_images, merge_packs, repack, split_pack
-from packer.convert.repair import repair_pack
 from packer.errors import UsageError
 from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
@@ -29,8 +26,8 @@ REMEDY = "; each row is stored once. Pass duplicates='skip' to leave such rows o
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare two rows at a time."""
-    monkeypatch.setattr("packer.convert.duplicate_rows._ROWS_AT_ONCE", 2)
+    """Compare seven keys at a time."""
+    monkeypatch.setattr("packer.convert.duplicate_keys._KEYS_AT_ONCE", 7)
 
 
 def keys_of(path: Path) -> Counter[str]:
@@ -69,96 +66,61 @@ def test_images_that_are_in_the_pack(photo_folder: Path, more: Path, tmp_path: P
     with pytest.raises(UsageError) as error:
         append_images(out, photo_folder, workers=1)
     assert str(error.value).startswith(f"{photo_folder}/")
-    assert str(error.value).endswith(f": is in {out} already, with the same bytes{REMEDY}")
+    assert str(error.value).endswith(f": its key is in {out} already{REMEDY}")
     nothing = append_images(out, photo_folder, duplicates="skip", workers=1)
     assert (nothing.rows, nothing.notes[-1]) == (
         0,
-        f"24 rows were left out, as they are in {out} already, with the same bytes.",
+        f"24 rows were left out: their keys are in {out} already.",
     )
     assert files_of(out) == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["more", "p", "photos"]
     report = append_images(out, more, duplicates="skip", workers=1)
     assert (report.rows, report.notes[-1]) == (
-        2,
-        f"23 rows were left out, as they are in {out} already, with the same bytes.",
+        1,
+        f"24 rows were left out: their keys are in {out} already.",
     )
-    assert keys_of(out) == old + Counter(["red/1.jpg", "red/new.png"])
+    assert keys_of(out) == old + Counter(["red/new.png"])
     append_images(out, more, duplicates="keep", workers=1)
-    assert sum(keys_of(out).values()) == 26 + 25
+    assert sum(keys_of(out).values()) == 25 + 25
 
 
-def test_rows_are_compared_so_many_bytes_at_a_time(
-    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    made: list[int] = []
-
-    def counted(task: Any, *rest: Any) -> Any:
-        made.append(len(task.order.samples))
-        return write_part(task, *rest)
-
-    convert_images(photo_folder, tmp_path / "p", size=16, shards=10, workers=1)
-    monkeypatch.setattr("packer.convert.duplicate_rows.write_part", counted)
-    monkeypatch.setattr("packer.convert.duplicate_rows._ROWS_AT_ONCE", 1024)
-    for most, counts in ((1 << 20, [24]), (24 << 10, [6, 6, 6, 6])):
-        made.clear()
-        monkeypatch.setattr("packer.convert.duplicate_rows._SCRATCH_BYTES", most)
-        assert append_images(tmp_path / "p", photo_folder, duplicates="skip", workers=1).rows == 0
-        assert made == counts
-
-
-def test_rows_of_equal_hashes_are_found_in_all_packs():
-    packs = [np.array(hashes, "<u8") for hashes in ([5, 1, 5], [], [7, 7, 2], [5, 2, 9], [1, 5])]
-    found = [[rows.tolist() for rows in some] for some in _coinciding(packs, 2)]
-    assert found == [[[1], [], [2], [1], [0]], [[0, 2], [], [], [0], [1]]]
-
-
-def test_a_shard_that_lacks_known_images_is_not_repaired(photo_folder: Path, more: Path, tmp_path: Path):
-    out = tmp_path / "p"
-    convert_images(photo_folder, out, size=16, shards=10, workers=1)
-    append_images(out, more, duplicates="skip", workers=1)
-    shard = out / "00003.h5"
-    data = bytearray(shard.read_bytes())
-    offset = open_pack(shard).header.extents["image"][0].offset
-    data[offset] ^= 1
-    shard.write_bytes(data)
-    with pytest.raises(UsageError, match="or appended with a comparison of rows"):
-        repair_pack(out, more)
-
-
-def test_packs_that_have_rows_in_common(photo_folder: Path, more: Path, tmp_path: Path):
-    """Also where classes have other numbers; a label or a picture that differs makes another row."""
-    for name, source, options in (
-        ("a.h5", photo_folder, {"seed": 1}),
-        ("b.h5", more, {"classes": ("x", "red", "green", "blue")}),
-    ):
-        convert_images(source, tmp_path / name, size=16, workers=1, **options)
+def test_packs_that_have_keys_in_common(photo_folder: Path, more: Path, tmp_path: Path):
+    """Whatever the rows hold; a key that a pack has twice is kept twice."""
+    for name, source in (("a.h5", photo_folder), ("b.h5", more)):
+        convert_images(source, tmp_path / name, size=16, workers=1)
     packs = [tmp_path / "a.h5", tmp_path / "b.h5"]
-    found = list(duplicate_rows([open_pack(pack) for pack in packs]))
-    assert len(found) == 23
+    found = [row for row, key in enumerate(open_pack(packs[1]).keys()) if key != "red/new.png"]
+    assert len(found) == 24
     with pytest.raises(UsageError) as error:
         merge_packs(packs, tmp_path / "m.h5", workers=1)
-    number, row = found[0]
-    key = open_pack(packs[1]).keys(row, row + 1)[0]
-    assert (number, str(error.value)) == (
-        1,
-        f"{packs[1]}: its row {row} ({key}) is in an earlier pack, with the same bytes{REMEDY}",
+    key = open_pack(packs[1]).keys()[found[0]]
+    assert str(error.value) == (
+        f"{packs[1]}: its row {found[0]} has the key {key}, which is in an earlier pack{REMEDY}"
     )
     assert not (tmp_path / "m.h5").exists()
     report = merge_packs(packs, tmp_path / "m.h5", duplicates="skip", workers=1)
-    assert report.notes == (
-        "23 rows were left out, as they are in an earlier pack already, with the same bytes.",
-    )
-    assert keys_of(tmp_path / "m.h5") == keys_of(packs[0]) + Counter(["red/1.jpg", "red/new.png"])
+    assert report.notes == ("24 rows were left out: their keys are in an earlier pack already.",)
+    assert keys_of(tmp_path / "m.h5") == keys_of(packs[0]) + Counter(["red/new.png"])
     merge_packs([*packs, packs[0]], tmp_path / "k.h5", duplicates="keep", workers=1)
     assert sum(keys_of(tmp_path / "k.h5").values()) == 24 + 25 + 24
-    labels = tmp_path / "labels.csv"
-    labels.write_text("file,label\n" + "".join(f"{key},red\n" for key in keys_of(packs[0])))
-    convert_images(
-        photo_folder, tmp_path / "red.h5", size=16, labels=labels, classes="red,blue,green", workers=1
-    )
-    found = list(duplicate_rows([open_pack(packs[0]), open_pack(tmp_path / "red.h5")]))
-    keys = open_pack(tmp_path / "red.h5").keys()
-    assert {keys[row] for _, row in found} == {key for key in keys if key.startswith("red/")}
+    shutil.rmtree(photo_folder)
+    shutil.copytree(more / "red", photo_folder / "red")
+    (photo_folder / "red" / "new.png").rename(photo_folder / "red" / "newer.png")
+    convert_images(photo_folder, tmp_path / "r.h5", size=16, classes=["blue", "green", "red"], workers=1)
+    merge_packs([tmp_path / "k.h5", tmp_path / "r.h5"], tmp_path / "t.h5", duplicates="skip", workers=1)
+    assert keys_of(tmp_path / "t.h5") == keys_of(tmp_path / "k.h5") + Counter(["red/newer.png"])
+
+
+def test_numbers_of_samples_are_no_keys(tmp_path: Path):
+    """Keys that the samples declare are."""
+    images = np.zeros((3, 4, 4, 3), np.uint8)
+    for name in "ab":
+        images += 1
+        pack_dataset({"image": images}, tmp_path / f"{name}.h5")
+        pack_dataset({"image": images, "key": list("xyz")}, tmp_path / f"keyed-{name}.h5")
+    assert merge_packs([tmp_path / "a.h5", tmp_path / "b.h5"], tmp_path / "m.h5").rows == 6
+    with pytest.raises(UsageError, match="which is in an earlier pack"):
+        merge_packs([tmp_path / "keyed-a.h5", tmp_path / "keyed-b.h5"], tmp_path / "k.h5")
 
 
 def test_parts_of_a_pack_have_no_rows_in_common(photo_folder: Path, tmp_path: Path):
