@@ -24,6 +24,7 @@ LEAVES = {
     "packer.machine",
     "packer.opencv",
     "packer.path_text",
+    "packer.pillow_settings",
     "packer.pytorch",
     "packer.starting",
     "packer.native",
@@ -216,7 +217,7 @@ UNITS: dict[str, set[str]] = {
 
 # Packages that are heavy, or belong to one half alone -> the units that may import them, wherever in the file.
 PACKAGES: dict[str, set[str]] = {
-    "PIL": {"packer.pixels", "packer.previews", "packer.serving"},
+    "PIL": {"packer.pillow_settings", "packer.pixels", "packer.previews", "packer.serving"},
     "click": {"packer.cli"},
     "cv2": {"packer.opencv"},
     "h5py": {"packer.format", "packer.testing"},

@@ -35,7 +35,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -59,6 +58,7 @@ from packer.codecs import jpeg
 from packer.codecs.jpeg import EXIF_TAG, jpeg_orientation, swaps_sides
 from packer.errors import ImageError, PackerError
 from packer.opencv import cv2
+from packer.pillow_settings import PillowSettings, keep_defaults
 from packer.sentence import Option
 
 FAST_UPSAMPLING_RATIO = 1.25
@@ -547,55 +547,6 @@ def largest_value(data: bytes, max_pixels: int) -> int | None:
         return None
 
 
-_SETTINGS: tuple[tuple[ModuleType, str, Any], ...] = (
-    (Image, "MAX_IMAGE_PIXELS", 1024 * 1024 * 1024 // 4 // 3),
-    (ImageFile, "LOAD_TRUNCATED_IMAGES", False),
-    (PngImagePlugin, "MAX_TEXT_CHUNK", 1 << 20),
-    (PngImagePlugin, "MAX_TEXT_MEMORY", 64 << 20),
-    (GifImagePlugin, "LOADING_STRATEGY", GifImagePlugin.LoadingStrategy.RGB_AFTER_FIRST),
-    (TiffImagePlugin, "READ_LIBTIFF", False),
-    (BmpImagePlugin, "USE_RAW_ALPHA", False),
-    (AvifImagePlugin, "DECODE_CODEC_CHOICE", "auto"),
-)
-_DEFAULTS = [value for _, _, value in _SETTINGS]
-_users = 0
-_changed: list[Any] = []
-
-
-class PillowSettings:
-    """A context in which Pillow's global settings have their defaults; for any number of threads.
-
-    Programs change them: with LOAD_TRUNCATED_IMAGES, half an image would be packed as a whole one.
-    """
-
-    def __enter__(self) -> None:
-        """Set the defaults, unless another thread already did."""
-        global _users, _changed
-        if _for_good:
-            return
-        with _lock:
-            _users += 1
-            if _users == 1:
-                given = [getattr(module, name) for module, name, _ in _SETTINGS]
-                _changed = [] if given == _DEFAULTS else given
-                _set(_changed and _DEFAULTS)
-
-    def __exit__(self, *_: object) -> None:
-        """Restore the program's settings when the last thread leaves."""
-        global _users
-        if _for_good:
-            return
-        with _lock:
-            _users -= 1
-            if not _users:
-                _set(_changed)
-
-
-def _set(values: list[Any]) -> None:
-    for (module, name, _), value in zip(_SETTINGS, values, strict=False):
-        setattr(module, name, value)
-
-
 # libpng, libtiff and Pillow print to stderr; packer reports each faulty file itself.
 
 _STDERR = 2
@@ -616,7 +567,7 @@ def without_pillow_warnings() -> Iterator[None]:
 def silence_process() -> None:
     """Redirect stderr, and set Pillow's defaults, until this worker process ends; it reports to its parent."""
     global _for_good
-    _set(_DEFAULTS)
+    keep_defaults()
     with suppress(OSError):
         _point_nowhere()
         _for_good = True

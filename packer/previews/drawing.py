@@ -16,6 +16,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from packer.errors import UsageError
 from packer.path_text import visible
+from packer.pillow_settings import PillowSettings
 from packer.previews.preview_batch import PreviewBatch, class_name
 
 MAX_WIDTH, MAX_HEIGHT = 2400, 32_000
@@ -120,6 +121,7 @@ def _full_columns(images: int, square: float) -> int:
     return min(near, key=lambda columns: -images % columns / columns + abs(columns / square - 1))
 
 
+@PillowSettings()
 def draw_sheet(
     grid: SheetGrid,
     draws: Sequence[PreviewBatch],
@@ -154,6 +156,7 @@ def draw_sheet(
     return memory.getvalue()
 
 
+@PillowSettings()
 def draw_thumbnail(
     batch: PreviewBatch, index: int, tile: tuple[int, int], classes: Sequence[str] | None
 ) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile
 
 import packer
 from packer import PackedBatchDataset, convert_images, open_pack, preview
@@ -86,6 +86,23 @@ def test_a_pipeline_is_taken_too(make: Make, images: Pixels, tmp_path: Path) -> 
     augment = Pipeline([RandomHorizontalFlip(p=1)], seed=77)
     made = preview(make(images), tmp_path / "a.png", augment=augment)
     assert np.array_equal(tiles(made, (32, 32))[:, 0], images[:, :, ::-1])
+
+
+def test_settings_of_pillow_change_no_sheet_and_no_report(
+    make: Make, images: Pixels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def draw() -> list[bytes]:
+        names = [tmp_path / "a.png", tmp_path / "a.jpg", tmp_path / "a.html"]
+        for name in names[:2]:
+            preview(pack, name, overwrite=True)
+        packer.report(pack, names[2], overwrite=True)
+        return [name.read_bytes() for name in names]
+
+    pack = make(images)
+    clean = draw()
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    monkeypatch.setattr(ImageFile, "MAXBLOCK", 16)
+    assert draw() == clean
 
 
 def test_its_seed_is_added_as_the_loader_adds_it(make: Make, images: Pixels, tmp_path: Path) -> None:
