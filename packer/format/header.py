@@ -439,12 +439,12 @@ class Header:
             if f.ragged and "sampling" in f.about and own is None:
                 raise ValueError(f"field {f.name!r} has sampling, but its rows are not pictures")
         self.check_rows()
-        sizes = {
-            f.name for f in self.fields if f.measures and (f.dtype, f.shape, f.codec) == ("<i4", (), None)
-        }
+        sizes = {f.name: f.codec for f in self.fields if f.measures and (f.dtype, f.shape) == ("<i4", ())}
+        if any(f.measures for f in self.fields) and sizes.keys() != {"height", "width"}:
+            raise ValueError(f"heights and widths of pictures are in {sorted(sizes)}")
         for f in self.fields:
             raw = f.own_size is not None and f.own_size.codec is None
-            if raw and not {"height", "width"} <= sizes:
+            if raw and list(sizes.values()) != [None, None]:
                 raise ValueError(
                     f"field {f.name!r} holds pictures that keep their size, without height and width"
                 )

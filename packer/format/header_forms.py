@@ -101,7 +101,7 @@ OPTIONS: Mapping[str, Any] = {  # those that packer reads again
     **dict.fromkeys(("label_as?", "boxes_unit?"), str),
     **dict.fromkeys(("pairs?", "soft?"), texts),
     **dict.fromkeys(("label?", "boxes?", "keypoints?", "unlabeled?"), _NAMES),
-    "repack?": Mapping,
+    **dict.fromkeys(("repack?", "fields?"), Mapping),
     f"{NORMALIZE}?": statistics,
 }
 _SOURCE: Mapping[str, Any] = {

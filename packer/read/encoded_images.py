@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.codecs import jpeg, jpeg_parts, png
-from packer.errors import FormatError, damaged_rows
+from packer.errors import FormatError, damaged, damaged_rows
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.read.gather import empty
@@ -57,8 +57,9 @@ class EncodedImages:
         known: NDArray[Any] | None = None,
     ) -> None:
         self._pack, self._field, self._numbers = pack, field, numbers
-        assert field.own_size is not None
-        self._own = own = field.own_size
+        if (own := field.own_size) is None:
+            raise damaged(pack.path, f"rows of {field.name!r} are no pictures")
+        self._own = own
         self._rows: list[Any] = [bytes(row) for row in rows] if own.codec == "png" else list(rows)
         sizes = []
         read_size: Any = {"jpeg": jpeg.size, "png": png.size}.get(own.codec or "")

@@ -111,6 +111,8 @@ def test_any_value_anywhere_is_refused_or_has_the_form_that_readers_rely_on(memb
         (("fields", 1, "about", "layout"), 1),
         (("fields", 5, "about", "encoding"), "idna"),
         (("fields", 5, "shape"), [1]),
+        (("fields", 3, "about"), {"of": "image"}),
+        (("provenance", "options", "fields"), 0.5),
         (("train_statistics", "image", "std"), None),
         (("fields", 3, "about", "columns"), [1]),
         (("fields", 0, "codec", "quality"), 0),
