@@ -18,7 +18,7 @@ from packer.convert.whole_pictures import (
     partner_versions,
     store_partner,
 )
-from packer.errors import UsageError
+from packer.errors import UsageError, damaged
 from packer.format.header import Field
 from packer.format.joined_pack import check_fields, joined
 from packer.format.own_size import partner
@@ -198,15 +198,22 @@ class PackRows(RowMaker):
             else:
                 values = self._reader.ragged(f.name, runs) if len(samples) else []
             if self._numbers and f.name == "label":
-                for part, number in enumerate(self._numbers):
-                    values[parts == part] = number[values[parts == part]]
+                for part in range(len(self._numbers)):
+                    values[parts == part] = self._recoded(part, values[parts == part])
             elif self._numbers and f.name == "box_label":
                 values = [
-                    self._numbers[part][np.frombuffer(labels, "<i8")].tobytes()
+                    self._recoded(part, np.frombuffer(labels, "<i8")).tobytes()
                     for labels, part in zip(values, parts.tolist(), strict=True)
                 ]
             columns[f.name] = values
         return columns
+
+    def _recoded(self, part: int, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return labels of a part as numbers of all classes. Raises FormatError for one without a class."""
+        numbers = self._numbers[part]
+        if len(labels) and not -1 <= labels.min() <= labels.max() < len(numbers) - 1:
+            raise damaged(self.pack.parts[part].path, "it has labels without a class")
+        return numbers[labels]
 
     def make(self, sample: int, at: int, block: Block) -> None:
         """Read the row; resize its image and move the other fields if the size changes."""
@@ -218,8 +225,8 @@ class PackRows(RowMaker):
             if f.ragged and f.name in rows
         }
         if "box_label" in ragged and self._numbers:
-            number = self._numbers[int(self._parts(run.starts)[0])]
-            ragged["box_label"] = number[np.frombuffer(ragged["box_label"], "<i8")].tobytes()
+            labels = np.frombuffer(ragged["box_label"], "<i8")
+            ragged["box_label"] = self._recoded(int(self._parts(run.starts)[0]), labels).tobytes()
         size = self._fill(run, row, ragged.get("image"), sample)
         geometry = ImagePlacement.of(self._spec.fit, size, self._spec.size) if self._spec else None
         pixels = None

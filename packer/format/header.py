@@ -440,7 +440,10 @@ class Header:
                 raise ValueError(f"field {f.name!r} has sampling, but its rows are not pictures")
         self.check_rows()
         sizes = {f.name: f.codec for f in self.fields if f.measures and (f.dtype, f.shape) == ("<i4", ())}
-        if any(f.measures for f in self.fields) and sizes.keys() != {"height", "width"}:
+        measures = [f for f in self.fields if f.measures]
+        if measures and (
+            sizes.keys() != {"height", "width"} or any(f.about["of"] != "image" for f in measures)
+        ):
             raise ValueError(f"heights and widths of pictures are in {sorted(sizes)}")
         for f in self.fields:
             raw = f.own_size is not None and f.own_size.codec is None

@@ -11,6 +11,7 @@ import pytest
 from packer.convert.image_conversion import convert_images
 from packer.convert.pack_rows import PackRows, together
 from packer.convert.repacking import merge_packs
+from packer.errors import FormatError
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.pixels.decode_resize import DecodeResize, PixelSpec, place, resize
@@ -44,6 +45,15 @@ def test_several_packs_are_one_with_the_classes_of_all(packs: list[Pack]):
     assert [n.tolist() for n in numbers] == [[0, 1, -1], [0, 1, -1], [1, 2, -1]]
     pack, numbers = together(packs[:1])
     assert (pack.header.classes, numbers) == (("blue", "green"), [])
+
+
+@pytest.mark.parametrize("numbers", [[], [0], [2]])
+def test_a_label_without_a_class_is_damage(packs: list[Pack], numbers: list[int]) -> None:
+    """Labels of the classes are 0 and 1; the last entry of the numbers is for -1 alone."""
+    pack, _ = together(packs)
+    rows = PackRows(pack, [np.array([*numbers, -1])] * 3, None, jpeg=False)
+    with pytest.raises(FormatError, match=r"b: it has labels without a class\. Convert the images again\.$"):
+        rows.columns(np.array([31]))
 
 
 def test_rows_are_found_in_their_parts(packs: list[Pack]):
