@@ -65,7 +65,7 @@ class PillowSettings(ContextDecorator):
 
 
 def keep_defaults() -> None:
-    """Set the defaults until this process ends, which is a worker's; entering the context then costs nothing."""
+    """Set the defaults until this worker process ends; entering the context then costs nothing."""
     global _for_good
     _set(_DEFAULTS)
     _for_good = True

@@ -17,8 +17,8 @@ def import_torch(purpose: str) -> None:
             os.getcwd()
         except FileNotFoundError:
             raise PackerError(
-                f"{purpose}: torch cannot be imported, because the working folder was removed. Change to another"
-                " folder."
+                f"{purpose}: torch cannot be imported, because the working folder was removed. Change to"
+                " another folder."
             ) from None
     try:
         import torch  # noqa: F401

@@ -35,7 +35,7 @@ class Outlet(io.TextIOBase):
         self.error = None if self._stream else OSError(errno.EBADF, "it is closed")
 
     def write(self, text: Any) -> int:
-        """Write a text, unless an earlier one failed. Raises TypeError for another kind: click asks by that."""
+        """Write a text unless an earlier one failed. Raises TypeError for another kind; click asks so."""
         if not isinstance(text, self._kind):
             raise TypeError(f"the stream takes {self._kind.__name__}")
         self._call("write", text)

@@ -124,7 +124,7 @@ _SHARED = {
         "--workers", "N", "Parallel workers; the result does not depend on it. Default: available cores."),
     "--duplicates": option(
         "--duplicates", ("error", "skip", "keep"),
-        "Rows whose key (path below the source; tables: their file) the pack has already: fail, leave them out,"
+        "Rows whose key (path below the source; tables: file) the pack has already: fail, leave them out,"
         " or store both.", "error"),
     "--overwrite": option("--overwrite", None, "Replace the output if it is a pack."),
     "--split": option("--split", "NAME", "Only the rows of this split."),

@@ -64,8 +64,9 @@ def make_blocks(
 ) -> Block:
     """Write every block that the writer does not have yet.
 
-    samples: [rows], the maker's sample of each row; train: rows of the split train; skip: leave the row of a bad input empty and record the
-    reason, instead of raising its error; progress: called on this thread with the number of rows done so far.
+    samples: [rows], the maker's sample of each row; train: rows of the split train; skip: leave the
+    row of a bad input empty and record the reason, instead of raising its error; progress: called on this
+    thread with the number of rows done so far.
     Raises SourceError (a bad input), SpaceError, PackerError (writing failed, a worker died).
     """
     blocks = [block for block in range(writer.blocks) if block not in writer.done]

@@ -118,7 +118,8 @@ class Conversion:
             return None if listed else found
         first = listed[0]
         raise SourceError(
-            f"{self.out}: is a complete pack without {units.count(count, 'input')} that could not be packed; the first:"
+            f"{self.out}: is a complete pack without {units.count(count, 'input')} that could not"
+            " be packed; the first:"
             f" {first['key']}: {first['reason'].rstrip('.')}. Correct it and pass"
             f" {Option('overwrite', True)}, or pass {Option('on_error', 'skip')}."
         )

@@ -1,4 +1,4 @@
-"""Duplicates: rows whose keys a pack already has, whatever their content; tables: files that it already has."""
+"""Duplicates: rows whose keys a pack already has; of tables, files that it already has."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def duplicate_samples(task: ConversionTask, pack: Pack) -> NDArray[np.int64]:
 
 
 def duplicate_rows(packs: Sequence[Pack], together: Pack) -> NDArray[np.int64]:
-    """Return the rows, numbered over all packs, whose keys an earlier pack has. together: the packs as one."""
+    """Return the rows, numbered over all packs, whose keys an earlier pack has.
+
+    together: the packs as one.
+    """
     index, firsts = _index(together), np.cumsum([pack.rows for pack in packs])
     found = [np.empty(0, np.int64)]
     for start in range(0, together.rows, _KEYS_AT_ONCE):

@@ -140,7 +140,8 @@ class RowStorage:
         if self.store != "raw" or self.format != "npy" or not codecs:
             return []
         return [
-            f"Rows of {pack.path} are compressed ({', '.join(sorted(codecs))}); .npy files are not, so they are"
+            f"Rows of {pack.path} are compressed ({', '.join(sorted(codecs))}); .npy files are not, so they"
+            " are"
             " stored raw. An output that ends in .h5 keeps the compression."
         ]
 
@@ -168,13 +169,14 @@ class RowStorage:
         return block_codec(self.store, (), np.dtype("u1")).versions() if self.compressed else {}
 
     def fields(self, unstored: Sequence[Field], rows: int = 1) -> tuple[Field, ...]:
-        """Return the stored form of fields. Raises UsageError for rows that JPEG or .npy files cannot hold."""
+        """Return the stored form of fields. Raises UsageError for rows that the files cannot hold."""
         for f in unstored if self.format == "npy" else ():
             try:
                 preamble(f.dtype, (rows, *(f.shape or ())))
             except ValueError:
                 raise UsageError(
-                    f"{f.name}: rows have {len(f.shape or ())} axes, too many for the header of a .npy file. Pass"
+                    f"{f.name}: rows have {len(f.shape or ())} axes, too many for the header of a .npy file."
+                    " Pass"
                     " an output that ends in .h5, or reshape them."
                 ) from None
         largest = max((f.row_bytes for f in unstored if not f.ragged), default=0)

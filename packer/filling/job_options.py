@@ -42,8 +42,8 @@ def _plain(name: str, value: Any) -> Any:
         given = {f.name: getattr(value, f.name) for f in fields(value)}
         return {_MARK + type(value).__name__: {key: _plain(name, one) for key, one in given.items()}}
     raise UsageError(
-        f"{name}: {reprlib.repr(value)} cannot be sent to the process that fills the pack. Pass text, numbers, lists and"
-        f" mappings of these, or {', '.join(VALUES[:-1])} or {VALUES[-1]}."
+        f"{name}: {reprlib.repr(value)} cannot be sent to the process that fills the pack. Pass text,"
+        f" numbers, lists and mappings of these, or {', '.join(VALUES[:-1])} or {VALUES[-1]}."
     )
 
 

@@ -112,7 +112,7 @@ class StretchCache:
         return self.__dict__ | {"_leave": None, "_states": None, "_room": 0}
 
     def states(self, stretches: StretchMap) -> NDArray[np.uint8]:
-        """Return the states of all stretches, which other processes update; of a shared cache, this process's.
+        """Return the states of all stretches, which other processes update; if shared, this process's.
 
         Raises UsageError, SpaceError.
         """
@@ -201,7 +201,8 @@ class StretchCache:
             nothing = "" if self._shared else ", and nothing that others can write to"
             others = "" if self._shared else ", or cache_shared=True if it belongs to a group"
             raise UsageError(
-                f"{found}; a cache must hold no links{nothing}. Pass another cache=, such as a new folder{others}."
+                f"{found}; a cache must hold no links{nothing}. Pass another cache=, such as a new"
+                f" folder{others}."
             )
 
     def _open(self, stretches: StretchMap) -> NDArray[np.uint8]:

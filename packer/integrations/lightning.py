@@ -204,6 +204,6 @@ def _every_row(arguments: dict[str, Any]) -> PackedBatchDataset:
 
 
 def _even_size(size: int, rows: int, ranks: int) -> int:
-    """Return the nearest batch size, smaller first, whose last global batch has rows for all ranks or none."""
+    """Return the nearest batch size, smaller first, whose last global batch has rows for all ranks."""
     sizes = chain(range(size, 0, -1), range(size, rows))
     return next(b for b in sizes if not 0 < rows % (b * ranks) < ranks)

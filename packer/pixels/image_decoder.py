@@ -565,7 +565,7 @@ def without_pillow_warnings() -> Iterator[None]:
 
 
 def silence_process() -> None:
-    """Redirect stderr, and set Pillow's defaults, until this worker process ends; it reports to its parent."""
+    """Redirect stderr and set Pillow's defaults until this worker process ends; its parent reports."""
     global _for_good
     keep_defaults()
     with suppress(OSError):
