@@ -199,9 +199,8 @@ def parse_views(
 ) -> dict[str, Pipeline]:
     """Return field name -> pipeline that makes it from "image"; empty if `augment` asks for nothing.
 
-    A single pipeline makes "image" itself. normalization: as for pipeline_of. Raises UsageError for anything but
-    pipelines, and
-    MissingDependencyError (torch).
+    A single pipeline makes "image" itself. normalization: as for pipeline_of. Raises UsageError for
+    anything but pipelines, and MissingDependencyError (torch).
     """
     if augment is None or (isinstance(augment, list | tuple | dict) and not augment):
         return {}
