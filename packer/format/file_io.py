@@ -13,7 +13,6 @@ import fcntl
 import math
 import mmap
 import os
-import secrets
 import shutil
 import stat
 import tempfile
@@ -159,7 +158,7 @@ def _usual(folder: str, mode: int) -> tuple[int, int]:
 
 def _new_folder(folder: str, mode: int) -> os.stat_result:
     """Return the owner and mode of a folder that this user creates in another. Raises OSError."""
-    path = os.path.join(folder, PROBE + secrets.token_hex(8))
+    path = os.path.join(folder, PROBE + os.urandom(8).hex())
     os.mkdir(path, mode)
     try:
         return os.lstat(path)
@@ -392,7 +391,7 @@ def write_file(path: str, data: bytes) -> None:
             with open(os.open(path, flags), "wb") as file:
                 file.write(data)
             return
-        aside = os.path.join(os.path.dirname(path), f"{PROBE}{secrets.token_hex(8)}{ASIDE}")
+        aside = os.path.join(os.path.dirname(path), f"{PROBE}{os.urandom(8).hex()}{ASIDE}")
         try:
             with open(create(aside, PUBLIC), "wb") as file:
                 if os.path.isfile(path) and not os.path.islink(path):
