@@ -40,7 +40,7 @@ def learned(way: str, packs: tuple[str, str], epochs: int, seed: int) -> float:
     """Train on the first pack. Returns the accuracy on the second."""
     torch.manual_seed(seed)
     header = open_pack(packs[0]).header
-    numbers = header.statistics["image"]
+    numbers = header.normalization
     normalize = Normalize(numbers["mean"], numbers["std"])
     cut = RandomResizedCrop(SIDE) if "Resized" in way else RandomCrop(SIDE)
     augment = [cut, RandomHorizontalFlip(), normalize]

@@ -27,6 +27,10 @@ SENTENCES: dict[str, list[str]] = {
         "format/test_fuzz.py::test_mutations_end_well",
         "codecs/test_block_codecs.py::test_bombs_take_no_memory",
     ],
+    "Memory for raw rows": [
+        "format/test_header_forms.py::test_the_unpacked_size_of_rows_is_bounded_by_their_bytes"
+    ],
+    "`tools/fuzz_packs.py` tries": ["format/test_fuzz.py::test_mutations_end_well"],
     "Exported files stay": [
         "convert/test_export.py::test_hostile_keys_are_refused",
         "convert/test_export.py::test_a_key_that_passes_stays_below_its_folder",
@@ -94,10 +98,10 @@ SENTENCES: dict[str, list[str]] = {
     "A group shares one": [
         "filling/test_remote_cache.py::test_rows_of_a_shared_cache_are_compared_before_their_use"
     ],
-    "packer cannot prevent": [],
-    "who may rename your files": [],
-    "the group of a shared cache": [],
-    "a file system without owners": [],
+    "packer cannot prevent these": [],
+    "Users who may rename your files": [],
+    "Members of the group of a shared cache": [],
+    "File systems without owners": [],
     "`transform=` and the data set": [],
     '`augment="..."` is parsed': [
         "augment/test_transform_text.py::test_nothing_else_is_understood_and_nothing_runs"
@@ -114,7 +118,7 @@ SENTENCES: dict[str, list[str]] = {
         "remote/test_access.py::test_reading_stops_at_the_requested_bytes",
         "remote/test_access.py::test_redirects_end_after_ten",
     ],
-    "On Linux the process that": [
+    "On Linux the memory of the": [
         "remote/test_access.py::test_the_helper_s_memory_is_limited_by_what_is_requested"
     ],
     "Keys of stores come": [

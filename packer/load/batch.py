@@ -47,7 +47,8 @@ def batch_type(fields: tuple[str, ...], base: type, lists: bool = False) -> type
     """Return the named tuple class with these fields: one class for each tuple of names, picklable.
 
     Its constructor takes values one by one, as any named tuple does, or in one iterable, as ``tuple`` does:
-    fastai and the Trainer of transformers rebuild a tuple as ``type(batch)(values)``.
+    fastai and the Trainer of transformers rebuild a tuple as ``type(batch)(values)``. A list of one tensor is
+    taken as the values, `_make` takes it as the value.
 
     base: Batched for the batches of a PackedBatchDataset, else object. lists: True if values are lists, with
     an entry for each row; it tells ``type(batch)([values])`` from ``type(batch)(values)`` for a single field.

@@ -353,6 +353,7 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
             mark.leave()
             raise
         except BaseException:  # Ctrl-C too
+            mark.handed = mark.done
             self._progress.undo(mark)
             raise
         finally:

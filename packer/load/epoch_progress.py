@@ -34,27 +34,36 @@ class Mark:
     __slots__ = ("_handled", "done", "epoch", "handed")
 
     def __init__(self, epoch: int, handed: int) -> None:
-        self.epoch, self.handed, self.done, self._handled = epoch, handed, handed, id(None)
+        self.epoch, self.handed, self.done = epoch, handed, handed
+        self._handled = _named(None)
 
     def hand(self, positions: int) -> None:
         """Count a batch that is about to be handed out. positions: `handed` with it."""
         self.done, self.handed = self.handed, positions
-        self._handled = id(sys.exc_info()[1])  # an id: a reference would keep the frames of its traceback
+        self._handled = _named(sys.exc_info()[1])
 
     def leave(self) -> None:
         """Discount the batch in hand if an exception is ending the loop; called by the closed generator."""
-        if sys is not None and not sys.is_finalizing() and (self.raised or _unwinds(sys._getframe(1).f_back)):
+        if sys is not None and not sys.is_finalizing() and _unwinds(sys._getframe(1).f_back):
             self.handed = self.done
+        else:
+            self.done = self.handed  # after a `break`, no later exception is one of the step
 
     @property
     def raised(self) -> bool:
         """True while an exception is handled that was raised after the batch in hand was handed out."""
         error = sys.exc_info()[1]
-        return id(error) != self._handled and not isinstance(error, GeneratorExit | NoneType)
+        return _named(error) != self._handled and not isinstance(error, GeneratorExit | NoneType)
+
+
+def _named(error: BaseException | None) -> tuple[int, type]:
+    """Identify an exception without a reference to it, which would keep the frames of its traceback."""
+    return id(error), type(error)
 
 
 # Instructions at which a loop that is left by `break` or `return` drops its iterator; those of a `yield`.
 _BREAKS = ("POP_TOP", "POP_ITER", "END_FOR")
+_RAISES = ("RERAISE", "RAISE_VARARGS")
 _YIELDS = ("YIELD_VALUE", "RESUME")
 
 
@@ -62,29 +71,18 @@ def _unwinds(frame: FrameType | None) -> bool:
     """Return True if an exception is leaving a frame, or the loop over the generators that it runs.
 
     Python hides an exception from the code that closes an iterator meanwhile, but not its traceback, which
-    refers to the frame.
+    refers to the frame and to the instruction that raised. Tracebacks of handled exceptions name others.
     """
-    while frame is not None and _instruction(frame, frame.f_lasti) not in _BREAKS:
-        found = [one.tb_lasti for one in _young_tracebacks() if one.tb_frame is frame]
+    while frame is not None and (name := _instruction(frame, frame.f_lasti)) not in _BREAKS:
+        found = [one.tb_lasti for one in gc.get_referrers(frame) if type(one) is TracebackType]
         if not any(_instruction(frame, at) in _YIELDS for at in found):
-            return bool(found)
+            return name in _RAISES or frame.f_lasti in found
         frame = frame.f_back  # a generator around the dataset, such as tqdm, is being closed too
     return False
 
 
 def _instruction(frame: FrameType, at: int) -> str:
     return opname[frame.f_code.co_code[at]]
-
-
-def _young_tracebacks() -> list[TracebackType]:
-    """Return the tracebacks among the youngest objects; all if the garbage collector has just aged them."""
-    counts = gc.get_count()
-    last = 2 if counts[1] == 0 and counts[0] < _JUST else 1
-    objects = (one for generation in range(last + 1) for one in gc.get_objects(generation))
-    return [one for one in objects if type(one) is TracebackType]
-
-
-_JUST = 100  # objects allocated since; closing an iterator allocates fewer
 
 
 class EpochProgress:

@@ -35,7 +35,6 @@ class MemoryStore(KeptStore):
     """
 
     ready: bool
-    viewed: bool
 
     _lost = "not all rows are kept in memory, the others are read from the disk"
 
