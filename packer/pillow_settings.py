@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import ContextDecorator
 from types import ModuleType
@@ -59,9 +60,21 @@ class PillowSettings(ContextDecorator):
         if _for_good:
             return
         with _lock:
-            _users -= 1
+            _users = max(0, _users - 1)  # 0 in a child that was forked in the context
             if not _users:
                 _set(_changed)
+
+
+def _after_fork() -> None:
+    """Restore the settings in a forked child, whose other threads do not leave the context any more."""
+    global _lock, _users
+    _lock = threading.Lock()
+    if _users:
+        _users = 0
+        _set(_changed)
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def keep_defaults() -> None:

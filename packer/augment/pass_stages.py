@@ -306,7 +306,7 @@ def exact(device: str) -> Iterator[None]:
 
 
 def _product_precision(device: str) -> tuple[Callable[[], str], Callable[[str], None], tuple[str, ...]]:
-    """Return functions that get and set the precision of matrix products, and the names of float32's own."""
+    """Return functions that get and set the precision of matrix products, and the names of full float32."""
     backend: Any = torch.backends.cuda if device == "cuda" else torch.backends.mkldnn
     matmul: Any = getattr(backend, "matmul", None)
     if hasattr(matmul, "fp32_precision"):  # torch 2.9; its older functions fail where both are used

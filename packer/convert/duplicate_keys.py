@@ -60,7 +60,7 @@ def _index(pack: Pack) -> RowKeys:
 
 
 def refuse(duplicates: Iterator[str]) -> None:
-    """Raise UsageError for the first of some duplicates: sentences without a full stop."""
+    """Raise UsageError with the first sentence, if there is one. duplicates: without a full stop."""
     for sentence in islice(duplicates, 1):
         raise UsageError(
             f"{sentence}; each row is stored once. Pass {Option('duplicates', 'skip')} to leave such "

@@ -151,7 +151,7 @@ def check_stored(size: RowSize, store: str, channels: str | int) -> None:
 
 
 def partner_versions(fields: Sequence[Field]) -> dict[str, str]:
-    """Return the versions of what encodes PNG rows, and writes restart markers into JPEG rows, if any."""
+    """Return the versions of the PNG encoder and of the writer of restart markers, if fields use them."""
     codecs = {((f.codec or {}).get("name"), f.name == "image" and "size" in f.about) for f in fields}
     return (png.versions() if ("png", False) in codecs else {}) | (
         jpeg_parts.versions() if ("jpeg", True) in codecs else {}

@@ -13,6 +13,7 @@ import fcntl
 import math
 import mmap
 import os
+import shlex
 import shutil
 import stat
 import tempfile
@@ -33,7 +34,7 @@ PRIVATE, SHARED, PUBLIC = 0o600, 0o660, 0o666
 is published, where the umask applies.
 """
 PROBE = ".packer-"
-"""Beginning of the name of a folder that is removed at once; it shows which owner and mode new ones get."""
+"""Beginning of the names of files to be renamed, and of folders that show which owner and mode new ones get."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, an exhausted quota or a file at its largest size."""
 
@@ -109,7 +110,7 @@ def make_folder(path: str | bytes, mode: int = 0o700) -> None:
 
 
 def foreign(folder: str, *, private: bool = True, inside: bool = True, shared: bool = False) -> str:
-    """Return what others could have put into a folder that is to be written, as "PATH: what"; "" if nothing.
+    """Return the first entry of a folder that others could have written, as "PATH: reason"; "" if none.
 
     Everything has to belong to this user, and links are not allowed. A file system that gives all files
     another owner or mode (root squash, FAT) is recognized by what it gives to a new folder.
@@ -133,7 +134,8 @@ def foreign(folder: str, *, private: bool = True, inside: bool = True, shared: b
                 return f"{path}: has a second name elsewhere (a hard link)"
             others = found.st_mode & writers if reached else 0
             if (found.st_uid != os.geteuid() or others) and not shared:
-                usual = usual or _usual(folder, 0o700 if private else 0o777)
+                where = folder if os.path.isdir(folder) else os.path.dirname(folder)
+                usual = usual or _usual(where, 0o700 if private else 0o777)
                 if found.st_uid != usual[0]:
                     return f"{path}: belongs to user {found.st_uid}, and you are user {os.geteuid()}"
                 if others & ~usual[1]:
@@ -329,7 +331,7 @@ def check_inside(folder: str, name: str) -> str:
         if os.path.commonpath((inside, found)) != inside:
             raise FormatError(
                 f"{path}: is a link that leads out of the pack, to {found}; packer reads nothing there."
-                f" If you trust it, copy the pack with the files that it links to: cp -rL {folder} COPY."
+                f" If you trust it, copy the pack with the files that it links to: cp -rL {shlex.quote(folder)} COPY."
             )
     mode = os.stat(path).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -366,6 +368,7 @@ def write_aside(path: str, pieces: Iterable[bytes]) -> None:
     """
     like = os.stat(path if os.path.exists(path) else os.path.dirname(path))
     with open(create_anew(path + ASIDE, like.st_mode & PUBLIC), "wb") as file:
+        _set_mode(file.fileno(), like.st_mode & PUBLIC)
         file.writelines(pieces)
         file.flush()
         os.fsync(file.fileno())

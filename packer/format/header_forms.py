@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from packer.channels import CHANNELS
-from packer.format.table_record import fits, numbers, texts
+from packer.format.table_record import READING, fits, numbers, texts
 
 # NumPy's array-protocol type strings.
 DTYPES = frozenset(("|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8", "|b1"))
@@ -101,14 +101,15 @@ OPTIONS: Mapping[str, Any] = {  # those that packer reads again
     **dict.fromkeys(("label_as?", "boxes_unit?"), str),
     **dict.fromkeys(("pairs?", "soft?"), texts),
     **dict.fromkeys(("label?", "boxes?", "keypoints?", "unlabeled?"), _NAMES),
-    **dict.fromkeys(("repack?", "fields?"), Mapping),
+    **dict.fromkeys(("repack?", "fields?", "choices?"), Mapping),
     f"{NORMALIZE}?": statistics,
 }
 _SOURCE: Mapping[str, Any] = {
     "names?": texts,
     "digests?": texts,
     "files?": [lambda value: texts(value) and len(value) == 2],
-    "reading?": Mapping,
+    "images?": whole(0),
+    "reading?": lambda value: isinstance(value, Mapping) and fits(value, READING),
 }
 
 

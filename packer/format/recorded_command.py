@@ -57,7 +57,7 @@ def _words(options: dict[str, Any], reading: Mapping[str, Any]) -> Iterator[str]
     if NORMALIZE in options or "like" in options:
         yield from ("--like", "PACK")
     if isinstance(options.get("size"), str):
-        options.pop("fit")  # is for rows of one size
+        options.pop("fit", None)  # is for rows of one size
     csv = {name: reading.get(name, default) for name, default in _CSV.items()}
     options |= {name: value for name, value in csv.items() if value != _CSV[name]}
     for name, value in {**options, **options.get("choices", {})}.items():

@@ -201,8 +201,8 @@ class StretchCache:
             nothing = "" if self._shared else ", and nothing that others can write to"
             others = "" if self._shared else ", or cache_shared=True if it belongs to a group"
             raise UsageError(
-                f"{found}; a cache must hold no links{nothing}. Pass another cache=, such as a new"
-                f" folder{others}."
+                f"{found}; a cache must hold no links{nothing}. Pass a cache= that does not exist"
+                f" yet{others}."
             )
 
     def _open(self, stretches: StretchMap) -> NDArray[np.uint8]:

@@ -86,7 +86,7 @@ _NUMERIC: Mapping[str, Any] = {
     "quantiles": (None, {"levels": numbers, "values": numbers}),
     "histogram": (None, {"edges": lambda edges: numbers(edges) and len(edges) == 2, "counts": _counts}),
 }
-_READING = {
+READING: Mapping[str, Any] = {
     "na?": texts,
     "types?": lambda types: isinstance(types, Mapping) and texts(list(types.values())),
     "header?": bool,
@@ -113,7 +113,7 @@ _RECORD: Mapping[str, Mapping[str, Any]] = {  # by their names in messages
             {"columns": lambda x: texts(x) and len(x) > 0, "kind": ("classes", "number"), "dtype": str},
         )
     },
-    "reading": {"reading": _READING},
+    "reading": {"reading": READING},
     "skipped": {"skipped?": _SKIPPED},
 }
 

@@ -18,6 +18,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import shutil
 import stat
 import time
@@ -349,7 +350,7 @@ def check_pack_folder(path: str) -> None:
     if found := foreign(path, private=False):
         raise UsageError(
             f"{found}; packer writes only into packs of its user, without links. If you trust this one, copy"
-            f" it, and write to the copy: cp -rL {path} COPY."
+            f" it, and write to the copy: cp -rL {shlex.quote(path)} COPY."
         )
 
 

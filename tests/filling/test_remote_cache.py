@@ -696,7 +696,7 @@ def test_a_cache_that_others_can_write_to_is_shared_on_request(
         with_cache("s3://bucket/raw.h5", cache)
     assert str(error.value) == (
         f"{cache}: others can write to it (mode 775); a cache must hold no links, and nothing that others can"
-        " write to. Pass another cache=, such as a new folder, or cache_shared=True if it belongs to a group."
+        " write to. Pass a cache= that does not exist yet, or cache_shared=True if it belongs to a group."
     )
     check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=cache, cache_shared=True)
     check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=tmp_path / "new")
