@@ -7,12 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from packer import Labels, convert_images, convert_table, create, open_pack
+from packer import Labels, convert_images, convert_table, create, fill_pack, open_pack
 from packer.arguments import absolute
 from packer.errors import PackerError
 from packer.format.working_folder import WorkingFolder
@@ -110,7 +111,7 @@ def test_a_relative_name_without_a_working_folder_is_a_sentence(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert absolute("/a/b") == "/a/b"
-    for work in (absolute, WorkingFolder, create):
+    for work in (absolute, WorkingFolder, create, partial(fill_pack, "/images")):
         with pytest.raises(PackerError) as error:
             work("b.h5")
         assert str(error.value) == (

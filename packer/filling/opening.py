@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.arguments import as_bytes
+from packer.arguments import absolute, as_bytes
 from packer.errors import UsageError
 from packer.filling.filling_client import FillingClient
 from packer.filling.job_options import plain_options
@@ -225,10 +225,10 @@ def open_filling(
     progress: called with rows done and total rows while the pack is converted before anything can be read.
     Raises PackerError if the source cannot be packed with these options, or if `out` is another pack.
     """
-    out = os.path.abspath(out.rstrip("/"))
-    source = source if is_url(source) else os.path.abspath(source)
+    out = absolute(out.rstrip("/"))
+    source = source if is_url(source) else absolute(source)
     job = json.dumps({"source": source, "out": out, "options": plain_options(options)}).encode()
-    client = FillingClient(out, job, os.getcwd())
+    client = FillingClient(out, job, absolute("."))
     header = client.open(progress)
     if not header:
         return pack_opening.open_pack(out)
