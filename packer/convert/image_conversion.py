@@ -27,12 +27,15 @@ from packer.convert.whole_pictures import partner_versions
 from packer.errors import ImageError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.pack import Pack
+from packer.inputs.checks.examine import examine
 from packer.inputs.coco_annotations import read_labels
+from packer.inputs.file_names import note_left_out
 from packer.inputs.findings import Findings
 from packer.inputs.image_pairs import Pair, Soft, folder_of, open_pair
 from packer.inputs.image_sources import Source, check_bytes, open_source
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
+from packer.inputs.listing import Finding, Listing
 from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.pixels.decode_resize import MAX_PIXELS, codec_builds, decoder_versions
 from packer.pixels.exact_values import count_bands
@@ -275,6 +278,11 @@ def plan_conversion(
     if like is not None:
         like.check(next((f for f in targets.fields if f.name == "label"), None), opened.name)
     partners = _partners(stack, opened, options, spool, existing)
+    listing = Listing(opened, targets, partners, classes or (), options.labels.file is not None)
+    found = examine(listing)
+    for finding in found[:1]:
+        if finding.error:
+            raise UsageError(finding.sentence)
     maker = ImageRows(opened, options, targets, partners)
     order = _order(opened, targets, options)
     row_bytes = estimate(maker, options.storing, order)
@@ -300,7 +308,7 @@ def plan_conversion(
         bytes=round(len(order.samples) * row_bytes) + (1 << 16),
         classes=None if targets.classes is None else len(targets.classes),
         splits={name: b - a for name, (a, b) in order.splits.items()},
-        notes=tuple(_notes(opened, options, row_bytes, like, targets.classes)),
+        notes=tuple(_notes(listing, found, options, row_bytes, like)),
     )
     return task, plan
 
@@ -348,20 +356,22 @@ def _partners(
 
 
 def _notes(
-    opened: ImageSource,
+    listing: Listing,
+    found: Sequence[Finding],
     options: ImageOptions,
     row_bytes: float,
     like: ReferencePack | None,
-    classes: Sequence[str] | None,
 ) -> Iterator[str]:
-    """Yield notes for the user, shown before the conversion begins."""
-    size, store = options.size, options.storing.store
+    """Yield notes for the user, shown before the conversion begins. found: the notes of checks."""
+    opened, size, store = listing.source, options.size, options.storing.store
     if like is not None:
         pixels = size.option, options.fit, options.channels, options.dtype
-        yield like.note(*pixels, options.storing, classes)
+        yield like.note(*pixels, options.storing, listing.classes)
     elif not size.ragged:
         yield from note_on_size(size.height, size.width)
     yield from opened.findings.notes
+    yield from (finding.sentence for finding in found)
+    yield from note_left_out(opened.left_out)
     if size.rule != "keep" or store != "jpeg":
         yield from survey(opened, options.spec, size)
         if not native.COMPILED:

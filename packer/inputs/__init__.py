@@ -2,6 +2,8 @@
 
     image_sources.py   opens a folder, list or archive of images, or a WebDataset, Parquet or COCO dataset
     opened_source.py   ImageSource: keys, bytes, sizes and labels of images, for every kind of source
+    listing.py         Listing: a source as it is understood; Finding: a doubt about it
+    checks/            doubts about a listing, found before anything is written
     findings.py        Findings: refused images, skipped inputs and notes, collected while a source is listed
     image_archives.py  Archive: lists tar and zip files, and reads members at their offsets
     remote_images.py   a folder of images in an object store, prefetched

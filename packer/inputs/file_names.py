@@ -9,8 +9,7 @@ Names are decoded as UTF-8, so a pack does not depend on the locale. Invalid byt
     train/cat/1.jpg  test/...    splits (also Training, TEST, seg_train ...), if all top folders are splits;
                                  each is one of the above, and the classes of all splits are merged
 
-Folders that would become wrong classes are an error: train and test beside other folders, images beside
-masks, and folders that all hold the same folders (fold1/cat, fold1/dog, fold2/cat, fold2/dog).
+checks/ finds folders that would become wrong classes.
 
 Hidden files and folders (names that begin with a dot) are skipped, as are __MACOSX, Thumbs.db and
 desktop.ini.
@@ -20,7 +19,6 @@ from __future__ import annotations
 
 import os
 import re
-import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -28,12 +26,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import units
 from packer.errors import SourceError, UsageError
-from packer.inputs.findings import Findings
 from packer.path_text import as_text as as_text
 from packer.path_text import on_disk as on_disk
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 from packer.source_kinds import IMAGES
 
 IMAGE_EXTENSIONS: frozenset[str] = frozenset(chain(*IMAGES.values()))
@@ -51,14 +47,9 @@ UNLABELED = -1
 
 _SPLIT_BEGUN = re.compile(rf"({'|'.join(SPLIT_NAMES)})(?![A-Za-z])", re.IGNORECASE)
 _SPLIT_PREFIX = "seg_"  # the Intel scenes dataset has seg_train and seg_test
-_PICTURES = frozenset(("image", "images", "img", "imgs", "jpegimages"))
-_MASKS = frozenset(
-    ("annotations", "ground_truth", "gt", "labels", "mask", "masks", "segmentation", "trimaps")
-)
 _LEFT_BEHIND = frozenset(("__MACOSX", "Thumbs.db", "desktop.ini"))
 _SHOWN = 120
 _SHOWN_SUFFIXES = 8
-_MASK_SUFFIXES = ("_mask", "_masks", "_seg", "_segmentation", "_gt", "_matte")
 _LONGEST_SUFFIX = 12
 
 
@@ -145,12 +136,15 @@ class FolderLayout(NamedTuple):
     """Labels, classes and splits that folders define.
 
     labels: class numbers, int64 [N], or UNLABELED; None, as `classes`, for flat folders.
-    splits: name -> indices of its images, int64, ascending.
+    splits: name -> indices of its images, int64, ascending. parts: paths of the folders that hold class
+    folders, with a trailing slash: [""], or folders of splits. empty: paths of class folders without images.
     """
 
     labels: NDArray[np.int64] | None
     classes: list[str] | None
     splits: dict[str, NDArray[np.int64]]
+    parts: list[str]
+    empty: list[str]
 
 
 def folder_splits(subject: str, keys: list[str], folders: Collection[str]) -> dict[str, NDArray[np.int64]]:
@@ -187,7 +181,6 @@ def class_folders(
     subject: str,
     keys: list[str],
     folders: Collection[str],
-    findings: Findings | None = None,
     *,
     listed: Collection[str] = (),
     unlabeled: Collection[str] = (),
@@ -197,10 +190,9 @@ def class_folders(
     subject: name of the source in messages. keys: the images' relative paths, in `image_order`.
     folders: relative paths of the visible folders, with or without images; only the first level matters, and
         below splits the second. listed: classes that may be empty. unlabeled: splits whose images all get
-        UNLABELED. findings: skips class folders without images.
-    Raises: SourceError if there are no images, a class or split is empty, images lie both at the top and in
-        folders, or only some splits have class folders. UsageError if the folders are parts of a dataset or
-        of samples.
+        UNLABELED.
+    Raises: SourceError if there are no images, a split is empty, images lie both at the top and in folders,
+        or only some splits have class folders. UsageError for an unknown split.
     """
     if not keys:
         raise no_images(subject)
@@ -222,21 +214,16 @@ def class_folders(
     ] or [""] * (not splits)
     classes: set[str] = set()
     flat: list[str] = []
+    empty: list[str] = []
     for part in parts:
         inner = [key.removeprefix(part) for key in keys if key.startswith(part)]
         below = {f.removeprefix(part) for f in folders if f.startswith(part) and f.count("/") == level}
-        found = _classes(f"{subject}/{part}".rstrip("/"), inner, below, listed)
-        for name in sorted(below.difference(found, listed)) if found else ():
-            (findings or Findings()).leave_out(
-                part + name,
-                "a class folder without images.",
-                f"{subject}/{part}{name}: a class folder without images; each needs at least one. Add some, "
-                "remove the folder",
-            )
+        found = _classes(f"{subject}/{part}".rstrip("/"), inner)
+        empty += sorted(part + name for name in below.difference(found, listed)) if found else []
         classes |= found
         flat += [] if found else [part.rstrip("/")]
     if not classes:
-        return FolderLayout(None, None, splits)
+        return FolderLayout(None, None, splits, parts, [])
     if flat:
         raise SourceError(
             f"{subject}/{flat[0]}: holds no class folders, but other splits do; all or no splits may. Sort "
@@ -249,11 +236,11 @@ def class_folders(
     labels = np.full(len(keys), UNLABELED)
     for index in np.flatnonzero(labelled).tolist():
         labels[index] = numbers[keys[index].split("/", level + 1)[level]]
-    return FolderLayout(labels, list(numbers), splits)
+    return FolderLayout(labels, list(numbers), splits, parts, empty)
 
 
-def _classes(place: str, keys: list[str], folders: Collection[str], listed: Collection[str]) -> set[str]:
-    """Return the class folders of `place`; empty for a flat folder. Raises: SourceError, UsageError."""
+def _classes(place: str, keys: list[str]) -> set[str]:
+    """Return the class folders of `place`; empty for a flat folder. Raises: SourceError."""
     held = {key.partition("/")[0] for key in keys if "/" in key}
     loose = next((key for key in keys if "/" not in key), None)
     if held and loose is not None:
@@ -261,58 +248,7 @@ def _classes(place: str, keys: list[str], folders: Collection[str], listed: Coll
             f"{place}: holds images at its top ({loose}) and in folders ({min(held)}); all or none may be "
             f"in class folders. Move some, or pass {Option('labels')}."
         )
-    reason = "" if held <= set(listed) else _no_classes(keys, sorted(held), {*held, *folders})
-    if reason:
-        raise UsageError(
-            f"{place}: {reason}; its folders would be classes. Pass one of its folders, masks by "
-            f"{Option('pairs', {'mask': 'DIR'})}, or if they are the classes, "
-            f"{Option('classes', ','.join(sorted(held)))}."
-        )
     return held
-
-
-def _no_classes(keys: list[str], held: list[str], folders: Collection[str]) -> str:
-    """Return why folders are parts of samples or of a dataset instead of classes; "" if they may be classes.
-
-    keys: image paths, all in folders. held: top folders that hold images. folders: all top folders.
-    """
-    called = {folder: split_called(folder) or split_begun(folder) for folder in sorted(folders)}
-    parts = [folder for folder, split in called.items() if split]
-    if "train" in called.values() and len({called[part] for part in parts}) > 1:
-        beside = next((folder for folder in called if folder not in parts), None)
-        more = (
-            f", and {beside} lies beside them"
-            if beside
-            else ", and all are splits only if called train, val, test"
-        )
-        return f"its folders {' and '.join(parts[:3])} are called like splits{more}"
-    pictures = next((folder for folder in held if folder.lower() in _PICTURES), None)
-    if pictures is not None and len(held) == 1 < len(folders):
-        return f"{pictures} lies beside {min(f for f in folders if f != pictures)}, which holds no images"
-    if pictures is not None:
-        stems = {os.path.splitext(key)[0].partition("/")[2] for key in keys if key.startswith(pictures + "/")}
-        for key in keys:
-            top, _, name = key.partition("/")
-            if top != pictures and (top.lower() in _MASKS or os.path.splitext(name)[0] in stems):
-                return f"{pictures} lies beside {top}, as images beside their masks do"
-    if len(held) == 1 and split_called(held[0]):
-        return f"its only folder is called {held[0]}, like a split"
-    inner: dict[str, set[str]] = {folder: set() for folder in held}
-    for key in keys:
-        if key.count("/") < 2:
-            return ""
-        top, name, _ = key.split("/", 2)
-        inner[top].add(name)
-    first, *rest = inner.values() or [set()]
-    if len(first) > 1 and not rest and all(map(split_called, first)):
-        return f"its only folder {held[0]} holds splits ({', '.join(sorted(first))})"
-    # A single folder in each ("n01443537/images") is no evidence: the folders above it are the classes.
-    if len(first) > 1 and rest and all(names == first for names in rest):
-        return (
-            f"{held[0]} and {held[1]} hold the same folders ({', '.join(sorted(first)[:3])}), "
-            "as parts of a dataset do"
-        )
-    return ""
 
 
 def no_images(subject: str) -> SourceError:
@@ -333,58 +269,3 @@ def note_left_out(counts: Mapping[str, int]) -> list[str]:
     shown = [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in ordered[:_SHOWN_SUFFIXES]]
     more = " ..." if len(ordered) > len(shown) else ""
     return [f"Not read as images: {', '.join(shown)}{more}."] if shown else []
-
-
-def notes_on(keys: list[str], labels_given: bool, classes: list[str] | None) -> list[str]:
-    """Return notes on these images: missing labels, a single class, names that look like masks."""
-    notes: list[str] = []
-    if not labels_given:
-        notes.append(
-            Sentence(
-                f"The images are not in class folders, so the pack has no labels; pass {Option('labels')} to "
-                "add some."
-            )
-        )
-    if classes is not None and len(classes) == 1:
-        inner = all(key.count("/") > 1 and key.startswith(f"{classes[0]}/") for key in keys)
-        more = "; if the folders in it are the classes, pass that" if inner else ""
-        notes.append(f"All images are in one class folder ({classes[0]}){more}.")
-    stems = {os.path.splitext(key)[0]: key for key in keys}
-    masks = [
-        (key, stems[image])
-        for stem, key in stems.items()
-        if stem.endswith(_MASK_SUFFIXES) and (image := stem.rpartition("_")[0]) in stems
-    ]
-    if masks:
-        mask, image = masks[0]
-        notes.append(
-            Sentence(
-                f"{units.count(len(masks), 'image')} named like masks of other images, such as {mask} "
-                f"beside {image}: packed as images. If they are masks, move them into a separate folder, "
-                f"and pass it by {Option('pairs', {'mask': 'DIR'})}."
-            )
-        )
-    return notes
-
-
-def notes_on_classes(classes: Sequence[str]) -> list[str]:
-    """Return notes on confusing classes: nearly equal names, or numbers that differ from the labels."""
-    notes: list[str] = []
-    seen: dict[str, str] = {}
-    for name in classes:
-        read = " ".join(unicodedata.normalize("NFC", name).casefold().split())  # equal if they look equal
-        first = seen.setdefault(read, name)
-        if first is not name:
-            notes.append(
-                f"The classes {first!r} and {name!r} differ only in case, spaces or Unicode form; they are "
-                "two classes."
-            )
-            break
-    numbers = [int(name[:20]) for name in classes if name.isascii() and name.isdecimal()]
-    if len(numbers) == len(classes) and numbers != list(range(len(numbers))):
-        place = next(k for k, number in enumerate(numbers) if number != k)
-        notes.append(
-            f"The classes are numbers, sorted as text ({', '.join(classes[:3])} ...), so labels differ from "
-            f"them: class {classes[place]} has the label {place}."
-        )
-    return notes

@@ -167,7 +167,7 @@ def _open_folder(name: str, options: SourceOptions) -> ImageSource:
                 f"{len(found.images.keys) - len(inside):,} images lie outside the folders of the "
                 "annotations, and are left out."
             )
-        return images.describe(name, targets, splits, labelled=True)
+        return images.describe(name, targets, splits)
     if packed and not found.images.keys:
         files = [os.fsdecode(on_disk(os.path.join(as_text(name), path))) for path in sorted(packed)]
         tars = [path for path in files if path.lower().endswith(TARS)]
@@ -394,7 +394,7 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
     folder = _common_folder(root, list(seen))
     sizes, times = np.array(states, np.int64).reshape(-1, 2).T.copy()
     images = FolderImages([path[len(folder) :] for path in seen], sizes, times, folder=folder)
-    return images.describe(name, targets, {}, labelled=options.labelled)
+    return images.describe(name, targets, {})
 
 
 def _common_folder(root: str, paths: list[str]) -> str:

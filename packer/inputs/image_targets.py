@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from packer import units
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
-from packer.inputs.file_names import UNLABELED, notes_on_classes
+from packer.inputs.file_names import UNLABELED
 from packer.inputs.findings import Findings
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
@@ -297,8 +297,6 @@ def read_targets(
         findings.notes.append(
             f"Cells hold class names: {len(classes or ()):,} classes, {_shown(classes or ())}."
         )
-    elif not corners:
-        findings.notes += notes_on_classes(classes or ())
     targets = ImageTargets(values, classes, about=about, boxes=boxes, keypoints=moved, findings=findings)
     targets.beside = {name: _cells(table, name) for name in beside}
     return targets

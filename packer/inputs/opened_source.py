@@ -6,21 +6,14 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.format.file_io import InputFile, newest_file
-from packer.inputs.file_names import (
-    UNLABELED,
-    class_folders,
-    folder_splits,
-    no_images,
-    note_left_out,
-    notes_on,
-    notes_on_classes,
-)
+from packer.inputs.file_names import UNLABELED, class_folders, folder_splits, no_images
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
@@ -86,6 +79,20 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     splits: Splits
     label_chosen: bool
     """True if the labels come from the chosen column."""
+    findings: Findings
+    """Findings of all readers of the source."""
+    place: str = ""
+    """Path that the keys are relative to, for messages."""
+    folders: Collection[str] = ()
+    """Visible folders of the first two levels, with or without images; () unless folders were read."""
+    left_out: Mapping[str, int] = MappingProxyType({})
+    """Suffix -> number of files that are not images."""
+    foldered: Sequence[str] | None = None
+    """The classes if they are names of folders, else None."""
+    class_parents: Sequence[str] = ("",)
+    """Paths of the folders that hold the class folders, with a trailing slash; "" for the source itself."""
+    empty_folders: Sequence[str] = ()
+    """Class folders without images."""
 
     def __init__(
         self,
@@ -102,14 +109,11 @@ class ImageSource(AbstractContextManager["ImageSource"]):
         """The most recently changed file, which shows later whether a file has changed since."""
 
     def describe(
-        self, name: str, targets: ImageTargets, splits: Splits, *, labelled: bool, label_chosen: bool = False
+        self, name: str, targets: ImageTargets, splits: Splits, *, label_chosen: bool = False
     ) -> ImageSource:
-        """Set name, targets and splits, and add notes. labelled: omit the note on missing labels."""
+        """Set name, targets and splits."""
         self.name, self.targets, self.splits, self.label_chosen = name, targets, splits, label_chosen
-        self.findings: Findings = targets.findings
-        foldered = targets.classes if "label" in targets.fixed else None
-        self.findings.notes += notes_on(self.keys, labelled or targets.labelled, foldered)
-        self.findings.notes += notes_on_classes(targets.classes or ())
+        self.place, self.findings = self.place or name, targets.findings
         return self
 
     def arrange(
@@ -121,12 +125,13 @@ class ImageSource(AbstractContextManager["ImageSource"]):
         *,
         subject: str = "",
     ) -> ImageSource:
-        """Set targets and splits from folders; leave out empty class folders.
+        """Set targets and splits from folders.
 
         folders: see `class_folders`. left_out: suffix -> number of files that are not images. subject: path
         that the keys are relative to, if not ``name``. Raises: SourceError, UsageError.
         """
         subject, targets = subject or name, ImageTargets(findings=options.findings)
+        self.place, self.folders, self.left_out = subject, folders, left_out
         if not self.keys:
             raise no_images(subject)
         if options.labelled:
@@ -136,15 +141,14 @@ class ImageSource(AbstractContextManager["ImageSource"]):
                 subject,
                 self.keys,
                 folders,
-                options.findings,
                 listed=options.listed,
                 unlabeled=options.unlabeled,
             )
             about = {"unlabeled": UNLABELED} if options.unlabeled and found.labels is not None else None
             targets = ImageTargets(found.labels, found.classes, about=about, findings=options.findings)
-            splits = found.splits
-        self.describe(name, targets, splits, labelled=options.labelled)
-        self.findings.notes += note_left_out(left_out)
+            splits, self.foldered = found.splits, found.classes
+            self.class_parents, self.empty_folders = found.parts, found.empty
+        self.describe(name, targets, splits)
         return self
 
     def read(self, index: int) -> bytes:

@@ -108,7 +108,7 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
     files = "a Parquet file" if len(paths) == 1 else f"{len(paths):,} Parquet files"
     among = "" if targets.classes is None else f" in {len(targets.classes):,} classes"
     findings.notes.insert(0, f"Read as images in {files}: {len(sizes):,} rows{among}.")
-    return images.describe(name, targets, splits, labelled=True, label_chosen=True)
+    return images.describe(name, targets, splits, label_chosen=True)
 
 
 class SpooledImages(ImageSource):

@@ -115,7 +115,7 @@ def open_samples(name: str, archives: Iterable[Archive], options: SourceOptions,
         places = np.array([owners, members], np.int64)
         images = ArchiveImages(_unique(name, keys, tars, owners), tars, *places)
         stack.pop_all()
-    return images.describe(name, targets, splits, labelled=options.labelled, label_chosen=True)
+    return images.describe(name, targets, splits, label_chosen=True)
 
 
 def _samples(tar: Archive, options: SourceOptions) -> tuple[dict[str, int], Callable[[str], str]]:

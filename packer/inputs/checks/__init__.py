@@ -1,0 +1,10 @@
+"""Checks of a listing: what is probably not meant as it is understood, before anything is written.
+
+    examine.py        the list of all checks; runs them
+    folder_checks.py  folders that are no classes: parts of samples or datasets, splits, copies
+    class_checks.py   classes that are confusing, empty, or missing in the training split
+    mask_checks.py    images named like masks of other images
+
+Each check is a function of the listing that yields findings; it judges structure, not names. Start with
+examine.py. Imports: inputs.
+"""

@@ -1,0 +1,35 @@
+"""Runs every check on a listing. A new check is a function of a Listing that yields Findings, in CHECKS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from packer.inputs.checks.class_checks import check_class_names, check_classes_of_splits, check_empty_classes
+from packer.inputs.checks.folder_checks import check_class_folders, check_single_class
+from packer.inputs.checks.mask_checks import check_mask_names
+from packer.inputs.listing import Finding, Listing
+
+Check = Callable[[Listing], Iterator[Finding]]
+
+CHECKS: tuple[Check, ...] = (
+    check_class_folders,
+    check_classes_of_splits,
+    check_empty_classes,
+    check_single_class,
+    check_class_names,
+    check_mask_names,
+)
+"""All checks; errors of earlier ones are shown first."""
+
+
+def examine(listing: Listing) -> list[Finding]:
+    """Return the findings of all checks, errors first.
+
+    Findings about a folder that can be left out are recorded in the source's Findings if inputs are skipped.
+    """
+    found = [finding for check in CHECKS for finding in check(listing)]
+    findings = listing.source.findings
+    if findings.skip:
+        findings.skipped += [{"key": one.key, "reason": one.reason} for one in found if one.key]
+        found = [one for one in found if not one.key]
+    return sorted(found, key=lambda one: not one.error)

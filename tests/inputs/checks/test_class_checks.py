@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Examine = Callable[..., list[str]]
+
+
+def test_classes_that_look_alike_or_are_numbers_are_noted(notes: Examine) -> None:
+    def noted(*classes: str) -> list[str]:
+        return notes([f"{name}/{number}.jpg" for number, name in enumerate(classes)])
+
+    alike = "The classes {!r} and {!r} differ only in case, spaces or Unicode form; they are two classes."
+    for first, second in (("Cat", "cat"), ("caf\u00e9", "cafe\u0301"), ("a  b", "a b")):
+        assert noted("x", *sorted((first, second))) == [alike.format(*sorted((first, second)))]
+    assert noted("1", "10", "2") == [
+        "The classes are numbers, sorted as text (1, 10, 2 ...), so labels differ from them: class 1 has the label 0."
+    ]
+    assert noted("01", "02")[0].endswith("class 01 has the label 0.")
+    for classes in (["cat", "dog"], ["0", "1"], ["00", "01", "02"], ["10", "x", "2"]):
+        assert noted(*classes) == []
+
+
+def test_missing_labels_and_single_classes_are_noted(notes: Examine) -> None:
+    assert notes(["1.jpg"]) == [
+        "The images are not in class folders, so the pack has no labels; pass labels= to add some."
+    ]
+    assert notes(["a/1.jpg"]) == ["All images are in one class folder (a)."]
+    assert notes(["a/1.jpg", "b/1.jpg"]) == []
