@@ -5,6 +5,6 @@
     class_checks.py   classes that are confusing, empty, or missing in the training split
     mask_checks.py    images named like masks of other images
 
-Each check is a function of the listing that yields findings; it judges structure, not names. Start with
-examine.py. Imports: inputs.
+Each check is a function of the listing that yields findings; it judges structure, not names.
+Start with examine.py. Imports: inputs.
 """
