@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -56,19 +56,30 @@ def convert(
         raise UsageError(
             f"{out}: OUT, the pack to write, is missing. Pass for example packer convert {out} train.h5."
         )
-    kind, run = _kind_of(sources[0])
+    kind = kind_of(sources[0])
+    given = take_options(context, kind, sources[0], out, options)
+    run = {IMAGES: _convert_images, TABLES: _convert_tables, ARRAYS: _convert_arrays}[kind]
+    run(sources, out, output, progress=not output.quiet, **given)
+
+
+def take_options(
+    context: click.Context, kind: str, source: str, out: str, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the options that apply to a kind of source, as arguments of the library, if they have a value.
+
+    out: for messages. Raises UsageError if an option was given that does not apply.
+    """
     for parameter in context.command.params:
         name = str(parameter.name)
-        if isinstance(parameter, InputOption) and kind not in parameter.about:
+        if isinstance(parameter, InputOption) and kind not in parameter.about and name in options:
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 read_as = "a table" if kind == TABLES else kind
                 raise UsageError(
                     f"{parameter.opts[0]}: is about {' and '.join(parameter.about)};"
-                    f" {sources[0]} is read as {read_as}. {_remedy(name, kind, options[name], out)}"
+                    f" {source} is read as {read_as}. {_remedy(name, kind, options[name], out)}"
                 )
             del options[name]
-    given = {name: value for name, value in merge_values(options).items() if value is not None}
-    run(sources, out, output, progress=not output.quiet, **given)
+    return {name: value for name, value in merge_values(options).items() if value is not None}
 
 
 def _remedy(name: str, kind: str, value: Any, out: str) -> str:
@@ -80,21 +91,20 @@ def _remedy(name: str, kind: str, value: Any, out: str) -> str:
     return "Leave it out."
 
 
-def _kind_of(source: str) -> tuple[str, Callable[..., None]]:
-    """Return the kind of a source (IMAGES, TABLES or ARRAYS) and the function that converts it."""
+def kind_of(source: str) -> str:
+    """Return the kind of a source: IMAGES, TABLES or ARRAYS."""
     if is_array_file(source):
-        return ARRAYS, _convert_arrays
-    if not is_table(source):
-        return IMAGES, _convert_images
-    if source.lower().endswith(PARQUET):
+        return ARRAYS
+    if is_table(source):
+        if not source.lower().endswith(PARQUET):
+            return TABLES
         from packer.inputs.image_sources import holds_images
 
-        if holds_images(source):
-            return IMAGES, _convert_images
-    return TABLES, _convert_tables
+        return IMAGES if holds_images(source) else TABLES
+    return IMAGES
 
 
-def _convert_images(
+def image_keywords(
     sources: tuple[str, ...],
     out: str,
     output: Output,
@@ -102,21 +112,45 @@ def _convert_images(
     pairs: Mapping[str, str],
     soft: str = "",
     **options: Any,
-) -> None:
+) -> dict[str, Any]:
+    """Return the keywords of convert_images; its plan is printed. out: the pack, "" if there is none."""
+    source, *others = sources
+    subject = f"{source} and {len(others):,} more" if others else source
+    labels, split = _labels(options), _split(options)
+    announce = partial(announce_plan, output, subject, out)
+    return {
+        "labels": labels,
+        "split": split,
+        "pairs": _with_soft(pairs, _names(soft)),
+        "on_plan": announce,
+        **options,
+    }
+
+
+def array_keywords(
+    sources: tuple[str, ...],
+    out: str,
+    output: Output,
+    *,
+    rename: Mapping[str, str],
+    **options: Any,
+) -> dict[str, Any]:
+    """Return the keywords of pack_dataset for files of arrays; its plan is printed."""
+    from packer.samples.packing import Fields
+
+    def announce(notes: Sequence[str]) -> None:
+        output.say(notes[0])
+        output.note(notes[1:])
+
+    return {"fields": Fields(rename=dict(rename)), "on_plan": announce, **options}
+
+
+def _convert_images(sources: tuple[str, ...], out: str, output: Output, **options: Any) -> None:
     """Run packer.convert_images and print its report."""
     from packer.convert.image_conversion import convert_images
 
-    source, *others = sources
-    subject = f"{source} and {len(others):,} more" if others else source
-    report = convert_images(
-        sources if others else source,
-        out,
-        labels=_labels(options),
-        split=_split(options),
-        pairs=_with_soft(pairs, _names(soft)),
-        on_plan=partial(announce_plan, output, subject, out),
-        **options,
-    )
+    source = sources if len(sources) > 1 else sources[0]
+    report = convert_images(source, out, **image_keywords(sources, out, output, **options))
     tell_report(output, report, "image", skipping=True)
 
 
@@ -139,30 +173,11 @@ def _convert_tables(sources: tuple[str, ...], out: str, output: Output, **option
     tell_report(output, report, "row", skipping=True)
 
 
-def _convert_arrays(
-    sources: tuple[str, ...],
-    out: str,
-    output: Output,
-    *,
-    rename: Mapping[str, str],
-    **options: Any,
-) -> None:
+def _convert_arrays(sources: tuple[str, ...], out: str, output: Output, **options: Any) -> None:
     """Run packer.pack_dataset on files of arrays and print its report."""
     from packer.samples.pack_dataset import pack_dataset
-    from packer.samples.packing import Fields
 
-    for source in sources:
-        if not is_array_file(source):
-            raise UsageError(
-                f"{source}: is not a file of arrays (.h5, .npy, .npz), but the first SRC is; all have to be."
-                " Leave it out."
-            )
-
-    def announce(notes: Sequence[str]) -> None:
-        output.say(notes[0])
-        output.note(notes[1:])
-
-    report = pack_dataset(list(sources), out, fields=Fields(rename=dict(rename)), on_plan=announce, **options)
+    report = pack_dataset(list(sources), out, **array_keywords(sources, out, output, **options))
     tell_report(output, report, "row")
 
 
