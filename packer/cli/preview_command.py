@@ -39,8 +39,8 @@ def preview(
 
     Labels are printed under the images; masks, boxes and keypoints are drawn over them.
 
-    SRC is what packer convert takes: images, or arrays of them; so are all further options. The sheet shows
-    some images of each split and class as they would be packed. Nothing is written but FILE.
+    SRC is images, or arrays of them, as for packer convert, whose options can all be given too. The sheet
+    shows some images of each split and class as they would be packed. Nothing is written but FILE.
 
     \b
     packer preview photos/ -o sheet.png --size 128
@@ -79,7 +79,9 @@ def preview(
     )
     if sheet.skipped:
         count = len(sheet.skipped)
-        tell_skipped(output, f"skipped {units.count(count, 'input')}", sheet.skipped, count)
+        tell_skipped(
+            output, f"skipped {units.count(count, 'input')} among those chosen", sheet.skipped, count
+        )
         raise click.exceptions.Exit(SKIPPED)
 
 

@@ -33,6 +33,7 @@ from packer.previews.preview_batch import (
     pictures,
     point_names,
     read_batch,
+    undrawn_fields,
     unlabeled_of,
 )
 from packer.sentence import Option
@@ -190,6 +191,8 @@ def _written(
     else:
         draws, names, text = augmented(augment, pack, chosen, seed, epochs)
     draws = [replace(draw, origins=sources) for draw in draws]
+    if sources is not None and (left_out := undrawn_fields(pack)):
+        text += f"; not drawn: {', '.join(left_out)}"
     one_size = _LARGEST_TILE if augment is None and image.shape is None else None
     columns_used, size, data = _sheet(draws, pack, columns, one_size, format)
     write_file(out, data)

@@ -194,6 +194,12 @@ def drawn_fields(pack: Pack) -> list[str]:
     return wanted + [n for n in ("boxes", "box_label") if n in fields and "row_shape" in fields[n].about]
 
 
+def undrawn_fields(pack: Pack) -> list[str]:
+    """Return the fields that a sheet shows nothing of."""
+    shown = {*drawn_fields(pack), "key", "height", "width"}
+    return [f.name for f in pack.fields if f.name not in shown]
+
+
 def _is_drawn(f: Field, image: Field) -> bool:
     """Return True for a mask with an integer a pixel."""
     layers = () if f.own_size is None else (f.own_size.channels or 1,)
