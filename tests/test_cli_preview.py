@@ -142,13 +142,14 @@ def test_split_names_a_split_or_makes_some(run: Run) -> None:
 
 def test_labels_and_pairs_are_given_as_to_convert(run: Run) -> None:
     lines = [f"{path.relative_to('photos')},thing,5,5,30,30" for path in Path("photos").rglob("*.jpg")]
+    Path("others").symlink_to(Path("photos").absolute())
     Path("boxes.csv").write_text("\n".join(["file,kind,a,b,c,d", *lines]))
     boxes = ("--labels", "boxes.csv", "--label", "kind", "--boxes", "a,b,c,d")
-    done = run("photos", "--size", 32, *boxes, "--pair", "mask=photos")
+    done = run("photos", "--size", 32, *boxes, "--pair", "partner=others")
     assert (done.code, done.err) == (0, "")
     assert "photos: 24 images of 1 class (thing): 32x32x3 each, " in done.out
     assert "preview.png: 24 images with boxes, " in done.out
-    assert done.out.endswith("; images as they would be stored; not drawn: mask\n")  # of three channels
+    assert done.out.endswith("; images as they would be stored; not drawn: partner\n")  # of three channels
 
 
 def test_inputs_that_cannot_be_packed_exit_with_3(run: Run) -> None:
