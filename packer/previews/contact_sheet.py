@@ -165,7 +165,7 @@ def preview(
 
     if order != "sequential":
         raise UsageError(f"{Option('order', order)}: is about packs; a source has no order. Leave it out.")
-    with some_packed(path, rows, split, {**options, "seed": seed}) as (pack, report):
+    with some_packed(path, out, rows, split, {**options, "seed": seed}) as (pack, report):
         chosen = np.arange(pack.rows)
         made = _written(out, format, pack, chosen, augment, seed, epochs, columns, origins(pack))
         return made._replace(notes=report.notes, skipped=report.skipped)
@@ -183,7 +183,7 @@ def _written(
     sources: Sequence[tuple[str, str]] | None = None,
 ) -> Preview:
     """Draw rows of a pack and write the sheet. sources: see PreviewBatch.origins."""
-    image, names = image_of(pack), ()
+    image, names = image_of(pack), tuple[str, ...]()
     if augment is None:
         text = "images as stored" if sources is None else "images as they would be stored"
         batch = read_batch(pack, chosen)

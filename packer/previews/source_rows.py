@@ -30,13 +30,15 @@ _ABOUT_OUTPUT = frozenset(("format", "shards", "engine", "only_shards", "resume"
 @contextmanager
 def some_packed(
     source: Any,
+    sheet: str,
     rows: int,
     split: Any,
     options: Mapping[str, Any],
 ) -> Iterator[tuple[Pack, Report]]:
     """Yield a temporary pack of up to `rows` rows, from all splits and classes, and the conversion's report.
 
-    source: the path or paths. split: as in the conversion, or the name of one of the source's splits; options: the conversion's others.
+    source: the path or paths; sheet: path of the sheet, outside them; split: as in the conversion, or the name
+    of one of the source's splits; options: the conversion's others.
     Raises UsageError, SourceError, PackerError.
     """
     paths = list(source) if isinstance(source, list | tuple) else [source]
@@ -51,6 +53,9 @@ def some_packed(
             f"{first}: is a table; sheets are drawn of images. To see how its columns would be read, convert it "
             f"with {Option('dry_run', True)}."
         )
+    for path in map(os.path.realpath, paths):
+        if os.path.realpath(sheet).startswith(os.path.join(path, "")):
+            raise UsageError(f"{sheet}: lies in the source, and would be packed with it. Pass another name.")
     own = {name: value for name, value in options.items() if name not in _ABOUT_OUTPUT}
     named = isinstance(split, str) and "=" not in split
     some = SomeRows(rows, split if named else "")

@@ -49,6 +49,16 @@ def test_sources() -> None:
     Path("photos/index.json").write_text('{"format": "something else"}')
     Path("photos/header.json").write_text("{}")
     os.mkfifo("pipe")
-    for name in ("arrays.h5", "empty.h5", "photos", "photos/red", "photos/red/0.jpg", "pipe", "nosuch", "", "."):
+    for name in (
+        "arrays.h5",
+        "empty.h5",
+        "photos",
+        "photos/red",
+        "photos/red/0.jpg",
+        "pipe",
+        "nosuch",
+        "",
+        ".",
+    ):
         assert not is_pack(name), name
     assert not is_pack("photos/red/0.jpg/x")

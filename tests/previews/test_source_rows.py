@@ -195,6 +195,20 @@ def test_wrong_usage_is_a_sentence(
     assert not os.path.exists("a.png")
 
 
+def test_a_sheet_never_becomes_an_image_of_its_source(
+    photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(photo_folder)
+    for source, out in ((".", "a.png"), (photo_folder, "red/a.png"), ("../photos", "a.png")):
+        with pytest.raises(UsageError) as raised:
+            preview(source, out)
+        assert str(raised.value) == (
+            f"{out}: lies in the source, and would be packed with it. Pass another name."
+        )
+    preview("red", "a.png", size=8)
+    os.remove("a.png")
+
+
 def test_damaged_packs_stay_packs(photo_folder: Path) -> None:
     convert_images("photos", "p.h5", size=8)
     with open("p.h5", "r+b") as file:
@@ -206,7 +220,7 @@ def test_damaged_packs_stay_packs(photo_folder: Path) -> None:
 def test_the_temporary_pack_is_removed_if_drawing_fails(photo_folder: Path) -> None:
     with (
         pytest.raises(PackerError, match="of them make a sheet"),
-        some_packed(photo_folder, 24, None, {}) as (
+        some_packed(photo_folder, "a.png", 24, None, {}) as (
             pack,
             _,
         ),
