@@ -5,6 +5,7 @@
     preview_command.py    preview: a contact sheet of a source, with convert's options, or of a pack
     inspect_commands.py   info, report, bench, doctor
     pack_commands.py      append, merge, split, repack, export, verify, seal
+    dry_run.py            output of convert --dry-run
     console.py            the command group; output as text or JSON; prints plans and reports of conversions
 
 Start with convert_command.py. Imports: bench, codecs, convert, doctor, format, inputs, previews, progress,

@@ -158,8 +158,9 @@ def _worded(value: Any) -> Any:
     return value
 
 
-def announce_plan(output: Output, source: str, out: str, plan: ConversionPlan) -> None:
+def announce_plan(output: Output, sources: tuple[str, ...], out: str, plan: ConversionPlan) -> None:
     """Print the plan of an image conversion. out: the pack, "" if there is none."""
+    source = sources[0] if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1:,} more"
     classes = ""
     if plan.classes is not None:
         first = [f"{name[:_LETTERS]}{'...' if name[_LETTERS:] else ''}" for name in plan.classes[:_LISTED]]
@@ -185,6 +186,12 @@ def announce_table_plan(output: Output, sources: tuple[str, ...], out: str, plan
     table = f"{rows}{units.count(plan.columns, 'column')}, {units.size(plan.bytes)}"
     output.say(f"{name}: {table} -> {out}: {'; '.join(parts)}")
     output.note(plan.notes)
+
+
+def announce_arrays(output: Output, lines: Sequence[str]) -> None:
+    """Print the plan of a conversion of arrays: a line about it, then notes."""
+    output.say(lines[0])
+    output.note(lines[1:])
 
 
 def tell_report(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,15 +11,26 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from packer.cli.console import OPTIONS, Output, announce_plan, announce_table_plan, cli, tell_report
+from packer.cli.console import (
+    OPTIONS,
+    Output,
+    announce_arrays,
+    announce_plan,
+    announce_table_plan,
+    cli,
+    tell_report,
+)
+from packer.cli.dry_run import tell_columns, tell_contents, tell_dry_run
 from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption, merge_values
 from packer.errors import UsageError
 from packer.source_kinds import PARQUET, is_array_file, is_table
 
 if TYPE_CHECKING:
+    from packer.convert.image_conversion import ConversionPlan
     from packer.convert.splits import Split
     from packer.inputs.image_pairs import Soft
     from packer.inputs.label_options import Labels
+    from packer.tables.table_conversion import TablePlan
 
 
 @cli.command()
@@ -47,6 +58,7 @@ def convert(
     packer convert cifar.tar.gz/train train.h5 --size 32
     packer convert photos/ train.h5 --labels labels.csv --on-error skip
     packer convert test/ test.h5 --like train.h5
+    packer convert photos/ train.h5 --dry-run
     packer convert images/ train.h5 --pair mask=masks/ --store jpeg
     packer convert images/ train --split train=0.9,val=0.1 --shard-size 2GB
     packer convert flights.csv flights.h5 --label arr_delay --missing median --on-error skip
@@ -95,63 +107,47 @@ def kind_of(source: str) -> str:
     """Return the kind of a source: IMAGES, TABLES or ARRAYS."""
     if is_array_file(source):
         return ARRAYS
-    if is_table(source):
-        if not source.lower().endswith(PARQUET):
-            return TABLES
+    if not is_table(source):
+        return IMAGES
+    if source.lower().endswith(PARQUET):
         from packer.inputs.image_sources import holds_images
 
-        return IMAGES if holds_images(source) else TABLES
-    return IMAGES
+        if holds_images(source):
+            return IMAGES
+    return TABLES
 
 
-def image_keywords(
-    sources: tuple[str, ...],
-    out: str,
-    output: Output,
-    *,
-    pairs: Mapping[str, str],
-    soft: str = "",
-    **options: Any,
-) -> dict[str, Any]:
-    """Return the keywords of convert_images; its plan is printed. out: the pack, "" if there is none."""
-    source, *others = sources
-    subject = f"{source} and {len(others):,} more" if others else source
-    labels, split = _labels(options), _split(options)
-    announce = partial(announce_plan, output, subject, out)
-    return {
-        "labels": labels,
-        "split": split,
-        "pairs": _with_soft(pairs, _names(soft)),
-        "on_plan": announce,
-        **options,
-    }
+def image_keywords(*, pairs: Mapping[str, str], soft: str = "", **options: Any) -> dict[str, Any]:
+    """Return the options of an image conversion as keywords of convert_images."""
+    labels, split, masks = _labels(options), _split(options), _with_soft(pairs, _names(soft))
+    return {"labels": labels, "split": split, "pairs": masks, **options}
 
 
-def array_keywords(
-    sources: tuple[str, ...],
-    out: str,
-    output: Output,
-    *,
-    rename: Mapping[str, str],
-    **options: Any,
-) -> dict[str, Any]:
-    """Return the keywords of pack_dataset for files of arrays; its plan is printed."""
+def array_keywords(*, rename: Mapping[str, str], **options: Any) -> dict[str, Any]:
+    """Return the options of a conversion of files of arrays as keywords of pack_dataset."""
     from packer.samples.packing import Fields
 
-    def announce(notes: Sequence[str]) -> None:
-        output.say(notes[0])
-        output.note(notes[1:])
-
-    return {"fields": Fields(rename=dict(rename)), "on_plan": announce, **options}
+    return {"fields": Fields(rename=dict(rename)), **options}
 
 
 def _convert_images(sources: tuple[str, ...], out: str, output: Output, **options: Any) -> None:
     """Run packer.convert_images and print its report."""
     from packer.convert.image_conversion import convert_images
 
+    contents: dict[str, Any] = {}
+
+    def announce(plan: ConversionPlan) -> None:
+        announce_plan(output, sources, out, plan)
+        if options["dry_run"]:
+            tell_contents(output, plan.contents)
+            contents.update(plan.contents.to_dict())
+
     source = sources if len(sources) > 1 else sources[0]
-    report = convert_images(source, out, **image_keywords(sources, out, output, **options))
-    tell_report(output, report, "image", skipping=True)
+    report = convert_images(source, out, on_plan=announce, **image_keywords(**options))
+    if options["dry_run"]:
+        tell_dry_run(output, report, contents)
+    else:
+        tell_report(output, report, "image", skipping=True)
 
 
 def _convert_tables(sources: tuple[str, ...], out: str, output: Output, **options: Any) -> None:
@@ -168,17 +164,31 @@ def _convert_tables(sources: tuple[str, ...], out: str, output: Output, **option
     csv["quote"] = "" if csv["quote"] == "none" else csv["quote"]
     csv["delimiter"] = _mark(csv.get("delimiter"))
     options["split"] = _split(options)
-    announce = partial(announce_table_plan, output, sources, out)
+    contents: dict[str, Any] = {}
+
+    def announce(plan: TablePlan) -> None:
+        announce_table_plan(output, sources, out, plan)
+        if options["dry_run"]:
+            tell_columns(output, plan)
+            contents.update(roles=plan.roles, types=plan.types)
+
     report = convert_table(sources, out, csv=csv, encode=encode, on_plan=announce, **options)
-    tell_report(output, report, "row", skipping=True)
+    if options["dry_run"]:
+        tell_dry_run(output, report, contents)
+    else:
+        tell_report(output, report, "row", skipping=True)
 
 
 def _convert_arrays(sources: tuple[str, ...], out: str, output: Output, **options: Any) -> None:
     """Run packer.pack_dataset on files of arrays and print its report."""
     from packer.samples.pack_dataset import pack_dataset
 
-    report = pack_dataset(list(sources), out, **array_keywords(sources, out, output, **options))
-    tell_report(output, report, "row")
+    announce = partial(announce_arrays, output)
+    report = pack_dataset(list(sources), out, on_plan=announce, **array_keywords(**options))
+    if options["dry_run"]:
+        tell_dry_run(output, report, {})
+    else:
+        tell_report(output, report, "row")
 
 
 def _labels(options: dict[str, Any]) -> Labels:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from copy import copy
+from functools import partial
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from packer import units
-from packer.cli.console import SKIPPED, Output, cli, tell_skipped
+from packer.cli.console import SKIPPED, Output, announce_arrays, announce_plan, cli, tell_skipped
 from packer.cli.convert_command import array_keywords, convert, image_keywords, kind_of, take_options
 from packer.cli.options import ARRAYS, IMAGES, OUTPUT, PATH, InputOption, option, options
 from packer.errors import UsageError
@@ -93,7 +94,9 @@ def _keywords(
     if kind not in (IMAGES, ARRAYS):
         return {}
     taken = take_options(context, kind, sources[0], "OUT", given)
-    return (image_keywords if kind == IMAGES else array_keywords)(sources, "", output, **taken)
+    if kind == ARRAYS:
+        return array_keywords(**taken) | {"on_plan": partial(announce_arrays, output)}
+    return image_keywords(**taken) | {"on_plan": partial(announce_plan, output, sources, "")}
 
 
 _OWN = {str(parameter.name) for parameter in preview.params}

@@ -56,6 +56,8 @@ def some_packed(
     for path in map(os.path.realpath, paths):
         if os.path.realpath(sheet).startswith(os.path.join(path, "")):
             raise UsageError(f"{sheet}: lies in the source, and would be packed with it. Pass another name.")
+    if options.get("dry_run"):
+        raise UsageError(f"{Option('dry_run', True)}: writes nothing, but a sheet is written. Leave it out.")
     own = {name: value for name, value in options.items() if name not in _ABOUT_OUTPUT}
     named = isinstance(split, str) and "=" not in split
     some = SomeRows(rows, split if named else "")
