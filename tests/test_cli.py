@@ -388,6 +388,7 @@ def test_splits_shards_and_more_images(photos: Path, run: Run):
     assert run("convert", photos, "flat", "--size", 16, "--shard-size", "5kB").code == 0
     assert run("append", "flat", "more").code == 2  # 23 of the images are there
     added = run("append", "flat", "more", "--duplicates", "keep")
+    assert added.out.startswith("more: 24 images of 3 classes (blue, green, red) -> flat: 16x16x3 each, ")
     assert added.code == 0
     assert added.out.splitlines()[-1].startswith("added 24 images, ")
     assert open_pack("flat").rows == 47
