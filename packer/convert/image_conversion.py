@@ -54,15 +54,15 @@ class ConversionPlan:
     """The plan of a conversion, passed to ``on_plan``.
 
     rows: number of images; shape: (H, W, C) of each, None if sizes differ; sizes: the rule of the sizes, in
-    words; bytes: estimated size of the pack; classes: number of classes, None without class names; splits:
-    name -> rows; notes: sentences about the source for the user; contents: with dry_run, what is packed.
+    words; bytes: estimated size of the pack; classes: names of the classes, or None; splits: name -> rows;
+    notes: sentences about the source for the user; contents: with dry_run, what is packed.
     """
 
     rows: int
     shape: tuple[int, int, int] | None
     sizes: str
     bytes: int
-    classes: int | None
+    classes: tuple[str, ...] | None
     splits: Mapping[str, int]
     notes: tuple[str, ...]
     contents: PlanContents = field(default_factory=PlanContents, repr=False)
@@ -326,7 +326,7 @@ def plan_conversion(
         shape=None if options.size.ragged else options.spec.shape,
         sizes=options.size.words,
         bytes=round(len(order.samples) * row_bytes) + (1 << 16),
-        classes=None if targets.classes is None else len(targets.classes),
+        classes=task.classes,
         splits={name: b - a for name, (a, b) in order.splits.items()},
         notes=tuple(_notes(listing, found, options, row_bytes, like)),
         contents=PlanContents.of(listing, order, task.fields, found) if dry_run else PlanContents(),
