@@ -81,6 +81,7 @@ ABOUT: Mapping[str, Any] = {
     "dtype?": tuple(DTYPES),
     "row_shape?": shape,
     "columns?": texts,
+    "row_of?": "files",
 }
 CODEC: Mapping[str, Any] = {"name": str, "shape?": (None, _image), "quality?": whole(1, 100)}
 OPTIONS: Mapping[str, Any] = {  # those that packer reads again
@@ -108,6 +109,7 @@ _SOURCE: Mapping[str, Any] = {
     "names?": texts,
     "digests?": texts,
     "files?": [lambda value: texts(value) and len(value) == 2],
+    "rows_of_files?": [lambda value: fits(value, [(str, count)]) and [*map(type, value)] == [str, int]],
     "images?": whole(0),
     "reading?": lambda value: isinstance(value, Mapping) and fits(value, READING),
 }

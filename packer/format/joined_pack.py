@@ -118,7 +118,7 @@ def join_packs(
         if lacking := asked - {f.name for f in pack.fields}:
             raise _lacks(pack, min(lacking), packs)
     kept = [f for f in first.fields if f.name not in different]
-    headers = [_reduced(pack.header, kept) for pack in packs]
+    headers = [reduced(pack.header, kept) for pack in packs]
     merged = merge_headers(headers)
     return JoinedPack(
         " + ".join(pack.path for pack in packs),
@@ -221,7 +221,7 @@ def _lacks(pack: Pack, name: str, packs: Sequence[Pack]) -> UsageError:
     )
 
 
-def _reduced(header: Header, fields: Sequence[Field]) -> Header:
+def reduced(header: Header, fields: Sequence[Field]) -> Header:
     """Return a header with these fields only, in this order."""
     arrays = [name for f in fields for name in f.arrays]
     extents = {name: header.extents[name] for name in arrays}

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from packer.errors import UsageError
-from packer.format.joined_pack import check_fields, check_mappings, joined
+from packer.format.joined_pack import check_fields, check_mappings, joined, reduced
 from packer.format.pack import Pack
+from packer.format.file_rows import counted_files, fits, is_counted
 from packer.sentence import Option
 from packer.tables.staging import MAX_SKIPPED
 
@@ -22,8 +23,12 @@ def is_table(pack: Pack) -> bool:
 def tables_together(packs: Sequence[Pack]) -> Pack:
     """Return several packs of tables as one, in memory, with the first one's record of the mapping.
 
-    Raises UsageError that names the first difference if mappings or fields differ.
+    Numbers of source rows are left out unless all packs have them. Raises UsageError that names the first
+    difference if mappings or fields differ.
     """
+    headers = [part.header for pack in packs for part in pack.parts]
+    if not (all(map(is_counted, headers)) and fits(counted_files(headers))):
+        packs = [_without_counts(pack) for pack in packs]
     first = packs[0]
     table = first.parts[0].header.table or {}
     for pack in packs[1:]:
@@ -41,6 +46,11 @@ def tables_together(packs: Sequence[Pack]) -> Pack:
     skipped = [record for pack in packs if (record := (pack.parts[0].header.table or {}).get("skipped"))]
     table = {**table, "skipped": _added(skipped)} if skipped else table
     return replace(combined, header=replace(combined.header, table=table))
+
+
+def _without_counts(pack: Pack) -> Pack:
+    """Return a pack without the numbers of source rows."""
+    return replace(pack, header=reduced(pack.header, [f for f in pack.fields if not f.counts]))
 
 
 def _added(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

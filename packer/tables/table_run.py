@@ -15,6 +15,7 @@ from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder
 from packer.convert.splits import Split
 from packer.format.header import TRAIN
+from packer.format.file_rows import FILES, fits, to_json
 from packer.format.working_folder import writing
 from packer.sentence import Option, Sentence
 from packer.tables.measuring import measure, notes_on_rounding
@@ -36,7 +37,7 @@ class TableJob:
 
     like: the given mapping, None to fit one; split, shuffle, seed: as in convert_table; record: options as
     the pack records them; indexes: columns left out because they are the index of a data frame; given: name
-    of the mapping's source in messages; notes: notes on the options.
+    of the mapping's source in messages; notes: notes on the options; counted: store the rows' numbers.
     """
 
     run: Conversion
@@ -50,6 +51,7 @@ class TableJob:
     record: Mapping[str, Any]
     indexes: tuple[str, ...] = ()
     given: str = "the pack given as like"
+    counted: bool = True
     notes: tuple[str, ...] = ()
 
     @cached_property
@@ -138,7 +140,12 @@ def mapped(
 
     table: record of the mapping; None: the record of the transform that fits the rows.
     """
-    source = {**job.provenance["source"], "digests": job.table.digests()}
+    digests = job.table.digests()
+    source = {**job.provenance["source"], "digests": digests}
+    files = [(digest, rows, 0) for digest, rows in zip(digests, staged.rows_of_files.values(), strict=True)]
+    counted = job.counted and fits(files)
+    if counted:
+        source[FILES] = to_json(files)
     with writing(job.run.out):
         owners = find_owners(job.split, job.plan, staged, job.seed, job.table.names[0])
         order = table_order(
@@ -154,7 +161,9 @@ def mapped(
     job.run.bar.start(staged.rows, "rows")
     workers = job.run.running.workers
     with staged.in_order(order.samples, shuffled=job.shuffle, workers=workers) as records:
-        maker = TableRows(staged, records, RowMapper(transform, staged.layout, staged.dictionaries))
+        maker = TableRows(
+            staged, records, RowMapper(transform, staged.layout, staged.dictionaries), counted=counted
+        )
         task = ConversionTask(
             job.table.names[0],
             maker,

@@ -288,7 +288,8 @@ def test_the_index_that_pandas_writes_is_left_out(tmp_path: Path):
     # New rows have one, or have none.
     converted(frame, tmp_path, index=True, label="y")
     frame.to_csv(tmp_path / "new.csv", index=False)
-    assert convert_table(tmp_path / "new.csv", tmp_path / "new.h5", like=tmp_path / "t.h5").notes == ()
+    like = {"like": tmp_path / "t.h5", "shuffle": False}
+    assert convert_table(tmp_path / "new.csv", tmp_path / "new.h5", **like).notes == ()
 
 
 def test_an_index_that_was_read_and_written_again_is_left_out(tmp_path: Path):
