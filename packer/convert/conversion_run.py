@@ -19,9 +19,9 @@ from packer.convert.row_storage import RowStorage
 from packer.convert.some_rows import SomeRows
 from packer.errors import BusyError, PackerError, SourceError, UsageError
 from packer.format.file_io import InputFile
+from packer.format.file_rows import FILES
 from packer.format.header import PARTIAL_SUFFIX
 from packer.format.pack_opening import open_pack
-from packer.format.file_rows import FILES
 from packer.format.working_folder import (
     WorkingFolder,
     check_ours,

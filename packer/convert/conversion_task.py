@@ -169,6 +169,12 @@ class Report:
         )
 
     @property
+    def splits(self) -> dict[str, int]:
+        """Number of rows in each split, in the order of the rows."""
+        spans = sorted(self.header.splits.items(), key=lambda split: split[1])
+        return {name: sum(b - a for a, b in parts) for name, parts in spans}
+
+    @property
     def rows_per_second(self) -> float:
         """Rows packed per second in this run, without resumed rows."""
         return max(0, self.rows - self.resumed) / self.seconds

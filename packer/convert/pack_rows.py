@@ -19,12 +19,12 @@ from packer.convert.whole_pictures import (
     store_partner,
 )
 from packer.errors import UsageError, damaged
+from packer.format.file_rows import counted_files, recounted
 from packer.format.header import Field
 from packer.format.joined_pack import check_fields, joined
 from packer.format.own_size import partner
 from packer.format.pack import Pack
 from packer.format.pack_writer import Rows
-from packer.format.file_rows import counted_files, recounted
 from packer.orders.runs import Runs, consecutive, one_run
 from packer.pixels.decode_resize import (
     DecodeResize,

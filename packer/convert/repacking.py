@@ -41,11 +41,11 @@ from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.edited_pack import open_unsealed
 from packer.format.file_io import InputFile, newest_file
+from packer.format.file_rows import FILES, counted_files, to_json
 from packer.format.header import Field
 from packer.format.header_forms import NORMALIZE
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.file_rows import FILES, counted_files, to_json
 from packer.format.working_folder import check_output, check_space
 from packer.path_text import on_disk
 from packer.pixels.decode_resize import PixelSpec

@@ -65,4 +65,5 @@ def recounted(
         raise ValueError("not all are below the number of rows")
     first = dict(zip(files, accumulate((rows for _, rows, _ in files), initial=0), strict=False))
     moved = np.array([first[file] - (end - file[1]) for file, end in zip(own, ends.tolist(), strict=True)])
-    return numbers + moved[np.searchsorted(ends, numbers, "right")]
+    result: NDArray[np.int64] = numbers + moved[np.searchsorted(ends, numbers, "right")]
+    return result

@@ -177,8 +177,10 @@ def check_mappings(first: Pack, pack: Pack) -> None:
     rest = ("features", "categories", "dtype", "label")
     compared["it is"] = {name: table[name] for name in rest}, {name: other[name] for name in rest}
     for what, (here, there) in compared.items():
-        dropped = here.get("role") == there.get("role") == "drop"
-        if not dropped and (found := difference(here, there, "", ("is", f" in {first.path}, and"))):
+        roles = here.get("role"), there.get("role")
+        # A column that only one pack keeps is compared as a field.
+        ignored = "drop" in roles and set(roles) <= {"drop", "keep"}
+        if not ignored and (found := difference(here, there, "", ("is", f" in {first.path}, and"))):
             raise UsageError(
                 f"{pack.path}: {what} mapped differently ({found} here); the packs must have equal mappings."
                 f" Convert its table again with {Option('like', first.path)}."

@@ -23,6 +23,7 @@ from packer.format.block_spans import ArraySpans, BlockSpans
 from packer.format.checksums import SIZE, Trailer, digest
 from packer.format.description import describe
 from packer.format.file_io import check_inside, not_regular, pread_into, pread_path
+from packer.format.file_rows import SOURCE_ROW, counted_files, is_counted, recounted
 from packer.format.header import (
     CHECKSUMS_FILE,
     HEADER_FILE,
@@ -37,7 +38,6 @@ from packer.format.header import (
 )
 from packer.format.npy_container import PREAMBLE, array_head
 from packer.format.row_keys import RowKeys
-from packer.format.file_rows import SOURCE_ROW, counted_files, is_counted, recounted
 from packer.path_text import visible
 from packer.sentence import Option
 

@@ -21,8 +21,8 @@ from packer.convert.conversion_run import Conversion
 from packer.convert.row_maker import RowMaker
 from packer.convert.staged_rows import ShuffledFile, StagedRows
 from packer.errors import SourceError, UsageError
-from packer.format.pack_writer import Rows
 from packer.format.file_rows import SOURCE_ROW
+from packer.format.pack_writer import Rows
 from packer.format.working_folder import WorkingFolder, check_space
 from packer.sentence import Option
 from packer.tables.reading.table_source import TableChunk, TableSource

@@ -21,9 +21,9 @@ from packer.convert.splits import Split
 from packer.errors import FormatError, UsageError
 from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
+from packer.format.file_rows import is_counted
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.file_rows import is_counted
 from packer.format.working_folder import check_space, clear_idle
 from packer.remote.urls import check_local
 from packer.sentence import Option, Sentence

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from packer.errors import UsageError
+from packer.format.file_rows import counted_files, fits, is_counted
 from packer.format.joined_pack import check_fields, check_mappings, joined, reduced
 from packer.format.pack import Pack
-from packer.format.file_rows import counted_files, fits, is_counted
 from packer.sentence import Option
 from packer.tables.staging import MAX_SKIPPED
 
