@@ -155,7 +155,7 @@ def mapped(
         )
     transform, notes = _fit(job, staged, order)
     notes += () if owners is None else owners.notes
-    notes += notes_on_classes(job.plan, staged, order)
+    notes += () if owners is not None and owners.even else notes_on_classes(job.plan, staged, order)
     notes += notes_on_suspects(job.plan, staged, order) if job.like is None else ()
     job.run.bar.start(staged.rows, "rows")
     workers = job.run.running.workers

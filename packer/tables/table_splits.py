@@ -38,12 +38,13 @@ class Owners(NamedTuple):
     """The split of each row.
 
     names: names of the splits. numbers: split number of each row not assigned by position, in the input's
-    order. notes: for the user.
+    order. notes: for the user. even: True if each split has rows of each class.
     """
 
     names: tuple[str, ...]
     numbers: NDArray[Any]
     notes: tuple[str, ...] = ()
+    even: bool = False
 
 
 def find_owners(
@@ -90,7 +91,9 @@ def find_owners(
     if label is None:
         return None
     draw = StrataDraw(label.counts.tolist(), shares, seed)
-    return Owners(tuple(shares), np.concatenate([draw.next(codes) for codes in label.codes()]))
+    numbers = np.concatenate([draw.next(codes) for codes in label.codes()])
+    even = len(numbers) == staged.rows and label.counts.min() * min(shares.values()) >= 1
+    return Owners(tuple(shares), numbers, even=bool(even))
 
 
 def notes_on_classes(plan: TableTransform, staged: StagedTable, order: SampleOrder) -> list[str]:
