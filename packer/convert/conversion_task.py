@@ -129,8 +129,8 @@ class Report:
     differed; already: the pack was complete and was left as it is; notes: sentences for the user, those of
     the plan included; skipped_rows: number of table rows left out; reasons: reason -> number of rows.
 
-    narrowed: number of images whose bit depth changed; splits: name -> rows of the pack. While the pack is being written, workers: those of an
-    engine, else 0; header: header of the rows.
+    narrowed: number of images whose bit depth changed; splits: name -> rows of the pack. While the pack is
+    being written, workers: those of an engine, else 0; header: header of the rows.
     """
 
     out: str = ""

@@ -79,11 +79,14 @@ class JoinedPack(PacksAsOne):
         return [pack.origin(name) for pack in self.shards]
 
 
-def joined(packs: Sequence[Pack]) -> Pack:
-    """Return packs of equal fields as one, after checking every shard: conversion will read all of it."""
+def joined(packs: Sequence[Pack], fields: Sequence[Field] | None = None) -> Pack:
+    """Return packs of equal fields as one, after checking every shard: conversion will read all of it.
+
+    fields: those that all have, None for all of them.
+    """
     for pack in packs:
         pack.confirm()
-    header = merge_headers([pack.header for pack in packs])
+    header = merge_headers([_reduced(pack.header, fields or pack.fields) for pack in packs])
     return Pack(" + ".join(pack.path for pack in packs), header, b"", tuple(packs))
 
 
@@ -118,7 +121,7 @@ def join_packs(
         if lacking := asked - {f.name for f in pack.fields}:
             raise _lacks(pack, min(lacking), packs)
     kept = [f for f in first.fields if f.name not in different]
-    headers = [reduced(pack.header, kept) for pack in packs]
+    headers = [_reduced(pack.header, kept) for pack in packs]
     merged = merge_headers(headers)
     return JoinedPack(
         " + ".join(pack.path for pack in packs),
@@ -223,7 +226,7 @@ def _lacks(pack: Pack, name: str, packs: Sequence[Pack]) -> UsageError:
     )
 
 
-def reduced(header: Header, fields: Sequence[Field]) -> Header:
+def _reduced(header: Header, fields: Sequence[Field]) -> Header:
     """Return a header with these fields only, in this order."""
     arrays = [name for f in fields for name in f.arrays]
     extents = {name: header.extents[name] for name in arrays}

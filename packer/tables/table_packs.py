@@ -9,7 +9,7 @@ from typing import Any
 
 from packer.errors import UsageError
 from packer.format.file_rows import counted_files, fits, is_counted
-from packer.format.joined_pack import check_fields, check_mappings, joined, reduced
+from packer.format.joined_pack import check_fields, check_mappings, joined
 from packer.format.pack import Pack
 from packer.sentence import Option
 from packer.tables.staging import MAX_SKIPPED
@@ -27,30 +27,25 @@ def tables_together(packs: Sequence[Pack]) -> Pack:
     difference if mappings or fields differ.
     """
     headers = [part.header for pack in packs for part in pack.parts]
-    if not (all(map(is_counted, headers)) and fits(counted_files(headers))):
-        packs = [_without_counts(pack) for pack in packs]
+    counted = all(map(is_counted, headers)) and fits(counted_files(headers))
     first = packs[0]
+    fields, *others = ([f for f in pack.fields if counted or not f.counts] for pack in packs)
     table = first.parts[0].header.table or {}
-    for pack in packs[1:]:
+    for pack, own in zip(packs[1:], others, strict=True):
         check_mappings(first, pack)
-        names = [[f.name for f in p.fields] for p in (pack, first)]
+        names = [[f.name for f in of] for of in (own, fields)]
         if names[0] != names[1]:
             raise UsageError(
                 f"{pack.path}: has the fields {', '.join(names[0])}, {first.path} has {', '.join(names[1])};"
                 " packs with equal fields can be joined. Convert a table that has all columns, with"
                 f" {Option('like', first.path)}."
             )
-        for field, other in zip(first.fields, pack.fields, strict=True):
+        for field, other in zip(fields, own, strict=True):
             check_fields(first, field, pack, other, columns=True)
-    combined = joined(packs)
+    combined = joined(packs, fields)
     skipped = [record for pack in packs if (record := (pack.parts[0].header.table or {}).get("skipped"))]
     table = {**table, "skipped": _added(skipped)} if skipped else table
     return replace(combined, header=replace(combined.header, table=table))
-
-
-def _without_counts(pack: Pack) -> Pack:
-    """Return a pack without the numbers of source rows."""
-    return replace(pack, header=reduced(pack.header, [f for f in pack.fields if not f.counts]))
 
 
 def _added(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
