@@ -103,9 +103,12 @@ def notes_on_classes(plan: TableTransform, staged: StagedTable, order: SampleOrd
         return []
     if plan.label_kind != "classes" and len(label.values) ** 2 > staged.rows:
         return []  # numbers, not classes
-    codes, names = label.all_codes().astype(np.uint32), list(order.splits)
-    spans = order.splits.values()
-    held = np.stack([np.bincount(codes[order.samples[a:b]], minlength=len(label.values)) for a, b in spans])
+    codes = np.concatenate([codes.astype(np.min_scalar_type(len(label.values))) for codes in label.codes()])
+    names, held = list(order.splits), np.zeros((len(order.splits), len(label.values)), np.int64)
+    for k, (first, stop) in enumerate(order.splits.values()):
+        for start in range(first, stop, _STEP):
+            rows = order.samples[start : min(start + _STEP, stop)]
+            held[k] += np.bincount(codes[rows], minlength=len(label.values))
     has = held > 0
     wrong = has.sum(axis=0) == 1
     if TRAIN in names:
