@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 
 def notes_on_suspects(plan: TableTransform, staged: StagedTable, order: SampleOrder) -> list[Sentence]:
     """Return notes on features that number the rows, or tell the label."""
-    records: NDArray[Any] = np.memmap(staged.path, staged.dtype, "r")
+    records: NDArray[Any] = np.asarray(np.memmap(staged.path, staged.dtype, "r"))
     features = [w for w in plan.layout.members if w.column.role == "feature"]
     whole = [w for w in features if w.column.type in ("number", "integer")]
     numbers = _numbering(records, whole, sum(staged.rows_of_files.values()))
