@@ -276,6 +276,7 @@ def plan_conversion(
     targets = _targets(opened, options, asked, classes, numbered=model is None)
     if like is not None:
         like.check(next((f for f in targets.fields if f.name == "label"), None), opened.name)
+    options = replace(options, labels=targets.read_as or options.labels)
     partners = _partners(stack, opened, options, spool, existing)
     listing = Listing(opened, targets, partners, classes or (), options.labels.file is not None)
     found = examine(listing)
@@ -325,6 +326,7 @@ def _open(
         listed=classes,
         arrays=options.channels not in CHANNELS,
         unlabeled=options.labels.columns("unlabeled"),
+        unlisted_are_empty=options.labels.unlisted == "empty",
         findings=findings,
     )
     return open_source(source, opening)
@@ -416,7 +418,7 @@ def _targets(
     """
     labels, columns = options.labels, () if options.split is None else options.split.columns
     if labels.file is not None:
-        targets = read_labels(labels, source.keys, source.findings, columns, source.name)
+        targets = read_labels(labels, source.keys, source.findings, columns, source.name, source.sample_sizes)
     else:
         for option in () if options.split is None else options.split.about_columns():
             raise UsageError(
@@ -439,7 +441,15 @@ def _targets(
             f"{source.name}: has no splits with class folders beside {', '.join(labels.unlabeled)}, the"
             f" splits without labels. Leave out {Option('Labels.unlabeled')}."
         )
+    for option in labels.about_coordinates() if not targets.needs_geometry else ():
+        raise UsageError(
+            f"{option}: applies to boxes and keypoints, but there are none. Pass {Option('Labels.boxes')} or "
+            f"{Option('Labels.keypoints')}, or leave it out."
+        )
     targets.measured_in(labels.boxes_unit, source.name if labels.file is None else os.fspath(labels.file))
+    targets.frames.settle(
+        labels.boxes_frame, {} if targets.frames.sizes is None else source.sample_sizes(targets.located)
+    )
     if classes is None:
         return targets
     if numbered and not targets.labelled:

@@ -30,9 +30,10 @@ from numpy.typing import NDArray
 from packer.errors import SourceError, UsageError
 from packer.inputs.file_names import as_text, shorten, split_of
 from packer.inputs.findings import Findings
-from packer.inputs.image_targets import Boxes, ImageTargets, read_targets
+from packer.inputs.image_targets import Boxes, ImageTargets, SizeSample, read_targets
 from packer.inputs.label_csv import read_bytes
 from packer.inputs.label_options import Labels
+from packer.sentence import Option
 
 FOLDER, PREFIX, ENDING = "annotations", "instances_", ".json"
 _LISTS = {"images": "image", "annotations": "annotation", "categories": "category"}
@@ -70,29 +71,35 @@ def find_annotations(folder: str) -> list[CocoPart]:
 
 
 def read_labels(
-    labels: Labels, keys: list[str], findings: Findings, beside: Sequence[str] = (), folder: str = ""
+    labels: Labels,
+    keys: list[str],
+    findings: Findings,
+    beside: Sequence[str] = (),
+    folder: str = "",
+    sample: SizeSample | None = None,
 ) -> ImageTargets:
-    """Read the labels and boxes of each image from a CSV or COCO JSON. beside, folder: see `read_targets`.
+    """Read the labels and boxes of each image from a CSV or COCO JSON. Other arguments: see `read_targets`.
 
     Raises: SourceError, UsageError.
     """
     path = os.fspath(labels.file or "")
     if not path.lower().endswith(ENDING):
-        return read_targets(labels, keys, findings, beside, folder)
+        return read_targets(labels, keys, findings, beside, folder, sample)
     if beside:
         raise UsageError(f"{path}: has no columns, but column {beside[0]} is needed. Pass a CSV.")
     for option in labels.about_csv():
         raise UsageError(f"{option}: applies to columns of a CSV, but {path} is JSON. Leave it out.")
-    return read_coco([CocoPart(path)], keys, findings)[0]
+    return read_coco([CocoPart(path)], keys, findings, labels.unlisted == "empty")[0]
 
 
 def read_coco(
-    parts: Sequence[CocoPart], keys: Sequence[str], findings: Findings
+    parts: Sequence[CocoPart], keys: Sequence[str], findings: Findings, unlisted_are_empty: bool = False
 ) -> tuple[ImageTargets, NDArray[np.int64]]:
     """Read the annotations of images.
 
     parts: files with equal categories. keys: image paths relative to the source. findings: refuses images
     that are not listed or have invalid annotations, and skips entries whose image file is missing.
+    unlisted_are_empty: images that are not listed have no boxes.
     Returns: boxes and their labels; the index in `parts` of the file that lists each image, int64 [N], 0 if
     no file does. Raises: SourceError.
     """
@@ -119,19 +126,18 @@ def read_coco(
         columns.append(_boxes(part.path, entries["annotations"], images, ids, findings, left_out))
     subject, unlisted = " and ".join(paths), np.flatnonzero(listed < 0).tolist()
     more = f" and {len(unlisted) - 1:,} more" if len(unlisted) > 1 else ""
-    for index in unlisted:
+    for index in () if unlisted_are_empty else unlisted:
         findings.refuse(
             index,
             f"is not listed in {' and '.join(map(os.path.basename, paths))}.",
-            f"{subject}: does not list {keys[index]}{more}; images without objects are listed, too. Add them",
+            f"{subject}: does not list {keys[index]}{more}; images without objects are listed, too. Add them, "
+            f"or pass {Option('Labels.unlisted', 'empty')} if they have none",
         )
     xyxy, owners, labels, lines = map(np.concatenate, zip(*columns, strict=True))
     boxes = Boxes(subject, xyxy, owners, lines, labels, len(keys), unit="annotation", sizes=sizes)
-    images_listed = len(keys) - len(unlisted)
     findings.notes.append(
-        f"Read as COCO annotations: {len(owners):,} boxes of {len(classes):,} classes on {images_listed:,} "
-        f"images, {images_listed - len(np.unique(owners)):,} of them without boxes; segmentations and "
-        "keypoints are left out."
+        f"Read as COCO annotations: {len(owners):,} boxes of {len(classes):,} classes; segmentations and keypoints "
+        "are left out."
     )
     findings.notes += [
         f"{count:,} annotations {what} are left out." for what, count in left_out.items() if count
