@@ -45,7 +45,7 @@ class _Meaning(NamedTuple):
 
 
 class BoxNames(NamedTuple):
-    """What four names say: order of the columns as x, y, x, y or x, y, width, height; the format.
+    """Meaning of four names: order of the columns as x, y, x, y or x, y, width, height; the format.
 
     certain: False for x, y, w, h, where x and y may be a corner or a centre.
     """

@@ -32,7 +32,7 @@ _MOST_WRONG = 0.05  # share of boxes beyond their image, as careless annotations
 _SLACK = 0.02  # of a side: how far boxes may reach out of their image
 
 
-class Reading(NamedTuple):
+class BoxReading(NamedTuple):
     """order: the columns as x, y, x, y or x, y, width, height; format: one of FORMATS."""
 
     order: tuple[int, ...]
@@ -56,12 +56,12 @@ class Reading(NamedTuple):
         return f"{columns} and {Option(_FORMAT, self.format)}" if moved else f"{Option(_FORMAT, self.format)}"
 
 
-_GIVEN = Reading((0, 1, 2, 3), "xyxy")
+_GIVEN = BoxReading((0, 1, 2, 3), "xyxy")
 _READINGS = (
     _GIVEN,
-    Reading((1, 0, 3, 2), "xyxy"),
-    Reading((0, 2, 1, 3), "xyxy"),
-    *(Reading((0, 1, 2, 3), format) for format in FORMATS[1:]),
+    BoxReading((1, 0, 3, 2), "xyxy"),
+    BoxReading((0, 2, 1, 3), "xyxy"),
+    *(BoxReading((0, 1, 2, 3), format) for format in FORMATS[1:]),
 )
 """What columns without telling names may hold."""
 
@@ -74,7 +74,7 @@ def read_boxes(
     *,
     format: str | None = None,
     relative: bool = False,
-) -> tuple[Reading, Sentence | None]:
+) -> tuple[BoxReading, Sentence | None]:
     """Return how the columns of boxes are read, and a note unless they are named as they are given.
 
     subject: the file. names, values: the four columns, [R, 4]. sizes: width and height of the image of each
@@ -84,12 +84,12 @@ def read_boxes(
     if format is not None:
         return _as_told(subject, names, values, sizes, format, relative)
     told = box_names(names)
-    named = None if told is None else Reading(told.order, told.format)
+    named = None if told is None else BoxReading(told.order, told.format)
     if told is not None and not told.certain:
-        return _corner_or_centre(subject, names, Reading(told.order, "xywh"), values, sizes, relative)
+        return _corner_or_centre(subject, names, BoxReading(told.order, "xywh"), values, sizes, relative)
     reading = named or _GIVEN
-    others = [Reading(tuple(reading.order[place] for place in one.order), one.format) for one in _READINGS]
-    others += [Reading(reading.order, one) for one in FORMATS]
+    others = [BoxReading(tuple(reading.order[place] for place in one.order), one.format) for one in _READINGS]
+    others += [BoxReading(reading.order, one) for one in FORMATS]
     fitting = _contradict(reading, list(dict.fromkeys(others)), values, sizes, relative)
     if not fitting:
         how = "as given; their names say nothing" if named is None else "as their names say"
@@ -116,16 +116,16 @@ def _as_told(
     sizes: NDArray[np.float64],
     format: str,
     relative: bool,
-) -> tuple[Reading, Sentence | None]:
+) -> tuple[BoxReading, Sentence | None]:
     """Return the reading of columns in the order that `format` tells."""
-    given = Reading((0, 1, 2, 3), format)
+    given = BoxReading((0, 1, 2, 3), format)
     try:
         told = box_names(names)
     except UsageError:
         told = None
     if told is None or told.order == given.order:
         return given, None
-    named = Reading(told.order, told.format)
+    named = BoxReading(told.order, told.format)
     if _contradict(given, [named], values, sizes, relative):
         raise UsageError(
             f"{subject}: read as {given.words(names)}, boxes have no area or lie outside their image; as "
@@ -140,13 +140,13 @@ def _as_told(
 def _corner_or_centre(
     subject: str,
     names: Sequence[str],
-    corner: Reading,
+    corner: BoxReading,
     values: NDArray[np.float64],
     sizes: NDArray[np.float64],
     relative: bool,
-) -> tuple[Reading, Sentence]:
+) -> tuple[BoxReading, Sentence]:
     """Return the reading of columns called x, y, w, h: boxes near the edges show which one is right."""
-    centre = Reading(corner.order, "cxcywh")
+    centre = BoxReading(corner.order, "cxcywh")
     wrong = [int(_misfits(one, values, sizes, relative).sum()) for one in (corner, centre)]
     if max(wrong) > _UNEVEN * min(wrong):
         best = (corner, centre)[wrong[0] > wrong[1]]
@@ -207,12 +207,12 @@ def read_points(
 
 
 def _contradict(
-    reading: Reading,
-    others: Sequence[Reading],
+    reading: BoxReading,
+    others: Sequence[BoxReading],
     values: NDArray[np.float64],
     sizes: NDArray[np.float64],
     relative: bool,
-) -> list[Reading]:
+) -> list[BoxReading]:
     """Return the other readings in which all boxes fit, if more than a few do not fit in `reading`."""
     wrong = int(_misfits(reading, values, sizes, relative).sum())
     if wrong <= max(1, _MOST_WRONG * len(values)):
@@ -221,7 +221,7 @@ def _contradict(
 
 
 def _misfits(
-    reading: Reading, values: NDArray[np.float64], sizes: NDArray[np.float64], relative: bool
+    reading: BoxReading, values: NDArray[np.float64], sizes: NDArray[np.float64], relative: bool
 ) -> NDArray[np.bool_]:
     """Return True for each box that has no area, or reaches out of its image by more than slack."""
     xyxy = reading.corners(values)

@@ -7,5 +7,5 @@
     coordinate_checks.py  images without boxes, images turned by EXIF, points outside their image
 
 Each check is a function of the listing that yields findings; it judges structure, not names.
-Start with examine.py. Imports: inputs.
+Start with examine.py. Imports: inputs, pixels.
 """

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from packer.inputs.checks.class_checks import check_class_names, check_classes_of_splits, check_empty_classes
+from packer.inputs.checks.coordinate_checks import (
+    check_images_without_boxes,
+    check_outside_points,
+    check_turned_images,
+)
 from packer.inputs.checks.folder_checks import check_class_folders, check_files_left_out, check_single_class
 from packer.inputs.checks.mask_checks import check_mask_names
 from packer.inputs.listing import Finding, Listing
@@ -19,6 +24,9 @@ CHECKS: tuple[Check, ...] = (
     check_class_names,
     check_mask_names,
     check_files_left_out,
+    check_images_without_boxes,
+    check_turned_images,
+    check_outside_points,
 )
 """All checks; errors of earlier ones are shown first."""
 
