@@ -10,19 +10,25 @@ from packer.inputs.checks.coordinate_checks import (
     check_outside_points,
     check_turned_images,
 )
-from packer.inputs.checks.folder_checks import check_class_folders, check_files_left_out, check_single_class
-from packer.inputs.checks.mask_checks import check_mask_names
+from packer.inputs.checks.folder_checks import (
+    check_class_folders,
+    check_continued_numbers,
+    check_files_left_out,
+    check_single_class,
+)
+from packer.inputs.checks.mask_checks import check_masks_among_images
 from packer.inputs.listing import Finding, Listing
 
 Check = Callable[[Listing], Iterator[Finding]]
 
 CHECKS: tuple[Check, ...] = (
+    check_masks_among_images,
     check_class_folders,
     check_classes_of_splits,
     check_empty_classes,
     check_single_class,
+    check_continued_numbers,
     check_class_names,
-    check_mask_names,
     check_files_left_out,
     check_images_without_boxes,
     check_turned_images,
