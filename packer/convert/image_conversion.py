@@ -326,7 +326,7 @@ def _open(
         listed=classes,
         arrays=options.channels not in CHANNELS,
         unlabeled=options.labels.columns("unlabeled"),
-        unlisted_are_empty=options.labels.unlisted == "empty",
+        boxes=options.labels,
         findings=findings,
     )
     return open_source(source, opening)

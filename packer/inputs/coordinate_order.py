@@ -29,6 +29,7 @@ _PARTS = {
 }
 _FORMAT = "Labels.boxes_format"
 _MOST_WRONG = 0.05  # share of boxes beyond their image, as careless annotations have
+_UNEVEN = 4  # times as many boxes outside in the wrong reading
 _SLACK = 0.02  # of a side: how far boxes may reach out of their image
 
 
@@ -156,6 +157,13 @@ def _corner_or_centre(
             f"{max(wrong):,} of {len(values):,} lie outside their image. To read them so, pass "
             f"{other.options(names)}."
         )
+    corners = BoxReading(corner.order, "xyxy")
+    if min(wrong) and _contradict(corner, [corners], values, sizes, relative):
+        raise UsageError(
+            f"{subject}: read as {corner.words(names)}, as their names say, {wrong[0]:,} of {len(values):,} boxes lie "
+            f"outside their image; all fit as {corners.words(names)}. Pass {corners.options(names)}, or "
+            f"{corner.options(names)} to read them so."
+        )
     if relative or max(wrong):
         raise UsageError(
             f"{subject}: {', '.join(names[place] for place in corner.order)} may be {_PARTS['xywh']} or "
@@ -168,7 +176,30 @@ def _corner_or_centre(
     )
 
 
-_UNEVEN = 4  # times as many boxes outside in the wrong reading
+def read_coco_boxes(
+    subject: str,
+    values: NDArray[np.float64],
+    sizes: NDArray[np.float64],
+    checked: NDArray[np.bool_],
+    format: str | None,
+) -> NDArray[np.float64]:
+    """Return left, top, right, bottom of boxes in a file whose format is left, top, width, height.
+
+    values, sizes: as for `read_boxes`. checked: the boxes that count, bool [R]. format: one of FORMATS instead.
+    Raises: UsageError if the boxes only fit in another format.
+    """
+    reading = BoxReading(_GIVEN.order, format or "xywh")
+    others = [] if format else [BoxReading(_GIVEN.order, one) for one in FORMATS]
+    values_checked, sizes_checked = values[checked], sizes[checked]
+    fitting = _contradict(reading, others, values_checked, sizes_checked, relative=False)
+    if fitting:
+        wrong = int(_misfits(reading, values_checked, sizes_checked, relative=False).sum())
+        raise UsageError(
+            f"{subject}: read as {_PARTS[reading.format]}, {wrong:,} of {len(values_checked):,} boxes have no area "
+            f"or lie outside their image; all fit as {_PARTS[fitting[0].format]}. Pass "
+            f"{Option(_FORMAT, fitting[0].format)}, or {Option(_FORMAT, reading.format)} to read them so."
+        )
+    return reading.corners(values)
 
 
 def read_points(

@@ -128,7 +128,7 @@ class Labels:
                 f"boxes {','.join(corners)}: four columns are needed: left, top, right, bottom, or a corner or the "
                 "centre, width and height. Pass for example xmin,ymin,xmax,ymax."
             )
-        if self.boxes_format is not None and not corners:
+        if self.boxes_format is not None and points and not corners:
             raise UsageError(
                 f"{Option('Labels.boxes_format', self.boxes_format)}: applies to columns of boxes, but none are "
                 f"given. Pass {Option('Labels.boxes')}, or leave it out."
@@ -175,7 +175,7 @@ class Labels:
     def about_csv(self) -> Iterator[Option]:
         """Yield the given options that apply only to a CSV."""
         for name, value in self._given():
-            if name not in ("boxes_unit", "boxes_frame", "unlisted", "unlabeled"):
+            if name not in (*_CHOICES, "unlabeled"):
                 yield Option(f"Labels.{name}", value if isinstance(value, str) else ",".join(value))
 
     def about_coordinates(self) -> Iterator[Option]:

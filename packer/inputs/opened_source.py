@@ -18,6 +18,7 @@ from packer.inputs.file_names import UNLABELED, class_folders, folder_splits, no
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
+from packer.inputs.label_options import Labels
 from packer.inputs.label_values import CheckedRows, number_labels
 from packer.pixels.stored_size import StoredSize, read_stored_size
 
@@ -37,7 +38,7 @@ class SourceOptions:
     label: label to read from a WebDataset or Parquet dataset that has several.
     label_as: how labels are parsed, see label_values.py. listed: classes that may be empty.
     arrays: include .npy files of folders. unlabeled: splits without classes, beside splits with classes.
-    unlisted_are_empty: images that a file of boxes does not list have none.
+    boxes: options of the source's own boxes: their format, and whether it lists all images.
     findings: leaves out empty class folders and missing files of a list, refuses images with invalid labels.
     """
 
@@ -48,7 +49,7 @@ class SourceOptions:
     listed: Collection[str] = ()
     arrays: bool = False
     unlabeled: Collection[str] = ()
-    unlisted_are_empty: bool = False
+    boxes: Labels = field(default_factory=Labels)
     findings: Findings = field(default_factory=Findings)
 
     def number(

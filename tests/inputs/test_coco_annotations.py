@@ -116,7 +116,13 @@ def test_boxes_are_corners_and_labels_number_the_categories_by_their_ids(flat: P
 
 def test_a_pack_is_that_of_a_csv_of_the_same_boxes(flat: Path) -> None:
     convert_images(flat / "images", flat / "json.h5", size=4, labels=flat / "told.json", fit="pad")
-    rows = ["file,name,x0,y0,x1,y1", "0.png,ear,1,2,4,6", "0.png,paw,0,0,8,8", "1.png,,,,,", "2.png,tail,0.5,1.5,2.5,3.5"]
+    rows = [
+        "file,name,x0,y0,x1,y1",
+        "0.png,ear,1,2,4,6",
+        "0.png,paw,0,0,8,8",
+        "1.png,,,,,",
+        "2.png,tail,0.5,1.5,2.5,3.5",
+    ]
     (flat / "labels.csv").write_text("\n".join(rows))
     told = {
         "labels": Labels(flat / "labels.csv", column="name", boxes="x0,y0,x1,y1"),

@@ -320,7 +320,7 @@ def test_boxes_and_keypoints_together(write: Write) -> None:
             "width and height. Pass for example xmin,ymin,xmax,ymax.",
         ),
         (
-            {"boxes_format": "xywh"},
+            {"boxes_format": "xywh", "keypoints": "x,y"},
             "labels=Labels(boxes_format='xywh'): applies to columns of boxes, but none are given. Pass "
             "labels=Labels(boxes=), or leave it out.",
         ),
