@@ -321,3 +321,18 @@ def test_options_about_a_csv_are_refused(flat: Path) -> None:
         match=r"^labels=Labels\(boxes='a,b,c,d'\): applies to columns of a CSV, but .*told\.json is JSON\. Leave it out\.",
     ):
         converted(flat, labels=Labels(flat / "told.json", boxes="a,b,c,d"))
+
+
+def test_boxes_that_only_fit_as_corners_are_refused_unless_told(flat: Path) -> None:
+    told = annotations(["0.png", "1.png", "2.png"])["annotations"]
+    corners = [{**entry, "bbox": [1, 2, 7 + k % 2, 8]} for k, entry in enumerate(told * 2)]
+    path = changed(flat, annotations=corners)
+    assert refused(flat) == (
+        f"{path}: read as left, top, width, height, 6 of 6 boxes have no area or lie outside their image; all fit as "
+        "left, top, right, bottom. Pass labels=Labels(boxes_format='xyxy'), or labels=Labels(boxes_format='xywh') to "
+        "read them so."
+    )
+    labels = Labels(path, boxes_format="xyxy")
+    convert_images(flat / "images", flat / "all.h5", size=8, labels=labels)
+    found = [box for boxes, _ in boxes_of(open_pack(flat / "all.h5")).values() for box in boxes]
+    assert sorted(found) == [[1, 2, 7, 8]] * 3 + [[1, 2, 8, 8]] * 3

@@ -162,7 +162,7 @@ def test_turned_images_with_masks_are_counted(photos: Path, tmp_path: Path) -> N
 def test_options_of_coordinates_without_any_are_refused(photos: Path) -> None:
     for name, value in (("boxes_frame", "stored"), ("unlisted", "empty"), ("boxes_unit", "pixels")):
         with pytest.raises(PackerError) as error:
-            fields(photos, Labels(csv("file,label", "a"), **{name: value}))  # type: ignore[arg-type]
+            fields(photos, Labels(csv("file,label", "a"), **{name: value}))
         assert str(error.value) == (
             f"labels=Labels({name}={value!r}): applies to boxes and keypoints, but there are none. Pass "
             "labels=Labels(boxes=) or labels=Labels(keypoints=), or leave it out."
