@@ -85,7 +85,7 @@ def box_names(names: Sequence[str]) -> BoxNames | None:
 def point_order(names: Sequence[str]) -> list[int] | None:
     """Return the columns of points in the order x, y, x, y ...; None if their names say no axis.
 
-    Raises UsageError for a column whose name is none of an x or a y among others that are.
+    Raises UsageError for a pair of columns that are not an x and a y, unless the names of both say no axis.
 
     >>> point_order(["nose_y", "nose_x", "tail_y", "tail_x"])
     [1, 0, 3, 2]
@@ -102,7 +102,8 @@ def point_order(names: Sequence[str]) -> list[int] | None:
     pairs = [
         sorted((k, k + 1), key=lambda place: found[place].axis or 0) for k in range(0, len(names) - 1, 2)
     ]
-    if silent or any(found[x].axis == found[y].axis for x, y in pairs):
+    told = [{found[x].axis, found[y].axis} for x, y in pairs]
+    if any(axes not in ({X, Y}, {None}) for axes in told):
         reason = f"{silent[0]} is neither an x nor a y" if silent else "they are not pairs of an x and a y"
         raise UsageError(
             f"keypoints {','.join(names)[:200]}: {reason}, by their names; each point has an x and a y. Pass only "

@@ -12,7 +12,7 @@ the names say another order and the values agree with them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -258,8 +258,8 @@ def _misfits(
     xyxy = reading.corners(values)
     slack = _SLACK * sizes + (0 if relative else 1)
     empty = xyxy[:, 2:] <= xyxy[:, :2]
-    wrong: NDArray[Any] = empty | (xyxy[:, :2] < -slack) | (xyxy[:, 2:] > sizes + slack)
-    return wrong.any(axis=1)
+    wrong = empty | (xyxy[:, :2] < -slack) | (xyxy[:, 2:] > sizes + slack)
+    return np.asarray(wrong.any(axis=1), np.bool_)
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -259,7 +259,7 @@ class ImageTargets:
         """
         if self.boxes is not None:
             check_unit(subject, "boxes", [self.boxes.xyxy], unit, _UNIT)
-            tiny = (self.boxes.xyxy <= 1).all(axis=1)
+            tiny = np.asarray((self.boxes.xyxy <= 1).all(axis=1), np.bool_)
             if unit is None and tiny.any():
                 raise UsageError(
                     f"{subject}: {tiny.sum():,} of {len(tiny):,} boxes have only coordinates up to 1, like shares of "

@@ -75,6 +75,7 @@ def test_names_that_fit_no_box(names: str) -> None:
         ("eyey,eyex,lipy,lipx", "eyex,eyey,lipx,lipy"),
         ("left_x,left_y,right_x,right_y", "left_x,left_y,right_x,right_y"),
         ("x1,y2", "x1,y2"),
+        ("y,x,u,v", "x,y,u,v"),
         ("X,Y", "X,Y"),
     ],
 )
