@@ -211,8 +211,8 @@ CONVERT = options(
            "Unit of boxes and keypoints: pixels (default), or relative to the image's width and height.",
            about=_IMAGES),
     option("--boxes-format", BOXES,
-           "The columns of --boxes are these, in this order (cx, cy: centre); default: by their names, else"
-           " values.", about=_IMAGES),
+           "Format of boxes: the columns of --boxes in this order (cx, cy: centre); default: by their names, else"
+           " by their values; COCO: xywh.", about=_IMAGES),
     option("--boxes-frame", FRAMES,
            "Boxes and keypoints are those of the image turned upright by EXIF, or of the picture as stored;"
            " default: by the sizes in --labels, else upright.", about=_IMAGES),
