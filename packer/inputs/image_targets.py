@@ -22,7 +22,7 @@ labels.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -43,7 +43,7 @@ from packer.inputs.findings import Findings
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
 from packer.inputs.label_values import finite_numbers, multi_hot, number_columns, number_labels
-from packer.inputs.spare_columns import SpareColumns
+from packer.inputs.spare_columns import SpareColumns, whole_pixels
 from packer.pixels.coordinate_units import LEAST_PIXELS, check_unit
 from packer.pixels.decode_resize import ImagePlacement
 from packer.pixels.stored_size import StoredSize
@@ -166,7 +166,9 @@ class ImageTargets:
         self.frames: CoordinateFrames = frames or CoordinateFrames()
         self.read_as: Labels | None = None
         """The options of the labels with what was found for those that were not given; None if equal."""
-        self._relative = False
+        self.relative = False
+        """True if boxes and keypoints are shares of the images' sides, not pixels."""
+        self.unit_chosen = False
         fields = []
         if label is not None:
             self.fixed["label"] = label.astype(label.dtype.newbyteorder("<"), copy=False)
@@ -209,27 +211,27 @@ class ImageTargets:
             found.append(np.flatnonzero(np.isfinite(self.keypoints).any(axis=(1, 2))))
         return np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
 
-    def count_outside(self, index: int, size: StoredSize, frame: str | None = None) -> int:
-        """Return how many boxes and points of an image reach out of it; frame: read them as of that frame."""
+    def points_of(
+        self, index: int, size: StoredSize, frame: str | None = None
+    ) -> Iterator[NDArray[np.float64]]:
+        """Yield the corners of an image's boxes, [n, 2, 2], and its points, [K, 1, 2], as upright pixels.
+
+        frame: read them as of that frame.
+        """
         frames = self.frames if frame is None else replace(self.frames, chosen=frame)
         found = [] if self.boxes is None else [self.boxes.of(index)]
         found += [] if self.keypoints is None else [self.keypoints[index][:, None]]
-        height, width = size.upright
-        count = 0
         for points in found:
-            with suppress(ImageError):  # the conversion reports another size
-                xy = frames.place(
-                    index, size.upright, lambda: size.orientation, points, relative=self._relative
+            with suppress(ImageError):  # the conversion reports boxes for another size
+                yield frames.place(
+                    index, size.upright, lambda: size.orientation, points, relative=self.relative
                 )
-                beyond = np.maximum(-xy, xy - (width, height)) > 1 + 0.02 * max(height, width)
-                count += int(beyond.any(axis=(1, 2)).sum())
-        return count
 
     def upright(
         self, index: int, points: NDArray[np.float64], size: tuple[int, int], orientation: Orientation
     ) -> NDArray[np.float64]:
         """Return points of an image as pixels of the upright image of that (height, width)."""
-        return self.frames.place(index, size, orientation, points, relative=self._relative)
+        return self.frames.place(index, size, orientation, points, relative=self.relative)
 
     def place(
         self, index: int, geometry: ImagePlacement, orientation: Orientation = lambda: 1
@@ -268,7 +270,7 @@ class ImageTargets:
                 )
         if self.keypoints is not None:
             check_unit(subject, "keypoints", [self.keypoints], unit, _UNIT)
-        self._relative = unit == "relative"
+        self.relative, self.unit_chosen = unit == "relative", unit is not None
 
     def renumbered(self, classes: Sequence[str], subject: str) -> ImageTargets:
         """Return the targets with labels that number `classes`, such as those of a pack that is extended.
@@ -378,6 +380,11 @@ def read_targets(
         findings.notes += spare.notes
         columns = columns if spare.label is None else [spare.label]
         frames = CoordinateFrames(os.path.basename(path), _recorded(table, spare.sizes))
+    if located and not columns and labels.as_ != "auto":
+        raise UsageError(
+            f"{Option('Labels.as_', labels.as_)}: applies to labels, but {path} has no column of classes beside "
+            f"{', '.join(located[:4])}. Pass {Option('Labels.column')}, or leave it out."
+        )
     pictures = partial(_sides, sample or (lambda _: {}), labels)
     found = replace(labels, column=columns) if spare is not None and spare.label is not None else labels
     if corners:
@@ -408,9 +415,7 @@ def _recorded(table: LabelTable, names: Sequence[str]) -> NDArray[np.int64] | No
         return None
     sizes = np.zeros((table.count, 2), np.int64)
     for place, name in zip((1, 0), names, strict=True):
-        sizes[table.images, place] = [
-            int(float(t)) if t.isascii() and t.isdecimal() else 0 for t in table.columns[name]
-        ]
+        sizes[table.images, place] = list(map(whole_pixels, table.columns[name]))
     return sizes
 
 

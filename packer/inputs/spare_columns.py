@@ -90,6 +90,11 @@ class SpareColumns:
             )
 
 
+def whole_pixels(text: str) -> int:
+    """Return the number of pixels in a cell, 0 if it is no whole number."""
+    return int(float(text)) if _WHOLE.fullmatch(text) else 0
+
+
 def _sizes(
     spare: dict[str, tuple[str, ...]], owners: Sequence[str], coordinates: Sequence[Sequence[str]]
 ) -> tuple[str, ...]:

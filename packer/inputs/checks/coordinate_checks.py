@@ -8,11 +8,16 @@ import numpy as np
 
 from packer import units
 from packer.inputs.file_names import shorten
+from packer.inputs.image_targets import ImageTargets
 from packer.inputs.listing import Finding, Listing
 from packer.pixels.coordinate_units import FRAMES
+from packer.pixels.stored_size import StoredSize
 from packer.sentence import Option, Sentence
 
 _FRAME = "Labels.boxes_frame"
+_SMALL_EXTENT = 0.5  # share of the images' sides that boxes of images of twice the size do not exceed
+_LEAST_POINTS, _LEAST_IMAGES = 40, 5  # examined at least, before their extent tells
+_SLACK = 0.02  # of the longer side: how far boxes may reach out of their image
 _MANY_OUTSIDE = 0.01  # share of points outside their image that gives a note
 
 
@@ -49,7 +54,7 @@ def check_turned_images(listing: Listing) -> Iterator[Finding]:
     if targets.needs_geometry and frames.chosen is None:
         told = any(frames.told_by_size(index, size) for index, size in turned.items())
         outside = {
-            frame: sum(targets.count_outside(index, size, frame) for index, size in turned.items())
+            frame: sum(_outside(targets, index, size, frame) for index, size in turned.items())
             for frame in FRAMES
         }
         if not told and outside["upright"] and not outside["stored"]:
@@ -87,7 +92,7 @@ def check_outside_points(listing: Listing) -> Iterator[Finding]:
     if points is None:
         return
     sample = listing.source.sample_sizes(listing.targets.located)
-    outside = sum(listing.targets.count_outside(index, size) for index, size in sample.items())
+    outside = sum(_outside(listing.targets, index, size) for index, size in sample.items())
     seen = sum(int(np.isfinite(points[index, :, 0]).sum()) for index in sample)
     if outside > _MANY_OUTSIDE * seen:
         yield Finding(
@@ -103,6 +108,46 @@ def check_outside_points(listing: Listing) -> Iterator[Finding]:
                 "cells empty."
             )
         )
+
+
+def check_extent(listing: Listing) -> Iterator[Finding]:
+    """Yield an error if all boxes and points lie in the upper left quarter of their images.
+
+    Reads the headers of a sample.
+    """
+    targets = listing.targets
+    if not targets.needs_geometry or targets.unit_chosen or targets.relative:
+        return
+    sample = listing.source.sample_sizes(targets.located)
+    shares = [
+        (points / size.upright[::-1]).reshape(-1, 2)
+        for index, size in sample.items()
+        for points in targets.points_of(index, size)
+    ]
+    count = sum(int(np.isfinite(share[:, 0]).sum()) for share in shares)
+    if count < _LEAST_POINTS or len(sample) < _LEAST_IMAGES:
+        return
+    least, most = (float(find(np.concatenate(shares))) for find in (np.nanmin, np.nanmax))
+    if most <= _SMALL_EXTENT and least < (1 - most) / 2:
+        name = "points" if targets.boxes is None else "boxes"
+        yield Finding(
+            Sentence(
+                f"The {name} of {len(sample):,} images examined reach at most {most:.0%} of the width and height, like "
+                f"those of smaller images, or percentages. Correct them, or pass "
+                f"{Option('Labels.boxes_unit', 'pixels')} if they are right."
+            ),
+            error=True,
+        )
+
+
+def _outside(targets: ImageTargets, index: int, size: StoredSize, frame: str | None = None) -> int:
+    """Return how many boxes and points of an image reach out of it; frame: read them as of that frame."""
+    height, width = size.upright
+    slack = 1 + _SLACK * max(height, width)
+    return sum(
+        int((np.maximum(-xy, xy - (width, height)) > slack).any(axis=(1, 2)).sum())
+        for xy in targets.points_of(index, size, frame)
+    )
 
 
 def _examples(names: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from packer.inputs.checks.class_checks import check_class_names, check_classes_of_splits, check_empty_classes
 from packer.inputs.checks.coordinate_checks import (
+    check_extent,
     check_images_without_boxes,
     check_outside_points,
     check_turned_images,
@@ -33,6 +34,7 @@ CHECKS: tuple[Check, ...] = (
     check_images_without_boxes,
     check_turned_images,
     check_outside_points,
+    check_extent,
 )
 """All checks; errors of earlier ones are shown first."""
 

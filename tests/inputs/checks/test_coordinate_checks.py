@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer.inputs.checks.coordinate_checks import check_images_without_boxes, check_outside_points
+from packer.inputs.checks.coordinate_checks import (
+    check_extent,
+    check_images_without_boxes,
+    check_outside_points,
+)
 from packer.inputs.image_targets import Boxes, ImageTargets
 from packer.inputs.listing import Listing
 from packer.inputs.opened_source import SourceOptions
@@ -47,4 +51,19 @@ def test_points_outside_their_image_and_in_its_corner_are_counted() -> None:
     assert [one.sentence for one in found] == [
         "2 of 11 keypoints examined lie outside their image; they are stored as NaN.",
         "2 keypoints are 0,0: stored as points in the corner. If they are missing, leave their cells empty.",
+    ]
+
+
+def test_boxes_in_the_upper_left_quarter_of_all_images_are_doubted() -> None:
+    def found(scale: float, unit: str | None = None, count: int = 30) -> list[str]:
+        owners = np.arange(count)
+        xyxy = np.stack([owners % 5, owners % 7, 20 + owners % 45, 12 + owners % 29], axis=1) * scale
+        targets = ImageTargets(boxes=Boxes("l.csv", xyxy, owners, owners, None, count))
+        targets.measured_in(unit, "l.csv")
+        return [one.sentence for one in check_extent(listing(targets, count)) if one.error]
+
+    assert found(1) == found(0.4, "pixels") == found(0.4, count=15) == []
+    assert found(0.4) == [
+        "The boxes of 30 images examined reach at most 40% of the width and height, like those of smaller images, or "
+        "percentages. Correct them, or pass labels=Labels(boxes_unit='pixels') if they are right."
     ]
