@@ -93,8 +93,10 @@ def read_boxes(
     others += [BoxReading(reading.order, one) for one in FORMATS]
     fitting = _contradict(reading, list(dict.fromkeys(others)), values, sizes, relative)
     if not fitting:
-        how = "as given; their names say nothing" if named is None else "as their names say"
-        note = Sentence(f"{subject}: boxes are {reading.words(names)}, {how}.")
+        how = "as their names say."
+        if named is None:
+            how = f"as given; their names say nothing. If y comes first, pass {_example(names)}."
+        note = Sentence(f"{subject}: boxes are {reading.words(names)}, {how}")
         return reading, None if named == _GIVEN else note
     wrong = int(_misfits(reading, values, sizes, relative).sum())
     found = f"{wrong:,} of {len(values):,} boxes have no area or lie outside their image"
@@ -108,6 +110,11 @@ def read_boxes(
         f"{subject}: {said}, {found}; all fit as {' and as '.join(one.words(names) for one in fitting[:2])}. Pass "
         f"{' or '.join(one.options(names) for one in fitting[:2])}, or {reading.options(names)} to read them so."
     )
+
+
+def _example(names: Sequence[str]) -> str:
+    """Return the option for columns that hold y before x."""
+    return f"{Option('Labels.boxes', ','.join(names[place] for place in (1, 0, 3, 2)))}"
 
 
 def _as_told(

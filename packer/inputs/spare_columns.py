@@ -2,11 +2,12 @@
 
 The first rows show what a column holds:
 
-    names     texts that come again, or few of them        classes
-    numbers   few whole numbers                            classes, unless a column holds names
-    sizes     two columns called width and height, whole, equal in all rows of an image, and as large as its
-              coordinates                                  sizes of the images
-    others    measures, texts that differ in each row      not read
+    texts that come again                     classes
+    one text in all rows, few whole numbers   classes, unless a column holds such texts
+    one number in all rows                    classes, if no other column may hold them
+    widths and heights                        sizes of the images, if they are whole, equal in all rows of an image,
+                                              and as large as its coordinates
+    measures, texts that differ in each row   not read
 """
 
 from __future__ import annotations
@@ -68,9 +69,9 @@ class SpareColumns:
         return [*(() if self.label is None else (self.label,)), *self.sizes]
 
     def _choose_label(self, field: str, spare: dict[str, tuple[str, ...]]) -> None:
-        kinds = {name: _kind(texts) for name, texts in spare.items() if size_axis(name) is None}
-        found = [name for name, kind in kinds.items() if kind == "names"]
-        found = found or [name for name, kind in kinds.items() if kind == "numbers"]
+        ranks = {name: _rank(texts) for name, texts in spare.items() if size_axis(name) is None}
+        best = max(ranks.values(), default=0)
+        found = [name for name, rank in ranks.items() if rank == best > 0]
         none = Option("Labels.column", "")
         if len(found) > 1:
             shown = " and ".join(f"{name} ({_examples(spare[name])})" for name in found[:3])
@@ -131,16 +132,21 @@ def _value(text: str) -> float:
     return float(text) if _NUMBER.fullmatch(text) else 0.0
 
 
-def _kind(texts: Sequence[str]) -> str:
-    """Return "names", "numbers" or "others"."""
+def _rank(texts: Sequence[str]) -> int:
+    """Return how likely a column holds classes.
+
+    3: texts that come again; 2: the same text in all rows, or few whole numbers; 1: the same number; 0: others.
+    """
     given = [text for text in texts if text]
     distinct = set(given)
     few = 2 * len(distinct) <= len(given) or len(distinct) < len(given) <= _FEW or len(given) <= 5
     if not given or not few:
-        return "others"
+        return 0
+    varied = len(distinct) > 1
     if not all(map(_NUMBER.fullmatch, distinct)):
-        return "names"
-    return "numbers" if len(distinct) <= _MOST_NUMBERS and all(map(_WHOLE.fullmatch, distinct)) else "others"
+        return 2 + varied
+    whole = len(distinct) <= _MOST_NUMBERS and all(map(_WHOLE.fullmatch, distinct))
+    return 1 + varied if whole else 0
 
 
 def _examples(texts: Sequence[str]) -> str:

@@ -69,7 +69,8 @@ def test_the_only_column_of_names_is_the_class() -> None:
 
 def test_without_names_the_only_column_of_few_numbers_is_the_class() -> None:
     assert label_of("category", [["3", "0", "1"]])[0] == ["0", "1", "3"]
-    assert label_of("category,area", [["3", "0", "1"], FRACTIONS])[0] == ["0", "1", "3"]
+    assert label_of("category,area,crowd", [["3", "0", "1"], FRACTIONS, ["0"]])[0] == ["0", "1", "3"]
+    assert label_of("category", [["0"]])[0] == ["0"]
 
 
 def test_measures_and_texts_that_differ_in_each_row_are_no_class() -> None:
@@ -80,6 +81,9 @@ def test_measures_and_texts_that_differ_in_each_row_are_no_class() -> None:
 
 
 def test_several_columns_of_names_are_refused() -> None:
+    assert label_of("by,class", [["ann"], ANIMALS])[0] == ["cat", "dog"]
+    with pytest.raises(PackerError, match=r"columns kind \(face\) and hidden \(0, 1\) may hold the classes"):
+        label_of("kind,hidden", [["face"], ["0", "1"]])
     rows = boxed("cat", "train")
     assert refused(f"file,{CORNERS},class,set", rows) == (
         "l.csv: columns class (cat) and set (train) may hold the classes; one of them becomes box_label. Pass "
