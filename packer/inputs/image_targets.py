@@ -124,9 +124,14 @@ class Boxes:
     def _rows(self, index: int) -> slice:
         return slice(int(self._starts[index]), int(self._starts[index + 1]))
 
+    @property
+    def images(self) -> int:
+        """Number of images, with or without boxes."""
+        return len(self._starts) - 1
+
     def owners(self) -> NDArray[np.int64]:
         """Return the image of each box, int64 [R], in the order of ``labels``."""
-        return np.repeat(np.arange(len(self._starts) - 1), np.diff(self._starts))
+        return np.repeat(np.arange(self.images), np.diff(self._starts))
 
     def arrays(self) -> list[NDArray[Any]]:
         """Return the arrays that determine the rows, for a fingerprint."""
@@ -232,6 +237,25 @@ class ImageTargets:
     ) -> NDArray[np.float64]:
         """Return points of an image as pixels of the upright image of that (height, width)."""
         return self.frames.place(index, size, orientation, points, relative=self.relative)
+
+    @property
+    def rarest(self) -> NDArray[np.int64] | None:
+        """Rarest class of each image, int64 [N], UNLABELED for none; None if images and boxes have no classes.
+
+        Boxes without labels count as one class.
+        """
+        label, boxes = self.fixed.get("label"), self.boxes
+        if boxes is not None:
+            images = boxes.owners()
+            count, found = boxes.images, np.zeros_like(images) if boxes.labels is None else boxes.labels
+        elif label is not None and label.ndim == 2 and label.dtype == np.uint8:
+            (images, found), count = np.nonzero(label), len(label)
+        else:
+            return self.strata
+        rarest = np.full(count, UNLABELED)
+        order = np.argsort(-np.bincount(found)[found], kind="stable")
+        rarest[images[order]] = found[order]  # the last assignment to an image counts
+        return rarest
 
     def place(
         self, index: int, geometry: ImagePlacement, orientation: Orientation = lambda: 1

@@ -30,6 +30,9 @@ _RECORDED = {
 """Attribute of Labels -> its name in the header of a pack."""
 _CHOICES = {"boxes_unit": UNITS, "boxes_format": FORMATS, "boxes_frame": FRAMES, "unlisted": UNLISTED}
 
+ALL = "all"
+"""Value of `unlabeled` for all images."""
+
 
 @dataclass(frozen=True)
 class Labels:
@@ -68,7 +71,8 @@ class Labels:
     unlisted
         "empty": images that the file of boxes or keypoints does not list have none. Default: an error.
     unlabeled
-        Splits without class folders, beside splits with class folders: their images get the label -1.
+        Splits without labels, beside splits with labels: their images get the label -1. "all": the labels of
+        the source are not wanted, so the pack has none.
 
     Examples
     --------
@@ -159,6 +163,11 @@ class Labels:
     def columns(self, name: str) -> list[str]:
         """Return the columns in attribute `name`; [] if it is None."""
         return list(getattr(self, name) or ())
+
+    @property
+    def unwanted(self) -> bool:
+        """True if the labels of the source are not wanted."""
+        return self.columns("unlabeled") == [ALL]
 
     def _given(self) -> Iterator[tuple[str, Any]]:
         for name in _RECORDED:
