@@ -29,7 +29,7 @@ def check_images_without_boxes(listing: Listing) -> Iterator[Finding]:
     owners = set(boxes.owners().tolist())
     images = [index for index in range(len(listing.keys)) if index not in refused]
     without = [listing.keys[index] for index in images if index not in owners]
-    told = f"{len(boxes.xyxy):,} boxes on {units.count(len(images) - len(without), 'image')}; "
+    told = f"{units.count(len(boxes.xyxy), 'box')} on {units.count(len(images) - len(without), 'image')}; "
     told += f"{units.count(len(without), 'image')} without boxes" if without else "every image has some"
     yield Finding(Sentence(f"{told}{_examples(without)}."))
 
