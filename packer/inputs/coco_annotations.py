@@ -28,10 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
+from packer.inputs.boxes import Boxes
+from packer.inputs.coordinate_columns import SizeSample
 from packer.inputs.coordinate_order import read_coco_boxes
 from packer.inputs.file_names import as_text, shorten, split_of
 from packer.inputs.findings import Findings
-from packer.inputs.image_targets import Boxes, ImageTargets, SizeSample, read_targets
+from packer.inputs.image_targets import ImageTargets, read_targets
 from packer.inputs.label_csv import read_bytes
 from packer.inputs.label_options import Labels
 from packer.sentence import Option

@@ -22,7 +22,7 @@ labels.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -34,17 +34,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import units
-from packer.errors import ImageError, SourceError, UsageError
+from packer.errors import ImageError, UsageError
 from packer.format.header import Field
+from packer.inputs.boxes import Boxes
+from packer.inputs.coordinate_columns import (
+    SizeSample,
+    boxes_of_table,
+    points_of_table,
+    read_sizes,
+    sides_of_images,
+)
 from packer.inputs.coordinate_frames import CoordinateFrames, Orientation
-from packer.inputs.coordinate_order import read_boxes, read_points
 from packer.inputs.file_names import UNLABELED
 from packer.inputs.findings import Findings
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
-from packer.inputs.label_values import finite_numbers, multi_hot, number_columns, number_labels
-from packer.inputs.spare_columns import SpareColumns, whole_pixels
-from packer.pixels.coordinate_units import LEAST_PIXELS, check_unit
+from packer.inputs.label_values import multi_hot, number_columns, number_labels
+from packer.inputs.spare_columns import SpareColumns
+from packer.pixels.coordinate_units import check_unit
 from packer.pixels.decode_resize import ImagePlacement
 from packer.pixels.stored_size import StoredSize
 from packer.sentence import Option
@@ -52,90 +59,6 @@ from packer.sentence import Option
 _SEPARATORS = {"space": " ", "tab": "\t", "comma": ",", "semicolon": ";", "bar": "|"}
 _UNIT = "Labels.boxes_unit"
 _UNLISTED = Option("Labels.unlisted", "empty")
-
-SizeSample = Callable[[NDArray[np.int64]], Mapping[int, StoredSize]]
-"""Indices of images -> the sizes of some of them, as ImageSource.sample_sizes."""
-Pictures = Callable[[NDArray[np.int64]], NDArray[np.float64]]
-"""The image of each row -> its width and height, NaN if unknown."""
-
-
-Turn = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-"""A function from points [..., 2] of an image, as in the file, to pixels of the upright image."""
-
-
-class Boxes:
-    """The boxes of all images in one array: ten million boxes take 480 MB."""
-
-    xyxy: NDArray[np.float64]
-
-    def __init__(
-        self,
-        subject: str,
-        xyxy: NDArray[np.float64],
-        owners: NDArray[np.int64],
-        lines: NDArray[np.int64],
-        labels: NDArray[np.int64] | None,
-        images: int,
-        *,
-        unit: str = "line",
-        sizes: NDArray[np.int64] | None = None,
-    ) -> None:
-        """Sort the boxes by image.
-
-        xyxy: [R, 4] in pixels of the images. owners: image of each box, int64 [R]. lines: position of each
-        box in the file ``subject``, counted in `unit`. sizes: expected height and width of each image,
-        [images, 2]; 0: unknown.
-        """
-        self._unit, self.sizes = unit, sizes
-        order = np.argsort(owners, kind="stable")
-        self.subject = os.path.basename(subject)  # packs record reasons, but no paths of the machine
-        self.xyxy, self._lines = xyxy[order], lines[order]
-        """Left, top, right and bottom of each box as read, float64 [R, 4], sorted by image."""
-        self.labels: NDArray[Any] | None = None if labels is None else labels[order].astype("<i8", copy=False)
-        """Class of each box, int64 [R], sorted by image, or None."""
-        self._starts = np.searchsorted(owners[order], np.arange(images + 1))
-
-    def place(self, index: int, geometry: ImagePlacement, upright: Turn) -> dict[str, bytes]:
-        """Transform the boxes of image ``index`` with its pixels.
-
-        upright: returns points as pixels of the upright image. Raises: ImageError.
-        """
-        rows, (height, width) = self._rows(index), geometry.source
-        corners = upright(self.of(index))
-        xyxy = np.hstack([corners.min(axis=1), corners.max(axis=1)])  # turning exchanges corners
-        outside = (xyxy[:, 2:] <= 0).any(axis=1) | (xyxy[:, :2] >= (width, height)).any(axis=1)
-        if outside.any():
-            first = int(outside.argmax())
-            shown = ",".join(f"{value:.10g}" for value in xyxy[first])
-            raise ImageError(
-                f"its box {shown} ({self.subject} {self._unit} {self._lines[rows][first]}) lies "
-                f"outside its {width:,} x {height:,} pixels."
-            )
-        moved, keep = geometry.boxes(xyxy)
-        placed = {"boxes": moved[keep].astype("<f4", copy=False).tobytes()}
-        if self.labels is not None:
-            placed["box_label"] = self.labels[rows][keep].tobytes()
-        return placed
-
-    def of(self, index: int) -> NDArray[np.float64]:
-        """Return the corners of an image's boxes as read, [n, 2, 2]."""
-        return self.xyxy[self._rows(index)].reshape(-1, 2, 2)
-
-    def _rows(self, index: int) -> slice:
-        return slice(int(self._starts[index]), int(self._starts[index + 1]))
-
-    @property
-    def images(self) -> int:
-        """Number of images, with or without boxes."""
-        return len(self._starts) - 1
-
-    def owners(self) -> NDArray[np.int64]:
-        """Return the image of each box, int64 [R], in the order of ``labels``."""
-        return np.repeat(np.arange(self.images), np.diff(self._starts))
-
-    def arrays(self) -> list[NDArray[Any]]:
-        """Return the arrays that determine the rows, for a fingerprint."""
-        return [self.xyxy, self._starts, *([] if self.labels is None else [self.labels])]
 
 
 class ImageTargets:
@@ -403,18 +326,18 @@ def read_targets(
     if spare is not None:
         findings.notes += spare.notes
         columns = columns if spare.label is None else [spare.label]
-        frames = CoordinateFrames(os.path.basename(path), _recorded(table, spare.sizes))
+        frames = CoordinateFrames(os.path.basename(path), read_sizes(table, spare.sizes))
     if located and not columns and labels.as_ != "auto":
         raise UsageError(
             f"{Option('Labels.as_', labels.as_)}: applies to labels, but {path} has no column of classes beside "
             f"{', '.join(located[:4])}. Pass {Option('Labels.column')}, or leave it out."
         )
-    pictures = partial(_sides, sample or (lambda _: {}), labels)
+    pictures = partial(sides_of_images, sample or (lambda _: {}), labels)
     found = replace(labels, column=columns) if spare is not None and spare.label is not None else labels
     if corners:
-        boxes, classes, found = _boxes(table, columns, found, pictures)
+        boxes, classes, found = boxes_of_table(table, columns, found, pictures)
     if points:
-        moved, found = _keypoints(table, found, pictures)
+        moved, found = points_of_table(table, found, pictures)
     if located and labels.unlisted != "empty":
         empty = " (with empty cells if it has none)" if corners else ""
         what = "boxes" if corners else "keypoints"
@@ -431,31 +354,6 @@ def read_targets(
     targets.beside = {name: _cells(table, name) for name in beside}
     targets.read_as = found if found != labels else None
     return targets
-
-
-def _recorded(table: LabelTable, names: Sequence[str]) -> NDArray[np.int64] | None:
-    """Return the height and width of each image that two columns hold, int64 [N, 2], 0: unknown."""
-    if not names:
-        return None
-    sizes = np.zeros((table.count, 2), np.int64)
-    for place, name in zip((1, 0), names, strict=True):
-        sizes[table.images, place] = list(map(whole_pixels, table.columns[name]))
-    return sizes
-
-
-def _sides(sample: SizeSample, labels: Labels, images: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the width and height of each of `images`, float64 [R, 2], in the unit of coordinates.
-
-    NaN for images that are not in the sample, and for those whose frame is not known.
-    """
-    if labels.boxes_unit == "relative":
-        return np.ones((len(images), 2))
-    sides = np.full((len(images), 2), np.nan)
-    for index, size in sample(np.unique(images)).items():
-        if labels.boxes_frame is not None or not size.swapped:
-            stored = labels.boxes_frame == "stored"
-            sides[images == index] = (size.stored if stored else size.upright)[::-1]
-    return sides
 
 
 def _cells(table: LabelTable, name: str) -> list[str]:
@@ -486,66 +384,3 @@ def _labels(
         return hot[rows], numbered, {"columns": numbered}
     values, found = number_labels(table, texts, column=called, label_as=label_as)
     return values[rows], found, {}
-
-
-def _boxes(
-    table: LabelTable, label: list[str], chosen: Labels, pictures: Pictures
-) -> tuple[Boxes, list[str] | None, Labels]:
-    """Return the boxes, the classes of their labels, and the options with the columns as they are read."""
-    names = chosen.columns("boxes")
-    there = [any(cells) for cells in zip(*(table.columns[name] for name in names), strict=True)]
-    if not any(there):
-        raise SourceError(f"{table.subject}: holds no boxes; some are needed. Check its columns.")
-    table = table if all(there) else table.taken(np.flatnonzero(there))
-    values = finite_numbers(table, {name: table.columns[name] for name in names})
-    valid = np.ones(len(values), np.bool_)
-    valid[list(table.refused)] = False
-    unit = chosen.boxes_unit
-    relative = unit == "relative" or (unit is None and values.max(initial=0) < LEAST_PIXELS)
-    images = table.images[valid]
-    reading, note = read_boxes(
-        table.subject,
-        names,
-        values[valid],
-        np.ones((len(images), 2)) if relative else pictures(images),
-        format=chosen.boxes_format,
-        relative=relative,
-    )
-    if note is not None:
-        table.findings.notes.append(note)
-        ordered = tuple(names[place] for place in reading.order)
-        chosen = replace(chosen, boxes=ordered, boxes_format=reading.format)
-    xyxy = reading.corners(values)
-    for axis in (0, 1):
-        low, high = reading.order[axis], reading.order[axis + 2]
-        for row in np.flatnonzero(xyxy[:, axis] >= xyxy[:, axis + 2]).tolist():
-            if row in table.refused:
-                continue
-            found = f"{names[high]} is {values[row, high]:.10g}"
-            found += f", and {names[low]} {values[row, low]:.10g}" if reading.format == "xyxy" else ""
-            table.refuse(row, found, "boxes have a width and a height. Correct or remove the row")
-    labels, classes = None, None
-    if label:
-        texts, as_ = table.columns[label[0]], chosen.as_
-        labels, classes = number_labels(table, texts, column=label[0], regression=False, label_as=as_)
-    return Boxes(table.subject, xyxy, table.images, table.lines, labels, table.count), classes, chosen
-
-
-def _keypoints(table: LabelTable, chosen: Labels, pictures: Pictures) -> tuple[NDArray[np.float64], Labels]:
-    """Return the keypoints, float64 [N, K, 2], NaN where both cells are empty; and the options as read."""
-    names = chosen.columns("keypoints")
-    columns = {name: table.columns[name] for name in names}
-    rows = table.one_an_image(list(columns.values()), "keypoints", optional=True)
-    numbers = finite_numbers(table, columns, missing=True)
-    order, note = read_points(table.subject, names, numbers, pictures(table.images))
-    if note is not None:
-        table.findings.notes.append(note)
-        names = [names[place] for place in order]
-        chosen = replace(chosen, keypoints=tuple(names))
-    points = numbers[:, order][rows].reshape(len(rows), -1, 2)
-    points[rows < 0] = np.nan
-    for image, point in np.argwhere(np.isnan(points[..., 0]) != np.isnan(points[..., 1])).tolist():
-        given, empty = names[2 * point : 2 * point + 2][:: 1 if np.isnan(points[image, point, 1]) else -1]
-        found = f"{empty} is empty, and {given} is not"
-        table.refuse(int(rows[image]), found, "a point has both or neither. Correct it")
-    return points, chosen

@@ -12,8 +12,9 @@ import pytest
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.inputs import image_targets
+from packer.inputs.boxes import Boxes
 from packer.inputs.findings import Findings
-from packer.inputs.image_targets import Boxes, ImageTargets
+from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
 from packer.pixels.decode_resize import ImagePlacement
 

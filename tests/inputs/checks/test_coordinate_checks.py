@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from packer.inputs.boxes import Boxes
 from packer.inputs.checks.coordinate_checks import (
     check_extent,
     check_images_without_boxes,
     check_outside_points,
 )
-from packer.inputs.image_targets import Boxes, ImageTargets
+from packer.inputs.image_targets import ImageTargets
 from packer.inputs.listing import Listing
 from packer.inputs.opened_source import SourceOptions
 from tests.inputs.checks.conftest import Images
