@@ -82,6 +82,10 @@ class Boxes:
         """Number of images, with or without boxes."""
         return len(self._starts) - 1
 
+    def with_boxes(self) -> NDArray[np.int64]:
+        """Return the images that have boxes, int64, ascending."""
+        return np.flatnonzero(np.diff(self._starts))
+
     def owners(self) -> NDArray[np.int64]:
         """Return the image of each box, int64 [R], in the order of ``labels``."""
         return np.repeat(np.arange(self.images), np.diff(self._starts))

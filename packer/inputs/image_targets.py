@@ -134,10 +134,10 @@ class ImageTargets:
     @property
     def located(self) -> NDArray[np.int64]:
         """Indices of the images with boxes or keypoints, int64, ascending."""
-        found = [] if self.boxes is None else [self.boxes.owners()]
-        if self.keypoints is not None:
-            found.append(np.flatnonzero(np.isfinite(self.keypoints).any(axis=(1, 2))))
-        return np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
+        boxed = np.zeros(0, np.int64) if self.boxes is None else self.boxes.with_boxes()
+        if self.keypoints is None:
+            return boxed
+        return np.union1d(boxed, np.flatnonzero(np.isfinite(self.keypoints).any(axis=(1, 2))))
 
     def points_of(
         self, index: int, size: StoredSize, frame: str | None = None

@@ -23,14 +23,17 @@ _MANY_OUTSIDE = 0.01  # share of points outside their image that gives a note
 
 def check_images_without_boxes(listing: Listing) -> Iterator[Finding]:
     """Yield a note with the number of boxes, and of images without any."""
-    boxes, refused = listing.targets.boxes, listing.source.findings.refused
+    boxes = listing.targets.boxes
     if boxes is None:
         return
-    owners = set(boxes.owners().tolist())
-    images = [index for index in range(len(listing.keys)) if index not in refused]
-    without = [listing.keys[index] for index in images if index not in owners]
-    told = f"{units.count(len(boxes.xyxy), 'box')} on {units.count(len(images) - len(without), 'image')}; "
-    told += f"{units.count(len(without), 'image')} without boxes" if without else "every image has some"
+    packed = np.ones(len(listing.keys), np.bool_)
+    packed[list(listing.source.findings.refused)] = False
+    some, images = boxes.with_boxes(), int(packed.sum())
+    packed[some] = False
+    without = [listing.keys[index] for index in np.flatnonzero(packed)[:2].tolist()]
+    count = int(packed.sum())
+    told = f"{units.count(len(boxes.xyxy), 'box')} on {units.count(images - count, 'image')}; "
+    told += f"{units.count(count, 'image')} without boxes" if count else "every image has some"
     yield Finding(Sentence(f"{told}{_examples(without)}."))
 
 
