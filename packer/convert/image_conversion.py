@@ -276,6 +276,8 @@ def plan_conversion(
     targets = _targets(opened, options, asked, classes, numbered=model is None)
     if like is not None:
         like.check(next((f for f in targets.fields if f.name == "label"), None), opened.name)
+    if existing is not None:
+        targets.named_as_in(existing.fields)
     partners = _partners(stack, opened, options, spool, existing)
     listing = Listing(opened, targets, partners, classes or (), options.labels.file is not None)
     found = examine(listing)

@@ -10,7 +10,8 @@ columns, file and label, and needs no header (label_csv.py).
     boxes (left, top, right, bottom)    boxes: ragged float32 [n, 4], one per CSV row; a row with four empty
                                         cells adds no box, and neither does an image without rows
     boxes and a label column            boxes, box_label: ragged int64 [n]
-    keypoints (x, y, x, y ...)          keypoints: float32 [K, 2]; NaN for empty cells and invisible points
+    keypoints (x, y, x, y ...)          keypoints: float32 [K, 2]; NaN for empty cells and invisible points;
+                                        their names, and which are sides: point_names.py
 
 Input coordinates are continuous pixels of the upright image, or fractions of its width and height; stored
 coordinates are pixels of the row (decode_resize.py). Boxes are clipped to the visible part of the image;
@@ -20,8 +21,9 @@ boxes outside it are dropped with their labels.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -36,6 +38,7 @@ from packer.inputs.findings import Findings
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
 from packer.inputs.label_values import finite_numbers, multi_hot, number_columns, number_labels
+from packer.inputs.point_names import note_on_sides, point_names, read_pairs, sides
 from packer.pixels.coordinate_units import check_unit
 from packer.pixels.decode_resize import ImagePlacement
 from packer.sentence import Option
@@ -124,9 +127,12 @@ class ImageTargets:
         about: dict[str, Any] | None = None,
         boxes: Boxes | None = None,
         keypoints: NDArray[np.float64] | None = None,
+        points: Mapping[str, Any] | None = None,
         findings: Findings | None = None,
     ) -> None:
-        """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels."""
+        """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels, described by
+        ``points``.
+        """
         self.findings: Findings = findings or Findings()
         """Values of refused images are placeholders."""
         self.classes = classes
@@ -146,7 +152,8 @@ class ImageTargets:
             if boxes.labels is not None:
                 fields.append(Field("box_label", "|u1", None, {"dtype": "<i8", "row_shape": []}))
         if keypoints is not None:
-            fields.append(Field("keypoints", "<f4", keypoints.shape[1:], {"format": "xy", "unseen": "nan"}))
+            described = {"format": "xy", "unseen": "nan", **(points or {})}
+            fields.append(Field("keypoints", "<f4", keypoints.shape[1:], described))
         self.fields: tuple[Field, ...] = tuple(fields)
         """The stored fields, in order."""
 
@@ -201,6 +208,16 @@ class ImageTargets:
         if self._keypoints is not None:
             check_unit(subject, "keypoints", [self._keypoints], unit, _UNIT)
         self._relative = unit == "relative"
+
+    def named_as_in(self, fields: Sequence[Field]) -> None:
+        """Leave the points of rows for a pack without names, if the pack with these fields has none."""
+        unnamed = [f.name for f in fields if f.name == "keypoints" and "points" not in f.about]
+        self.fields = tuple(
+            replace(f, about={k: v for k, v in f.about.items() if k not in ("points", "flip_pairs")})
+            if f.name in unnamed
+            else f
+            for f in self.fields
+        )
 
     def renumbered(self, classes: Sequence[str], subject: str) -> ImageTargets:
         """Return the targets with labels that number `classes`, such as those of a pack that is extended.
@@ -291,13 +308,16 @@ def read_targets(
     if corners:
         boxes, classes = _boxes(table, columns, corners, len(keys), labels.as_)
     moved = _keypoints(table, points) if points else None
+    named = _named(labels, points, findings) if points else None
     if not corners and (columns or not points):
         values, classes, about = _labels(table, columns, separator, labels.as_)
     if separator is not None:
         findings.notes.append(
             f"Cells hold class names: {len(classes or ()):,} classes, {_shown(classes or ())}."
         )
-    targets = ImageTargets(values, classes, about=about, boxes=boxes, keypoints=moved, findings=findings)
+    targets = ImageTargets(
+        values, classes, about=about, boxes=boxes, keypoints=moved, points=named, findings=findings
+    )
     targets.beside = {name: _cells(table, name) for name in beside}
     return targets
 
@@ -350,6 +370,18 @@ def _boxes(
         texts = table.columns[label[0]]
         labels, classes = number_labels(table, texts, column=label[0], regression=False, label_as=label_as)
     return Boxes(table.subject, xyxy, table.images, table.lines, labels, images), classes
+
+
+def _named(labels: Labels, columns: Sequence[str], findings: Findings) -> dict[str, Any]:
+    """Return names and sides of points, for their field's description; note how they were found."""
+    names = point_names(columns)
+    if labels.flip_pairs is None:
+        pairs = sides(names)
+        findings.notes += note_on_sides(names, pairs)
+        # Unknown, not none: the loader warns of points that may be sides.
+        return {"points": list(names)} | ({"flip_pairs": [*map(list, pairs)]} if pairs else {})
+    pairs = read_pairs(labels.columns("flip_pairs"), names)
+    return {"points": list(names), "flip_pairs": [*map(list, pairs)]}
 
 
 def _keypoints(table: LabelTable, names: list[str]) -> NDArray[np.float64]:
