@@ -38,7 +38,7 @@ from packer.inputs.findings import Findings
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
 from packer.inputs.label_values import finite_numbers, multi_hot, number_columns, number_labels
-from packer.inputs.point_names import note_on_sides, point_names, read_pairs, sides
+from packer.inputs.point_names import point_names, read_pairs, sides
 from packer.pixels.coordinate_units import check_unit
 from packer.pixels.decode_resize import ImagePlacement
 from packer.sentence import Option
@@ -308,7 +308,7 @@ def read_targets(
     if corners:
         boxes, classes = _boxes(table, columns, corners, len(keys), labels.as_)
     moved = _keypoints(table, points) if points else None
-    named = _named(labels, points, findings) if points else None
+    named = _named(labels, points) if points else None
     if not corners and (columns or not points):
         values, classes, about = _labels(table, columns, separator, labels.as_)
     if separator is not None:
@@ -372,15 +372,12 @@ def _boxes(
     return Boxes(table.subject, xyxy, table.images, table.lines, labels, images), classes
 
 
-def _named(labels: Labels, columns: Sequence[str], findings: Findings) -> dict[str, Any]:
-    """Return names and sides of points, for their field's description; note how they were found."""
-    names = point_names(columns)
-    if labels.flip_pairs is None:
-        pairs = sides(names)
-        findings.notes += note_on_sides(names, pairs)
-        # Unknown, not none: the loader warns of points that may be sides.
-        return {"points": list(names)} | ({"flip_pairs": [*map(list, pairs)]} if pairs else {})
-    pairs = read_pairs(labels.columns("flip_pairs"), names)
+def _named(labels: Labels, columns: Sequence[str]) -> dict[str, Any]:
+    """Return names and sides of points, for their field's description."""
+    names, given = point_names(columns), labels.flip_pairs
+    pairs = sides(names) if given is None else read_pairs(given, names)
+    if given is None and not pairs:  # unknown: the loader warns of mirrored points that may be sides
+        return {"points": list(names)}
     return {"points": list(names), "flip_pairs": [*map(list, pairs)]}
 
 

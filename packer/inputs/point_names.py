@@ -15,11 +15,11 @@ pairs. Pairs are written as "left_eye:right_eye".
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from packer.errors import UsageError
 from packer.inputs.file_names import shorten
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 Sides = tuple[str, str]
 """Names of two points that exchange in a mirrored image."""
@@ -30,7 +30,6 @@ _WORDS = re.compile(r"left|right|(?<![a-z])[lr](?![a-z])", re.IGNORECASE)
 _CAPITALS = re.compile(r"(?<=[a-z0-9])[LR](?![a-z])|(?<![A-Za-z])[LRlr](?=[A-Z])")  # EyeL, LEye, lEye
 _GLUED = re.compile(r"^[lr](?=[a-z]{2})", re.IGNORECASE)  # lhip
 _OTHER = {"left": "right", "right": "left", "l": "r", "r": "l"}
-_EXAMPLES = 3
 
 
 def point_names(columns: Sequence[str]) -> tuple[str, ...]:
@@ -62,7 +61,7 @@ def sides(names: Sequence[str]) -> tuple[Sides, ...]:
     >>> sides(["nose", "right_eye", "left_eye", "hip_r", "hip_l", "bright"])
     (('left_eye', 'right_eye'), ('hip_l', 'hip_r'))
     """
-    found = _exchangeable(names, _exchanged)
+    found = _exchangeable(names, exchanged)
     if not found:  # light and right may be points; lhip, rhip, lknee and rknee are sides
         glued = _exchangeable(names, lambda name: _GLUED.sub(_other_side, name))
         found = glued if len(glued) > 1 else []
@@ -98,29 +97,7 @@ def read_pairs(texts: Sequence[str], names: Sequence[str]) -> tuple[Sides, ...]:
     return tuple(found)
 
 
-def note_on_sides(names: Sequence[str], pairs: Sequence[Sides]) -> Iterator[Sentence]:
-    """Yield a note on pairs that were found by `sides`, or on several points without any."""
-    option = Option("Labels.flip_pairs", "none")
-    rest = [name for name in names if not any(name in pair for pair in pairs)]
-    if pairs:
-        lone = [name for name in rest if _exchanged(name) != name]
-        more = f"; {shorten(', '.join(lone))} without a partner stay" if lone else ""
-        shown = ", ".join(map(":".join, pairs[:_EXAMPLES])) + (", ..." if len(pairs) > _EXAMPLES else "")
-        yield Sentence(
-            f"Points that are sides by their names exchange their numbers in mirrored images: {len(pairs):,} "
-            f"{'pairs' if len(pairs) > 1 else 'pair'} of {len(names):,} points ({shorten(shown)}){more}. Pass "
-            f"{option} if they are no sides."
-        )
-    elif len(names) > 1:
-        first = Option("Labels.flip_pairs", f"{names[0]}:{names[1]}")
-        yield Sentence(
-            f"The names of the {len(names):,} points ({shorten(', '.join(names))}) say no sides, so in mirrored "
-            f"images each keeps its number. If some are sides, such as left and right eye, pass them, for "
-            f"example {first}; if none are, {option}."
-        )
-
-
-def _exchanged(name: str) -> str:
+def exchanged(name: str) -> str:
     """Return a name with left and right exchanged, in its case."""
     return (_WORDS if _WORDS.search(name) else _CAPITALS).sub(_other_side, name)
 

@@ -168,9 +168,8 @@ class LoadPlan:
         flip = None if self.transform is None else flip_of(self.transform.fn, fields)
         if flip is not None:
             return Sentence(
-                f"transform: {flip} of torchvision moves the keypoints of {path}, and each keeps its number, left"
-                " ones too. Exchange them in a function of the sample, pass augment='RandomHorizontalFlip()', or"
-                f" convert again with {Option('Labels.flip_pairs', 'none')} if none are sides."
+                f"transform: {flip} of torchvision moves the keypoints of {path}, but does not exchange left and"
+                f" right ones. Exchange them in a function of the sample, or pass augment='{flip}()'."
             )
         return unknown_sides(self.views, fields, path)
 

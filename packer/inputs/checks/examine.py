@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from packer.inputs.checks.class_checks import check_class_names, check_classes_of_splits, check_empty_classes
 from packer.inputs.checks.folder_checks import check_class_folders, check_files_left_out, check_single_class
 from packer.inputs.checks.mask_checks import check_mask_names
+from packer.inputs.checks.point_checks import check_sides
 from packer.inputs.listing import Finding, Listing
 
 Check = Callable[[Listing], Iterator[Finding]]
@@ -19,6 +20,7 @@ CHECKS: tuple[Check, ...] = (
     check_class_names,
     check_mask_names,
     check_files_left_out,
+    check_sides,
 )
 """All checks; errors of earlier ones are shown first."""
 

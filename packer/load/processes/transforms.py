@@ -204,9 +204,8 @@ def adapted(transform: PythonTransform, fields: Sequence[Field]) -> SampleCall |
 
 
 def flip_of(fn: Any, fields: Sequence[Field]) -> str | None:
-    """Return the name of torchvision's flip in a transform of several points that may be sides, else None."""
-    points = next((f for f in fields if f.name == "keypoints"), None)
-    if points is None or points.about.get("flip_pairs") == [] or (points.shape or (0,))[0] < 2:
+    """Return the name of torchvision's flip in a transform of points that have sides, else None."""
+    if not any(f.about.get("flip_pairs") for f in fields if f.name == "keypoints"):
         return None
     names = (name_of(leaf) for leaf in leaves(fn) if library_of(leaf) == V2)
     return next((name for name in names if name.endswith("Flip")), None)
