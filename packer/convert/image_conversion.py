@@ -30,12 +30,13 @@ from packer.format.pack import Pack
 from packer.inputs.checks.examine import examine
 from packer.inputs.coco_annotations import read_labels
 from packer.inputs.findings import Findings
-from packer.inputs.image_pairs import Pair, Soft, folder_of, open_pair
+from packer.inputs.image_pairs import Pair, Soft, folder_of, open_pair, partners_among
 from packer.inputs.image_sources import Source, check_bytes, open_source
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.opened_source import ImageSource, SourceOptions
+from packer.inputs.pair_names import PairPlace
 from packer.pixels.decode_resize import MAX_PIXELS, codec_builds, decoder_versions
 from packer.pixels.exact_values import count_bands
 from packer.pixels.image_decoder import without_pillow_warnings
@@ -327,6 +328,7 @@ def _open(
         listed=classes,
         arrays=options.channels not in CHANNELS,
         unlabeled=options.labels.columns("unlabeled"),
+        partner=partners_among(source, options.pairs.values()) if options.pairs else None,
         findings=findings,
     )
     return open_source(source, opening)
@@ -341,7 +343,7 @@ def _partners(
         stack.enter_context(
             open_pair(
                 name,
-                folder_of(given),
+                str(PairPlace.of(os.fspath(folder_of(given))).at(opened.folder or opened.name)),
                 opened.keys,
                 spec=options.spec,
                 like=fields.get(name),

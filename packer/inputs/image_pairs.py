@@ -1,7 +1,18 @@
 """Partners of images, such as masks and mattes: matched by name, cropped and resized with their image.
 
-The partner of image ``cat/1.jpg`` is ``cat/1.png`` in the pair's folder, with any extension; for the pair
-``masks/*_mask.png`` it is ``masks/cat/1_mask.png``. A partner may have a different size, but not a
+The partner of image ``cat/1.jpg`` is found by these rules (pair_names.py), the first that holds for any image:
+
+    masks/                       masks/cat/1.png, with any extension
+    masks/*_mask.png             masks/cat/1_mask.png
+    masks/*_m.png from *_s.jpg   masks/cat/1_m.png for cat/1_s.jpg: each * stands for the same text in both;
+                                 {stem} means * too
+    all of these                 names from which the words at their beginning or end that all images have, or all
+                                 partners, are left out: case_001.png for case_001_0000.png, if each image gets a
+                                 partner of its own, in one way only; a note says so. Folders may differ then by
+                                 what all images, or all partners, have; or in any way if file names are enough.
+
+A pattern without a folder is about files beside the images. Files of a pair that lie in the images' folder, or below
+it, are no images. A partner may have a different size, but not a
 different aspect ratio: it shows the same frame. Sampling is nearest, so no new values appear, or linear for
 soft values (pixels/decode_resize.py); the bars of "pad" hold 0. pixels/exact_values.py says how each kind of
 file is stored.
@@ -10,10 +21,9 @@ file is stored.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import islice
 from keyword import iskeyword
@@ -26,14 +36,22 @@ from numpy.typing import NDArray
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.format.own_size import partner
-from packer.inputs.file_names import as_text, on_disk
+from packer.inputs.file_names import as_text, on_disk, shorten
 from packer.inputs.findings import Findings
-from packer.inputs.image_archives import open_archive
-from packer.inputs.image_sources import FolderImages, check_bytes, entries_of, file_state, split_archive
+from packer.inputs.image_archives import archive_stem, open_archive
+from packer.inputs.image_sources import (
+    FolderImages,
+    check_bytes,
+    entries_of,
+    file_state,
+    scan_folder,
+    split_archive,
+)
 from packer.inputs.opened_source import ArchiveImages, ImageSource
+from packer.inputs.pair_names import PairPlace, belonging, complete, derived, nearest, patterns
 from packer.pixels.decode_resize import ImagePlacement, PixelSpec, place_soft
 from packer.pixels.exact_values import MaskKind, decode_mask
-from packer.sentence import Sentence
+from packer.sentence import Option, Sentence
 
 EXTENSIONS = (".bmp", ".gif", ".jpg", ".jpeg", ".npy", ".png", ".tif", ".tiff", ".webp")
 """File extensions of partners, in lower case; names may use any case."""
@@ -183,6 +201,39 @@ class Pair(AbstractContextManager["Pair"]):
         )
 
 
+def partners_among(source: object, pairs: Iterable[str | os.PathLike[str] | Soft]) -> Callable[[str], bool]:
+    """Return a test of keys of a source: True for files that pairs name as partners, and that are no images.
+
+    These lie in the images' folder and are called as the pair's pattern says, or lie in a folder of the pair below
+    it. source: as given to `open_source`.
+    """
+    tests: list[tuple[str, PairPlace]] = []
+    for given in pairs if isinstance(source, str | os.PathLike) else ():
+        called = PairPlace.of(os.fspath(folder_of(given))).at(source)
+        called = replace(called, pattern=as_text(called.pattern))
+        tests += [
+            (below, called)
+            for below in _below(os.fspath(source), called.place)
+            if below or called.pattern != "*"
+        ]
+    return lambda key: any(key.startswith(below) and called.is_partner(key) for below, called in tests)
+
+
+def _below(source: str, place: str) -> Iterator[str]:
+    """Yield the path of a folder in a source, with a final slash, or "" for the source itself."""
+    (archive, inside), (other, within) = split_archive(source.rstrip("/")), split_archive(place)
+    paths = []
+    if archive is not None and other is not None and os.path.samefile(archive, other):
+        paths.append(os.path.relpath(f"/{within}", f"/{inside}"))
+        if not inside:  # keys leave out a single top folder of the archive's name
+            paths.append(os.path.relpath(f"/{within}", f"/{archive_stem(archive)}"))
+    elif os.path.isdir(source) and os.path.isdir(place):
+        paths.append(os.path.relpath(os.path.realpath(place), os.path.realpath(source)))
+    for path in paths:
+        if path == "." or not path.startswith(".."):
+            yield "" if path == "." else f"{as_text(path)}/"
+
+
 def open_pair(
     name: str,
     folder: str | os.PathLike[str],
@@ -199,9 +250,8 @@ def open_pair(
     """Match a partner to each image.
 
     name: name of the field, for example "mask". keys: the images' paths, "/"-separated.
-    folder: folder that holds the partners under the images' paths, with any extension; it may end in a
-        pattern for the file names ("masks/*_mask.png"). Or an archive, or a folder in an archive; .npy files
-        in archives are ignored.
+    folder: folder that holds the partners, perhaps with patterns (see the module). Or an archive, or a folder
+        in an archive; .npy files in archives are ignored.
     spec: size and fit of the images, and the limit of pixels per file. like: field whose dtype and channels
         are required; None: those of the first readable file. spool_dir: directory for a decompressed tar.
         images: folder of the images, if they are files; the images themselves are never partners. findings:
@@ -216,11 +266,9 @@ def open_pair(
             f"pair {name}: not a valid field name; letters, digits and _ are allowed, and "
             f"{', '.join(sorted(RESERVED))} are reserved. Pass another name, for example mask."
         )
-    place, pattern = os.fspath(folder).rstrip("/") or "/", "*"
-    if "*" in os.path.basename(place) and not os.path.isdir(place):
-        place, pattern = os.path.split(place)
-        pattern = as_text(pattern)
-    findings = findings or Findings()
+    called = PairPlace.of(os.fspath(folder))
+    place, findings = called.place, findings or Findings()
+    called = replace(called, pattern=as_text(called.pattern), images=called.images and as_text(called.images))
     files: ImageSource
     with ExitStack() as stack:
         if os.path.isdir(place):
@@ -231,7 +279,16 @@ def open_pair(
             listed = {
                 path: state for path, state in _in_folder(as_text(place), keys) if path not in images_here
             }
-            paths = _assign(name, place, keys, listed, pattern, findings)
+
+            def more() -> Collection[str]:
+                files = scan_folder(as_text(place), arrays=True).images
+                states = zip(
+                    files.keys, zip(files.sizes.tolist(), files.times.tolist(), strict=True), strict=True
+                )
+                listed.update((path, state) for path, state in states if path not in images_here)
+                return listed
+
+            paths = _assign(name, called, keys, listed, findings, more)
             sizes, times = np.array([listed.get(p, (0, 0)) for p in paths], np.int64).reshape(-1, 2).T.copy()
             files = FolderImages(paths, sizes, times, folder=as_text(place))
         else:
@@ -243,7 +300,7 @@ def open_pair(
             archive = open_archive(path, as_text(inside), spool_dir)
             stack.callback(archive.close)
             members = {key.removeprefix(archive.base): at for at, key in enumerate(archive.keys)}
-            paths = _assign(name, place, keys, members, pattern, findings)
+            paths = _assign(name, called, keys, members, findings, lambda: members)
             positions = np.array([members.get(path, -1) for path in paths], np.int64)
             files = ArchiveImages(paths, [archive], np.zeros_like(positions), positions)
         pair = Pair(name, place, files, spec, like, findings, soft=soft, whole=whole)
@@ -298,31 +355,80 @@ def _in_folder(place: str, keys: list[str]) -> Iterator[tuple[str, tuple[int, in
 
 
 def _assign(
-    name: str, place: str, keys: list[str], files: Iterable[str], pattern: str, findings: Findings
+    name: str,
+    called: PairPlace,
+    keys: list[str],
+    files: Collection[str],
+    findings: Findings,
+    more: Callable[[], Collection[str]],
 ) -> list[str]:
-    """Return each image's partner, "" for none; refuse images with none or several. Raises SourceError."""
-    suffix = os.path.splitext(pattern)[0].rpartition("*")[2]
-    found: dict[str, list[str]] = {}
-    for path in files:
-        if path.lower().endswith(EXTENSIONS) and fnmatchcase(os.path.basename(path), pattern):
-            found.setdefault(os.path.splitext(path)[0].removesuffix(suffix), []).append(path)
-    stems = [os.path.splitext(key)[0] for key in keys]
-    wrong = [index for index, stem in enumerate(stems) if len(found.get(stem, ())) != 1]
-    more = f" (and {len(wrong) - 1:,} more images)" if len(wrong) > 1 else ""
+    """Return each image's partner, "" for none; refuse images with none or several. Raises SourceError.
+
+    files: those in the folders of the images. more: returns all files.
+    """
+    found, left = belonging(keys, _readable(files), called)
+    if not any(found):
+        everything = sorted(_readable(more()))
+        if (paths := derived(keys, everything, called)) is not None:
+            shown = " and ".join(f"{path} to {key}" for path, key in list(zip(paths, keys, strict=True))[:2])
+            findings.notes.append(
+                f"{called}: belongs to the images by the parts of names that differ: {shown}."
+            )
+            found, used = [[path] for path in paths], set(paths)
+            left = [path for path in everything if called.is_partner(path) and path not in used]
+        else:
+            files = everything  # none of them belongs to an image
+    wrong = [index for index, paths in enumerate(found) if len(paths) != 1]
+    if wrong:
+        advice = _advice(name, called, keys, wrong, sorted(left if any(found) else files), found)
+    more_images = f" (and {len(wrong) - 1:,} more images)" if len(wrong) > 1 else ""
     for index in wrong:
-        several = " and ".join(sorted(found.get(stems[index], ())))
+        several = " and ".join(map(shorten, sorted(found[index])))
         reason = f"has several files for its {name} ({several})" if several else f"has no {name}"
-        findings.refuse(
-            index,
-            f"{reason}.",
-            f"{place}: {keys[index]} {reason}{more}; each image needs one file of its path and name, ending "
-            f"in {', '.join(EXTENSIONS)}. Add or remove files, pass a pattern such as {place}/*_mask.png",
-        )
-    left = [path for stem in found.keys() - set(stems) for path in found[stem]]
+        if called.images is not None and called.image_name(keys[index]) is None:
+            reason = f"is called neither {called.images} nor {called.pattern}"
+        error = f"{called.place}: {shorten(keys[index])} {reason}{more_images}; {advice}"
+        findings.refuse(index, f"{reason}.", error)
     if left:
         belong = "file belongs" if len(left) == 1 else "files belong"
-        findings.notes.append(f"{place}: {len(left):,} {belong} to no image, first {min(left)}; left out.")
-    paths = [found.get(stem, [""])[0] for stem in stems]
-    for index in wrong:
-        paths[index] = ""
-    return paths
+        findings.notes.append(
+            f"{called.place}: {len(left):,} {belong} to no image, first {min(left)}; left out."
+        )
+    return [paths[0] if len(paths) == 1 else "" for paths in found]
+
+
+def _readable(files: Collection[str]) -> list[str]:
+    return [path for path in files if path.lower().endswith(EXTENSIONS)]
+
+
+def _advice(
+    name: str,
+    called: PairPlace,
+    keys: Sequence[str],
+    wrong: Sequence[int],
+    files: Sequence[str],
+    found: Sequence[Sequence[str]],
+) -> str:
+    """Return what is needed, and how to pass the partners, tried where images have none. files: sorted."""
+    first = next((index for index in wrong if not found[index]), None)
+    like = "" if first is None else nearest(keys[first], files)
+    needed = "each image needs one file of its path and name"
+    if first is None or not like:
+        return (
+            f"{needed}, ending in {', '.join(EXTENSIONS)}. Add or remove files, pass a pattern such as "
+            f"{called.place}/*_mask.png"
+        )
+    needed += f", and the nearest to {shorten(keys[first])} is {shorten(like)}"
+    if any(found):
+        return f"{needed}. Add or remove files"
+    fits = [
+        f"{Option('pairs', {name: shorten(str(one))})}" for one in islice(complete(keys, files, called), 3)
+    ]
+    if fits:
+        return f"{needed}. Pass {' or '.join(fits)}"
+    partner, image = patterns(keys[first], like)
+    place = PairPlace(called.place, partner, image)
+    count = sum(map(bool, belonging(keys, files, place)[0])) if partner else 0
+    if not count:
+        return f"{needed}. Pass patterns of both, such as {Option('pairs', {name: f'{called.place}/*_mask.png from *_sat.jpg'})}"
+    return f"{needed}. Pass {Option('pairs', {name: shorten(str(place))})}, which fits {count:,} of {len(keys):,} images"

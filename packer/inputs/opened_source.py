@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.errors import UsageError
 from packer.format.file_io import InputFile, newest_file
 from packer.inputs.file_names import UNLABELED, class_folders, folder_splits, no_images
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_values import CheckedRows, number_labels
+from packer.sentence import Option
 
 Splits = dict[str, NDArray[np.int64]]
 """Split name -> indices of its images, int64, ascending; {} without splits."""
@@ -32,6 +34,7 @@ class SourceOptions:
     label: label to read from a WebDataset or Parquet dataset that has several.
     label_as: how labels are parsed, see label_values.py. listed: classes that may be empty.
     arrays: include .npy files of folders. unlabeled: splits without classes, beside splits with classes.
+    partner: True for the key of a file that is no image, but belongs to one (image_pairs.py).
     findings: leaves out empty class folders and missing files of a list, refuses images with invalid labels.
     """
 
@@ -42,7 +45,27 @@ class SourceOptions:
     listed: Collection[str] = ()
     arrays: bool = False
     unlabeled: Collection[str] = ()
+    partner: Callable[[str], bool] | None = None
     findings: Findings = field(default_factory=Findings)
+
+    def images_among(
+        self, keys: Sequence[str], folders: Collection[str], subject: str
+    ) -> tuple[NDArray[np.int64], Collection[str]]:
+        """Return the indices of keys that are no partners, and the folders that do not hold only partners.
+
+        subject: name of the source. Raises UsageError if all are partners.
+        """
+        if self.partner is None or not keys:
+            return np.arange(len(keys)), folders
+        images = [index for index, key in enumerate(keys) if not self.partner(key)]
+        if not images:
+            raise UsageError(
+                f"{subject}: all of its images are named as partners by {Option('pairs')}; their pattern must"
+                " leave images. Pass patterns of both, such as"
+                f" {Option('pairs', {'mask': f'{subject}/*_mask.png from *_sat.jpg'})}."
+            )
+        held, kept = _parents(keys), _parents(keys[index] for index in images)
+        return np.array(images), [folder for folder in folders if folder in kept or folder not in held]
 
     def number(
         self, subject: str, texts: Sequence[str], lines: Sequence[int], unit: str, **more: Any
@@ -52,6 +75,11 @@ class SourceOptions:
         rows.refused.update(self.findings.refused)
         labels, classes = number_labels(rows, texts, **{"label_as": self.label_as, **more})
         return ImageTargets(labels, classes, findings=self.findings)
+
+
+def _parents(keys: Iterable[str]) -> set[str]:
+    """Return the folders that hold files, directly or deeper."""
+    return {key[:at] for key in keys for at, letter in enumerate(key) if letter == "/"}
 
 
 class ImageSource(AbstractContextManager["ImageSource"]):

@@ -165,7 +165,7 @@ def test_names_are_seen_everywhere(convert: Convert, tmp_path: Path) -> None:
     path, _ = convert()
     about = open_pack(path).header.field("keypoints").about
     assert (about["points"], about["flip_pairs"]) == (list(NAMES), [["left_eye", "right_eye"]])
-    assert "flip_pairs left_eye:right_eye, format xy, points left_eye nose right_eye" in open_pack(path).describe()
+    assert "flip_pairs left_eye:right_eye, format xy, points left_eye nose right_eye" in "\n".join(open_pack(path).describe())
     export_images(path, tmp_path / "files")
     with (tmp_path / "files" / "labels.csv").open() as file:
         assert next(csv.reader(file)) == ["file", *COLUMNS]
