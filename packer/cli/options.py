@@ -211,7 +211,8 @@ CONVERT = options(
            "Unit of boxes and keypoints: pixels (default), or relative to the image's width and height.",
            about=_IMAGES),
     option("--pair pairs", "NAME=DIR",
-           "A field of masks: DIR/cat/1.png belongs to cat/1.jpg. Can be given several times.", multiple=True,
+           "A field of masks: DIR/cat/1.png belongs to cat/1.jpg; also 'DIR/*_mask.png', or of both names"
+           " 'DIR/*_mask.png from *_sat.jpg'. Can be given several times.", multiple=True,
            about=_IMAGES),
     option("--soft", "NAME,...",
            "Pairs of continuous values (mattes, depth) instead of classes: resampled linearly.",

@@ -6,6 +6,7 @@ The partner of image ``cat/1.jpg`` is found by these rules (pair_names.py), the 
     masks/*_mask.png             masks/cat/1_mask.png
     masks/*_m.png from *_s.jpg   masks/cat/1_m.png for cat/1_s.jpg: each * stands for the same text in both;
                                  {stem} means * too
+    data/*/masks                 patterns may be of paths: data/train/masks/1.png for train/images/1.jpg
     all of these                 names from which the words at their beginning or end that all images have, or all
                                  partners, are left out: case_001.png for case_001_0000.png, if each image gets a
                                  partner of its own, in one way only; a note says so. Folders may differ then by
@@ -48,13 +49,19 @@ from packer.inputs.image_sources import (
     split_archive,
 )
 from packer.inputs.opened_source import ArchiveImages, ImageSource
-from packer.inputs.pair_names import PairPlace, belonging, complete, derived, nearest, patterns
+from packer.inputs.pair_names import (
+    EXTENSIONS,
+    PairPlace,
+    belonging,
+    complete,
+    derived,
+    kinds,
+    nearest,
+    patterns,
+)
 from packer.pixels.decode_resize import ImagePlacement, PixelSpec, place_soft
 from packer.pixels.exact_values import MaskKind, decode_mask
 from packer.sentence import Option, Sentence
-
-EXTENSIONS = (".bmp", ".gif", ".jpg", ".jpeg", ".npy", ".png", ".tif", ".tiff", ".webp")
-"""File extensions of partners, in lower case; names may use any case."""
 
 RESERVED = frozenset(
     ("image", "label", "boxes", "box_label", "keypoints", "key", "packer", "checksums", "header", "trailer")
@@ -368,28 +375,24 @@ def _assign(
     """
     found, left = belonging(keys, _readable(files), called)
     if not any(found):
-        everything = sorted(_readable(more()))
-        if (paths := derived(keys, everything, called)) is not None:
-            shown = " and ".join(f"{path} to {key}" for path, key in list(zip(paths, keys, strict=True))[:2])
-            findings.notes.append(
-                f"{called}: belongs to the images by the parts of names that differ: {shown}."
-            )
-            found, used = [[path] for path in paths], set(paths)
-            left = [path for path in everything if called.is_partner(path) and path not in used]
-        else:
-            files = everything  # none of them belongs to an image
+        everything = _readable(more())
+        found, left = belonging(keys, everything, called)
+    if not any(found):
+        left = sorted(filter(called.is_partner, everything))
+        if (paths := derived(keys, left, called)) is not None:
+            findings.notes.append(_matched_note(name, called, keys, paths))
+            found, left = [[path] for path in paths], sorted({*left}.difference(paths))
     wrong = [index for index, paths in enumerate(found) if len(paths) != 1]
-    if wrong:
-        advice = _advice(name, called, keys, wrong, sorted(left if any(found) else files), found)
-    more_images = f" (and {len(wrong) - 1:,} more images)" if len(wrong) > 1 else ""
+    advice = _advice(name, called, keys, wrong, sorted(left), found) if wrong else ""
+    others = f" (and {len(wrong) - 1:,} more images)" if len(wrong) > 1 else ""
     for index in wrong:
-        several = " and ".join(map(shorten, sorted(found[index])))
+        several = " and ".join(map(shorten, sorted(found[index])[:3]))
         reason = f"has several files for its {name} ({several})" if several else f"has no {name}"
-        if called.images is not None and called.image_name(keys[index]) is None:
+        if called.image_name(keys[index]) is None:
             reason = f"is called neither {called.images} nor {called.pattern}"
-        error = f"{called.place}: {shorten(keys[index])} {reason}{more_images}; {advice}"
+        error = f"{called.place}: {shorten(keys[index])} {reason}{others}; {advice}"
         findings.refuse(index, f"{reason}.", error)
-    if left:
+    if left and any(found):
         belong = "file belongs" if len(left) == 1 else "files belong"
         findings.notes.append(
             f"{called.place}: {len(left):,} {belong} to no image, first {min(left)}; left out."
@@ -401,6 +404,17 @@ def _readable(files: Collection[str]) -> list[str]:
     return [path for path in files if path.lower().endswith(EXTENSIONS)]
 
 
+def _matched_note(name: str, called: PairPlace, keys: Sequence[str], paths: Sequence[str]) -> Sentence:
+    """Return the note on partners that do not have the names of their images, with two examples."""
+    shown = " and ".join(
+        f"{shorten(path)} for {shorten(key)}" for path, key in islice(zip(paths, keys, strict=True), 2)
+    )
+    return Sentence(
+        f"{called}: no file has the name of an image, so each {name} was found by the part of the names that "
+        f"differs: {shown}. If that is wrong, pass patterns of both names by {Option('pairs')}."
+    )
+
+
 def _advice(
     name: str,
     called: PairPlace,
@@ -409,26 +423,33 @@ def _advice(
     files: Sequence[str],
     found: Sequence[Sequence[str]],
 ) -> str:
-    """Return what is needed, and how to pass the partners, tried where images have none. files: sorted."""
-    first = next((index for index in wrong if not found[index]), None)
-    like = "" if first is None else nearest(keys[first], files)
+    """Return what is needed and a remedy, tried if no image has a partner. files: of no image, sorted."""
+    first = keys[next((index for index in wrong if not found[index]), wrong[0])]
     needed = "each image needs one file of its path and name"
-    if first is None or not like:
-        return (
-            f"{needed}, ending in {', '.join(EXTENSIONS)}. Add or remove files, pass a pattern such as "
-            f"{called.place}/*_mask.png"
-        )
-    needed += f", and the nearest to {shorten(keys[first])} is {shorten(like)}"
+    if called.image_name(first) is None:
+        return "a file is an image, a partner, or not there. Remove it, or pass other patterns"
+    like = "" if any(found[index] for index in wrong) else nearest(first, files)
+    if not like:
+        needed += f", ending in {', '.join(EXTENSIONS)}"
+        halves = [] if any(found) or files else kinds(keys, called.place)
+        if halves:
+            return f"{needed}. If images and masks lie together, {_pass(name, halves)}"
+        return f"{needed}. Add or remove files, pass a pattern such as {called.place}/*_mask.png"
+    needed += f", and the nearest to {shorten(first)} is {shorten(like)}"
     if any(found):
         return f"{needed}. Add or remove files"
-    fits = [
-        f"{Option('pairs', {name: shorten(str(one))})}" for one in islice(complete(keys, files, called), 3)
-    ]
-    if fits:
-        return f"{needed}. Pass {' or '.join(fits)}"
-    partner, image = patterns(keys[first], like)
+    if fits := list(islice(complete(keys, files, called), 3)):
+        return f"{needed}. P{_pass(name, fits)[1:]}"
+    partner, image = patterns(first, like)
     place = PairPlace(called.place, partner, image)
     count = sum(map(bool, belonging(keys, files, place)[0])) if partner else 0
-    if not count:
-        return f"{needed}. Pass patterns of both, such as {Option('pairs', {name: f'{called.place}/*_mask.png from *_sat.jpg'})}"
-    return f"{needed}. Pass {Option('pairs', {name: shorten(str(place))})}, which fits {count:,} of {len(keys):,} images"
+    if 2 * count < len(keys):
+        place = PairPlace(called.place, "*_mask.png", "*_sat.jpg")
+        return f"{needed}. Pass patterns of both, such as {Option('pairs', {name: str(place)})}"
+    fitting = f"which fits {count:,} of {len(keys):,} images"
+    return f"{needed}. Pass {Option('pairs', {name: str(place)})}, {fitting}"
+
+
+def _pass(name: str, places: Sequence[PairPlace]) -> str:
+    options = [Option("pairs", {name: str(place)}) for place in places]
+    return f"pass {' or '.join(f'{option}' for option in options)}"

@@ -9,8 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
-from itertools import takewhile
+from functools import cached_property
+from itertools import product, takewhile
 from typing import NamedTuple
+
+EXTENSIONS = (".bmp", ".gif", ".jpg", ".jpeg", ".npy", ".png", ".tif", ".tiff", ".webp")
+"""File extensions of partners, in lower case; names may use any case."""
 
 FROM = " from "
 _MOST_CUTS = 6
@@ -29,11 +33,14 @@ class Name(NamedTuple):
 class PairPlace:
     """Where the partners are, and how they and their images are called.
 
-    place: a folder or archive, "" for that of the images. pattern: of the partners' file names. images: pattern
-    of the images' names, in which each * stands for the same text as in `pattern`; None: names are compared.
+    place: a folder or archive, "" for that of the images. pattern: of the partners' file names, or, with a slash,
+    of their paths in `place`. images: pattern of the images, in which each * stands for the same text as in
+    `pattern`; None: names are compared.
 
     >>> PairPlace.of("masks/*_mask.png from *_sat.jpg")
     PairPlace(place='masks', pattern='*_mask.png', images='*_sat.jpg')
+    >>> PairPlace.of("data/*/masks")
+    PairPlace(place='data', pattern='*/masks/*', images=None)
     """
 
     place: str
@@ -46,10 +53,14 @@ class PairPlace:
         text, images = given.replace("{stem}", "*"), None
         if "*" in text.rpartition(FROM)[2] and FROM in text:
             text, _, images = text.rpartition(FROM)
-        place = text.rstrip("/") or "/"
-        if "*" not in os.path.basename(place) or os.path.isdir(place):
-            return cls(place, "*", images)
-        return cls(*os.path.split(place), images)
+        place, pattern = text.rstrip("/") or "/", "*"
+        if "*" in place and not os.path.isdir(place):
+            parts = place.split("/")
+            first = next(at for at, part in enumerate(parts) if "*" in part)
+            place, pattern = "/".join(parts[:first]), "/".join(parts[first:])
+            pattern += "" if "*" in parts[-1] or parts[-1].lower().endswith(EXTENSIONS) else "/*"
+            place = place or "/" * text.startswith("/")
+        return cls(place, pattern, images)
 
     def __str__(self) -> str:
         if self.images is None:
@@ -57,8 +68,9 @@ class PairPlace:
         return os.path.join(self.place, self.pattern) + FROM + self.images
 
     def is_partner(self, path: str) -> bool:
-        """Return True if a file is called as partners are, and not as images are."""
-        return _called(path, self.pattern) and not (self.images and _called(path, self.images))
+        """Return True if a file is called as partners are, and not, more exactly, as images are."""
+        image = self.images is not None and _called(path, self.images)
+        return _called(path, self.pattern) and not (image and len(self.images or "") > len(self.pattern))
 
     def at(self, source: object) -> PairPlace:
         """Return the place with its folder; that of the images if it has none. source: folder or archive."""
@@ -77,23 +89,28 @@ class PairPlace:
         if not _called(path, self.pattern):
             return None
         folder, _, name = os.path.splitext(path)[0].rpartition("/")
-        return Name(folder, name.removesuffix(os.path.splitext(self.pattern)[0].rpartition("*")[2]))
+        return Name(folder, name.removesuffix(self._suffix))
+
+    @cached_property
+    def _suffix(self) -> str:
+        return os.path.splitext(self.pattern)[0].rpartition("*")[2]
 
 
 def _called(path: str, pattern: str) -> bool:
-    """Return True if the name of a file, or its name without extension, fits a pattern."""
-    name = path.rpartition("/")[2]
+    """Return True if a file, with or without its extension, fits a pattern of names, or of paths."""
+    name = path if "/" in pattern else path.rpartition("/")[2]
     return fnmatchcase(name, pattern) or fnmatchcase(os.path.splitext(name)[0], pattern)
 
 
 def _name(path: str, pattern: str) -> Name | None:
     """Return folder and texts of the stars; None for a name that does not fit the pattern."""
-    folder, _, name = path.rpartition("/")
+    folder, _, name = path.rpartition("/") if "/" not in pattern else ("", "", path)
     stem = os.path.splitext(name)[0]
     if pattern == "*":
         return Name(folder, stem)
-    form = "(.*)".join(map(re.escape, pattern.split("*")))
-    found = re.fullmatch(form, name, re.DOTALL) or re.fullmatch(form, stem, re.DOTALL)
+    form = re.compile("(.*)".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+    first, then = (name, stem) if "." in pattern.rpartition("*")[2] else (stem, name)
+    found = form.fullmatch(first) or form.fullmatch(then)
     return None if found is None else Name(folder, "\0".join(found.groups()))
 
 
@@ -115,15 +132,16 @@ def derived(keys: Sequence[str], files: Iterable[str], place: PairPlace) -> list
     """Return one file for each image, where names differ in parts that all images or all partners share.
 
     Folders are compared as they are, else below the deepest folder that holds all images, or all partners, else
-    not at all. At the beginnings and ends of names, parts that all have are left out, whole words only. None
-    unless this gives each image a file of its own, and in only one way.
+    without the levels that are the same for all (images of train/images and val/images), else not at all. Of
+    names, beginnings and ends that all have are left out, whole words only. None unless this gives each image a
+    file of its own, and in only one way.
     """
     named = [(path, name) for path in files if (name := place.partner_name(path)) is not None]
     images, partners = [place.image_name(key) for key in keys], [name for _, name in named]
     there = [name for name in images if name is not None]
     if len(there) < len(images) or not partners:
         return None
-    for change in (_same, _below_common, _dropped):
+    for change in (_same, _below_common, _varying, _dropped):
         found = _matched(change(there), change(partners), cut=place.images is None)
         if found is not None:
             return [named[index][0] for index in found]
@@ -139,38 +157,49 @@ def _below_common(names: list[Name]) -> list[Name]:
     return [Name(name.folder[len(common) :].lstrip("/"), name.text) for name in names]
 
 
+def _varying(names: list[Name]) -> list[Name]:
+    levels = [name.folder.split("/") for name in names]
+    depth = min(map(len, levels))
+    differ = [at for at in range(depth) if len({parts[at] for parts in levels}) > 1]
+    return [
+        Name("/".join([*(parts[at] for at in differ), *parts[depth:]]), name.text)
+        for name, parts in zip(names, levels, strict=True)
+    ]
+
+
 def _dropped(names: list[Name]) -> list[Name]:
     return [Name("", name.text) for name in names]
 
 
 def _matched(images: list[Name], partners: list[Name], *, cut: bool) -> list[int] | None:
     """Return the partner of each image, if exactly one way of leaving parts out gives each one of its own."""
-    found: list[int] | None = None
+    places: dict[Name, int] = {}
+    for number, name in enumerate(partners):
+        places[name] = -1 if name in places else number
     shared = [
         _shared_parts([name.text for name in names]) if cut else [("", "")] for names in (images, partners)
     ]
-    for parts in shared[1]:
-        places: dict[Name, int] = {}
-        for number, name in enumerate(partners):
-            core = _core(name, *parts)
-            places[core] = -1 if core in places else number
-        for others in shared[0]:
-            if places.get(_core(images[0], *others), -1) < 0:
-                continue
-            owners = [places.get(_core(name, *others), -1) for name in images]
-            if min(owners) < 0 or len(set(owners)) < len(owners):
-                continue
-            if found is not None and owners != found:
-                return None
-            found = owners
+    found: list[int] | None = None
+    for left_out, put in product(*shared):
+        owners = list(takewhile(lambda owner: owner >= 0, _owners(images, places, left_out, put)))
+        if len(owners) < len(images) or len(set(owners)) < len(owners):
+            continue
+        if found is not None and owners != found:
+            return None
+        found = owners
     return found
 
 
-def _core(name: Name, begin: str, end: str) -> Name:
-    """Return a name without a beginning and an end; unchanged if nothing else would be left."""
-    if len(name.text) <= len(begin) + len(end):
-        return name
-    return Name(name.folder, name.text[len(begin) : len(name.text) - len(end)])
+def _owners(
+    images: list[Name], places: dict[Name, int], left_out: tuple[str, str], put: tuple[str, str]
+) -> Iterator[int]:
+    """Yield the partner of each image, -1 for none, with another beginning and end of names."""
+    first, last = map(len, left_out)
+    for folder, text in images:
+        core = text[first : len(text) - last]
+        # scan.png in the folder of each patient
+        there = core or (folder and len(images) > 1 and len(text) == first + last)
+        yield places.get(Name(folder, f"{put[0]}{core}{put[1]}"), -1) if there else -1
 
 
 def _shared_parts(texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -190,7 +219,7 @@ def _cuts(common: str, texts: Sequence[str]) -> list[str]:
     """Return the beginnings of `common` that end between two words of every text, "" first."""
     after = {text[len(common)] for text in texts if len(text) > len(common)}
     ends = [at for at in range(1, len(common)) if _between(common[at - 1], common[at])]
-    if common and after and all(_between(common[-1], letter) for letter in after):
+    if common and all(_between(common[-1], letter) for letter in after):
         ends.append(len(common))
     return ["", *(common[:at] for at in ends[-_MOST_CUTS:])]
 
@@ -261,6 +290,33 @@ def complete(keys: Sequence[str], files: Sequence[str], place: PairPlace) -> Ite
             if partner and partner not in tried and _fits(keys, files, other):
                 tried.add(partner)
                 yield other
+
+
+def kinds(keys: Sequence[str], place: str) -> list[PairPlace]:
+    """Return two places, of which one holds the partners, if one half of the images is called as the other half.
+
+    For images 1_sat.jpg and 1_mask.png: *_mask.png and *_sat.jpg; for train/images/1.png and train/masks/1.png:
+    */images/* and */masks/*. keys: in any order. place: their folder.
+    """
+    ordered = sorted(keys)
+    levels = [key.split("/")[:-1] for key in ordered]
+    for at in range(min(map(len, levels))):
+        names = sorted({parts[at] for parts in levels})
+        places = [PairPlace(place, "/".join([*"*" * at, name, "*"])) for name in names]
+        if len(names) == 2 and all(_halves(keys, one) for one in places):
+            return places
+    for other in _like(ordered[0], ordered):
+        ways = patterns(ordered[0], other)
+        if other != ordered[0] and all(_halves(keys, PairPlace(place, *way)) for way in (ways, ways[::-1])):
+            return [PairPlace(place, pattern) for pattern in ways]
+    return []
+
+
+def _halves(keys: Sequence[str], place: PairPlace) -> bool:
+    """Return True if each file that is no partner has a partner of its own among the others."""
+    files = [key for key in keys if place.is_partner(key)]
+    images = [key for key in keys if not place.is_partner(key)]
+    return len(files) == len(images) and _fits(images, files, replace(place, images=None))
 
 
 def _like(key: str, files: Sequence[str]) -> Iterator[str]:
