@@ -270,6 +270,16 @@ def patterns(key: str, file: str) -> tuple[str, str]:
     return partner, f"{stem[:first]}*{stem[last:]}{end}"
 
 
+def beside(place: str, image: str, partner: str) -> PairPlace:
+    """Return how partners are passed that lie in the folder of the images, from the keys of one of each.
+
+    >>> str(beside("pets", "1.png", "1_mask.png"))
+    'pets/*_mask.png'
+    """
+    names, images = patterns(image, partner)
+    return PairPlace(place, names, images if _called(image, names) else None)
+
+
 def _starts(text: str, at: int) -> bool:
     """Return True at the ends of a text, and where a word of it begins."""
     return at in (0, len(text)) or _between(text[at - 1], text[at])
