@@ -31,7 +31,7 @@ class Name(NamedTuple):
 
 @dataclass(frozen=True)
 class PairPlace:
-    """Where the partners are, and how they and their images are called.
+    """The place of partners, and the patterns of their names and of their images.
 
     place: a folder or archive, "" for that of the images. pattern: of the partners' file names, or, with a slash,
     of their paths in `place`. images: pattern of the images, in which each * stands for the same text as in

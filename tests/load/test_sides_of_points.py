@@ -14,7 +14,15 @@ from PIL import Image
 
 torch = pytest.importorskip("torch")
 
-from packer import Labels, PackedBatchDataset, append_images, convert_images, export_images, merge_packs, open_pack  # noqa: E402
+from packer import (
+    Labels,
+    PackedBatchDataset,
+    append_images,
+    convert_images,
+    export_images,
+    merge_packs,
+    open_pack,
+)  # noqa: E402
 from packer.augment import Pipeline  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
 
@@ -165,7 +173,9 @@ def test_names_are_seen_everywhere(convert: Convert, tmp_path: Path) -> None:
     path, _ = convert()
     about = open_pack(path).header.field("keypoints").about
     assert (about["points"], about["flip_pairs"]) == (list(NAMES), [["left_eye", "right_eye"]])
-    assert "flip_pairs left_eye:right_eye, format xy, points left_eye nose right_eye" in "\n".join(open_pack(path).describe())
+    assert "flip_pairs left_eye:right_eye, format xy, points left_eye nose right_eye" in "\n".join(
+        open_pack(path).describe()
+    )
     export_images(path, tmp_path / "files")
     with (tmp_path / "files" / "labels.csv").open() as file:
         assert next(csv.reader(file)) == ["file", *COLUMNS]

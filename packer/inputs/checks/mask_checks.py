@@ -36,7 +36,7 @@ def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
             Sentence(
                 f"{listing.name}: {units.count(len(pairs), 'image')} are named like masks of other images, such "
                 f"as {mask} beside {image}{found.why}; they would be packed as images. Pass "
-                f"{Option('pairs', {'mask': shorten(str(beside(listing.place, image, mask)))})}, or, if they are "
+                f"{Option('pairs', {'mask': shorten(str(beside(listing.source.place, image, mask)))})}, or, if they are "
                 "images, a list of the files."
             ),
             error=True,
