@@ -13,6 +13,8 @@ from functools import cached_property
 from itertools import product, takewhile
 from typing import NamedTuple
 
+from packer.inputs.file_names import split_in
+
 EXTENSIONS = (".bmp", ".gif", ".jpg", ".jpeg", ".npy", ".png", ".tif", ".tiff", ".webp")
 """File extensions of partners, in lower case; names may use any case."""
 
@@ -313,7 +315,7 @@ def kinds(keys: Sequence[str], place: str) -> list[PairPlace]:
     for at in range(min(map(len, levels))):
         names = sorted({parts[at] for parts in levels})
         places = [PairPlace(place, "/".join([*"*" * at, name, "*"])) for name in names]
-        if len(names) == 2 and all(_halves(keys, one) for one in places):
+        if len(names) == 2 and not any(map(split_in, names)) and all(_halves(keys, one) for one in places):
             return places
     for other in _like(ordered[0], ordered):
         ways = patterns(ordered[0], other)

@@ -14,7 +14,7 @@ from PIL import Image
 
 torch = pytest.importorskip("torch")
 
-from packer import (
+from packer import (  # noqa: E402
     Labels,
     PackedBatchDataset,
     append_images,
@@ -22,7 +22,7 @@ from packer import (
     export_images,
     merge_packs,
     open_pack,
-)  # noqa: E402
+)
 from packer.augment import Pipeline  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
 
