@@ -101,7 +101,7 @@ class Pipeline(AnnotationTransforms):
     @property
     def mirrors(self) -> bool:
         """True if images may be mirrored."""
-        parts = (part for step in steps(self.transforms) for part in step.transform.parts())
+        parts = (part for step in steps(listed(self.transforms)) for part in step.transform.parts())
         return any(isinstance(part, kinds.GeometryPart) and part.mirrors for part in parts)
 
     @property

@@ -210,7 +210,7 @@ class Pair(AbstractContextManager["Pair"]):
         )
 
 
-def partners_among(source: object, pairs: Iterable[str | os.PathLike[str] | Soft]) -> Callable[[str], bool]:
+def partners_among(source: Any, pairs: Iterable[str | os.PathLike[str] | Soft]) -> Callable[[str], bool]:
     """Return a test of keys of a source: True for files that pairs name as partners, and that are no images.
 
     These lie in the images' folder and are called as the pair's pattern says, or lie in a folder of the pair below
@@ -218,14 +218,19 @@ def partners_among(source: object, pairs: Iterable[str | os.PathLike[str] | Soft
     """
     tests: list[tuple[str, PairPlace]] = []
     for given in pairs if isinstance(source, str | os.PathLike) else ():
-        called = PairPlace.of(os.fspath(folder_of(given))).at(source)
-        called = replace(called, pattern=as_text(called.pattern))
-        tests += [
-            (below, called)
-            for below in _below(os.fspath(source), called.place)
-            if below or called.pattern != "*"
-        ]
-    return lambda key: any(key.startswith(below) and called.is_partner(key) for below, called in tests)
+        called = _place(given).at(source)
+        belows = _below(os.fspath(source), called.place)
+        tests += [(below, called) for below in belows if below or called.pattern != "*"]
+    return lambda key: any(
+        key.startswith(below) and called.is_partner(key.removeprefix(below)) for below, called in tests
+    )
+
+
+def _place(given: str | os.PathLike[str] | Soft) -> PairPlace:
+    """Return the place of a pair; its patterns are decoded like names of files."""
+    called = PairPlace.of(os.fspath(folder_of(given)))
+    images = None if called.images is None else as_text(called.images)
+    return replace(called, pattern=as_text(called.pattern), images=images)
 
 
 def _below(source: str, place: str) -> Iterator[str]:
@@ -275,9 +280,8 @@ def open_pair(
             f"pair {name}: not a valid field name; letters, digits and _ are allowed, and "
             f"{', '.join(sorted(RESERVED))} are reserved. Pass another name, for example mask."
         )
-    called = PairPlace.of(os.fspath(folder))
-    place, findings = called.place, findings or Findings()
-    called = replace(called, pattern=as_text(called.pattern), images=called.images and as_text(called.images))
+    called, findings = _place(folder), findings or Findings()
+    place = called.place
     files: ImageSource
     with ExitStack() as stack:
         if os.path.isdir(place):
