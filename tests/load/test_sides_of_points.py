@@ -25,6 +25,7 @@ from packer import (  # noqa: E402
 )
 from packer.augment import Pipeline  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
+from tests import torchvision_here  # noqa: E402
 
 SIDE, NAMES = 32, ("left_eye", "nose", "right_eye")
 COLUMNS = [f"{name}_{axis}" for name in NAMES for axis in "xy"]
@@ -214,7 +215,10 @@ def test_a_function_before_augmentation_keeps_the_sides(convert: Convert) -> Non
 
 
 def test_torchvisions_flips_are_a_warning(convert: Convert) -> None:
-    v2 = pytest.importorskip("torchvision.transforms.v2")
+    if not torchvision_here.READY:
+        pytest.skip(torchvision_here.REASON)
+    from torchvision.transforms import v2
+
     path, _ = convert()
     with pytest.warns(UserWarning, match="does not exchange left and right ones") as caught:
         PackedBatchDataset(path, 6, transform=v2.Compose([v2.RandomHorizontalFlip(1)])).close()
