@@ -25,7 +25,8 @@ Given = Drawn | PreparedDraws
 class AnnotationTransforms(ABC):
     """The part of a pipeline that transforms annotations of its images.
 
-    mask_fill, soft_fill, flip_pairs: see Pipeline. first: the stage that brings images that differ in size to one size.
+    mask_fill, soft_fill, flip_pairs: see Pipeline. first: the stage that brings images that differ in size to
+    one size.
     _stages: all stages of the images. _later: all stages except `first`. _taken: the images before `_later`.
     """
 
@@ -150,8 +151,8 @@ class AnnotationTransforms(ABC):
             for a, b in self.flip_pairs or ():
                 if b >= count:
                     raise UsageError(
-                        f"Pipeline: flip_pairs has the point {b} and there are {count}; their numbers, from 0,"
-                        " are allowed. Pass those."
+                        f"Pipeline: flip_pairs has the point {b} and there are {count}; their numbers, from"
+                        " 0, are allowed. Pass those."
                     )
                 order[a], order[b] = b, a
             self._counterparts[count, device] = torch.tensor(order, device=device)

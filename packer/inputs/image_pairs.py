@@ -1,19 +1,19 @@
 """Partners of images, such as masks and mattes: matched by name, cropped and resized with their image.
 
-The partner of image ``cat/1.jpg`` is found by these rules (pair_names.py), the first that holds for any image:
+The partner of image ``cat/1.jpg`` is found by these rules (pair_names.py):
 
     masks/                       masks/cat/1.png, with any extension
     masks/*_mask.png             masks/cat/1_mask.png
     masks/*_m.png from *_s.jpg   masks/cat/1_m.png for cat/1_s.jpg: each * stands for the same text in both;
                                  {stem} means * too
     data/*/masks                 patterns may be of paths: data/train/masks/1.png for train/images/1.jpg
-    all of these                 names from which the words at their beginning or end that all images have, or all
-                                 partners, are left out: case_001.png for case_001_0000.png, if each image gets a
-                                 partner of its own, in one way only; a note says so. Folders may differ then by
-                                 what all images, or all partners, have; or in any way if file names are enough.
+    all of these                 case_001.png for case_001_0000.png: words at the beginning or end of names
+                                 that all images have, or all partners, are left out, if each image then gets
+                                 a partner of its own, in one way only. Folders may then differ in levels that
+                                 are the same for all, or in any way if file names are enough. A note says so.
 
-A pattern without a folder is about files beside the images. Files of a pair that lie in the images' folder, or below
-it, are no images. A partner may have a different size, but not a
+A pattern without a folder is about files beside the images. Files of a pair that lie in the images' folder,
+or below it, are no images. A partner may have a different size, but not a
 different aspect ratio: it shows the same frame. Sampling is nearest, so no new values appear, or linear for
 soft values (pixels/decode_resize.py); the bars of "pad" hold 0. pixels/exact_values.py says how each kind of
 file is stored.
@@ -214,8 +214,8 @@ class Pair(AbstractContextManager["Pair"]):
 def partners_among(source: Any, pairs: Iterable[str | os.PathLike[str] | Soft]) -> Callable[[str], bool]:
     """Return a test of keys of a source: True for files that pairs name as partners, and that are no images.
 
-    These lie in the images' folder and are called as the pair's pattern says, or lie in a folder of the pair below
-    it. source: as given to `open_source`.
+    These lie in the images' folder and are called as the pair's pattern says, or lie in a folder of the pair
+    below it. source: as given to `open_source`.
     """
     tests: list[tuple[str, PairPlace]] = []
     for given in pairs if isinstance(source, str | os.PathLike) else ():
@@ -283,50 +283,60 @@ def open_pair(
             f"{', '.join(sorted(RESERVED))} are reserved. Pass another name, for example mask."
         )
     called, findings = _place(folder), findings or Findings()
-    place = called.place
-    files: ImageSource
     with ExitStack() as stack:
-        if place in parts:
-            files = parts[place]
+        if called.place in parts:
+            files = parts[called.place]
             for index, key in enumerate(files.keys):
                 if not key:
-                    missing = f"{keys[index]} has no .{place} beside it; each sample needs one. Add it"
+                    missing = f"{keys[index]} has no .{called.place} beside it; each sample needs one. Add it"
                     findings.refuse(index, f"has no {name}.", missing)
-        elif os.path.isdir(place):
-            images_here: Collection[str] = ()  # the images, if they lie in the same folder
-            with suppress(OSError):
-                if images is not None and os.path.samefile(on_disk(images), on_disk(place)):
-                    images_here = frozenset(keys)
-            listed = {
-                path: state for path, state in _in_folder(as_text(place), keys) if path not in images_here
-            }
-
-            def more() -> Collection[str]:
-                files = scan_folder(as_text(place), arrays=True).images
-                states = zip(
-                    files.keys, zip(files.sizes.tolist(), files.times.tolist(), strict=True), strict=True
-                )
-                listed.update((path, state) for path, state in states if path not in images_here)
-                return listed
-
-            paths = _assign(name, called, keys, listed, findings, more)
-            sizes, times = np.array([listed.get(p, (0, 0)) for p in paths], np.int64).reshape(-1, 2).T.copy()
-            files = FolderImages(paths, sizes, times, folder=as_text(place))
+        elif os.path.isdir(called.place):
+            files = _folder_files(name, called, keys, images, findings)
         else:
-            path, inside = split_archive(place)
-            if path is None:
-                raise UsageError(
-                    f"{place}: no such folder or archive; pair {name} needs one. Check the path."
-                )
-            archive = open_archive(path, as_text(inside), spool_dir)
-            stack.callback(archive.close)
-            members = {key.removeprefix(archive.base): at for at, key in enumerate(archive.keys)}
-            paths = _assign(name, called, keys, members, findings, lambda: members)
-            positions = np.array([members.get(path, -1) for path in paths], np.int64)
-            files = ArchiveImages(paths, [archive], np.zeros_like(positions), positions)
-        pair = Pair(name, place, files, spec, like, findings, soft=soft, whole=whole)
+            files = stack.enter_context(_archive_files(name, called, keys, spool_dir, findings))
+        pair = Pair(name, called.place, files, spec, like, findings, soft=soft, whole=whole)
         stack.pop_all()
     return pair
+
+
+def _folder_files(
+    name: str, called: PairPlace, keys: list[str], images: str | None, findings: Findings
+) -> ImageSource:
+    """Return the partners of images in a folder. images: folder of the images; these are no partners."""
+    place = as_text(called.place)
+    images_here: Collection[str] = ()
+    with suppress(OSError):
+        if images is not None and os.path.samefile(on_disk(images), on_disk(place)):
+            images_here = frozenset(keys)
+    listed = {path: state for path, state in _in_folder(place, keys) if path not in images_here}
+
+    def more() -> Collection[str]:
+        found = scan_folder(place, arrays=True).images
+        states = zip(found.sizes.tolist(), found.times.tolist(), strict=True)
+        listed.update(one for one in zip(found.keys, states, strict=True) if one[0] not in images_here)
+        return listed
+
+    paths = _assign(name, called, keys, listed, findings, more)
+    sizes, times = np.array([listed.get(p, (0, 0)) for p in paths], np.int64).reshape(-1, 2).T.copy()
+    return FolderImages(paths, sizes, times, folder=place)
+
+
+def _archive_files(
+    name: str, called: PairPlace, keys: list[str], spool_dir: str | None, findings: Findings
+) -> ImageSource:
+    """Return the partners of images in an archive."""
+    path, inside = split_archive(called.place)
+    if path is None:
+        raise UsageError(f"{called.place}: no such folder or archive; pair {name} needs one. Check the path.")
+    archive = open_archive(path, as_text(inside), spool_dir)
+    try:
+        members = {key.removeprefix(archive.base): at for at, key in enumerate(archive.keys)}
+        paths = _assign(name, called, keys, members, findings, lambda: members)
+    except BaseException:
+        archive.close()
+        raise
+    positions = np.array([members.get(path, -1) for path in paths], np.int64)
+    return ArchiveImages(paths, [archive], np.zeros_like(positions), positions)
 
 
 def _check_frame(size: tuple[int, int], image: tuple[int, int]) -> None:

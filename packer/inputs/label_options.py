@@ -115,8 +115,8 @@ class Labels:
         pairs = tuple(word.strip() for word in given)
         if not self.keypoints:
             raise UsageError(
-                f"{Option('Labels.flip_pairs', ','.join(pairs))}: applies to points, but there are none. Pass "
-                f"{Option('Labels.keypoints')}, or leave it out."
+                f"{Option('Labels.flip_pairs', ','.join(pairs))}: applies to points, but there are none. Pass"
+                f" {Option('Labels.keypoints')}, or leave it out."
             )
         object.__setattr__(self, "flip_pairs", pairs)
         read_pairs(pairs, point_names(self.columns("keypoints")))

@@ -1,4 +1,4 @@
-"""Which file belongs to which image, by the names alone: the rules of image_pairs.py, as functions of paths."""
+"""Names of images and of their partners, compared: the rules of image_pairs.py, as functions of paths."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Name(NamedTuple):
 class PairPlace:
     """The place of partners, and the patterns of their names and of their images.
 
-    place: a folder or archive, "" for that of the images. pattern: of the partners' file names, or, with a slash,
-    of their paths in `place`. images: pattern of the images, in which each * stands for the same text as in
-    `pattern`; None: names are compared.
+    place: a folder or archive, "" for that of the images. pattern: of the partners' file names, or, with a
+    slash, of their paths in `place`. images: pattern of the images, in which each * stands for the same text
+    as in `pattern`; None: names are compared.
 
     >>> PairPlace.of("masks/*_mask.png from *_sat.jpg")
     PairPlace(place='masks', pattern='*_mask.png', images='*_sat.jpg')
@@ -133,10 +133,10 @@ def belonging(
 def derived(keys: Sequence[str], files: Iterable[str], place: PairPlace) -> list[str] | None:
     """Return one file for each image, where names differ in parts that all images or all partners share.
 
-    Folders are compared as they are, else below the deepest folder that holds all images, or all partners, else
-    without the levels that are the same for all (images of train/images and val/images), else not at all. Of
-    names, beginnings and ends that all have are left out, whole words only. None unless this gives each image a
-    file of its own, and in only one way.
+    Folders are compared as they are, else below the deepest folder that holds all images, or all partners,
+    else without the levels that are the same for all (images of train/images and val/images), else not at
+    all. Of names, beginnings and ends that all have are left out, whole words only. None unless this gives
+    each image a file of its own, and in only one way.
     """
     named = [(path, name) for path in files if (name := place.partner_name(path)) is not None]
     images, partners = [place.image_name(key) for key in keys], [name for _, name in named]
@@ -305,10 +305,10 @@ def complete(keys: Sequence[str], files: Sequence[str], place: PairPlace) -> Ite
 
 
 def kinds(keys: Sequence[str], place: str) -> list[PairPlace]:
-    """Return two places, of which one holds the partners, if one half of the images is called as the other half.
+    """Return two places, of which one holds the partners, if half of the images are called as the others.
 
-    For images 1_sat.jpg and 1_mask.png: *_mask.png and *_sat.jpg; for train/images/1.png and train/masks/1.png:
-    */images/* and */masks/*. keys: in any order. place: their folder.
+    For images 1_sat.jpg and 1_mask.png: *_mask.png and *_sat.jpg; for train/images/1.png and
+    train/masks/1.png: */images/* and */masks/*. keys: in any order. place: their folder.
     """
     ordered = sorted(keys)
     levels = [key.split("/")[:-1] for key in ordered]

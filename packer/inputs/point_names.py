@@ -1,4 +1,4 @@
-"""Names of points, from the names of their columns; and which points are sides, such as left_eye and right_eye.
+"""Names of points, from the names of their columns; and which of them are sides: left_eye and right_eye.
 
     columns of a point            its name
     left_eye_x, left_eye_y        left_eye: what the columns have in common, without separators at its ends
@@ -7,9 +7,9 @@
     x, y                          1, the number of the point: the columns have nothing in common
     u, row of tip                 u/row of tip: no rule fits; all points are called so if two had one name
 
-Two points are sides if exchanging left and right, or the words l and r, in the name of one gives the name of
-the other: left_eye and right_eye, EyeL and EyeR, r-hip and l-hip; also lhip and rhip, if there are several such
-pairs. Pairs are written as "left_eye:right_eye".
+Two points are sides if exchanging left and right, or the words l and r, in the name of one gives the name
+of the other: left_eye and right_eye, EyeL and EyeR, r-hip and l-hip; also lhip and rhip, if there are several
+such pairs. Pairs are written as "left_eye:right_eye".
 """
 
 from __future__ import annotations

@@ -204,10 +204,11 @@ def unknown_sides(views: Mapping[str, Pipeline], fields: Sequence[Field], path: 
     points = next((f for f in fields if f.name == "keypoints"), None)
     if first is None or points is None or not first.mirrors or follows(points, first) != "points":
         return None
-    if (points.shape or (0,))[0] < 2 or first.flip_pairs is not None or "flip_pairs" in points.about:
+    count = (points.shape or (0,))[0]
+    if count < 2 or first.flip_pairs is not None or "flip_pairs" in points.about:
         return None
     return Sentence(
-        f"{path}: augment mirrors images, and it does not say which of its {(points.shape or (0,))[0]} keypoints"
+        f"{path}: augment mirrors images, and it does not say which of its {count} keypoints"
         " are sides, such as left and right eye, so each keeps its number. Convert it again with"
         f" {Option('Labels.flip_pairs', 'LEFT:RIGHT')} (or 'none'), or pass augment=Pipeline(...,"
         " flip_pairs=[(0, 1)]) with the numbers of the points ([] for none)."

@@ -35,7 +35,7 @@ def check_sides(listing: Listing) -> Iterator[Finding]:
         yield Finding(
             Sentence(
                 f"The names of the {len(names):,} points ({shorten(', '.join(names))}) say no sides, so in "
-                "mirrored images each keeps its number. If some are sides, such as left and right eye, pass them, "
-                f"for example {first}; if none are, {none}."
+                "mirrored images each keeps its number. If some are sides, such as left and right eye, pass them,"
+                f" for example {first}; if none are, {none}."
             )
         )
