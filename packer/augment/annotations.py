@@ -40,11 +40,6 @@ class AnnotationTransforms(ABC):
     _taken: kinds.PixelFormat
     _counterparts: dict[tuple[int, torch.device], Tensor]
 
-    @property
-    @abstractmethod
-    def mirrors(self) -> bool:
-        """True if images may be mirrored."""
-
     @abstractmethod
     def prepare(self, params: Given, count: int | None = None) -> PreparedDraws:
         """Convert draws to the columns that the stages need, for `count` samples."""
@@ -133,7 +128,7 @@ class AnnotationTransforms(ABC):
         Returns: the same shape; NaN for points that are not visible, never a point clipped to an edge.
         """
         moved = self._apply_places("points", points, params, 2, _moved_points)
-        if not self.flip_pairs or not self.mirrors:
+        if not self.flip_pairs:
             return moved
         columns = self.prepare(params, len(points)).on(points.device)
         mirrored = torch.zeros(len(points), dtype=torch.bool, device=points.device)

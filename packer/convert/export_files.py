@@ -29,13 +29,15 @@ from packer.errors import FormatError, MissingDependencyError, UsageError
 from packer.format.file_io import create
 from packer.format.header import Field
 from packer.format.pack import Pack
+from packer.inputs.file_names import shorten
 from packer.inputs.image_pairs import RESERVED
-from packer.inputs.point_names import columns_of, point_names
+from packer.inputs.point_names import columns_of, point_names, sides
 from packer.opencv import cv2
 from packer.orders.runs import consecutive, one_run
 from packer.path_text import safe_name
 from packer.read.array_store import PackStore
 from packer.read.row_selection import select_rows
+from packer.sentence import Option, Sentence
 
 _PIECE_PICTURES = 16  # images of unknown, different sizes that a worker reads at once
 _PIECE_BYTES, _PIECE_ROWS = 4 << 20, 256  # most that a worker reads at once
@@ -222,6 +224,15 @@ class LabelFiles:
         )
         self._label_columns = ["label"] if self._box_label or (label and not label.shape) else []
         point_columns = [] if points is None else _point_columns(points, {"file", "label", *_CORNERS})
+        given = None if points is None else points.about.get("flip_pairs")
+        found = [list(pair) for pair in sides(point_names(point_columns))]
+        if given is not None and (not given or given != found):
+            pairs = Option("Labels.flip_pairs", shorten(",".join(map(":".join, given)) or "none"))
+            self.notes.append(
+                Sentence(
+                    f"{LABELS_FILE} does not say which points are sides; to pack it again, pass {pairs}."
+                )
+            )
         if label is not None and label.shape:
             self._label_columns = _label_columns(label, {"file", *point_columns})
         corners = [] if self._boxes is None else _CORNERS

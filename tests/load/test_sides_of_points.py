@@ -177,7 +177,7 @@ def test_names_are_seen_everywhere(convert: Convert, tmp_path: Path) -> None:
     assert "flip_pairs left_eye:right_eye, format xy, points left_eye nose right_eye" in "\n".join(
         open_pack(path).describe()
     )
-    export_images(path, tmp_path / "files")
+    assert export_images(path, tmp_path / "files").notes == ()
     with (tmp_path / "files" / "labels.csv").open() as file:
         assert next(csv.reader(file)) == ["file", *COLUMNS]
     merge_packs([path, path], tmp_path / "m.h5", duplicates="keep")
@@ -188,6 +188,15 @@ def test_names_are_seen_everywhere(convert: Convert, tmp_path: Path) -> None:
     assert str(error.value) == (
         f"{other}, {path}: their fields mean different things (of 'keypoints', points was left_eye, nose, right_eye, now it "
         "is left_eye, chin, right_eye); the packs must have equal fields."
+    )
+
+
+@pytest.mark.parametrize("pairs", ["1:3", "none"])
+def test_an_export_says_what_its_names_do_not(convert: Convert, tmp_path: Path, pairs: str) -> None:
+    path, _ = convert(NUMBERED, flip_pairs=pairs)
+    assert export_images(path, tmp_path / "files").notes == (
+        "labels.csv does not say which points are sides; to pack it again, pass "
+        f"labels=Labels(flip_pairs={pairs!r}).",
     )
 
 
