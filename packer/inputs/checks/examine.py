@@ -19,6 +19,7 @@ from packer.inputs.checks.folder_checks import (
     check_single_class,
 )
 from packer.inputs.checks.mask_checks import check_labels_in_names, check_masks_among_images
+from packer.inputs.checks.point_checks import check_sides
 from packer.inputs.listing import Finding, Listing
 
 Check = Callable[[Listing], Iterator[Finding]]
@@ -38,6 +39,7 @@ CHECKS: tuple[Check, ...] = (
     check_turned_images,
     check_outside_points,
     check_extent,
+    check_sides,
 )
 """All checks; errors of earlier ones are shown first."""
 
