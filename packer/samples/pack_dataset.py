@@ -20,7 +20,7 @@ from packer.format.header import Field
 from packer.format.working_folder import failure
 from packer.progress import Progress
 from packer.samples.array_sources import ArraySource, open_arrays
-from packer.samples.columns import ColumnField, ColumnSamples, DecodedColumn
+from packer.samples.columns import ColumnField, ColumnSamples, number_labels
 from packer.samples.dataset_rows import (
     PROBED,
     Dataset,
@@ -152,9 +152,7 @@ def pack_dataset(
     job = _Job(run, options, on_plan, progress is True)
     try:
         if _is_arrays(dataset):
-            forms = options.declared.forms
-            names = None if forms is None else [*forms]
-            return job.arrays(open_arrays(dataset, names, options.declared.rename))
+            return job.arrays(open_arrays(dataset, options.declared))
         _check_samples(dataset)
         if is_map_style(dataset):
             return job.dataset(dataset, _key(dataset, resume))
@@ -249,30 +247,32 @@ class _Job:
     def arrays(self, source: ArraySource) -> Report:
         """Pack arrays or files of arrays."""
         run, options = self._run, self._options
-        if source.decoded:
+        staged = [one for column in source.fields.values() for one in column.decoded]
+        if staged:
             self._refuse_resuming(f"{source.subject}: is compressed, so its rows are staged, and")
+        options = options.for_splits(source.subject, source.spans)
+        named = None if options.declared.form(LABEL) else number_labels(source.fields, options.classes)
         columns = {
             name: ColumnField.of(name, column, options.declared) for name, column in source.fields.items()
         }
         for name, marked in with_masks({name: column.plan for name, column in columns.items()}).items():
             columns[name].plan = marked
-        options = options.for_fields(None, [column.plan.field for column in columns.values()])
+        options = options.for_fields(named, [column.plan.field for column in columns.values()])
         maker = ColumnSamples(columns, source.rows, options.classes)
-        decoded = [one.column for one in columns.values() if isinstance(one.column, DecodedColumn)]
-        staged = source.rows * sum(column.row_bytes for column in decoded)
+        room = sum(one.row_bytes * one.shape[0] for one in staged)
         notes = [*options.notes, *source.notes, *_column_notes(columns)]
         nbytes = maker.pack_bytes(source.rows)
-        self._begin(source.subject, maker.fields, source.rows, nbytes + staged, notes, nbytes)
+        self._begin(source.subject, maker.fields, source.rows, nbytes + room, notes, nbytes)
         folder = os.path.dirname(os.path.abspath(run.out))
         with ExitStack() as stack:
             try:
-                for column in decoded:
+                for column in staged:
                     column.decode(stack.enter_context(tempfile.TemporaryFile(dir=folder)))
             except OSError as error:
                 raise failure(run.out, error) from error
             maker.check_pixels(source.subject)
             identity = None
-            if not source.decoded:
+            if not staged:
                 with Progress(self._shown, "B") as bar:
                     bar.start(source.nbytes)
                     identity = maker.fingerprint(bar.move)

@@ -137,6 +137,15 @@ class PackingOptions:
         sized = self.declared.sized
         return [] if sized is None else [*note_on_size(*sized.size)]
 
+    def for_splits(self, subject: str, spans: dict[str, range]) -> PackingOptions:
+        """Return the options with the splits of the source, {} without. Raises UsageError for others beside."""
+        if spans and (self.split is not None or self.spans is not None):
+            raise UsageError(
+                f"{Option('split')}: the arrays of {subject} are splits already: {', '.join(spans)}. Leave it"
+                f" out, or name the arrays of one of them by {Option('Fields.rename')}."
+            )
+        return replace(self, spans=spans) if spans else self
+
     def for_fields(self, found: tuple[str, ...] | None, fields: Sequence[Field]) -> PackingOptions:
         """Return the options for these fields; `found`, the source's class names, replaces missing `classes`.
 

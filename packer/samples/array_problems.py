@@ -1,0 +1,244 @@
+"""Arrays that leave open what they are: errors that say what was seen, and the line that settles it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from packer.channels import COLORS
+from packer.errors import SourceError, UsageError
+from packer.samples.columns import Column, ListColumn
+from packer.samples.field_plan import IMAGE, LABEL, looks_like_image
+from packer.samples.values import shown
+from packer.sentence import Option
+
+_LISTED = 6
+_READABLE = "biufOUST"  # kinds of dtypes
+_LEAST_SIDE = 5  # pixels of a picture
+_OPENED = "PIL.Image.open(io.BytesIO(bytes({})))"
+_REST = ' "out.h5", size=256)'
+
+Role = Callable[[Column], str]
+
+
+def some(texts: Sequence[str]) -> str:
+    """Return the first few texts, and how many more there are."""
+    more = f" and {len(texts) - _LISTED:,} more" if len(texts) > _LISTED else ""
+    return ", ".join(map(shown, texts[:_LISTED])) + more
+
+
+def listing(found: Sequence[Column]) -> str:
+    """Return names, dtypes and shapes of the first few arrays, or "none"."""
+    return some([one.described for one in found]) or "none"
+
+
+def field_name(name: str) -> str:
+    """Return a valid field name for an array's name."""
+    text = re.sub(r"[^A-Za-z0-9_]+", "_", name.rpartition("/")[2]).strip("_")
+    return text if text[:1].isalpha() else f"field_{text}"
+
+
+def is_readable(one: Column) -> bool:
+    """Return True for an array of numbers, text or lists of numbers."""
+    return isinstance(one, ListColumn) or (type(one) is not Column and one.dtype.kind in _READABLE)
+
+
+def check_readable(one: Column) -> None:
+    """Raise SourceError for an array that is needed but is not `is_readable`."""
+    if is_readable(one):
+        return
+    path = one.where.removesuffix(f"/{one.name}")
+    if path.endswith(".npy"):
+        read = f"numpy.load({path!r}, allow_pickle=True)"
+        remedy = (
+            "Python objects, which are not unpickled. If you trust the file: of texts"
+            f" numpy.save({path!r}, {read}.astype(str)), of pictures pack_dataset(list({read}),{_REST}"
+        )
+    elif path.endswith(".npz"):
+        read = f"numpy.load({path!r}, allow_pickle=True)"
+        remedy = (
+            "Python objects, which are not unpickled. If you trust the file and they are texts:"
+            f' numpy.savez("text.npz", **{{n: v.astype(str) if v.dtype == object else v for n, v in {read}'
+            ".items()})"
+        )
+    else:
+        remedy = "no numbers or text. Store it as an array of numbers"
+    raise SourceError(f"{one.where}: {one.dtype.name}{list(one.shape)} holds {remedy}.")
+
+
+def is_turned(one: Column) -> bool:
+    """Return True for the shape [H, W, C, N] of images."""
+    *rows, last = one.shape
+    return len(rows) == 3 and rows[2] in COLORS and last not in COLORS and not _images(one)
+
+
+def holds_images(one: Column) -> bool:
+    """Return True for an array that looks like images: [N, H, W], [N, H, W, C], [N, C, H, W], [H, W, C, N]."""
+    return _images(one) or is_turned(one)
+
+
+def _images(one: Column) -> bool:
+    return not isinstance(one, ListColumn) and looks_like_image(one.dtype, one.shape[1:])
+
+
+def _is_picture(one: Column) -> bool:
+    """Return True for an array that looks like a single picture in colour, [H, W, 3 or 4]."""
+    *sides, last = one.shape
+    return (
+        len(sides) == 2
+        and last in COLORS
+        and last > 1
+        and min(sides) >= _LEAST_SIDE
+        and one.dtype.str in ("|u1", "<u2")
+    )
+
+
+def check_one_picture(subject: str, one: Column) -> None:
+    """Raise UsageError for an array that is one picture, whose lines would become samples."""
+    if _is_picture(one):
+        raise UsageError(
+            f"{subject}: {one.described} looks like one picture; images are [N, H, W, C]. Pack image files as"
+            f" a folder of them; rows of numbers by {Option('Fields.rename', {one.name: 'features'})}."
+        )
+
+
+def check_unnamed(subject: str, found: Sequence[Column]) -> None:
+    """Raise UsageError for arrays, none named by the rule, that hold images or differ in length."""
+    pictures = [one for one in found if _is_picture(one) or _is_numbered(one, found)]
+    if len(pictures) > 1:
+        raise _pictures_apart(subject, found, pictures, samples=False)
+    images = [one for one in found if holds_images(one)]
+    if images or len({one.shape[0] for one in found}) > 1:
+        likely = images or sorted(found, key=lambda one: -one.row_bytes * one.shape[0])
+        remedy = {likely[0].name: IMAGE if images else field_name(likely[0].name)}
+        raise _unnamed(subject, found, "none is called image or label", remedy)
+
+
+def _is_numbered(one: Column, found: Sequence[Column]) -> bool:
+    """Return True for bytes [H, W] whose name differs from those of others of the same kind in numbers."""
+    if one.dtype.str != "|u1" or len(one.shape) != 2 or min(one.shape) < _LEAST_SIDE:
+        return False
+    kin = [o for o in found if re.sub(r"\d+", "", o.name) == re.sub(r"\d+", "", one.name)]
+    return len(kin) > 1
+
+
+def _unnamed(subject: str, found: Sequence[Column], what: str, remedy: Mapping[str, str]) -> UsageError:
+    return UsageError(
+        f"{subject}: holds {listing(found)}; {what}. Name those that are: {Option('Fields.rename', remedy)}."
+    )
+
+
+def same_role(subject: str, found: Sequence[Column], role: str, names: Sequence[str]) -> UsageError:
+    """Return the error for several arrays that would be the same field."""
+    pictures = [one for one in found if one.name in names and _is_picture(one)]
+    if len(pictures) > 1:
+        return _pictures_apart(subject, found, pictures, samples=True)
+    return UsageError(
+        f"{subject}: holds {listing(found)}; {len(names)} could be {role!r}: {some(names)}. Name those of one set of"
+        f" samples: {Option('Fields.rename', {names[0]: role})}."
+    )
+
+
+def _pictures_apart(
+    subject: str, found: Sequence[Column], pictures: Sequence[Column], *, samples: bool
+) -> UsageError:
+    """Return the error for a dataset for each picture, in groups that are samples or classes."""
+    depth = {one.name.count("/") for one in pictures}
+    line, options = "", ""
+    if samples and depth == {1}:
+        line = "{n: v[()] for n, v in g.items()} for g in f.values()"
+    elif depth == {1}:
+        line, options = "(f[c][n][()], k) for k, c in enumerate(f) for n in f[c]", " classes=list(f),"
+    elif depth == {0}:
+        line = "f[n][()] for n in f"
+    return _apart(subject, found, "a dataset for each picture", line, options)
+
+
+def _apart(subject: str, found: Sequence[Column], what: str, line: str, options: str = "") -> UsageError:
+    """Return the error for an HDF5 file of many values. line: of a generator of the samples."""
+    remedy = "Pack a generator of its samples"
+    if line:
+        remedy += f': f = h5py.File({subject!r}); pack_dataset(({line}), "out.h5",{options} size=256)'
+    groups = len({one.name.rpartition("/")[0] for one in found})
+    count = f"{len(found):,} arrays in {groups:,} groups, such as {found[0].described}"
+    return UsageError(f"{subject}: holds {count}: {what}; an array holds all samples. {remedy}.")
+
+
+def check_encoded(subject: str, found: Sequence[Column], role: Role) -> None:
+    """Raise UsageError for arrays whose values are encoded images, as JPEG files are."""
+    encoded = [one for one in found if one.encoded]
+    if not encoded:
+        return
+    if len(encoded) > 1 and any(
+        not one.shape or len(one.shape) == 1 and one.dtype == "u1" for one in encoded
+    ):
+        depth = {one.name.count("/") for one in encoded}
+        line = f"({_OPENED.format('f[c][n][()]')}, k) for k, c in enumerate(f) for n in f[c]"
+        options = " classes=list(f),"
+        if depth != {1}:
+            line, options = f"{_OPENED.format('f[n][()]')} for n in f" if depth == {0} else "", ""
+        raise _apart(subject, encoded, "a dataset for each encoded image", line, options)
+    [image, *_], label = encoded, next((one for one in found if role(one) == LABEL), None)
+    line = f"{_OPENED.format('data')} for data in {_expression(image)}"
+    if label is not None:
+        line = f"({_OPENED.format('data')}, y) for data, y in zip({_expression(image)}, {_expression(label)})"
+    raise UsageError(
+        f"{image.where}: {image.described} holds encoded images, such as JPEG files; arrays hold pixels. Decode"
+        f" them: pack_dataset(({line}),{_REST}."
+    )
+
+
+def _expression(one: Column) -> str:
+    """Return a Python expression of an array's values."""
+    path = one.where.removesuffix(f"/{one.name}")
+    if path == one.where:
+        return f"numpy.load({path!r})" if path.endswith(".npy") else one.name
+    return f"{'numpy.load' if path.endswith('.npz') else 'h5py.File'}({path!r})[{one.name!r}]"
+
+
+def check_choice(
+    subject: str,
+    found: Sequence[Column],
+    names: Mapping[str, str],
+    fields: Mapping[str, Column],
+    rename: Mapping[str, str],
+    role: Role,
+) -> None:
+    """Raise UsageError for a choice that lacks the images or labels that the arrays probably hold.
+
+    names: array -> field. role: the field that an array is by the rule.
+    """
+    others = [one for one in found if one.name not in names]
+    free = [one for one in found if one.name in names and one.name not in rename and not role(one)]
+    labelled = LABEL in fields
+    if IMAGE in fields and IMAGE not in rename.values() and not labelled:
+        check_one_picture(subject, next(one for one in found if names.get(one.name) == IMAGE))
+    photos = [] if IMAGE in fields or len(found) == 1 else [one for one in free if holds_images(one)]
+    if photos:
+        raise _unnamed(subject, found, "none is called image", {photos[0].name: IMAGE})
+    single = [one for one in [*free, *others] if one.shape[1:] in ((), (1,))]
+    for one in others:
+        near = 0 < abs(one.shape[0] - next(iter(fields.values())).shape[0]) <= max(1, one.shape[0] // 100)
+        if near and (role(one) == IMAGE if rename else role(one) or (not labelled and one in single)):
+            raise UsageError(
+                f"{subject}: holds {listing(found)}; {one.name} has nearly as many values as there are samples."
+                f" Cut them to the same length, or choose others by {Option('Fields.rename')}."
+            )
+    if IMAGE in fields and not labelled and not rename and len(found) == 2 and single:
+        raise _unnamed(subject, found, "none is called label", {single[0].name: LABEL})
+
+
+def check_alike(
+    subject: str, name: str, parts: Mapping[str, Column | None], arrays: Mapping[str, str]
+) -> None:
+    """Raise UsageError if a field differs in dtype or shape between two splits, or one lacks it."""
+    forms = {
+        split: "none" if one is None else f"{one.dtype.name}{list(one.shape[1:])}"
+        for split, one in parts.items()
+    }
+    if len(set(forms.values())) > 1 and not any(isinstance(one, ListColumn) for one in parts.values()):
+        said = ", ".join(f"{split} has {form}" for split, form in forms.items())
+        raise UsageError(
+            f"{subject}: {name!r} differs between the splits: {said} per sample. Make them alike, or pack one"
+            f" set of arrays: {Option('Fields.rename', dict(arrays))}."
+        )
