@@ -171,8 +171,8 @@ def _cell(value: h5py.Dataset) -> str:
 
 def _unreadable(path: str, what: str, error: Exception) -> SourceError:
     return SourceError(
-        f"{path}: {what} cannot be read ({error}). If its compression is not built into HDF5, write it again"
-        " with h5repack -f NONE; else check the file."
+        f"{path}: {what} cannot be read ({error}). If its compression is not built into HDF5, call pack_dataset"
+        " after import hdf5plugin; else check the file."
     )
 
 

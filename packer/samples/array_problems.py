@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
 
 from packer.channels import COLORS
 from packer.errors import SourceError, UsageError
@@ -12,7 +15,7 @@ from packer.samples.field_plan import IMAGE, LABEL, looks_like_image
 from packer.samples.values import shown
 from packer.sentence import Option
 
-_LISTED = 6
+_LISTED, _LETTERS = 8, 200
 _READABLE = "biufOUST"  # kinds of dtypes
 _LEAST_SIDE = 5  # pixels of a picture
 _OPENED = "PIL.Image.open(io.BytesIO(bytes({})))"
@@ -22,9 +25,11 @@ Role = Callable[[Column], str]
 
 
 def some(texts: Sequence[str]) -> str:
-    """Return the first few texts, and how many more there are."""
-    more = f" and {len(texts) - _LISTED:,} more" if len(texts) > _LISTED else ""
-    return ", ".join(map(shown, texts[:_LISTED])) + more
+    """Return the first few texts, up to some 200 characters, and how many more there are."""
+    lengths = np.cumsum([len(shown(text)) for text in texts[:_LISTED]])
+    listed = max(1, int(np.searchsorted(lengths, _LETTERS))) if texts else 0
+    more = f" and {len(texts) - listed:,} more" if len(texts) > listed else ""
+    return ", ".join(map(shown, texts[:listed])) + more
 
 
 def listing(found: Sequence[Column]) -> str:
@@ -43,27 +48,26 @@ def is_readable(one: Column) -> bool:
     return isinstance(one, ListColumn) or (type(one) is not Column and one.dtype.kind in _READABLE)
 
 
-def check_readable(one: Column) -> None:
-    """Raise SourceError for an array that is needed but is not `is_readable`."""
+def check_readable(one: Column, field: str) -> None:
+    """Raise SourceError for an array that is needed for a field but is not `is_readable`."""
     if is_readable(one):
         return
     path = one.where.removesuffix(f"/{one.name}")
-    if path.endswith(".npy"):
-        read = f"numpy.load({path!r}, allow_pickle=True)"
-        remedy = (
-            "Python objects, which are not unpickled. If you trust the file: of texts"
-            f" numpy.save({path!r}, {read}.astype(str)), of pictures pack_dataset(list({read}),{_REST}"
+    read, remedy = f"numpy.load({path!r}, allow_pickle=True)", "Store it as an array of numbers"
+    if not one.dtype.hasobject or not path.endswith((".npy", ".npz")):
+        raise SourceError(
+            f"{one.where}: {one.dtype.name}{list(one.shape)} holds no numbers or text. {remedy}."
         )
-    elif path.endswith(".npz"):
-        read = f"numpy.load({path!r}, allow_pickle=True)"
-        remedy = (
-            "Python objects, which are not unpickled. If you trust the file and they are texts:"
-            f' numpy.savez("text.npz", **{{n: v.astype(str) if v.dtype == object else v for n, v in {read}'
-            ".items()})"
-        )
+    if path.endswith(".npz"):
+        remedy = f'numpy.savez("text.npz", **{{n: v.astype(str) if v.dtype == object else v for n, v in {read}.items()}})'
+    elif field == LABEL:
+        remedy = f"numpy.save({path!r}, {read}.astype(str))"
     else:
-        remedy = "no numbers or text. Store it as an array of numbers"
-    raise SourceError(f"{one.where}: {one.dtype.name}{list(one.shape)} holds {remedy}.")
+        remedy = f"pack_dataset(list({read}),{_REST}"
+    raise SourceError(
+        f"{one.where}: object{list(one.shape)} holds Python objects, which are not unpickled. If you trust the"
+        f" file: {remedy}."
+    )
 
 
 def is_turned(one: Column) -> bool:
@@ -107,11 +111,15 @@ def check_unnamed(subject: str, found: Sequence[Column]) -> None:
     pictures = [one for one in found if _is_picture(one) or _is_numbered(one, found)]
     if len(pictures) > 1:
         raise _pictures_apart(subject, found, pictures, samples=False)
-    images = [one for one in found if holds_images(one)]
-    if images or len({one.shape[0] for one in found}) > 1:
-        likely = images or sorted(found, key=lambda one: -one.row_bytes * one.shape[0])
-        remedy = {likely[0].name: IMAGE if images else field_name(likely[0].name)}
-        raise _unnamed(subject, found, "none is called image or label", remedy)
+    images = any(holds_images(one) for one in found)
+    differ = len({one.shape[0] for one in found}) > 1
+    alike = len({(one.shape[1:], one.dtype) for one in found}) == 1 and len(found[0].shape) > 1
+    if alike and (images or differ or flat_sides(found[0])):
+        raise _one_class_each(subject, found)
+    if images:
+        raise _unnamed(subject, found, "none is called image or label", found)
+    if differ:
+        raise _unnamed(subject, found, "their lengths differ, and none is called image, x, label or y", ())
 
 
 def _is_numbered(one: Column, found: Sequence[Column]) -> bool:
@@ -122,7 +130,41 @@ def _is_numbered(one: Column, found: Sequence[Column]) -> bool:
     return len(kin) > 1
 
 
-def _unnamed(subject: str, found: Sequence[Column], what: str, remedy: Mapping[str, str]) -> UsageError:
+def flat_sides(one: Column) -> int:
+    """Return the side of flattened square images of 8 bits, grey or colour; 0 for other arrays."""
+    if one.dtype != np.uint8 or len(one.shape) != 2:
+        return 0
+    for channels in COLORS:
+        side = math.isqrt(one.shape[1] // channels)
+        if side * side * channels == one.shape[1] and side >= _LEAST_SIDE:
+            return side
+    return 0
+
+
+def _one_class_each(subject: str, found: Sequence[Column]) -> UsageError:
+    """Return the error for arrays of one form, as of a file for each class."""
+    few = found[:_LISTED]
+    arrays = "[" + ", ".join(map(_expression, few)) + (", ...]" if len(found) > len(few) else "]")
+    names = [field_name(one.name) for one in few]
+    rename = dict(zip([one.name for one in few[:2]], names, strict=False))
+    return UsageError(
+        f"{subject}: {listing(found)} have one form, as of a class each. If they are classes: arrays ="
+        f" {arrays}; pack_dataset((numpy.concatenate(arrays), numpy.repeat(range(len(arrays)), [len(a) for a in"
+        f' arrays])), "out.h5", classes={names}). If they are fields: {Option("Fields.rename", rename)}.'
+    )
+
+
+def _unnamed(subject: str, found: Sequence[Column], what: str, free: Sequence[Column]) -> UsageError:
+    """Return the error for arrays without names, of which `free` may be the images and labels."""
+    images = [one for one in free if holds_images(one)]
+    remedy = {images[0].name: IMAGE} if images else {}
+    ends = {images[0].shape[0], images[0].shape[-1]} if images else {one.shape[0] for one in free}
+    labels = [one for one in free if one.shape[1:] in ((), (1,)) and one.shape[0] in ends]
+    if len(labels) == 1:
+        remedy[labels[0].name] = LABEL
+    if not remedy:
+        largest = max(found, key=lambda one: one.row_bytes * one.shape[0])
+        remedy = {largest.name: field_name(largest.name)}
     return UsageError(
         f"{subject}: holds {listing(found)}; {what}. Name those that are: {Option('Fields.rename', remedy)}."
     )
@@ -170,7 +212,7 @@ def check_encoded(subject: str, found: Sequence[Column], role: Role) -> None:
     if not encoded:
         return
     if len(encoded) > 1 and any(
-        not one.shape or len(one.shape) == 1 and one.dtype == "u1" for one in encoded
+        not one.shape or (len(one.shape) == 1 and one.dtype == "u1") for one in encoded
     ):
         depth = {one.name.count("/") for one in encoded}
         line = f"({_OPENED.format('f[c][n][()]')}, k) for k, c in enumerate(f) for n in f[c]"
@@ -215,17 +257,24 @@ def check_choice(
         check_one_picture(subject, next(one for one in found if names.get(one.name) == IMAGE))
     photos = [] if IMAGE in fields or len(found) == 1 else [one for one in free if holds_images(one)]
     if photos:
-        raise _unnamed(subject, found, "none is called image", {photos[0].name: IMAGE})
+        raise _unnamed(subject, found, "none is called image", free)
+    paths = [one for one in free if isinstance(one, ListColumn) and names[one.name] in ("image", "images")]
+    if paths:
+        raise UsageError(
+            f"{subject}: {paths[0].described} holds text; images are arrays of pixels. If it names files, pass their"
+            " folder to convert_images."
+        )
     single = [one for one in [*free, *others] if one.shape[1:] in ((), (1,))]
     for one in others:
         near = 0 < abs(one.shape[0] - next(iter(fields.values())).shape[0]) <= max(1, one.shape[0] // 100)
-        if near and (role(one) == IMAGE if rename else role(one) or (not labelled and one in single)):
+        asked = role(one) == IMAGE and IMAGE not in rename.values()
+        if near and (asked if rename else role(one) or (not labelled and one in single)):
             raise UsageError(
                 f"{subject}: holds {listing(found)}; {one.name} has nearly as many values as there are samples."
-                f" Cut them to the same length, or choose others by {Option('Fields.rename')}."
+                f" Find the sample that lacks one, or choose the arrays by {Option('Fields.rename')}."
             )
     if IMAGE in fields and not labelled and not rename and len(found) == 2 and single:
-        raise _unnamed(subject, found, "none is called label", {single[0].name: LABEL})
+        raise _unnamed(subject, found, "none is called label", single)
 
 
 def check_alike(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,16 @@ class ArraySource:
         """Bytes of all values."""
         return self.rows * sum(column.row_bytes for column in self.fields.values())
 
+    def of(self, names: Sequence[str]) -> ArraySource:
+        """Return the source with some of its fields. Raises UsageError."""
+        missing = [name for name in names if name not in self.fields]
+        if missing:
+            raise UsageError(
+                f"fields: {self.subject} has {some([*self.fields])}; {some(missing)} are requested. Name them by"
+                " rename."
+            )
+        return replace(self, fields={name: self.fields[name] for name in names})
+
 
 def open_arrays(source: Any, declared: Declared) -> ArraySource:
     """Return the arrays of a source with the names of their fields.
@@ -76,34 +86,49 @@ def open_arrays(source: Any, declared: Declared) -> ArraySource:
     of paths. Raises UsageError, SourceError.
     """
     names = None if declared.forms is None else [*declared.forms]
-    rename, subject = dict(declared.rename), "arrays"
+    rename, subject, files = dict(declared.rename), "arrays", False
     if isinstance(source, Mapping):
         found = [_given(str(name), value) for name, value in source.items()]
     elif isinstance(source, tuple):
         found = [_given(str(number), value) for number, value in enumerate(source)]
+        _check_lengths(subject, {one.name: one for one in found})
         if names is None and not rename:
             names = default_names([_looks(one) for one in found], "arrays: are a tuple")
     elif isinstance(source, list) or is_array_file(source):
         paths = [os.fspath(path) for path in (source if isinstance(source, list) else [source])]
-        subject = some(paths)
-        found = [one for path in paths for one in open_array_file(path)]
+        subject = ", ".join(paths) if len(paths) < 4 else f"{paths[0]} and {len(paths) - 1:,} more"
+        found = _of_files(paths)
+        files = len(paths) == 1 < len(found)
     else:
         found = [_given("array", source)]
-    if len({one.name for one in found}) < len(found):
-        held = [one.name for one in found]
-        twice = next(name for name in held if held.count(name) > 1)
-        raise UsageError(f"{twice}: two files hold an array of this name. Pass a mapping of names to files.")
     _check_renamed(subject, found, rename)
-    ordered = not isinstance(source, Mapping) and (not is_array_file(source) or len(found) == 1)
-    if names is not None and not rename and ordered and not set(names) <= {one.name for one in found}:
-        if len(names) != len(found) or (isinstance(source, list) and len(source) < len(found)):
+    if names is not None and not rename and not set(names) <= {one.name for one in found}:
+        if files:
+            return _chosen(subject, found, rename).of(names)
+        if isinstance(source, Mapping) or len(names) != len(found):
             raise UsageError(
-                f"fields: {subject} holds {listing(found)}; {some(names)} are requested. Name them by rename."
+                f"fields: {subject} holds {listing(found)}; {some(names)} are requested. Pass these names, or"
+                " name them by rename."
             )
         rename = {one.name: name for one, name in zip(found, names, strict=True)}
     if isinstance(source, Mapping) or names is not None:
         return _named(subject, found, names, rename)
     return _chosen(subject, found, rename)
+
+
+def _of_files(paths: Sequence[str]) -> list[Column]:
+    """Return the arrays of files; those of several files with the same names are called file/array."""
+    files = [(os.path.splitext(os.path.basename(path))[0], open_array_file(path)) for path in paths]
+    found = [one for _, columns in files for one in columns]
+    if len({one.name for one in found}) < len(found):
+        for stem, columns in files:
+            for one in columns:
+                one.name = f"{stem}/{one.name}"
+    held = [one.name for one in found]
+    twice = next((name for name in held if held.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{twice}: two files hold an array of this name. Pass a mapping of names to files.")
+    return found
 
 
 def _given(name: str, value: Any) -> Column:
@@ -157,6 +182,8 @@ def _named(
             )
     if names is not None:
         fields = {name: fields[name] for name in names}
+    else:
+        check_encoded(subject, found, lambda one: one.name)
     if not fields:
         raise UsageError(f"{subject}: holds no arrays. Pass at least one.")
     _check_lengths(subject, fields)
@@ -178,8 +205,8 @@ def _check_lengths(subject: str, fields: Mapping[str, Column]) -> None:
         first = {count: name for name, count in reversed(counts.items())}  # an example of each length
         lengths = some([f"{name} has {count:,}" for count, name in reversed(first.items())])
         raise UsageError(
-            f"{subject}: {lengths} values; all fields have a value for each sample. Cut them to the same "
-            "length."
+            f"{subject}: {lengths} values; all fields have a value for each sample. Pass as many "
+            "values of each, in the same order."
         )
 
 
@@ -188,6 +215,11 @@ def _chosen(subject: str, found: list[Column], rename: Mapping[str, str]) -> Arr
     check_encoded(subject, found, _role)
     if not found:
         raise SourceError(f"{subject}: holds no arrays of numbers or text. Check the file.")
+    if not rename and [one.name for one in found] == [
+        "arr_0",
+        "arr_1",
+    ]:  # as numpy.savez(file, x, y) names them
+        rename = dict(zip(("arr_0", "arr_1"), default_names([_looks(one) for one in found], ""), strict=True))
     splits = {} if rename else _splits(found)
     if splits:
         return _joined(subject, found, splits)
@@ -254,17 +286,26 @@ def _choose(subject: str, found: Sequence[Column], rename: Mapping[str, str]) ->
             if role in roles.values():
                 raise same_role(subject, found, role, [o.name for o in found if _role(o) == role])
             roles[one.name] = role
-    given = [one for one in found if one.name in (rename or roles)]
+    given = [one for one in found if one.name in roles]
     if not given:
         roles, given = _without_names(subject, found), list(found)
-    rows = _rows(subject, {roles[one.name]: one for one in given})
-    placed = {one.name: _placed(one, rows) for one in found}
+    try:
+        rows = _rows(subject, {roles[one.name]: one for one in given})
+    except UsageError:
+        if not rename:
+            raise
+        given = [one for one in given if one.name in rename]
+        rows = _rows(subject, {roles[one.name]: one for one in given})
+    turned = any(one.shape[0] != rows for one in given)
+    placed = {one.name: _placed(one, rows) if turned else one for one in found}
     held = {name: one for name, one in placed.items() if one.shape[0] == rows and is_readable(one)}
     for one in given:
-        check_readable(placed[one.name])
+        check_readable(placed[one.name], roles[one.name])
     names = {name: roles.get(name) or field_name(one.name) for name, one in held.items()}
     fields: dict[str, Column] = {}
-    for name in [*rename] if len(rename) == len(names) else sorted(names, key=lambda n: names[n] != IMAGE):
+    order = [*rename] if len(rename) == len(names) else sorted(names, key=lambda n: names[n] != IMAGE)
+    names = {name: names[name] for name in order}
+    for name in names:
         if names[name] in fields:
             raise UsageError(
                 f"{held[name].where}: its field would be {names[name]!r}, like that of another array. Name"

@@ -19,6 +19,7 @@ from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
 from packer.format.working_folder import failure
 from packer.progress import Progress
+from packer.samples.array_problems import some
 from packer.samples.array_sources import ArraySource, open_arrays
 from packer.samples.columns import ColumnField, ColumnSamples, number_labels
 from packer.samples.dataset_rows import (
@@ -34,10 +35,11 @@ from packer.samples.dataset_rows import (
     sample_error,
     with_dataset_cause,
 )
-from packer.samples.field_plan import LABEL, Forms, form_of, pixel_notes, with_masks
+from packer.samples.field_plan import LABEL, Forms, form_of, with_masks
 from packer.samples.pack_builder import PackBuilder
 from packer.samples.packing import Fields, PackingOptions
 from packer.samples.sample_layout import plan_samples
+from packer.samples.value_notes import column_notes
 from packer.samples.values import ValueRefusedError, copy_sample
 from packer.sentence import Option
 from packer.source_kinds import is_array_file
@@ -260,7 +262,7 @@ class _Job:
         options = options.for_fields(named, [column.plan.field for column in columns.values()])
         maker = ColumnSamples(columns, source.rows, options.classes)
         room = sum(one.row_bytes * one.shape[0] for one in staged)
-        notes = [*options.notes, *source.notes, *_column_notes(columns)]
+        notes = [*options.notes, *source.notes, *column_notes(columns, named)]
         nbytes = maker.pack_bytes(source.rows)
         self._begin(source.subject, maker.fields, source.rows, nbytes + room, notes, nbytes)
         folder = os.path.dirname(os.path.abspath(run.out))
@@ -367,7 +369,7 @@ class _Job:
         if not self._run.running.resume:
             check_room(self._run.out, needed)
         if self._on_plan is not None:
-            forms = ", ".join(f"{f.name} {form_of(f)}" for f in fields)
+            forms = some([f"{f.name} {form_of(f)}" for f in fields])
             many, size = "samples", ""
             if rows is not None:
                 many, size = units.count(rows, "row"), f"; about {units.size(nbytes)}"
@@ -387,13 +389,3 @@ def _numbered(samples: Iterable[Any], subject: str) -> Iterator[tuple[int, Any]]
         except Exception as error:
             raise sample_error(f"{subject}, sample {number}", SampleFailedError.of(error)) from error
         yield number, sample
-
-
-def _column_notes(columns: Mapping[str, ColumnField]) -> list[str]:
-    """Return a note for each field that is transposed to [H, W, C], and for images that are no pixels."""
-    unfit = [note for column in columns.values() for note in pixel_notes(column.plan.field)]
-    return unfit + [
-        f"{name}: rows are [C, H, W] and are stored [H, W, C]; torch batches are again [N, C, H, W]."
-        for name, column in columns.items()
-        if column.plan.channels_first
-    ]
