@@ -151,8 +151,9 @@ def read_array(path: str, name: str) -> NDArray[Any] | list[Any]:
             if matlab_class(dataset) == "cell":
                 return [_cell(file[ref]) for ref in dataset[...].reshape(-1, order="F")]
             if h5py.check_string_dtype(dataset.dtype) is not None:
-                texts = dataset.asstr(errors="surrogateescape")[...]
-                return (texts.reshape(-1) if texts.size == len(texts) else texts).tolist()
+                texts: NDArray[Any] = dataset.asstr(errors="surrogateescape")[...]
+                listed: list[Any] = (texts.reshape(-1) if texts.size == len(texts) else texts).tolist()
+                return listed
             values: NDArray[Any] = dataset[...]
         except OSError as error:
             raise _unreadable(path, repr(name), error) from None

@@ -59,14 +59,14 @@ def open_array_file(path: str) -> list[Column]:
         ) from None
     if not mapped.ndim:
         raise SourceError(f"{path}: holds a single value; an array [N, ...] is needed. Check the file.")
-    [column, *members] = _columns(stem, path, mapped)
-    plain = not members and column.dtype.kind not in "OUSV"
+    [column, *others] = _columns(stem, path, mapped)
+    plain = not others and column.dtype.kind not in "OUSV"
     if plain and mapped.flags.c_contiguous and mapped.size and isinstance(mapped, np.memmap):
         extent = Extent("", int(mapped.offset), len(mapped), mapped.nbytes // len(mapped))
         found = FileColumn(stem, path, path, mapped.dtype, mapped.shape, (extent,))
         found.encoded = column.encoded
         return [found]
-    return [column, *members]
+    return [column, *others]
 
 
 def is_encoded(begin: bytes) -> bool:
@@ -88,8 +88,9 @@ def _check_matlab(path: str) -> None:
 
 def _member(members: NpzFile, name: str) -> NDArray[Any] | Column:
     """Return an array of an .npz file, or a column that cannot be read for one of Python objects."""
-    if f"{name}.npy" in members.zip.namelist():
-        with members.zip.open(f"{name}.npy") as file:
+    archive = members.zip
+    if archive is not None and f"{name}.npy" in archive.namelist():
+        with archive.open(f"{name}.npy") as file:
             if (objects := _objects(file)) is not None:
                 return objects
     return np.asarray(members[name])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from packer import units
 from packer.channels import COLORS
 from packer.errors import SourceError, UsageError
 from packer.samples.columns import Column, ListColumn
@@ -201,8 +202,8 @@ def _apart(subject: str, found: Sequence[Column], what: str, line: str, options:
     remedy = "Pack a generator of its samples"
     if line:
         remedy += f': f = h5py.File({subject!r}); pack_dataset(({line}), "out.h5",{options} size=256)'
-    groups = len({one.name.rpartition("/")[0] for one in found})
-    count = f"{len(found):,} arrays in {groups:,} groups, such as {found[0].described}"
+    groups = units.count(len({one.name.rpartition("/")[0] for one in found}), "group")
+    count = f"{len(found):,} arrays in {groups}, such as {found[0].described}"
     return UsageError(f"{subject}: holds {count}: {what}; an array holds all samples. {remedy}.")
 
 
@@ -253,17 +254,21 @@ def check_choice(
     others = [one for one in found if one.name not in names]
     free = [one for one in found if one.name in names and one.name not in rename and not role(one)]
     labelled = LABEL in fields
-    if IMAGE in fields and IMAGE not in rename.values() and not labelled:
-        check_one_picture(subject, next(one for one in found if names.get(one.name) == IMAGE))
+    for one in found:
+        if not labelled and one.name not in rename and role(one) in (IMAGE, "features"):
+            check_one_picture(subject, one)
     photos = [] if IMAGE in fields or len(found) == 1 else [one for one in free if holds_images(one)]
     if photos:
         raise _unnamed(subject, found, "none is called image", free)
-    paths = [one for one in free if isinstance(one, ListColumn) and names[one.name] in ("image", "images")]
-    if paths:
-        raise UsageError(
-            f"{subject}: {paths[0].described} holds text; images are arrays of pixels. If it names files, pass their"
-            " folder to convert_images."
-        )
+    for one in free:
+        if names[one.name] in ("image", "images") and one.dtype.kind in "OUS":
+            raise UsageError(
+                f"{subject}: {one.described} holds no pixels; images are arrays of numbers. If it names files, pass"
+                " their folder to convert_images."
+            )
+    lost = [one for one in others if one.shape[0] == next(iter(fields.values())).shape[0]]
+    if lost and {*fields} == {LABEL}:
+        check_readable(lost[0], "")
     single = [one for one in [*free, *others] if one.shape[1:] in ((), (1,))]
     for one in others:
         near = 0 < abs(one.shape[0] - next(iter(fields.values())).shape[0]) <= max(1, one.shape[0] // 100)

@@ -288,7 +288,8 @@ def _choose(subject: str, found: Sequence[Column], rename: Mapping[str, str]) ->
             roles[one.name] = role
     given = [one for one in found if one.name in roles]
     if not given:
-        roles, given = _without_names(subject, found), list(found)
+        given = [one for one in found if is_readable(one)] or list(found)
+        roles = _without_names(subject, given)
     try:
         rows = _rows(subject, {roles[one.name]: one for one in given})
     except UsageError:
@@ -399,6 +400,14 @@ def _notes(found: Sequence[Column], choice: _Choice, rename: Mapping[str, str]) 
             Sentence(
                 f"found {listing(found)}: {chosen}{left_out}. To choose differently, pass "
                 f"{Option('Fields.rename')}."
+            )
+        )
+    single = [n for n, one in choice.fields.items() if one.shape[1:] in ((), (1,)) and is_readable(one)]
+    if single and LABEL not in choice.fields and not rename and {IMAGE, _FEATURES} & choice.fields.keys():
+        notes.append(
+            Sentence(
+                f"no array is called label, so the pack has none. If one of {some(single)} is, pass "
+                f"{Option('Fields.rename', {next(a for a, n in names.items() if n == single[0]): LABEL})}."
             )
         )
     if choice.turned:

@@ -10,6 +10,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from packer import units
 from packer.convert.conversion_run import Conversion, check_room
 from packer.convert.conversion_task import ConversionTask, Report
@@ -210,6 +212,14 @@ def _check_samples(dataset: Any) -> None:
             "holds only lists, which may be columns or samples. Pass columns by name, "
             "{'features': X, 'label': y}, or samples as a list"
         )
+    elif _are_splits(dataset):
+        rows = [len(one[0]) for one in dataset]
+        joined = ", ".join(f"numpy.concatenate([s[{n}] for s in sets])" for n in range(len(dataset[0])))
+        reason = (
+            f"holds {len(rows)} sets of arrays, of {', '.join(f'{n:,}' for n in rows[:8])} samples. Join them:"
+            f" pack_dataset(({joined}), \"out.h5\", split={{'train': range({rows[0]}), 'test':"
+            f" range({rows[0]}, {sum(rows)})}})"
+        )
     elif isinstance(dataset, Mapping):
         reason = (
             f"holds several datasets ({', '.join(map(str, dataset))}); a pack holds one dataset. Pass one "
@@ -222,6 +232,16 @@ def _check_samples(dataset: Any) -> None:
         )
     if reason:
         raise UsageError(f"{type(dataset).__name__}: {reason}.")
+
+
+def _are_splits(dataset: Any) -> bool:
+    """Return True for tuples of arrays of equal length, such as (x_train, y_train), (x_test, y_test)."""
+    return (
+        type(dataset) is tuple
+        and len(dataset) > 1
+        and all(type(one) is tuple and len(one) > 1 and all(map(_is_array, one)) for one in dataset)
+        and all(len({np.shape(array)[:1] for array in one}) == 1 and np.shape(one[0]) for one in dataset)
+    )
 
 
 def _key(dataset: Any, resume: bool | str) -> str | None:
@@ -249,8 +269,8 @@ class _Job:
     def arrays(self, source: ArraySource) -> Report:
         """Pack arrays or files of arrays."""
         run, options = self._run, self._options
-        staged = [one for column in source.fields.values() for one in column.decoded]
-        if staged:
+        compressed = any(column.decoded for column in source.fields.values())
+        if compressed:
             self._refuse_resuming(f"{source.subject}: is compressed, so its rows are staged, and")
         options = options.for_splits(source.subject, source.spans)
         named = None if options.declared.form(LABEL) else number_labels(source.fields, options.classes)
@@ -261,6 +281,7 @@ class _Job:
             columns[name].plan = marked
         options = options.for_fields(named, [column.plan.field for column in columns.values()])
         maker = ColumnSamples(columns, source.rows, options.classes)
+        staged = [one for field in columns.values() if field.column for one in field.column.decoded]
         room = sum(one.row_bytes * one.shape[0] for one in staged)
         notes = [*options.notes, *source.notes, *column_notes(columns, named)]
         nbytes = maker.pack_bytes(source.rows)
@@ -274,7 +295,7 @@ class _Job:
                 raise failure(run.out, error) from error
             maker.check_pixels(source.subject)
             identity = None
-            if not staged:
+            if not compressed:
                 with Progress(self._shown, "B") as bar:
                     bar.start(source.nbytes)
                     identity = maker.fingerprint(bar.move)
