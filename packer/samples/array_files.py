@@ -34,6 +34,13 @@ def open_array_file(path: str) -> list[Column]:
 
     Members of structured arrays are arrays of their own, called array/member. Raises SourceError.
     """
+    found = _open(path)
+    for column in found:
+        column.path = path
+    return found
+
+
+def _open(path: str) -> list[Column]:
     if not os.path.isfile(path):
         raise SourceError(f"{path}: is not a file. Check the path.")
     if path.lower().endswith(_HDF5):

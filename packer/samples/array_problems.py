@@ -13,7 +13,6 @@ from packer.channels import COLORS
 from packer.errors import SourceError, UsageError
 from packer.samples.columns import Column, ListColumn
 from packer.samples.field_plan import IMAGE, LABEL, looks_like_image
-from packer.samples.values import shown
 from packer.sentence import Option
 
 _LISTED, _LETTERS = 8, 200
@@ -27,10 +26,10 @@ Role = Callable[[Column], str]
 
 def some(texts: Sequence[str]) -> str:
     """Return the first few texts, up to some 200 characters, and how many more there are."""
-    lengths = np.cumsum([len(shown(text)) for text in texts[:_LISTED]])
+    lengths = np.cumsum([len(text) for text in texts[:_LISTED]])
     listed = max(1, int(np.searchsorted(lengths, _LETTERS))) if texts else 0
     more = f" and {len(texts) - listed:,} more" if len(texts) > listed else ""
-    return ", ".join(map(shown, texts[:listed])) + more
+    return ", ".join(text[:_LETTERS] for text in texts[:listed]) + more
 
 
 def listing(found: Sequence[Column]) -> str:
@@ -53,13 +52,18 @@ def check_readable(one: Column, field: str) -> None:
     """Raise SourceError for an array that is needed for a field but is not `is_readable`."""
     if is_readable(one):
         return
-    path = one.where.removesuffix(f"/{one.name}")
-    read, remedy = f"numpy.load({path!r}, allow_pickle=True)", "Store it as an array of numbers"
-    if not one.dtype.hasobject or not path.endswith((".npy", ".npz")):
+    path, remedy = one.path, "Store it as an array of numbers"
+    read = f"numpy.load({path!r}, allow_pickle=True)"
+    if one.dtype.hasobject and _is_hdf5(one):
+        line = (
+            f"f = h5py.File({path!r}); pack_dataset((f[r][()].T for r in {_expression(one)}[()].flat),{_REST}"
+        )
+        remedy = f"If it holds references to pictures, as of MATLAB's cells: {line}"
+    if not one.dtype.hasobject or _is_hdf5(one):
         raise SourceError(
             f"{one.where}: {one.dtype.name}{list(one.shape)} holds no numbers or text. {remedy}."
         )
-    if path.endswith(".npz"):
+    if path.lower().endswith(".npz"):
         remedy = f'numpy.savez("text.npz", **{{n: v.astype(str) if v.dtype == object else v for n, v in {read}.items()}})'
     elif field == LABEL:
         remedy = f"numpy.save({path!r}, {read}.astype(str))"
@@ -79,7 +83,7 @@ def is_turned(one: Column) -> bool:
 
 def holds_images(one: Column) -> bool:
     """Return True for an array that looks like images: [N, H, W], [N, H, W, C], [N, C, H, W], [H, W, C, N]."""
-    return _images(one) or is_turned(one)
+    return _images(one) or (is_turned(one) and one.dtype == np.uint8)
 
 
 def _images(one: Column) -> bool:
@@ -201,7 +205,7 @@ def _apart(subject: str, found: Sequence[Column], what: str, line: str, options:
     """Return the error for an HDF5 file of many values. line: of a generator of the samples."""
     remedy = "Pack a generator of its samples"
     if line:
-        remedy += f': f = h5py.File({subject!r}); pack_dataset(({line}), "out.h5",{options} size=256)'
+        remedy += f': f = h5py.File({found[0].path!r}); pack_dataset(({line}), "out.h5",{options} size=256)'
     groups = units.count(len({one.name.rpartition("/")[0] for one in found}), "group")
     count = f"{len(found):,} arrays in {groups}, such as {found[0].described}"
     return UsageError(f"{subject}: holds {count}: {what}; an array holds all samples. {remedy}.")
@@ -233,10 +237,13 @@ def check_encoded(subject: str, found: Sequence[Column], role: Role) -> None:
 
 def _expression(one: Column) -> str:
     """Return a Python expression of an array's values."""
-    path = one.where.removesuffix(f"/{one.name}")
-    if path == one.where:
-        return f"numpy.load({path!r})" if path.endswith(".npy") else one.name
-    return f"{'numpy.load' if path.endswith('.npz') else 'h5py.File'}({path!r})[{one.name!r}]"
+    name = one.where[len(one.path) + 1 :]
+    opened = f"{'h5py.File' if _is_hdf5(one) else 'numpy.load'}({one.path!r})"
+    return one.name if not one.path else f"{opened}[{name!r}]" if name else opened
+
+
+def _is_hdf5(one: Column) -> bool:
+    return not one.path.lower().endswith((".npy", ".npz"))
 
 
 def check_choice(

@@ -36,13 +36,14 @@ from packer.samples.array_problems import (
 )
 from packer.samples.columns import ArrayColumn, Column, JoinedColumn, ListColumn, TurnedColumn
 from packer.samples.field_plan import IMAGE, LABEL, Declared, looks_like_image
-from packer.samples.sample_layout import default_names
+from packer.samples.sample_layout import default_names, note_on_images
 from packer.samples.values import ValueRefusedError, as_array
 from packer.sentence import Option, Sentence
 from packer.source_kinds import is_array_file
 
 _IMAGES, _X, _LABELS = ("image", "images"), "x", ("y", "label", "labels")
 _FEATURES = "features"
+_BY_POSITION = ["arr_0", "arr_1"]  # names that numpy.savez(file, x, y) gives
 
 
 @dataclass
@@ -187,7 +188,11 @@ def _named(
     if not fields:
         raise UsageError(f"{subject}: holds no arrays. Pass at least one.")
     _check_lengths(subject, fields)
-    return _source(subject, fields)
+    source = _source(subject, fields)
+    images = [name for name, one in fields.items() if holds_images(one) and one.dtype == np.uint8]
+    if names is None and IMAGE not in fields and len(images) == 1:
+        source.notes.append(note_on_images(images[0]))
+    return source
 
 
 def _source(subject: str, fields: dict[str, Column]) -> ArraySource:
@@ -215,11 +220,8 @@ def _chosen(subject: str, found: list[Column], rename: Mapping[str, str]) -> Arr
     check_encoded(subject, found, _role)
     if not found:
         raise SourceError(f"{subject}: holds no arrays of numbers or text. Check the file.")
-    if not rename and [one.name for one in found] == [
-        "arr_0",
-        "arr_1",
-    ]:  # as numpy.savez(file, x, y) names them
-        rename = dict(zip(("arr_0", "arr_1"), default_names([_looks(one) for one in found], ""), strict=True))
+    if not rename and [one.name for one in found] == _BY_POSITION:
+        rename = dict(zip(_BY_POSITION, default_names([_looks(one) for one in found], ""), strict=True))
     splits = {} if rename else _splits(found)
     if splits:
         return _joined(subject, found, splits)
@@ -236,15 +238,22 @@ def _splits(found: Sequence[Column]) -> dict[str, list[Column]]:
     splits: dict[str, list[Column]] = {}
     for one in found:
         splits.setdefault(_split_and_name(one.name)[0], []).append(one)
-    named = [split for split, columns in splits.items() if split and any(map(_role, columns))]
+    named = [
+        split
+        for split, columns in splits.items()
+        if split and (any(map(_role, columns)) or not _own_name(columns[0].name))
+    ]
     return {s: splits[s] for s in dict.fromkeys(SPLIT_NAMES.values()) if s in named} if len(named) > 1 else {}
 
 
 def _split_and_name(name: str) -> tuple[str, str]:
-    """Return the split that an array's name tells, and the rest: "train/x", "x_train" -> ("train", "x")."""
+    """Return the split that an array's name tells, and the rest.
+
+    "train/x" and "x_train" -> ("train", "x"), "train" -> ("train", ""), "x" -> ("", "x").
+    """
     words = re.split(r"([/_])", name)
     at = [number for number, word in enumerate(words) if word.lower() in SPLIT_NAMES]
-    if len(at) != 1 or len(words) == 1:
+    if len(at) != 1:
         return "", name
     rest = words[: at[0] - 1] + words[at[0] + 1 :] if at[0] else words[2:]
     return SPLIT_NAMES[words[at[0]].lower()], "".join(rest)
@@ -263,8 +272,9 @@ def _role(one: Column) -> str:
     if name in _IMAGES and rows:
         return IMAGE if len(rows) > 1 else _FEATURES
     if name == _X:
-        colored = len(rows) == 3 and bool(set(one.shape) & COLORS.keys())
-        return IMAGE if colored or looks_like_image(one.dtype, rows) else _FEATURES
+        colored = len(rows) == 3 and bool({rows[0], rows[2]} & COLORS.keys())
+        pixels = len(rows) == 3 and looks_like_image(one.dtype, one.shape[:3]) and one.dtype == np.uint8
+        return IMAGE if colored or pixels or looks_like_image(one.dtype, rows) else _FEATURES
     return ""
 
 
@@ -325,7 +335,7 @@ def _without_names(subject: str, found: Sequence[Column]) -> dict[str, str]:
     if len(found) == 1:
         [one] = found
         check_one_picture(subject, one)
-        plain = _FEATURES if one.name == "array" else field_name(one.name)
+        plain = _FEATURES if one.name == "array" or not _own_name(one.name) else field_name(one.name)
         return {one.name: IMAGE if holds_images(one) else plain}
     check_unnamed(subject, found)
     return {one.name: field_name(one.name) for one in found}
@@ -334,11 +344,11 @@ def _without_names(subject: str, found: Sequence[Column]) -> dict[str, str]:
 def _rows(subject: str, fields: Mapping[str, Column]) -> int:
     """Return the number of samples, which is the first or the last side of all these arrays.
 
-    The last one only if the arrays agree on no other, or if only so an array holds images. Raises UsageError.
+    The last one only if the arrays agree on no other, or if only so a lone array holds images. Raises
+    UsageError.
     """
-    for name, one in fields.items():
-        if name == IMAGE and is_turned(one):
-            return one.shape[-1]
+    if [*fields] == [IMAGE] and is_turned(fields[IMAGE]):
+        return fields[IMAGE].shape[-1]
     if len({one.shape[0] for one in fields.values()}) > 1:
         ends = set.intersection(*({one.shape[0], one.shape[-1]} for one in fields.values()))
         turned = [(name, one) for name, one in fields.items() if one.shape[0] not in ends]

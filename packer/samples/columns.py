@@ -40,14 +40,15 @@ _VALUES_AT_ONCE = 1 << 16
 class Column:
     """All values of an array. dtype, shape, name: of the array [N, ...]; where: its name in messages.
 
-    The base class itself is an array whose values cannot be read. classes: names of its numbers. encoded: its
-    values, or it itself, are the bytes of image files.
+    The base class itself is an array whose values cannot be read. path: the file that holds it, or "".
+    classes: names of its numbers. encoded: its values, or it itself, are the bytes of image files.
     """
 
     name: str
     where: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    path: str = ""
     classes: tuple[str, ...] = ()
     encoded: bool = False
 
@@ -152,7 +153,7 @@ class DecodedColumn(Column):
         self, where: str, path: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
     ) -> None:
         super().__init__(name, where, dtype, shape)
-        self._path = path
+        self.path = path
         self._column: Column = self
 
     @property
@@ -166,14 +167,14 @@ class DecodedColumn(Column):
             file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
         file.flush()
         extent = Extent("", 0, self.shape[0], self.row_bytes)
-        path = f"/dev/fd/{file.fileno()}"  # also available on macOS
-        self._column = FileColumn(self.name, self.where, path, self.dtype, self.shape, (extent,))
+        place = f"/dev/fd/{file.fileno()}"  # also available on macOS
+        self._column = FileColumn(self.name, self.where, place, self.dtype, self.shape, (extent,))
 
     def pieces(self) -> Iterator[NDArray[Any]]:
         """See Column; before `decode`, each call decodes all values."""
         if self._column is not self:
             return super().pieces()
-        return (slab[self.name] for slab in read_slabs(self._path, [self.name]))
+        return (slab[self.name] for slab in read_slabs(self.path, [self.name]))
 
     def take(self, samples: NDArray[np.int64]) -> Any:
         """See Column."""
@@ -192,7 +193,7 @@ class TurnedColumn(Column):
         if isinstance(column, TurnedColumn):
             self.column, self.axes = column.column, tuple(column.axes[axis] for axis in axes)
         super().__init__(column.name, column.where, column.dtype, tuple(column.shape[a] for a in axes))
-        self.classes = column.classes
+        self.path, self.classes = column.path, column.classes
 
     @property
     def decoded(self) -> Sequence[DecodedColumn]:
