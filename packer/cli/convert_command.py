@@ -37,7 +37,7 @@ def convert(
     in it), WebDataset tars or Parquet files of images (a folder of them, or several SRC), a folder with COCO
     annotations. SRC can be a table: .csv, .tsv, each also as .gz, .zst, .bz2 or .xz, .parquet, .arrow,
     .feather; rows of several files, or quoted globs, are appended in that order. SRC can be arrays: an .h5
-    file of datasets, a .npz file, or one .npy file per field. OUT becomes one HDF5 file if it ends in .h5,
+    or .mat file of datasets, a .npz file, or one .npy file per field. OUT becomes one HDF5 file if it ends in .h5,
     else a directory of .npy files.
 
     To continue an interrupted conversion, run the same command again.
@@ -154,7 +154,7 @@ def _convert_arrays(
     for source in sources:
         if not is_array_file(source):
             raise UsageError(
-                f"{source}: is not a file of arrays (.h5, .npy, .npz), but the first SRC is; all have to be."
+                f"{source}: is not a file of arrays (.h5, .mat, .npy, .npz), but the first SRC is; all have to be."
                 " Leave it out."
             )
 

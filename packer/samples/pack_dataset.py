@@ -75,8 +75,8 @@ def pack_dataset(
     Parameters
     ----------
     dataset
-        An array [N, ...]; a mapping of names to arrays, or a tuple (images, labels); a .npy, .npz or HDF5
-        file, or a list of .npy files; an object with ``len`` and ``[i]`` (a torchvision or Hugging Face
+        An array [N, ...]; a mapping of names to arrays, or a tuple (images, labels); a .npy, .npz, .mat or
+        HDF5 file, or a list of such files, whose arrays' names tell image, label and split; an object with ``len`` and ``[i]`` (a torchvision or Hugging Face
         dataset, a list of samples); or a generator or other iterable of any length. Samples are mappings,
         tuples, named tuples or single values; values are numbers, NumPy arrays, torch tensors, Pillow images,
         text or bytes.

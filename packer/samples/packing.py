@@ -51,8 +51,8 @@ class Fields:
         label), or (features, label).
     rename
         Mapping of a name in the dataset, or a path in the HDF5 file, to the name of its field. Other values
-        keep their names; other arrays of a file or a tuple are named by what they look like, and a note says
-        how. Those of another length are left out.
+        keep their names. Of files, other arrays of equal length are fields too: ``x``, ``image``, ``images``
+        is the image, ``y``, ``label``, ``labels`` the label, others keep their names; a note says how.
     channels
         "rgb", "gray" or "rgba": channels of Pillow images. Default: gray or rgba if all inspected samples
         are, else rgb, with alpha composited on white. Palette images in fields that are not named like
