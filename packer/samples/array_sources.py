@@ -385,7 +385,8 @@ def _joined(subject: str, found: Sequence[Column], splits: Mapping[str, list[Col
     names = {array: name for one in sets.values() for array, name in one.names.items() if name in shared}
     turned = [name for one in sets.values() for name in one.turned]
     source.notes += _notes(found, _Choice(names, source.fields, turned), {})
-    source.notes.append(f"splits, by the names of the arrays: {', '.join(sets)}.")
+    splits_found = ", ".join(f"{split} {len(span):,}" for split, span in source.spans.items())
+    source.notes.append(f"splits, by the names of the arrays: {splits_found}.")
     return source
 
 

@@ -77,10 +77,10 @@ def pack_dataset(
     ----------
     dataset
         An array [N, ...]; a mapping of names to arrays, or a tuple (images, labels); a .npy, .npz, .mat or
-        HDF5 file, or a list of such files, whose arrays' names tell image, label and split; an object with ``len`` and ``[i]`` (a torchvision or Hugging Face
-        dataset, a list of samples); or a generator or other iterable of any length. Samples are mappings,
-        tuples, named tuples or single values; values are numbers, NumPy arrays, torch tensors, Pillow images,
-        text or bytes.
+        HDF5 file, or a list of such files, whose arrays' names tell image, label and split; an object with
+        ``len`` and ``[i]`` (a torchvision or Hugging Face dataset, a list of samples); or a generator or
+        other iterable of any length. Samples are mappings, tuples, named tuples or single values; values are
+        numbers, NumPy arrays, torch tensors, Pillow images, text or bytes.
     out
         A name that ends in .h5 gives an HDF5 file; any other name gives a directory of .npy files, or of
         shards.

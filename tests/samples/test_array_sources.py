@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from packer import Fields, Report, open_pack, pack_dataset
+from packer import Fields, Report, convert_images, open_pack, pack_dataset
 from packer.errors import PackerError, SourceError, UsageError
 from packer.samples import array_files
 
@@ -142,7 +142,9 @@ def test_cells_and_maps_of_a_matlab_file() -> None:
 
 
 def test_a_matlab_file_of_an_older_version() -> None:
-    io_of_scipy = pytest.importorskip("scipy.io")
+    pytest.importorskip("scipy.io")
+    import scipy.io
+
     images = IMAGES.reshape(N, -1)
     nested = {
         "dataset": {"train": {"images": images, "labels": LABELS[:, None]}, "mapping": np.zeros((2, 2))}
@@ -151,12 +153,12 @@ def test_a_matlab_file_of_an_older_version() -> None:
         "svhn.mat": {"X": IMAGES.transpose(1, 2, 3, 0), "y": LABELS[:, None]},
         "emnist.mat": nested,
     }.items():
-        io_of_scipy.savemat(name, variables)
+        scipy.io.savemat(name, variables)
         said = refusal(name, SourceError)
         assert said.startswith(
             f"{name}: is a MATLAB file of an older version than 7.3, which packer does not read."
         )
-        run(said.partition("Turn it into .npz: ")[2], numpy=np)
+        run(said.partition("Turn it into .npz: ")[2], numpy=np, scipy=scipy)
         _, arrays = pack(name.replace(".mat", ".npz"))
         np.testing.assert_array_equal(arrays["label"], LABELS)
         np.testing.assert_array_equal(
@@ -286,7 +288,7 @@ SPLITS: dict[str, Callable[[], Any]] = {
 def test_arrays_of_splits(kind: str) -> None:
     source = SPLITS[kind]()
     report, arrays = pack(source)
-    assert "splits, by the names of the arrays: train, test." in report.notes
+    assert "splits, by the names of the arrays: train 30, test 9." in report.notes
     assert open_pack("out.h5").header.splits == {"train": ((0, N),), "test": ((N, N + 9),)}
     np.testing.assert_array_equal(arrays["image"], np.concatenate([IMAGES, IMAGES[:9]]))
     np.testing.assert_array_equal(arrays["label"], np.concatenate([LABELS, LABELS[:9]]))
@@ -611,3 +613,31 @@ def test_no_message_shows_many_arrays() -> None:
     assert len(lines[0]) < 400
     save("a.npz", **{name: np.zeros(len(values)) for name, values in columns.items()})
     assert len(refusal("a.npz")) < 500
+
+
+def test_cells_of_pictures_and_arrays_given_to_convert_images() -> None:
+    with h5py.File(matlab("a.mat", pictures=["a"] * 3), "r+") as file:
+        for number in range(3):
+            del file[f"#refs#/pictures{number}"]
+        for number in range(3):
+            cell = file.create_dataset(f"#refs#/p{number}", data=np.ascontiguousarray(IMAGES[number].T))
+            cell.attrs["MATLAB_class"] = np.bytes_("uint8")
+            file["pictures"][0, number] = cell.ref
+    said = refusal("a.mat", SourceError)
+    assert "a.mat/pictures: object[3, 1] holds no numbers or text. If it holds references to pictures" in said
+    follow(said.replace("size=256", "shuffle=False"))
+    np.testing.assert_array_equal(open_pack("out.h5").read("image"), IMAGES[:3])
+    for source in ("a.mat", [save("b.npz", x=IMAGES), "a.mat"]):
+        with pytest.raises(
+            UsageError, match=r"is a file of arrays; images are files of their own. Pass it to pack"
+        ):
+            convert_images(source, "images.h5")
+
+
+def test_images_of_a_mapping_that_are_not_called_image() -> None:
+    report, _ = pack({"X": IMAGES, "y": LABELS})
+    assert report.notes == (
+        "X: holds images; augment= and Normalize() work on the field 'image'. Pass fields=Fields(rename={'X': 'image'})"
+        " to use them.",
+    )
+    assert pack({"image": IMAGES, "mask": GRAY})[0].notes == ()
