@@ -44,7 +44,9 @@ def _kinds(file: h5py.File) -> Iterator[tuple[str, str]]:
     arrays: list[str] = []
 
     def visit(name: str, item: h5py.HLObject) -> bool | None:
-        if "pandas_type" in item.attrs:
+        if "_Netcdf4Dimid" in item.attrs:
+            found.append(("a NetCDF file", name))
+        elif "pandas_type" in item.attrs:
             found.append(("a pandas HDFStore", name))
         elif _text(item, "CLASS") == "TABLE":
             found.append(("a table of PyTables", name))

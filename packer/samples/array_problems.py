@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -113,7 +114,10 @@ def check_one_picture(subject: str, one: Column) -> None:
 
 def check_unnamed(subject: str, found: Sequence[Column]) -> None:
     """Raise UsageError for arrays, none named by the rule, that hold images or differ in length."""
-    pictures = [one for one in found if _is_picture(one) or _is_numbered(one, found)]
+    numbered = Counter(map(_without_digits, found))
+    pictures = [
+        one for one in found if _is_picture(one) or (_is_gray(one) and numbered[_without_digits(one)] > 1)
+    ]
     if len(pictures) > 1:
         raise _pictures_apart(subject, found, pictures, samples=False)
     images = any(holds_images(one) for one in found)
@@ -127,12 +131,13 @@ def check_unnamed(subject: str, found: Sequence[Column]) -> None:
         raise _unnamed(subject, found, "their lengths differ, and none is called image, x, label or y", ())
 
 
-def _is_numbered(one: Column, found: Sequence[Column]) -> bool:
-    """Return True for bytes [H, W] whose name differs from those of others of the same kind in numbers."""
-    if one.dtype.str != "|u1" or len(one.shape) != 2 or min(one.shape) < _LEAST_SIDE:
-        return False
-    kin = [o for o in found if re.sub(r"\d+", "", o.name) == re.sub(r"\d+", "", one.name)]
-    return len(kin) > 1
+def _is_gray(one: Column) -> bool:
+    """Return True for bytes [H, W], which may be a picture."""
+    return one.dtype == np.uint8 and len(one.shape) == 2 and min(one.shape) >= _LEAST_SIDE
+
+
+def _without_digits(one: Column) -> str:
+    return re.sub(r"\d+", "", one.name)
 
 
 def flat_sides(one: Column) -> int:
@@ -180,9 +185,14 @@ def same_role(subject: str, found: Sequence[Column], role: str, names: Sequence[
     pictures = [one for one in found if one.name in names and _is_picture(one)]
     if len(pictures) > 1:
         return _pictures_apart(subject, found, pictures, samples=True)
+    parts = [one for one in found if one.name in names]
+    joined = ""
+    if len({(one.dtype, one.shape[1:]) for one in parts}) == 1 and parts[0].path:
+        arrays = ", ".join(map(_expression, parts[:_LISTED])) + (", ..." if len(parts) > _LISTED else "")
+        joined = f" If they are parts of one set, join those of each field: numpy.concatenate([{arrays}])."
     return UsageError(
         f"{subject}: holds {listing(found)}; {len(names)} could be {role!r}: {some(names)}. Name those of one set of"
-        f" samples: {Option('Fields.rename', {names[0]: role})}."
+        f" samples: {Option('Fields.rename', {names[0]: role})}.{joined}"
     )
 
 

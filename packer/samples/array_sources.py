@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -125,9 +126,8 @@ def _of_files(paths: Sequence[str]) -> list[Column]:
         for stem, columns in files:
             for one in columns:
                 one.name = f"{stem}/{one.name}"
-    held = [one.name for one in found]
-    twice = next((name for name in held if held.count(name) > 1), None)
-    if twice is not None:
+    [(twice, times)] = Counter(one.name for one in found).most_common(1) or [("", 0)]
+    if times > 1:
         raise UsageError(f"{twice}: two files hold an array of this name. Pass a mapping of names to files.")
     return found
 
@@ -158,13 +158,13 @@ def _given(name: str, value: Any) -> Column:
 
 
 def _check_renamed(subject: str, found: Sequence[Column], rename: Mapping[str, str]) -> None:
-    """Raise UsageError if `rename` names an array that the source does not hold, or a field twice."""
+    """Raise UsageError if `rename` names an array that the source does not hold, or a field of a split twice."""
     for old in rename:
         if all(one.name != old for one in found):
             raise UsageError(
                 f"rename: {subject} has no {old!r}; it holds {listing(found)}. Pass one of these names."
             )
-    if len(set(rename.values())) < len(rename):
+    if len({(_split_and_name(old)[0], new) for old, new in rename.items()}) < len(rename):
         raise UsageError(f"rename={dict(rename)!r}: gives two arrays the same name. Pass different names.")
 
 
@@ -222,18 +222,28 @@ def _chosen(subject: str, found: list[Column], rename: Mapping[str, str]) -> Arr
         raise SourceError(f"{subject}: holds no arrays of numbers or text. Check the file.")
     if not rename and [one.name for one in found] == _BY_POSITION:
         rename = dict(zip(_BY_POSITION, default_names([_looks(one) for one in found], ""), strict=True))
-    splits = {} if rename else _splits(found)
+    several = len(set(rename.values())) < len(rename)  # arrays of several splits have one name
+    splits = _splits(found, rename) if several or not rename else {}
     if splits:
-        return _joined(subject, found, splits)
+        return _joined(subject, found, splits, rename)
     renamed = {_split_and_name(name)[0] for name in rename} - {""}
-    mine = [one for one in found if not renamed or _split_and_name(one.name)[0] in {"", *renamed}]
+    names = {_own_name(name) for name in rename}
+    mine = [
+        one
+        for one in found
+        if one.name in rename
+        or (
+            _own_name(one.name) not in names
+            and (not renamed or _split_and_name(one.name)[0] in {"", *renamed})
+        )
+    ]
     choice = _choose(subject, mine, rename)
     source = _source(subject, choice.fields)
     source.notes += _notes(found, choice, rename)
     return source
 
 
-def _splits(found: Sequence[Column]) -> dict[str, list[Column]]:
+def _splits(found: Sequence[Column], rename: Mapping[str, str]) -> dict[str, list[Column]]:
     """Return the arrays of each split if two splits or more have an image, features or a label; else {}."""
     splits: dict[str, list[Column]] = {}
     for one in found:
@@ -241,7 +251,7 @@ def _splits(found: Sequence[Column]) -> dict[str, list[Column]]:
     named = [
         split
         for split, columns in splits.items()
-        if split and (any(map(_role, columns)) or not _own_name(columns[0].name))
+        if split and any(_role(one) or one.name in rename or not _own_name(one.name) for one in columns)
     ]
     return {s: splits[s] for s in dict.fromkeys(SPLIT_NAMES.values()) if s in named} if len(named) > 1 else {}
 
@@ -366,9 +376,14 @@ def _placed(one: Column, rows: int) -> Column:
     return TurnedColumn(one, [axes[-1], *axes[:-1]])
 
 
-def _joined(subject: str, found: Sequence[Column], splits: Mapping[str, list[Column]]) -> ArraySource:
+def _joined(
+    subject: str, found: Sequence[Column], splits: Mapping[str, list[Column]], rename: Mapping[str, str]
+) -> ArraySource:
     """Return the arrays of several splits, one after the other. Raises UsageError."""
-    sets = {split: _choose(subject, columns, {}) for split, columns in splits.items()}
+    sets = {}
+    for split, columns in splits.items():
+        mine = {one.name: rename[one.name] for one in columns if one.name in rename}
+        sets[split] = _choose(subject, columns, mine)
     [(first, model), *others] = sets.items()
     for split, choice in others:
         for name in {**model.fields, **choice.fields}:
@@ -384,7 +399,7 @@ def _joined(subject: str, found: Sequence[Column], splits: Mapping[str, list[Col
         stop += rows
     names = {array: name for one in sets.values() for array, name in one.names.items() if name in shared}
     turned = [name for one in sets.values() for name in one.turned]
-    source.notes += _notes(found, _Choice(names, source.fields, turned), {})
+    source.notes += _notes(found, _Choice(names, source.fields, turned), rename)
     splits_found = ", ".join(f"{split} {len(span):,}" for split, span in source.spans.items())
     source.notes.append(f"splits, by the names of the arrays: {splits_found}.")
     return source

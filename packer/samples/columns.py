@@ -436,7 +436,10 @@ def _texts(column: Column) -> list[str]:
     """Return the values of a column of texts, one a sample; [] for other columns."""
     if column.dtype.kind not in "OUS" or set(column.shape[1:]) > {1}:
         return []
-    values = np.asarray(column.take(np.arange(column.shape[0])), object).reshape(-1).tolist()
+    if isinstance(column, ListColumn):
+        values = list(column.values)
+    else:
+        values = np.concatenate([*column.pieces()]).reshape(-1).tolist()
     if not all(isinstance(value, (str, bytes)) for value in values):
         return []
     return [os.fsdecode(value) for value in values]

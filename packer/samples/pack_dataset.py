@@ -41,7 +41,7 @@ from packer.samples.field_plan import LABEL, Forms, form_of, with_masks
 from packer.samples.pack_builder import PackBuilder
 from packer.samples.packing import Fields, PackingOptions
 from packer.samples.sample_layout import plan_samples
-from packer.samples.value_notes import column_notes
+from packer.samples.value_notes import check_classes, column_notes
 from packer.samples.values import ValueRefusedError, copy_sample
 from packer.sentence import Option
 from packer.source_kinds import is_array_file
@@ -290,6 +290,8 @@ class _Job:
             self._refuse_resuming(f"{source.subject}: is compressed, so its rows are staged, and")
         options = options.for_splits(source.subject, source.spans)
         named = None if options.declared.form(LABEL) else number_labels(source.fields, options.classes)
+        if options.classes is None:
+            source.notes += check_classes(source.subject, source.fields.get(LABEL), source.spans, named)
         columns = {
             name: ColumnField.of(name, column, options.declared) for name, column in source.fields.items()
         }

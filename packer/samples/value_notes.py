@@ -2,18 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.channels import COLORS
-from packer.samples.array_problems import flat_sides
-from packer.samples.columns import ColumnField
+from packer.errors import UsageError
+from packer.samples.array_problems import flat_sides, some
+from packer.samples.columns import Column, ColumnField
 from packer.samples.field_plan import IMAGE, LABEL, pixel_notes
+from packer.sentence import Option
 
 _READ = 64  # rows of images that are read
 _MOST_CLASSES = 1000
+
+
+def check_classes(
+    subject: str, label: Column | None, spans: Mapping[str, range], classes: Sequence[str] | None
+) -> list[str]:
+    """Raise UsageError if a split has classes that train lacks; return a note if labels are plain numbers.
+
+    classes: names of the numbers, None for plain ones.
+    """
+    if (
+        label is None
+        or label.decoded
+        or "train" not in spans
+        or label.dtype.kind not in "iu"
+        or len(label.shape) > 2
+    ):
+        return []
+    values = {split: np.unique(label.part(span.start, span.stop)) for split, span in spans.items()}
+    if len(values["train"]) > _MOST_CLASSES:
+        return []
+    notes = []
+    for split, numbers in values.items():
+        new = np.setdiff1d(numbers, values["train"]).tolist()
+        if new:
+            said = f"{subject}: {split} has the labels "
+            said += f"{some([classes[n] if classes else str(n) for n in new])}, which train lacks. "
+            if classes:
+                raise UsageError(
+                    f"{said}Correct them, or pass all classes: {Option('classes', ','.join(classes))}."
+                )
+            notes.append(f"{said}If they are classes, correct them.")
+    return notes
 
 
 def column_notes(columns: Mapping[str, ColumnField], classes: tuple[str, ...] | None) -> list[str]:

@@ -641,3 +641,55 @@ def test_images_of_a_mapping_that_are_not_called_image() -> None:
         " to use them.",
     )
     assert pack({"image": IMAGES, "mask": GRAY})[0].notes == ()
+
+
+def test_arrays_of_splits_that_are_named_by_hand() -> None:
+    save("a.npz", t_train=LABELS, x_train=IMAGES, t_test=LABELS[:9], x_test=IMAGES[:9])
+    _, arrays = pack("a.npz", fields=Fields(rename={"t_train": "label", "t_test": "label"}))
+    np.testing.assert_array_equal(arrays["label"], np.concatenate([LABELS, LABELS[:9]]))
+    assert [*open_pack("out.h5").header.splits] == ["train", "test"]
+    both = Fields(rename={"t_train": "label", "x_train": "label"})
+    assert "gives two arrays the same name. Pass different names." in refusal("a.npz", fields=both)
+
+
+def test_parts_of_one_set_are_joined_by_the_line() -> None:
+    files = [save(name, x=IMAGES, y=LABELS) for name in ("part1.npz", "part2.npz")]
+    said = refusal(files)
+    assert said.endswith(
+        "2 could be 'image': part1/x, part2/x. Name those of one set of samples: fields=Fields(rename={'part1/x':"
+        " 'image'}). If they are parts of one set, join those of each field: numpy.concatenate([numpy.load('part1.npz')"
+        "['x'], numpy.load('part2.npz')['x']])."
+    )
+    _, arrays = pack(files, fields=Fields(rename={"part1/x": "image", "part1/y": "label"}))
+    assert ([*arrays], len(arrays["image"])) == (["image", "label"], N)
+
+
+def test_classes_of_a_split_that_train_lacks() -> None:
+    save(
+        "a.npz",
+        x_train=IMAGES,
+        y_train=np.array(TEXTS),
+        x_test=IMAGES[:3],
+        y_test=np.array(["cat", "cow", "cat"]),
+    )
+    assert refusal("a.npz") == (
+        "a.npz: test has the labels cow, which train lacks. Correct them, or pass all classes: classes='cat,cow,dog'."
+    )
+    _, arrays = pack("a.npz", classes="cat,cow,dog")
+    assert arrays["label"][-3:].tolist() == [0, 1, 0]
+    save("a.npz", x_train=IMAGES, y_train=LABELS, x_test=IMAGES[:3], y_test=np.array([0, 10, 1]))
+    assert (
+        "a.npz: test has the labels 10, which train lacks. If they are classes, correct them."
+        in pack("a.npz")[0].notes
+    )
+
+
+def test_tokens_called_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(array_files, "_DECODED_BYTES", 0)
+    with h5py.File("a.h5", "w") as file:
+        file["x"] = IMAGES
+        rows = file.create_dataset("label", N, h5py.vlen_dtype(np.int32))
+        for number in range(N):
+            rows[number] = np.arange(number)
+    pack("a.h5")
+    assert open_pack("out.h5").read_ragged("label")[2] == np.arange(2, dtype=np.int32).tobytes()
