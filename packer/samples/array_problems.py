@@ -119,7 +119,7 @@ def check_unnamed(subject: str, found: Sequence[Column]) -> None:
         one for one in found if _is_picture(one) or (_is_gray(one) and numbered[_without_digits(one)] > 1)
     ]
     if len(pictures) > 1:
-        raise _pictures_apart(subject, found, pictures, samples=False)
+        raise _apart(subject, found, pictures, "picture")
     images = any(holds_images(one) for one in found)
     differ = len({one.shape[0] for one in found}) > 1
     alike = len({(one.shape[1:], one.dtype) for one in found}) == 1 and len(found[0].shape) > 1
@@ -184,11 +184,11 @@ def same_role(subject: str, found: Sequence[Column], role: str, names: Sequence[
     """Return the error for several arrays that would be the same field."""
     pictures = [one for one in found if one.name in names and _is_picture(one)]
     if len(pictures) > 1:
-        return _pictures_apart(subject, found, pictures, samples=True)
+        return _apart(subject, found, pictures, "picture", samples=True)
     parts = [one for one in found if one.name in names]
     joined = ""
     if len({(one.dtype, one.shape[1:]) for one in parts}) == 1 and parts[0].path:
-        arrays = ", ".join(map(_expression, parts[:_LISTED])) + (", ..." if len(parts) > _LISTED else "")
+        arrays = ", ".join(map(_expression, parts[:2])) + (", ..." if len(parts) > 2 else "")
         joined = f" If they are parts of one set, join those of each field: numpy.concatenate([{arrays}])."
     return UsageError(
         f"{subject}: holds {listing(found)}; {len(names)} could be {role!r}: {some(names)}. Name those of one set of"
@@ -196,29 +196,30 @@ def same_role(subject: str, found: Sequence[Column], role: str, names: Sequence[
     )
 
 
-def _pictures_apart(
-    subject: str, found: Sequence[Column], pictures: Sequence[Column], *, samples: bool
+def _apart(
+    subject: str, found: Sequence[Column], parts: Sequence[Column], what: str, *, samples: bool = False
 ) -> UsageError:
-    """Return the error for a dataset for each picture, in groups that are samples or classes."""
-    depth = {one.name.count("/") for one in pictures}
+    """Return the error for an HDF5 file with an array for each picture, in groups that are samples or classes.
+
+    parts: the pictures. what: "picture" or "encoded image".
+    """
+    value, depth = "{}" if what == "picture" else _OPENED, {one.name.count("/") for one in found}
     line, options = "", ""
-    if samples and depth == {1}:
+    if depth == {0}:
+        line = f"{value.format('f[n][()]')} for n in f"
+    elif depth == {1} and samples:
         line = "{n: v[()] for n, v in g.items()} for g in f.values()"
     elif depth == {1}:
-        line, options = "(f[c][n][()], k) for k, c in enumerate(f) for n in f[c]", " classes=list(f),"
-    elif depth == {0}:
-        line = "f[n][()] for n in f"
-    return _apart(subject, found, "a dataset for each picture", line, options)
-
-
-def _apart(subject: str, found: Sequence[Column], what: str, line: str, options: str = "") -> UsageError:
-    """Return the error for an HDF5 file of many values. line: of a generator of the samples."""
+        line = f"({value.format('f[c][n][()]')}, k) for k, c in enumerate(f) for n in f[c]"
+        options = " classes=list(f),"
     remedy = "Pack a generator of its samples"
     if line:
-        remedy += f': f = h5py.File({found[0].path!r}); pack_dataset(({line}), "out.h5",{options} size=256)'
+        remedy += f': f = h5py.File({parts[0].path!r}); pack_dataset(({line}), "out.h5",{options} size=256)'
     groups = units.count(len({one.name.rpartition("/")[0] for one in found}), "group")
     count = f"{len(found):,} arrays in {groups}, such as {found[0].described}"
-    return UsageError(f"{subject}: holds {count}: {what}; an array holds all samples. {remedy}.")
+    return UsageError(
+        f"{subject}: holds {count}: a dataset for each {what}; an array holds all samples. {remedy}."
+    )
 
 
 def check_encoded(subject: str, found: Sequence[Column], role: Role) -> None:
@@ -229,12 +230,7 @@ def check_encoded(subject: str, found: Sequence[Column], role: Role) -> None:
     if len(encoded) > 1 and any(
         not one.shape or (len(one.shape) == 1 and one.dtype == "u1") for one in encoded
     ):
-        depth = {one.name.count("/") for one in encoded}
-        line = f"({_OPENED.format('f[c][n][()]')}, k) for k, c in enumerate(f) for n in f[c]"
-        options = " classes=list(f),"
-        if depth != {1}:
-            line, options = f"{_OPENED.format('f[n][()]')} for n in f" if depth == {0} else "", ""
-        raise _apart(subject, encoded, "a dataset for each encoded image", line, options)
+        raise _apart(subject, found, encoded, "encoded image")
     [image, *_], label = encoded, next((one for one in found if role(one) == LABEL), None)
     line = f"{_OPENED.format('data')} for data in {_expression(image)}"
     if label is not None:

@@ -432,7 +432,7 @@ def _notes(found: Sequence[Column], choice: _Choice, rename: Mapping[str, str]) 
     if single and LABEL not in choice.fields and not rename and {IMAGE, _FEATURES} & choice.fields.keys():
         notes.append(
             Sentence(
-                f"no array is called label, so the pack has none. If one of {some(single)} is, pass "
+                f"no array is called label, so the pack has none. Candidates: {some(single)}. Pass for example "
                 f"{Option('Fields.rename', {next(a for a, n in names.items() if n == single[0]): LABEL})}."
             )
         )

@@ -258,7 +258,7 @@ def test_what_was_asked_for_is_packed() -> None:
 def test_an_image_without_labels_is_noted() -> None:
     report, _ = pack(save("a.npz", images=IMAGES, fine=LABELS, coarse=LABELS))
     assert report.notes[1] == (
-        "no array is called label, so the pack has none. If one of fine, coarse is, pass "
+        "no array is called label, so the pack has none. Candidates: fine, coarse. Pass for example "
         "fields=Fields(rename={'fine': 'label'})."
     )
 
