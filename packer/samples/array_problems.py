@@ -286,7 +286,8 @@ def check_choice(
     for one in others:
         near = 0 < abs(one.shape[0] - next(iter(fields.values())).shape[0]) <= max(1, one.shape[0] // 100)
         asked = role(one) == IMAGE and IMAGE not in rename.values()
-        if near and (asked if rename else role(one) or (not labelled and one in single)):
+        likely = role(one) or len(one.shape) > 1 or (not labelled and one in single)
+        if near and (asked if rename else likely):
             raise UsageError(
                 f"{subject}: holds {listing(found)}; {one.name} has nearly as many values as there are samples."
                 f" Find the sample that lacks one, or choose the arrays by {Option('Fields.rename')}."
