@@ -92,6 +92,8 @@ def _array(name: str, dataset: h5py.Dataset) -> Hdf5Array:
         first = dataset.file[dataset[(0,) * len(shape)]] if dataset.size and dtype == h5py.ref_dtype else None
         text = isinstance(first, h5py.Dataset) and matlab_class(first) == "char"
         return Hdf5Array(name, dtype, (dataset.size,) if text else shape[::-1], None, text)
+    if matlab == "char":
+        return Hdf5Array(name, dtype, shape[-1:], None, True)
     begin = _begin(dataset)
     if h5py.check_string_dtype(dtype) is not None:
         return Hdf5Array(name, dtype, shape, None, True, begin=begin)
@@ -150,6 +152,8 @@ def read_array(path: str, name: str) -> NDArray[Any] | list[Any]:
         try:
             if matlab_class(dataset) == "cell":
                 return [_cell(file[ref]) for ref in dataset[...].reshape(-1, order="F")]
+            if matlab_class(dataset) == "char":
+                return [_matlab_text(line).rstrip() for line in dataset[...].T]
             if h5py.check_string_dtype(dataset.dtype) is not None:
                 texts: NDArray[Any] = dataset.asstr(errors="surrogateescape")[...]
                 listed: list[Any] = (texts.reshape(-1) if texts.size == len(texts) else texts).tolist()
@@ -167,7 +171,11 @@ def _cell(value: h5py.Dataset) -> str:
     """Return the text of a cell that MATLAB 7.3 wrote: UTF-16 code units. Raises OSError."""
     if value.dtype != np.uint16 or is_elsewhere(value.id):
         raise OSError("a cell holds no text")
-    return "" if "MATLAB_empty" in value.attrs else value[...].tobytes().decode("utf-16-le", "replace")
+    return "" if "MATLAB_empty" in value.attrs else _matlab_text(value[...].T)
+
+
+def _matlab_text(codes: NDArray[np.uint16]) -> str:
+    return codes.astype("<u2").tobytes().decode("utf-16-le", "replace")
 
 
 def _unreadable(path: str, what: str, error: Exception) -> SourceError:

@@ -166,7 +166,7 @@ def _one_class_each(subject: str, found: Sequence[Column]) -> UsageError:
 
 def _unnamed(subject: str, found: Sequence[Column], what: str, free: Sequence[Column]) -> UsageError:
     """Return the error for arrays without names, of which `free` may be the images and labels."""
-    images = [one for one in free if holds_images(one)]
+    images = sorted(filter(holds_images, free), key=lambda one: -one.shape[0])
     remedy = {images[0].name: IMAGE} if images else {}
     ends = {images[0].shape[0], images[0].shape[-1]} if images else {one.shape[0] for one in free}
     labels = [one for one in free if one.shape[1:] in ((), (1,)) and one.shape[0] in ends]
@@ -279,12 +279,13 @@ def check_choice(
                 f"{subject}: {one.described} holds no pixels; images are arrays of numbers. If it names files, pass"
                 " their folder to convert_images."
             )
-    lost = [one for one in others if one.shape[0] == next(iter(fields.values())).shape[0]]
+    rows = next(iter(fields.values())).shape[0]
+    lost = [one for one in others if one.shape[0] == rows]
     if lost and {*fields} == {LABEL}:
         check_readable(lost[0], "")
     single = [one for one in [*free, *others] if one.shape[1:] in ((), (1,))]
     for one in others:
-        near = 0 < abs(one.shape[0] - next(iter(fields.values())).shape[0]) <= max(1, one.shape[0] // 100)
+        near = 0 < abs(one.shape[0] - rows) <= max(1, rows // 100)
         asked = role(one) == IMAGE and IMAGE not in rename.values()
         likely = role(one) or len(one.shape) > 1 or (not labelled and one in single)
         if near and (asked if rename else likely):
@@ -292,6 +293,7 @@ def check_choice(
                 f"{subject}: holds {listing(found)}; {one.name} has nearly as many values as there are samples."
                 f" Find the sample that lacks one, or choose the arrays by {Option('Fields.rename')}."
             )
+    single = [one for one in single if one.shape[0] == rows]
     if IMAGE in fields and not labelled and not rename and len(found) == 2 and single:
         raise _unnamed(subject, found, "none is called label", single)
 

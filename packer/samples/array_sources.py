@@ -8,7 +8,6 @@ arrays with a value for each sample keep their names. What this leaves open is a
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ import numpy as np
 
 from packer.channels import COLORS
 from packer.errors import SourceError, UsageError
-from packer.inputs.file_names import SPLIT_NAMES
+from packer.inputs.file_names import SPLIT_NAMES, split_word
 from packer.samples.array_files import is_encoded, open_array_file
 from packer.samples.array_problems import (
     check_alike,
@@ -261,12 +260,8 @@ def _split_and_name(name: str) -> tuple[str, str]:
 
     "train/x" and "x_train" -> ("train", "x"), "train" -> ("train", ""), "x" -> ("", "x").
     """
-    words = re.split(r"([/_])", name)
-    at = [number for number, word in enumerate(words) if word.lower() in SPLIT_NAMES]
-    if len(at) != 1:
-        return "", name
-    rest = words[: at[0] - 1] + words[at[0] + 1 :] if at[0] else words[2:]
-    return SPLIT_NAMES[words[at[0]].lower()], "".join(rest)
+    word = split_word(name)
+    return (SPLIT_NAMES[word.lower()], name.replace(word, "", 1).strip("/_-. ")) if word else ("", name)
 
 
 def _own_name(name: str) -> str:
@@ -297,8 +292,10 @@ class _Choice:
     turned: list[str]
 
 
-def _choose(subject: str, found: Sequence[Column], rename: Mapping[str, str]) -> _Choice:
-    """Choose the arrays of one set of samples. Raises UsageError."""
+def _choose(
+    subject: str, found: Sequence[Column], rename: Mapping[str, str], *, of_split: bool = False
+) -> _Choice:
+    """Choose the arrays of one set of samples. of_split: names tell a split. Raises UsageError."""
     roles = dict(rename)
     for one in found:
         role = _role(one)
@@ -322,7 +319,7 @@ def _choose(subject: str, found: Sequence[Column], rename: Mapping[str, str]) ->
     held = {name: one for name, one in placed.items() if one.shape[0] == rows and is_readable(one)}
     for one in given:
         check_readable(placed[one.name], roles[one.name])
-    names = {name: roles.get(name) or field_name(one.name) for name, one in held.items()}
+    names = {name: roles.get(name) or field_name(_own_name(name) if of_split else name) for name in held}
     fields: dict[str, Column] = {}
     order = [*rename] if len(rename) == len(names) else sorted(names, key=lambda n: names[n] != IMAGE)
     names = {name: names[name] for name in order}
@@ -383,7 +380,7 @@ def _joined(
     sets = {}
     for split, columns in splits.items():
         mine = {one.name: rename[one.name] for one in columns if one.name in rename}
-        sets[split] = _choose(subject, columns, mine)
+        sets[split] = _choose(subject, columns, mine, of_split=True)
     [(first, model), *others] = sets.items()
     for split, choice in others:
         for name in {**model.fields, **choice.fields}:

@@ -141,6 +141,19 @@ def test_cells_and_maps_of_a_matlab_file() -> None:
     assert arrays["label"].tolist() == [0, 1] * (N // 2)
 
 
+def test_lines_of_text_in_a_matlab_file() -> None:
+    """Shorter lines are padded with spaces."""
+    lines = np.array([[ord(letter) for letter in text] for text in ("cat  ", "horse") * (N // 2)], np.uint16)
+    path = matlab("a.mat", images=IMAGES.transpose(1, 2, 3, 0), labels=lines, about=lines[:1])
+    with h5py.File(path, "r+") as file:
+        for name in ("labels", "about"):
+            file[name].attrs["MATLAB_class"] = np.bytes_("char")
+    report, arrays = pack(path)
+    assert arrays["label"].tolist() == [0, 1] * (N // 2)
+    assert open_pack("out.h5").header.classes == ("cat", "horse")
+    assert "left out: about text[1]" in report.notes[0]
+
+
 def test_a_matlab_file_of_an_older_version() -> None:
     pytest.importorskip("scipy.io")
     import scipy.io
@@ -273,6 +286,7 @@ SPLITS: dict[str, Callable[[], Any]] = {
         train_labels=LABELS[:, None],
     ),
     "groups": lambda: save("a.h5", train__X=IMAGES, train__y=LABELS, test__X=IMAGES[:9], test__y=LABELS[:9]),
+    "trainX": lambda: save("a.h5", trainX=IMAGES, trainY=LABELS, testX=IMAGES[:9], testY=LABELS[:9]),
     "files": lambda: [save("train.npz", x=IMAGES, y=LABELS), save("test.npz", x=IMAGES[:9], y=LABELS[:9])],
     "last axis": lambda: save(
         "a.h5",
@@ -693,3 +707,23 @@ def test_tokens_called_label(monkeypatch: pytest.MonkeyPatch) -> None:
             rows[number] = np.arange(number)
     pack("a.h5")
     assert open_pack("out.h5").read_ragged("label")[2] == np.arange(2, dtype=np.int32).tobytes()
+
+
+def test_further_arrays_of_splits() -> None:
+    save(
+        "a.npz",
+        x_train=IMAGES,
+        ids_train=LABELS,
+        y_train=LABELS,
+        x_test=IMAGES[:9],
+        ids_test=LABELS[:9],
+        y_test=LABELS[:9],
+    )
+    assert sorted(pack("a.npz")[1]) == ["ids", "image", "label"]
+
+
+def test_masks_of_nearly_as_many_samples() -> None:
+    said = refusal(save("a.npz", images=IMAGES, labels=LABELS, masks=GRAY[:-1]))
+    assert "masks has nearly as many values as there are samples." in said
+    report, _ = pack(save("a.npz", images=IMAGES, labels=LABELS, offsets=np.arange(N + 1)))
+    assert "left out: offsets int64[31]" in report.notes[0]
