@@ -65,14 +65,17 @@ def check_readable(one: Column, field: str) -> None:
             f"{one.where}: {one.dtype.name}{list(one.shape)} holds no numbers or text. {remedy}."
         )
     if path.lower().endswith(".npz"):
-        remedy = f'numpy.savez("text.npz", **{{n: v.astype(str) if v.dtype == object else v for n, v in {read}.items()}})'
+        remedy = (
+            'numpy.savez("text.npz", **{n: v.astype(str) if v.dtype == object else v'
+            f" for n, v in {read}.items()}})"
+        )
     elif field == LABEL:
         remedy = f"numpy.save({path!r}, {read}.astype(str))"
     else:
         remedy = f"pack_dataset(list({read}),{_REST}"
     raise SourceError(
-        f"{one.where}: object{list(one.shape)} holds Python objects, which are not unpickled. If you trust the"
-        f" file: {remedy}."
+        f"{one.where}: object{list(one.shape)} holds Python objects, which are not unpickled. If you"
+        f" trust the file: {remedy}."
     )
 
 
@@ -83,7 +86,7 @@ def is_turned(one: Column) -> bool:
 
 
 def holds_images(one: Column) -> bool:
-    """Return True for an array that looks like images: [N, H, W], [N, H, W, C], [N, C, H, W], [H, W, C, N]."""
+    """Return True for the shape of images: [N, H, W], [N, H, W, C], [N, C, H, W] or [H, W, C, N]."""
     return _images(one) or (is_turned(one) and one.dtype == np.uint8)
 
 
@@ -159,8 +162,9 @@ def _one_class_each(subject: str, found: Sequence[Column]) -> UsageError:
     rename = dict(zip([one.name for one in few[:2]], names, strict=False))
     return UsageError(
         f"{subject}: {listing(found)} have one form, as of a class each. If they are classes: arrays ="
-        f" {arrays}; pack_dataset((numpy.concatenate(arrays), numpy.repeat(range(len(arrays)), [len(a) for a in"
-        f' arrays])), "out.h5", classes={names}). If they are fields: {Option("Fields.rename", rename)}.'
+        f" {arrays}; pack_dataset((numpy.concatenate(arrays), numpy.repeat(range(len(arrays)), [len(a)"
+        f' for a in arrays])), "out.h5", classes={names}). If they are fields:'
+        f" {Option('Fields.rename', rename)}."
     )
 
 
@@ -191,17 +195,17 @@ def same_role(subject: str, found: Sequence[Column], role: str, names: Sequence[
         arrays = ", ".join(map(_expression, parts[:2])) + (", ..." if len(parts) > 2 else "")
         joined = f" If they are parts of one set, join those of each field: numpy.concatenate([{arrays}])."
     return UsageError(
-        f"{subject}: holds {listing(found)}; {len(names)} could be {role!r}: {some(names)}. Name those of one set of"
-        f" samples: {Option('Fields.rename', {names[0]: role})}.{joined}"
+        f"{subject}: holds {listing(found)}; {len(names)} could be {role!r}: {some(names)}. Name those of"
+        f" one set of samples: {Option('Fields.rename', {names[0]: role})}.{joined}"
     )
 
 
 def _apart(
     subject: str, found: Sequence[Column], parts: Sequence[Column], what: str, *, samples: bool = False
 ) -> UsageError:
-    """Return the error for an HDF5 file with an array for each picture, in groups that are samples or classes.
+    """Return the error for an HDF5 file with an array for each picture.
 
-    parts: the pictures. what: "picture" or "encoded image".
+    parts: the pictures. what: "picture" or "encoded image". samples: groups are samples, not classes.
     """
     value, depth = "{}" if what == "picture" else _OPENED, {one.name.count("/") for one in found}
     line, options = "", ""
@@ -236,8 +240,8 @@ def check_encoded(subject: str, found: Sequence[Column], role: Role) -> None:
     if label is not None:
         line = f"({_OPENED.format('data')}, y) for data, y in zip({_expression(image)}, {_expression(label)})"
     raise UsageError(
-        f"{image.where}: {image.described} holds encoded images, such as JPEG files; arrays hold pixels. Decode"
-        f" them: pack_dataset(({line}),{_REST}."
+        f"{image.where}: {image.described} holds encoded images, such as JPEG files; arrays hold pixels."
+        f" Decode them: pack_dataset(({line}),{_REST}."
     )
 
 
@@ -276,8 +280,8 @@ def check_choice(
     for one in free:
         if names[one.name] in ("image", "images") and one.dtype.kind in "OUS":
             raise UsageError(
-                f"{subject}: {one.described} holds no pixels; images are arrays of numbers. If it names files, pass"
-                " their folder to convert_images."
+                f"{subject}: {one.described} holds no pixels; images are arrays of numbers. If it names"
+                " files, pass their folder to convert_images."
             )
     rows = next(iter(fields.values())).shape[0]
     lost = [one for one in others if one.shape[0] == rows]
@@ -290,8 +294,9 @@ def check_choice(
         likely = role(one) or len(one.shape) > 1 or (not labelled and one in single)
         if near and (asked if rename else likely):
             raise UsageError(
-                f"{subject}: holds {listing(found)}; {one.name} has nearly as many values as there are samples."
-                f" Find the sample that lacks one, or choose the arrays by {Option('Fields.rename')}."
+                f"{subject}: holds {listing(found)}; {one.name} has nearly as many values as there are"
+                f" samples. Find the sample that lacks one, or choose the arrays by"
+                f" {Option('Fields.rename')}."
             )
     single = [one for one in single if one.shape[0] == rows]
     if IMAGE in fields and not labelled and not rename and len(found) == 2 and single:

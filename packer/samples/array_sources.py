@@ -74,8 +74,8 @@ class ArraySource:
         missing = [name for name in names if name not in self.fields]
         if missing:
             raise UsageError(
-                f"fields: {self.subject} has {some([*self.fields])}; {some(missing)} are requested. Name them by"
-                " rename."
+                f"fields: {self.subject} has {some([*self.fields])}; {some(missing)} are requested. Name"
+                " them by rename."
             )
         return replace(self, fields={name: self.fields[name] for name in names})
 
@@ -157,7 +157,7 @@ def _given(name: str, value: Any) -> Column:
 
 
 def _check_renamed(subject: str, found: Sequence[Column], rename: Mapping[str, str]) -> None:
-    """Raise UsageError if `rename` names an array that the source does not hold, or a field of a split twice."""
+    """Raise UsageError if `rename` names a missing array, or a field of a split twice."""
     for old in rename:
         if all(one.name != old for one in found):
             raise UsageError(
@@ -215,7 +215,7 @@ def _check_lengths(subject: str, fields: Mapping[str, Column]) -> None:
 
 
 def _chosen(subject: str, found: list[Column], rename: Mapping[str, str]) -> ArraySource:
-    """Choose the arrays of files that are fields, by `rename` and the rule. Raises UsageError, SourceError."""
+    """Choose the fields among the arrays of files. Raises UsageError, SourceError."""
     check_encoded(subject, found, _role)
     if not found:
         raise SourceError(f"{subject}: holds no arrays of numbers or text. Check the file.")
@@ -426,11 +426,12 @@ def _notes(found: Sequence[Column], choice: _Choice, rename: Mapping[str, str]) 
             )
         )
     single = [n for n, one in choice.fields.items() if one.shape[1:] in ((), (1,)) and is_readable(one)]
+    example = {array: LABEL for array, name in names.items() if name == single[0]} if single else {}
     if single and LABEL not in choice.fields and not rename and {IMAGE, _FEATURES} & choice.fields.keys():
         notes.append(
             Sentence(
-                f"no array is called label, so the pack has none. Candidates: {some(single)}. Pass for example "
-                f"{Option('Fields.rename', {next(a for a, n in names.items() if n == single[0]): LABEL})}."
+                f"no array is called label, so the pack has none. Candidates: {some(single)}. Pass for"
+                f" example {Option('Fields.rename', example)}."
             )
         )
     if choice.turned:

@@ -424,8 +424,8 @@ def number_labels(fields: dict[str, Column], classes: Sequence[str] | None) -> t
     wrong = next((text for text in texts if text not in numbers), None)
     if wrong is not None:
         raise SourceError(
-            f"{column.where}: holds the label {shown(wrong)!r}, which is not one of the {len(names):,} classes."
-            " Correct it, or pass all classes."
+            f"{column.where}: holds the label {shown(wrong)!r}, which is not one of the {len(names):,}"
+            " classes. Correct it, or pass all classes."
         )
     labels = np.array([numbers[text] for text in texts], np.int64)
     fields[LABEL] = ArrayColumn(column.name, column.where, labels)

@@ -189,8 +189,8 @@ def _is_arrays(dataset: Any) -> bool:
         others = [one for one in dataset if not is_array_file(one)]
         if others and len(others) < len(dataset):
             raise UsageError(
-                f"{others[0]}: is not a file of arrays (.h5, .mat, .npy, .npz), but others are; all have to be."
-                " Leave it out."
+                f"{others[0]}: is not a file of arrays (.h5, .mat, .npy, .npz), but others are; all have"
+                " to be. Leave it out."
             )
         return bool(dataset) and not others
     if isinstance(dataset, tuple):
@@ -232,8 +232,8 @@ def _check_samples(dataset: Any) -> None:
         rows = [len(one[0]) for one in dataset]
         joined = ", ".join(f"numpy.concatenate([s[{n}] for s in sets])" for n in range(len(dataset[0])))
         reason = (
-            f"holds {len(rows)} sets of arrays, of {', '.join(f'{n:,}' for n in rows[:8])} samples. Join them:"
-            f" pack_dataset(({joined}), \"out.h5\", split={{'train': range({rows[0]}), 'test':"
+            f"holds {len(rows)} sets of arrays, of {', '.join(f'{n:,}' for n in rows[:8])} samples. Join"
+            f" them: pack_dataset(({joined}), \"out.h5\", split={{'train': range({rows[0]}), 'test':"
             f" range({rows[0]}, {sum(rows)})}})"
         )
     elif isinstance(dataset, Mapping):

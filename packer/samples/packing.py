@@ -138,7 +138,7 @@ class PackingOptions:
         return [] if sized is None else [*note_on_size(*sized.size)]
 
     def for_splits(self, subject: str, spans: dict[str, range]) -> PackingOptions:
-        """Return the options with the splits of the source, {} without. Raises UsageError for others beside."""
+        """Return the options with the splits of the source, if any. Raises UsageError for others beside."""
         if spans and (self.split is not None or self.spans is not None):
             raise UsageError(
                 f"{Option('split')}: the arrays of {subject} are splits already: {', '.join(spans)}. Leave it"

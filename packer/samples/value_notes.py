@@ -1,4 +1,4 @@
-"""Notes on values of arrays that train otherwise than they may be meant: scales, one-hot labels, labels from 1."""
+"""Notes on values of arrays that may be meant otherwise: scales, one-hot labels, labels from 1."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def _image_notes(field: ColumnField) -> Iterator[str]:
     else:
         return
     yield (
-        f"image: the first {len(rows)} rows are {dtype.name} from {low:.4g} to {high:.4g}, as of pixels of 8 bits."
-        f" They load with these values; as pixels they are {pixels}."
+        f"image: the first {len(rows)} rows are {dtype.name} from {low:.4g} to {high:.4g}, as of pixels of 8"
+        f" bits. They load with these values; as pixels they are {pixels}."
     )
 
 
@@ -123,14 +123,14 @@ def _label_notes(field: ColumnField) -> Iterator[str]:
     if rows.ndim == 2 and rows.shape[1] > 1:
         if (((rows == 0) | (rows == 1)).all(1) & ((rows != 0).sum(1) == 1)).all():
             yield (
-                f"label: rows are one-hot, of {rows.shape[1]:,} classes, and load as such. For class numbers pass"
-                " y.argmax(1)."
+                f"label: rows are one-hot, of {rows.shape[1]:,} classes, and load as such. For class numbers"
+                " pass y.argmax(1)."
             )
     elif rows.dtype.kind in "iu" and rows.size == len(rows):
         values = np.unique(np.concatenate([*field.column.pieces()]))
         count = len(values)
         if 1 < count <= _MOST_CLASSES and values[0] == 1 and values[-1] == count:
             yield (
-                f"label: the numbers 1 to {count:,}, and no 0; losses number classes from 0. For classes pass y - 1,"
-                f" or let the network have {count + 1:,} outputs."
+                f"label: the numbers 1 to {count:,}, and no 0; losses number classes from 0. For classes"
+                f" pass y - 1, or let the network have {count + 1:,} outputs."
             )
