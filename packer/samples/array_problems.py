@@ -19,6 +19,7 @@ from packer.sentence import Option
 _LISTED, _LETTERS = 8, 200
 _READABLE = "biufOUST"  # kinds of dtypes
 _LEAST_SIDE = 5  # pixels of a picture
+_FEW = 20  # samples
 _OPENED = "PIL.Image.open(io.BytesIO(bytes({})))"
 _REST = ' "out.h5", size=256)'
 
@@ -291,7 +292,8 @@ def check_choice(
     for one in others:
         near = 0 < abs(one.shape[0] - rows) <= max(1, rows // 100)
         asked = role(one) == IMAGE and IMAGE not in rename.values()
-        likely = role(one) or len(one.shape) > 1 or (not labelled and one in single)
+        rowlike = len(one.shape) > 1 and rows > _FEW  # of few samples, anchors or means may have as many
+        likely = role(one) or rowlike or (not labelled and one in single)
         if near and (asked if rename else likely):
             raise UsageError(
                 f"{subject}: holds {listing(found)}; {one.name} has nearly as many values as there are"

@@ -727,3 +727,5 @@ def test_masks_of_nearly_as_many_samples() -> None:
     assert "masks has nearly as many values as there are samples." in said
     report, _ = pack(save("a.npz", images=IMAGES, labels=LABELS, offsets=np.arange(N + 1)))
     assert "left out: offsets int64[31]" in report.notes[0]
+    report, _ = pack(save("a.npz", images=IMAGES[:10], labels=LABELS[:10], anchors=np.ones((9, 4))))
+    assert "left out: anchors float64[9, 4]" in report.notes[0]
