@@ -289,7 +289,7 @@ CONVERT = options(
            "Images: take classes, size, fit, channels, mean, std from PACK. Tables: columns, categories,"
            " statistics. Both: store, shards.", about=_NAMED),
     option("--rename", "NAME=FIELD",
-           "Arrays: field name of an array or .npy file; other arrays of equal length keep the names found.",
+           "Arrays: field name of an array or .npy file, where x, images, y, labels and the like do not tell it.",
            multiple=True, about=_ARRAYS),
     option("--header/--no-header", None,
            "CSV: the first line holds the column names; without it columns are called 0, 1, 2 ...", True,

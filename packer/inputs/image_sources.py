@@ -49,7 +49,7 @@ from packer.inputs.parquet_images import find_images, read_parquet
 from packer.inputs.webdataset_tars import are_samples, is_label, open_samples, open_tars, split_sample
 from packer.remote.urls import is_url
 from packer.sentence import Option
-from packer.source_kinds import ARCHIVES, LISTS, PARQUET, TARS, is_archive
+from packer.source_kinds import ARCHIVES, LISTS, PARQUET, TARS, is_archive, is_array_file
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -84,6 +84,10 @@ def open_source(path: Source, options: SourceOptions | None = None) -> ImageSour
         return _open_folder(name, options)
     if all(one.lower().endswith(PARQUET) for one in paths):
         return read_parquet(name, paths, options)
+    if paths and all(map(is_array_file, paths)):
+        raise UsageError(
+            f"{name}: is a file of arrays; images are files of their own. Pass it to pack_dataset."
+        )
     if len(paths) > 1:
         if all(one.lower().endswith(TARS) for one in paths):
             return open_samples(name, open_tars(paths, options), options, os.path.dirname(paths[0]))
