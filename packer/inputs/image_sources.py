@@ -42,9 +42,9 @@ from packer.inputs.file_names import (
 )
 from packer.inputs.image_archives import open_archive
 from packer.inputs.image_targets import ImageTargets
-from packer.inputs.label_csv import read_lines
 from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions
 from packer.inputs.parquet_images import find_images, read_parquet
+from packer.inputs.text_files import read_lines
 from packer.inputs.webdataset_tars import is_label, open_samples, open_tars, split_sample
 from packer.remote.urls import is_url
 from packer.sentence import Option

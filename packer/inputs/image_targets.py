@@ -1,7 +1,7 @@
-"""Targets of images, read from a CSV: labels, boxes, keypoints.
+"""Targets of images, read from a file of rows such as a CSV: labels, boxes, keypoints.
 
-The first column names the files, unless `file_column` chooses another. Without chosen columns the CSV has two
-columns, file and label, and needs no header (label_csv.py).
+Without chosen columns there are two, file and label (label_csv.py). Without a header the columns are called
+0, 1, 2 ...
 
     chosen columns                      fields, per image
     a label column                      label: int64 or float32, see label_values.py; names become classes
@@ -269,22 +269,34 @@ class ImageTargets:
 
 
 def read_targets(
-    labels: Labels, keys: list[str], findings: Findings, beside: Sequence[str] = (), folder: str = ""
+    labels: Labels,
+    keys: list[str],
+    findings: Findings,
+    beside: Sequence[str] = (),
+    folder: str = "",
+    content: Any = None,
 ) -> ImageTargets:
-    """Read the targets of each image from a CSV, as the module's table shows.
+    """Read the targets of each image from a file of rows, as the module's table shows.
 
-    labels: the file, in UTF-8 with or without a byte order mark (invalid bytes are kept, as in file names),
-    and columns.
+    labels: the file (invalid bytes are kept, as in file names), and columns.
     keys: paths of the images. A row names an image by its path, or by its stem if only one image has it.
     findings: refuses images with invalid labels, leaves out rows that name no image.
     beside: further columns to read as text, with one cell for each image. folder: folder of the keys.
+    content: the parsed JSON of the file, or None.
     Raises: SourceError if a row is invalid or names no image, if two rows of an image disagree, or if an
         image has no row (unless only boxes are read).
     """
     columns, corners, points = map(labels.columns, ("column", "boxes", "keypoints"))
     path, chosen = os.fspath(labels.file or ""), (*columns, *corners, *points)
     table = LabelTable(
-        path, keys, chosen, findings, file_column=labels.file_column, beside=beside, folder=folder
+        path,
+        keys,
+        chosen,
+        findings,
+        file_column=labels.file_column,
+        beside=beside,
+        folder=folder,
+        content=content,
     )
     separator = _SEPARATORS.get(labels.separator or "", labels.separator)
     boxes, values, classes, about = None, None, None, None

@@ -1,51 +1,48 @@
-"""The CSV of image names with labels, boxes and keypoints; lines of text files in bounded memory.
+"""The label file: its rows matched to images, its columns chosen.
 
-The first column names the images, unless another column is chosen. Commas separate cells; tabs do in a .tsv.
-These names match image cat/1.jpg, unless they match a second image:
+The column of file names is the one that names most images, unless another column is chosen. These names match
+image cat/1.jpg, unless they match a second image:
 
     cat/1.jpg  cat\\1.jpg     its path relative to the images' folder
     1.jpg                     the end of its path, beginning at a folder or at the file name
     1                         its name without folder and extension
     /data/photos/cat/1.jpg    its path after a prefix that the names of all rows share
 
-Any other name is an error. A prefix that ends in another folder is an error, too: names in test/ do not match
-images in train/.
-
-The file may be a pipe without a writer, an endless line or UTF-16: each is reported as an error.
+Names match in any Unicode form. Any other name is an error. A prefix that ends in another folder is an error,
+too: names in test/ do not match images in train/.
 """
 
 from __future__ import annotations
 
-import csv
 import os
-import stat
+import re
 import sys
 from array import array
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
-from itertools import chain
-from typing import IO, Any
+from itertools import chain, islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer import units
 from packer.errors import SourceError
-from packer.inputs.file_names import changed, shorten, split_begun, split_called
+from packer.inputs.file_names import is_image, shorten, split_begun, split_called
 from packer.inputs.findings import Findings
-from packer.inputs.label_values import CheckedRows
+from packer.inputs.label_rows import HEAD, Row, read_rows
+from packer.inputs.label_values import NUMBER, CheckedRows
+from packer.path_text import compose, show_differences
 from packer.sentence import Option
 
-LONGEST = 16 << 20
-"""Longest line in characters; a longer line means that the file is not text."""
-
 _UNKNOWN, _AMBIGUOUS = -1, -2
+_COUNTED = 3
+"""Rows from which consecutive numbers count the rows."""
 
 
 class LabelTable(CheckedRows):
-    """The rows of a CSV: the image of each row, and the cells of the chosen columns."""
+    """The rows of a label file: the image of each row, and the cells of the chosen columns."""
 
     images: NDArray[np.int64]
     lines: NDArray[np.int64]
@@ -60,28 +57,30 @@ class LabelTable(CheckedRows):
         file_column: str | None = None,
         beside: Sequence[str] = (),
         folder: str = "",
+        content: Any = None,
     ) -> None:
-        """Read the CSV.
+        """Read the file.
 
-        keys: paths of the images. chosen: columns to read; empty: the CSV has two columns, and the one
-        without file names is read. file_column: the column of file names; None: the first. beside: further
-        columns to read. folder: the images' folder. findings: leaves out invalid rows and rows that name no
-        image.
+        keys: paths of the images. chosen: columns to read; empty: there are two columns, and the one without
+        file names is read. file_column: the column of file names; None: the one that names most images.
+        beside: further columns to read. folder: the images' folder. content: parsed JSON of the file.
+        findings: leaves out invalid rows and rows that name no image.
         """
         super().__init__(path, array("q"), findings)
-        self._keys = keys
-        self._paths = {key: index for index, key in enumerate(keys)}
+        self._keys, self._names = keys, list(map(compose, keys))
+        self._paths = self._by(lambda name: name)
         self._prefix: str | None = None  # common prefix of the names in all rows; None before the first row
         self._folder, self._ends = os.path.abspath(folder), dict[int, dict[str, int]]()
         self.columns: dict[str, list[str]] = {name: [] for name in (*(chosen or ("",)), *beside)}
         """Cells of each column that is read; key "" for the label column if no columns were chosen."""
         images, lines, left_out = array("q"), array("q"), len(self.findings.skipped)
-        with closing(_rows(path)) as rows:
-            for line, image, cells in self._read(rows, chosen, file_column, beside):
-                images.append(image)
-                lines.append(line)
-                for column, cell in zip(self.columns.values(), cells, strict=True):
-                    column.append(sys.intern(cell.strip()))
+        names, rows, self.unit, note = read_rows(path, self._weigh, content)
+        self.findings.notes += [note] if note else []
+        for line, image, cells in self._read(names, rows, chosen, file_column, beside):
+            images.append(image)
+            lines.append(line)
+            for column, cell in zip(self.columns.values(), cells, strict=True):
+                column.append(sys.intern(cell.strip()))
         if not images:
             found = "holds no rows; a row for each image is needed. Add them."
             if skipped := self.findings.skipped[left_out:]:
@@ -94,90 +93,180 @@ class LabelTable(CheckedRows):
 
     def _read(
         self,
-        rows: Iterator[tuple[int, list[str]]],
+        names: list[str] | None,
+        rows: Iterator[Row],
         chosen: Sequence[str],
         file_column: str | None,
         beside: Sequence[str],
     ) -> Iterator[tuple[int, int, list[str]]]:
-        """Yield line, image and chosen cells of each row that names an image; leave out other rows."""
-        start, first = next(rows, (0, [""]))
-        header = [name.strip() for name in first]
-        file, places = self._find(header, start, chosen, file_column, beside) if start else (0, [])
-        if not (chosen or file_column or beside) and self._image(header[0]) != _UNKNOWN:  # there is no header
-            rows = chain([(start, first)], rows)
-        for line, row in rows:
-            if len(row) != len(header):
+        """Yield line, image and chosen cells of each row that names an image; leave out other rows.
+
+        names: of the columns; None if the first row may hold them.
+        """
+        head = list(islice(rows, HEAD))
+        if not head:
+            return
+        wanted = [*chosen, *beside, *(() if file_column is None else (file_column,))]
+        where = self.subject if names else f"{self.subject} {self.unit} {head[0][0]}"
+        header = names or _trim(head[0][1])
+        cells = [row[: len(header)] for _, row in head]
+        if names is None:
+            free = [k for k, name in enumerate(header) if name not in wanted or name == file_column]
+            headed = bool(wanted) and set(wanted) <= set(header)
+            file = header.index(file_column) if file_column in header else self._file_column(cells, free)
+            if headed or not self._is_data(cells, file):
+                del head[0], cells[0]
+            else:
+                header = [str(number) for number in range(len(header))]
+        file, places = self._find(header, where, cells, chosen, file_column, beside)
+        for line, row in chain(head, rows):
+            if len(row) != len(header) and (len(row) < len(header) or any(row[len(header) :])):
                 found, allowed = (
                     units.count(len(row), "column"),
                     f"the first row has {len(header)}. Correct it",
                 )
             else:
-                name = row[file].strip()
-                image = self._image(name, line)
+                image = self._image(row[file], line)
                 if image >= 0:
                     yield line, image, [row[place] for place in places]
                     continue
-                many = "several images are" if image == _AMBIGUOUS else "no image is"
-                found = f"{many} called {shorten(name)}"
-                allowed = (
-                    f"names are paths relative to the images' folder, such as {shorten(self._keys[0])}, "
-                    "their ends, or unique names without extension, in one of the columns "
-                    f"{shorten(', '.join(header))}. Correct the row, pass {Option('Labels.file_column')} "
-                    "for another column"
-                )
-            where = f"line {line}"
+                found, allowed = self._unnamed(row[file], image, header)
+            where = f"{self.unit} {line}"
             key = f"{os.path.basename(self.subject)} {where}"
             self.findings.leave_out(key, f"{found}.", f"{self.subject} {where}: {found}; {allowed}")
+
+    def _unnamed(self, name: str, image: int, header: list[str]) -> tuple[str, str]:
+        """Return what is wrong with a name that no image has, or several, and the rule and remedy."""
+        near = []
+        if image == _AMBIGUOUS:
+            called = compose(name)
+            near = [key for key, path in zip(self._keys, self._names, strict=True) if path == called]
+        elif image == _UNKNOWN:
+            near = [key for key in self._keys if key.casefold() == name.casefold()]
+        found = f"{'several images are' if image == _AMBIGUOUS else 'no image is'} called {shorten(name)}"
+        if near:
+            found += f" ({shorten(' and '.join(map(show_differences, near[:2])))})"
+        return found, (
+            f"names are paths relative to the images' folder, such as {shorten(self._keys[0])}, "
+            "their ends, or unique names without extension, in one of the columns "
+            f"{shorten(', '.join(header))}. Correct the row, pass {Option('Labels.file_column')} "
+            "for another column"
+        )
 
     def _find(
         self,
         header: list[str],
-        line: int,
+        where: str,
+        rows: Sequence[list[str]],
         chosen: Sequence[str],
         file_column: str | None,
         beside: Sequence[str],
     ) -> tuple[int, list[int]]:
-        """Return the index of the file column, and those of the columns to read. Raises: SourceError."""
-        where, shown = f"{self.subject} line {line}", shorten(", ".join(header))
+        """Return the index of the file column, and those of the columns to read. Raises: SourceError.
+
+        rows: the first rows, without the header.
+        """
+        shown = shorten(", ".join(header))
         for name in (*chosen, *beside, *(() if file_column is None else (file_column,))):
             if header.count(name) != 1:
                 many = f"{header.count(name)} columns are called" if name in header else "no column"
-                raise SourceError(
-                    f"{where}: {many} {name}; the first row names the columns: {shown}. Correct it, or pass "
-                    "other columns."
-                )
-        file = 0 if file_column is None else header.index(file_column)
+                raise SourceError(f"{where}: {many} {name}; the columns are {shown}. Pass one of them.")
         more = [header.index(name) for name in beside]
-        others = [place for place in range(len(header)) if place not in (file, *more)]
+        taken = {*more, *(header.index(name) for name in chosen)}
+        free = [place for place in range(len(header)) if place not in taken]
+        file = self._file_column(rows, free) if file_column is None else header.index(file_column)
         if header[file] in (*chosen, *beside):
             raise SourceError(
                 f"{where}: {header[file]} names the files; the columns are {shown}. Choose another column, "
                 f"or pass the column of file names as {Option('Labels.file_column')}."
             )
+        others = [place for place in free if place != file]
+        self._check_alone(header, where, rows, file, others if file_column is None else [])
+        counting = [place for place in others if place < file and _counts_rows(header[place], rows, place)]
+        others = [place for place in others if place not in counting]
         if not chosen and len(others) != 1:
             besides = f", besides {' and '.join(beside)}" if beside else ""
+            besides += f" ({header[counting[0]]} counts the rows)" if counting else ""
+            if len(header) == 1:
+                besides += ", separated by commas, tabs, semicolons, bars or blanks"
             raise SourceError(
                 f"{where}: {units.count(len(header), 'column')} ({shown}); two are expected, file and "
-                f"label{besides}, separated by commas, or by tabs in a .tsv. Choose the label column with "
-                f"{Option('Labels.column')}."
+                f"label{besides}. Choose the label column with {Option('Labels.column')}."
             )
+        if file and file_column is None:
+            self.findings.notes.append(f"{self.subject}: the column {header[file]} names the images.")
         return file, ([header.index(name) for name in chosen] or others) + more
+
+    def _check_alone(
+        self, header: list[str], where: str, rows: Sequence[list[str]], file: int, others: Sequence[int]
+    ) -> None:
+        """Raise SourceError if another column names images as well as that of the files, but others."""
+        others = [place for place in others if any(map(is_image, _distinct(rows, place)))]
+        weights = self._weights(rows, [file, *others], True) if others else [0]
+        for place, weight in zip(others, weights[1:], strict=True):
+            named = ([row[k] for row in rows if max(file, place) < len(row)] for k in (file, place))
+            for one, other in zip(*named, strict=True):
+                if weight >= weights[0] and is_image(one) and is_image(other) and self._differ(one, other):
+                    raise SourceError(
+                        f"{where}: the columns {header[file]} and {header[place]} name images ({shorten(one)}, "
+                        f"{shorten(other)}); labels belong to those of one. Choose it with "
+                        f"{Option('Labels.file_column')}."
+                    )
+
+    def _differ(self, one: str, other: str) -> bool:
+        """Return True if two names are those of different images."""
+        return self._match(one)[0] != self._match(other)[0]
+
+    def _is_data(self, rows: Sequence[list[str]], file: int) -> bool:
+        """Return True if the first of these rows is like the others, and not a header."""
+        first, *rest = rows
+        name, others = first[file], [row for row in rest if row[file : file + 1] != first[file : file + 1]]
+        if is_image(name) or self._match(name)[0] != _UNKNOWN:
+            return True
+        if first == [str(number) for number in range(len(first))]:
+            return False
+        form = re.sub("[0-9]+", "0", name)
+        return any(form == re.sub("[0-9]+", "0", row[file]) for row in others[:1] if form != name) or any(
+            cell and not NUMBER.fullmatch(cell) and any(row[k : k + 1] == [cell] for row in others)
+            for k, cell in enumerate(first)
+            if k != file
+        )
+
+    def _file_column(self, rows: Sequence[list[str]], places: Sequence[int]) -> int:
+        """Return the column that names most images; the first of file names, or the first, if none does."""
+        for loose in (False, True):
+            weights = self._weights(rows, places, loose)
+            if any(weights):
+                return places[weights.index(max(weights))]
+        called = (place for place in places if any(map(is_image, _distinct(rows, place))))
+        return next(called, places[0] if places else 0)
+
+    def _weigh(self, rows: Sequence[list[str]], loose: bool) -> int:
+        """Return how much the best column of some rows names images; 0 without a second column."""
+        width = max(map(len, rows), default=0)
+        return max(self._weights(rows, range(width), loose), default=0) if width > 1 else 0
+
+    def _weights(self, rows: Sequence[list[str]], places: Sequence[int], loose: bool) -> list[int]:
+        """Return a weight for each column: of each distinct cell that names an image, 2 for a file, else 1.
+
+        loose: accept ends, stems and prefixes, not only paths; numbers only if no column holds file names.
+        """
+        columns = [_distinct(rows, place) for place in places]
+        files = any(2 * sum(map(is_image, names)) > len(names) for names in columns)
+        weights = []
+        for names in columns:
+            found = [(name, *self._match(name, loose)) for name in names if not (files and name.isdecimal())]
+            weights.append(
+                sum(1 + (not prefix and is_image(name)) for name, index, prefix in found if index != _UNKNOWN)
+            )
+        return weights
 
     def _image(self, name: str, line: int = 1) -> int:
         """Return the index of the image that a name matches, _UNKNOWN for none, _AMBIGUOUS for several.
 
         Raises SourceError if the prefixes of two names differ, or if a prefix is that of another folder.
         """
-        path = name.removeprefix("./")
-        if path not in self._paths:
-            path = path.replace("\\", "/").removeprefix("./")
-        index, prefix = self._paths.get(path, _UNKNOWN), ""
-        if index == _UNKNOWN and os.path.splitext(path)[1]:
-            index = self._ending(path)
-        if index == _UNKNOWN:
-            index = self._stems.get(name, _UNKNOWN)
-        if index == _UNKNOWN and self._prefix != "":
-            index, prefix = self._behind_prefix(path)
+        index, prefix = self._match(name)
         if index < 0:
             return index
         if self._prefix is None:
@@ -195,6 +284,26 @@ class LabelTable(CheckedRows):
                 "the images' folder. Pass the folder that holds all images."
             )
         return index
+
+    def _match(self, name: str, loose: bool = True) -> tuple[int, str]:
+        """Return the index of the image that a name matches, or _UNKNOWN or _AMBIGUOUS; and the prefix.
+
+        loose: match ends, stems and prefixes, too.
+        """
+        name = compose(name)
+        path = name.removeprefix("./")
+        if path not in self._paths:
+            path = path.replace("\\", "/").removeprefix("./")
+        index = self._paths.get(path, _UNKNOWN)
+        if not loose:
+            return index, ""
+        if index == _UNKNOWN and os.path.splitext(path)[1]:
+            index = self._ending(path)
+        if index == _UNKNOWN:
+            index = self._stems.get(name, _UNKNOWN)
+        if index == _UNKNOWN and self._prefix != "":
+            return self._behind_prefix(path)
+        return index, ""
 
     def _behind_prefix(self, path: str) -> tuple[int, str]:
         """Return the image whose path ends `path`, or _UNKNOWN or _AMBIGUOUS; and the prefix before it."""
@@ -238,7 +347,7 @@ class LabelTable(CheckedRows):
     def _by(self, called: Callable[[str], str]) -> dict[str, int]:
         """Return an index, called(key) -> image or _AMBIGUOUS. On demand: ten million images take 2 GB."""
         found: dict[str, int] = {}
-        for index, key in enumerate(self._keys):
+        for index, key in enumerate(self._names):
             name = called(key)
             found[name] = _AMBIGUOUS if name in found else index
         return found
@@ -279,60 +388,20 @@ class LabelTable(CheckedRows):
         return first
 
 
-def _rows(path: str) -> Generator[tuple[int, list[str]], None, None]:
-    """Yield (line number, cells) of each row that is not blank."""
-    lines = read_lines(path, "a CSV of files and labels is needed", newline="")
-    rows = csv.reader(lines, strict=True, delimiter="\t" if path.lower().endswith(".tsv") else ",")
-    try:
-        for row in rows:
-            if row:
-                yield rows.line_num, row
-    except csv.Error as error:
-        raise SourceError(f"{path} line {rows.line_num}: not CSV ({error}). Correct it.") from None
+def _distinct(rows: Sequence[list[str]], place: int) -> set[str]:
+    return {row[place] for row in rows if place < len(row)}
 
 
-def read_lines(path: str, needed: str, *, newline: str | None = None) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text file with their line ends; escape invalid bytes as `os.fsdecode` does.
-
-    needed: the expected content, for messages. newline: see `open`.
-    Raises: SourceError if the file is unreadable, not regular, not text, or changes while it is read.
-    """
-    text = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": newline}
-    with _regular_file(path, needed, "r", **text) as file:
-        before = os.fstat(file.fileno())
-        number = 0
-        while line := file.readline(LONGEST + 1):
-            number += 1
-            if "\0" in line or (number == 1 and line.startswith(("\udcff\udcfe", "\udcfe\udcff"))):
-                raise SourceError(
-                    f"{path} line {number}: has zero bytes, which UTF-8 text has not; {needed}. "
-                    "Check the file; convert UTF-16 with: iconv -f UTF-16 -t UTF-8 OLD > NEW."
-                )
-            if len(line) > LONGEST:
-                raise SourceError(
-                    f"{path} line {number}: is longer than {LONGEST:,} characters; {needed}. Check the file."
-                )
-            yield line
-        after = os.fstat(file.fileno())
-        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            raise changed(path)
+def _trim(row: list[str]) -> list[str]:
+    """Return a row without the empty cells at its end."""
+    return row[: max((k + 1 for k, cell in enumerate(row) if cell), default=0)]
 
 
-def read_bytes(path: str, needed: str) -> bytes:
-    """Return all bytes of a file. Raises: SourceError if it is not a regular file or cannot be read."""
-    with _regular_file(path, needed, "rb") as file:
-        return bytes(file.read())
-
-
-@contextmanager
-def _regular_file(path: str, needed: str, mode: str, **text: Any) -> Iterator[IO[Any]]:
-    """Open a file with O_NONBLOCK: a pipe without a writer does not block, regular files are unaffected."""
-    try:
-        with open(
-            path, mode, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK), **text
-        ) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise SourceError(f"{path}: is not a regular file; {needed}. Copy it to a regular file.")
-            yield file
-    except OSError as error:
-        raise SourceError(f"{path}: cannot be read ({error.strerror}); {needed}. Check the path.") from None
+def _counts_rows(name: str, rows: Sequence[list[str]], place: int) -> bool:
+    """Return True if a column before the file names is an index: without a name, or consecutive numbers."""
+    cells = [row[place] for row in rows]
+    if not all(cell.isascii() and cell.isdecimal() for cell in cells):
+        return not name and not any(cells)
+    numbers = [int(cell[:20]) for cell in cells]
+    counted = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    return not name or (counted and len(numbers) >= _COUNTED)

@@ -33,7 +33,7 @@ LABEL_AS = ("auto", "classes", "float")
 _WHOLE = re.compile(r"[0-9]+")
 _PADDED = re.compile(LEADING_ZEROS)
 _SIGNED = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _BETWEEN_NAMES = re.compile(r"[|;]")
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -149,7 +149,7 @@ def _kind_of(text: str, label_as: str, padded: bool) -> str:
         return "plain"
     if not text or _NOT_FINITE.fullmatch(text):
         return "wrong"
-    if label_as == "classes" or padded or not _NUMBER.fullmatch(text):
+    if label_as == "classes" or padded or not NUMBER.fullmatch(text):
         return "wrong" if label_as == "float" else "name"
     return "fraction" if _whole(text) is None else "number"
 
@@ -167,7 +167,7 @@ def _note_rounded(rows: CheckedRows, values: NDArray[Any], column: str) -> None:
 
 def _number_names(texts: Collection[str]) -> tuple[dict[str, float | None], list[str]]:
     """Return name -> class number, and the sorted classes (by value, if all are unpadded numbers)."""
-    values = {text: _whole(text) for text in texts if _NUMBER.fullmatch(text) and not _PADDED.fullmatch(text)}
+    values = {text: _whole(text) for text in texts if NUMBER.fullmatch(text) and not _PADDED.fullmatch(text)}
     called, order = {text: text for text in texts}, None
     if len(values) == len(texts) and None not in values.values():
         called, order = {text: str(value) for text, value in values.items()}, int
@@ -262,7 +262,7 @@ def finite_numbers(
         for row, text in enumerate(texts):
             if missing and not text:
                 values[row, number] = np.nan
-            elif _NUMBER.fullmatch(text) and abs(float(text)) <= _FLOAT32_MAX:
+            elif NUMBER.fullmatch(text) and abs(float(text)) <= _FLOAT32_MAX:
                 values[row, number] = float(text)
             else:
                 rows.refuse(row, _found(name, text), "finite numbers are accepted. Correct it")
