@@ -12,7 +12,9 @@
     file_names.py      file names as text in every locale; class folders and split folders
     image_targets.py   labels, boxes and keypoints of each image, read from a CSV
     coco_annotations.py  boxes and classes of each image, read from COCO JSON
-    label_csv.py       rows of the label CSV, matched to images; lines of text files
+    label_csv.py       LabelTable: the rows of a label file, matched to images
+    label_rows.py      rows of label files: text, JSON, Excel, Parquet
+    text_files.py      lines of text files, in bounded memory
     label_values.py    the rules for labels given as text
     label_options.py   Labels: the label file, its columns, and how they are parsed
     image_pairs.py     masks and other per-pixel partners, matched by name

@@ -12,7 +12,7 @@ objects), boxes without area, segmentations, and keypoints (several persons per 
     photos/annotations/instances_train2017.json   detected automatically; its images are in photos/train2017,
                                                   photos/images/train2017, photos/images or photos. Several
                                                   files named train, val, test ... become splits.
-    any other file                                passed as labels: JSON with lists of images and annotations
+    any other file                                passed as labels: JSON with two of the lists below
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from packer.path_text import compose
 FOLDER, PREFIX, ENDING = "annotations", "instances_", ".json"
 _LISTS = {"images": "image", "annotations": "annotation", "categories": "category"}
 """Lists of a file -> what messages call an entry."""
-_TOLD = ("images", "annotations")
-"""Lists by which COCO annotations are told from other JSON."""
+_TOLD = 2
+"""Number of these lists that tells COCO annotations from other JSON."""
 _ABSENT, _UNKNOWN = -1, -2
 _NO_BOX = (math.nan,) * 4
 _MOST = 1e9
@@ -86,7 +86,7 @@ def read_labels(
     """
     path = os.fspath(labels.file or "")
     content = read_json(path)
-    if not isinstance(content, dict) or not all(isinstance(content.get(name), list) for name in _TOLD):
+    if not isinstance(content, dict) or sum(isinstance(content.get(n), list) for n in _LISTS) < _TOLD:
         return read_targets(labels, keys, findings, beside, folder, content)
     if beside:
         raise UsageError(f"{path}: has no columns, but column {beside[0]} is needed. Pass a CSV.")

@@ -35,7 +35,8 @@ from packer.inputs.file_names import UNLABELED
 from packer.inputs.findings import Findings
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
-from packer.inputs.label_values import finite_numbers, multi_hot, number_columns, number_labels
+from packer.inputs.label_values import LabelColumn, finite_numbers, multi_hot, number_columns, number_labels
+from packer.path_text import compose
 from packer.pixels.coordinate_units import check_unit
 from packer.pixels.decode_resize import ImagePlacement
 from packer.sentence import Option
@@ -135,6 +136,8 @@ class ImageTargets:
         """Fields that do not depend on cropping and resizing: name -> [N, *shape], little-endian."""
         self.beside: dict[str, list[str]] = {}
         """Columns that are read but not stored: name -> the cell of each image."""
+        self.column: LabelColumn | None = None
+        """The origin of labels given as text, without a list of classes; None for others."""
         self._boxes, self._keypoints = boxes, keypoints
         self._relative = False
         fields = []
@@ -222,9 +225,10 @@ class ImageTargets:
             raise UsageError(
                 f"{subject}: holds labels that are not classes; {allowed}. Leave out the classes."
             )
-        place = {name: number for number, name in enumerate(classes)}
+        place = {compose(name): number for number, name in enumerate(classes)}
+        place |= {name: number for number, name in enumerate(classes)}
         # Without classes every label is refused.
-        places = np.array([place.get(name, -1) for name in names] or [-1], np.int64)
+        places = np.array([place.get(name, place.get(compose(name), -1)) for name in names] or [-1], np.int64)
         images, found = np.nonzero(values) if values.ndim > 1 else (np.arange(len(values)), values)
         if values.ndim == 1 and boxes is None:
             images, found = images[values != UNLABELED], values[values != UNLABELED]
@@ -310,6 +314,10 @@ def read_targets(
             f"Cells hold class names: {len(classes or ()):,} classes, {_shown(classes or ())}."
         )
     targets = ImageTargets(values, classes, about=about, boxes=boxes, keypoints=moved, findings=findings)
+    if len(columns) == 1 or not (columns or corners or points):
+        name = columns[0] if columns else ""
+        separated = separator is not None and any(separator in text for text in table.columns[name])
+        targets.column = LabelColumn(path, name or "the label", labels.as_, separator, separated)
     targets.beside = {name: _cells(table, name) for name in beside}
     return targets
 
@@ -338,7 +346,7 @@ def _labels(
     if len(columns) > 1:
         return number_columns(table, columns, label_as=label_as)[rows], None, {"columns": names}
     if separator is not None:
-        hot, numbered = multi_hot(table.subject, texts, called, separator)
+        hot, numbered = multi_hot(table.subject, texts, called, separator, table.findings)
         return hot[rows], numbered, {"columns": numbered}
     values, found = number_labels(table, texts, column=called, label_as=label_as)
     return values[rows], found, {}

@@ -75,6 +75,7 @@ class LabelTable(CheckedRows):
         """Cells of each column that is read; key "" for the label column if no columns were chosen."""
         images, lines, left_out = array("q"), array("q"), len(self.findings.skipped)
         names, rows, self.unit, note = read_rows(path, self._weigh, content)
+        self._note = f" {note}" if note else ""
         self.findings.notes += [note] if note else []
         for line, image, cells in self._read(names, rows, chosen, file_column, beside):
             images.append(image)
@@ -187,11 +188,11 @@ class LabelTable(CheckedRows):
         if not chosen and len(others) != 1:
             besides = f", besides {' and '.join(beside)}" if beside else ""
             besides += f" ({header[counting[0]]} counts the rows)" if counting else ""
-            if len(header) == 1:
+            if len(header) == 1 and self.unit == "line":
                 besides += ", separated by commas, tabs, semicolons, bars or blanks"
             raise SourceError(
                 f"{where}: {units.count(len(header), 'column')} ({shown}); two are expected, file and "
-                f"label{besides}. Choose the label column with {Option('Labels.column')}."
+                f"label{besides}. Choose the label column with {Option('Labels.column')}.{self._note}"
             )
         if file and file_column is None:
             self.findings.notes.append(f"{self.subject}: the column {header[file]} names the images.")

@@ -180,13 +180,16 @@ def _json_rows(path: str, content: Any, weigh: Weigh) -> LabelRows:
             '{"a.jpg": "cat"} or [{"file": "a.jpg", "label": "cat"}]. Keep one list.'
         )
     if all(isinstance(value, dict) for value in content.values()):
-        content = [{"": name, **value} for name, value in content.items()]
+        content = [{"(name)": name, **value} for name, value in content.items()]
         return _json_rows(path, content, weigh)
-    pairs: list[Any] = list(map(list, content.items()))
+    pairs: list[Any] = list(content.items())
+    weight = weigh([[name, ""] for name in content][:HEAD], True)
     if all(isinstance(value, list) for value in content.values()):
-        turned = [[str(item), name] for name, items in content.items() for item in items]
-        if weigh(turned[:HEAD], True) > weigh([[name, ""] for name in content][:HEAD], True):
+        turned = [(str(item), name) for name, items in content.items() for item in items]
+        if weigh(list(map(list, turned[:HEAD])), True) > weight:
             pairs = turned  # the images of each class
+    elif not weight and weigh([list(map(_text, content.values()))], True):
+        return _entries(path, [content], None, "line")  # JSON lines of one line
     return _entries(path, [{"file": name, "label": value} for name, value in pairs], None, "entry")
 
 

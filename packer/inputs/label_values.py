@@ -15,7 +15,10 @@ from __future__ import annotations
 
 import os
 import re
+from ast import literal_eval
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +27,8 @@ from numpy.typing import NDArray
 from packer.errors import SourceError
 from packer.inputs.file_names import shorten
 from packer.inputs.findings import Findings
-from packer.sentence import Option, Sentence
+from packer.path_text import compose, show_differences
+from packer.sentence import Option
 from packer.units import LEADING_ZEROS
 
 LABEL_AS = ("auto", "classes", "float")
@@ -35,7 +39,7 @@ _PADDED = re.compile(LEADING_ZEROS)
 _SIGNED = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-_BETWEEN_NAMES = re.compile(r"[|;]")
+_BRACKETS = {"[": "]", "(": ")", "{": "}"}
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _INT64 = range(-(1 << 63), 1 << 63)
 _DIGITS = 1000  # more digits than an int64 has, and few enough for int()
@@ -43,6 +47,21 @@ _EXACT = 1 << 53  # float64 holds every whole number up to this one
 _EQUAL_SHARE = (
     0.1  # fraction of distinct numbers before a note; among many random numbers a few collide as float32
 )
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """The origin of labels given as text, for checks.
+
+    subject: the file. name: of the column, in messages. as_, separator: how cells are read. separated: True
+    if a cell holds the separator.
+    """
+
+    subject: str
+    name: str
+    as_: str = "auto"
+    separator: str | None = None
+    separated: bool = False
 
 
 class CheckedRows:
@@ -87,7 +106,7 @@ def number_labels(
     label_as: str = "auto",
     names: list[str] | None = None,
 ) -> tuple[NDArray[Any], list[str] | None]:
-    """Convert labels from text to numbers, and note their interpretation in the findings of ``rows``.
+    """Convert labels from text to numbers.
 
     rows: refuses labels that are empty, not finite or too large, which become 0. texts: the label of each
     row. column: name of the labels in messages. regression: accept fractions. label_as: see the module.
@@ -130,6 +149,7 @@ def number_labels(
         if text not in values:
             rows.refuse(row, _found(column, text), f"{allowed}. Correct it")
     if are_names:
+        texts = compose_classes(texts, rows.findings)
         values, known = _number_names({text for row, text in enumerate(texts) if row not in rows.refused})
     dtype = np.int64 if whole or are_names else np.float64
     labels: NDArray[Any] = np.fromiter((values.get(text, 0) for text in texts), dtype, len(texts))
@@ -137,9 +157,19 @@ def number_labels(
     if labels.dtype != np.int64:
         _note_rounded(rows, labels, column)
         labels = labels.astype(np.float32)
-    if regression:
-        rows.findings.notes += _notes_on(np.delete(labels, list(rows.refused)), known)
     return labels, known
+
+
+def compose_classes(names: Sequence[str], findings: Findings) -> list[str]:
+    """Return class names in one Unicode form; note names that are equal in it."""
+    forms = {name: compose(name) for name in dict.fromkeys(names)}
+    found: dict[str, str] = {}
+    for name, form in forms.items():
+        if found.setdefault(form, name) != name:
+            shown = " and ".join(map(show_differences, (found[form], name)))
+            findings.notes.append(f"The classes {shown} differ only in Unicode form; they are one class.")
+            break
+    return [forms[name] for name in names]
 
 
 def _kind_of(text: str, label_as: str, padded: bool) -> str:
@@ -176,31 +206,6 @@ def _number_names(texts: Collection[str]) -> tuple[dict[str, float | None], list
     return {text: numbers[name] for text, name in called.items()}, classes
 
 
-def _notes_on(labels: NDArray[Any], classes: Sequence[str] | None) -> list[str]:
-    """Return a note on how numeric labels are stored, or on a class that looks like several.
-
-    labels: of the packed images.
-    """
-    several = next((name for name in classes or () if _BETWEEN_NAMES.search(name)), None)
-    as_classes = Option("Labels.as_", "classes")
-    if several is not None:
-        pass_separator = Option("Labels.separator", "|")
-        note = (
-            f"Some classes contain | or ;, such as {several!r}; each is one class. Pass {pass_separator} if "
-            "cells hold several."
-        )
-    elif classes is not None or not len(labels):
-        return []
-    elif labels.dtype != np.int64:
-        note = f"Labels are numbers, stored as float32; {as_classes} treats them as classes."
-    else:
-        note = (
-            f"Labels are whole numbers from {labels.min()} to {labels.max()}, stored as int64; "
-            f"{Option('Labels.as_', 'float')} stores float32, {as_classes} numbers them from 0."
-        )
-    return [Sentence(note)]
-
-
 def number_columns(
     rows: CheckedRows, columns: Mapping[str, Sequence[str]], *, label_as: str = "auto"
 ) -> NDArray[Any]:
@@ -217,7 +222,7 @@ def number_columns(
 
 
 def multi_hot(
-    subject: str, texts: Sequence[str], column: str, separator: str
+    subject: str, texts: Sequence[str], column: str, separator: str, findings: Findings | None = None
 ) -> tuple[NDArray[np.uint8], list[str]]:
     """Encode cells that hold several class names as multi-hot rows.
 
@@ -226,7 +231,10 @@ def multi_hot(
     Returns: uint8 [N, C], 1 where the cell holds the class; and the C class names.
     Raises: SourceError if all cells are empty.
     """
-    names = {name for text in set(texts) for name in split_names(text, separator)}
+    parts = {text: split_names(text, separator) for text in dict.fromkeys(texts)}
+    written = [name for several in parts.values() for name in several]
+    forms = dict(zip(written, compose_classes(written, findings or Findings()), strict=True))
+    names = set(forms.values())
     if not names:
         raise SourceError(
             f"{subject}: {column} is empty in all {len(texts):,} rows; class names are needed. Add some."
@@ -238,15 +246,26 @@ def multi_hot(
     numbers = {name: number for number, name in enumerate(classes)}
     hot = np.zeros((len(texts), len(classes)), np.uint8)
     for row, text in enumerate(texts):
-        for name in split_names(text, separator):
-            hot[row, numbers[name]] = 1
+        for name in parts[text]:
+            hot[row, numbers[forms[name]]] = 1
     return hot, classes
 
 
 def split_names(text: str, separator: str) -> list[str]:
-    """Split a cell into names, stripped of blanks. separator: " " matches any run of blanks."""
-    parts = text.split(None if separator == " " else separator)
-    return [name for part in parts if (name := part.strip())]
+    """Split a cell into names, stripped of blanks. separator: " " matches any run of blanks.
+
+    >>> split_names("fog; rain", ";"), split_names("['fog', 'rain']", ","), split_names("[3 17]", " ")
+    (['fog', 'rain'], ['fog', 'rain'], ['3', '17'])
+    """
+    listed = _BRACKETS.get(text[:1], "") == text[-1:] != ""
+    if listed and separator == ",":  # a list, tuple or set of Python, or a list of JSON
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            values = literal_eval(text)
+            if isinstance(values, list | tuple | set):
+                return [name for value in values if (name := str(value).strip())]
+    listed = listed and text[0] == "["
+    parts = (text[1:-1] if listed else text).split(None if separator == " " else separator)
+    return [name for part in parts if (name := part.strip(" \"'" if listed else None))]
 
 
 def finite_numbers(

@@ -17,7 +17,7 @@ from packer.inputs.file_names import UNLABELED, class_folders, folder_splits, no
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
-from packer.inputs.label_values import CheckedRows, number_labels
+from packer.inputs.label_values import CheckedRows, LabelColumn, number_labels
 
 Splits = dict[str, NDArray[np.int64]]
 """Split name -> indices of its images, int64, ascending; {} without splits."""
@@ -50,8 +50,12 @@ class SourceOptions:
         """Return targets from one text per image. lines: line numbers; more: options of `number_labels`."""
         rows = CheckedRows(subject, lines, self.findings, unit=unit)
         rows.refused.update(self.findings.refused)
-        labels, classes = number_labels(rows, texts, **{"label_as": self.label_as, **more})
-        return ImageTargets(labels, classes, findings=self.findings)
+        more = {"label_as": self.label_as, "column": "the label", **more}
+        labels, classes = number_labels(rows, texts, **more)
+        targets = ImageTargets(labels, classes, findings=self.findings)
+        if more.get("names") is None:
+            targets.column = LabelColumn(subject, more["column"], more["label_as"])
+        return targets
 
 
 class ImageSource(AbstractContextManager["ImageSource"]):

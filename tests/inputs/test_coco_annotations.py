@@ -288,7 +288,9 @@ def test_damaged_json_is_one_sentence(flat: Path) -> None:
     for text in (whole[:-5], "", "[" * 100_000, "\0", "[]", "7"):
         path.write_text(text)
         said = refused(flat)
-        assert said.startswith((f"{path}: damaged or truncated JSON", f"{path}: has no list images"))
+        damaged = f"{path}: damaged or truncated JSON; labels as CSV, JSON, .xlsx or Parquet are needed. Get it again."
+        no_rows = f"{path}: holds no rows; a row for each image is needed. Add them."
+        assert said.startswith((damaged, no_rows, f"{path} line 1: "))
 
 
 def test_files_of_other_categories_do_not_go_together(tmp_path: Path) -> None:
@@ -308,6 +310,6 @@ def test_files_of_other_categories_do_not_go_together(tmp_path: Path) -> None:
 def test_options_about_a_csv_are_refused(flat: Path) -> None:
     with pytest.raises(
         UsageError,
-        match=r"^labels=Labels\(boxes='a,b,c,d'\): applies to columns of a CSV, but .*told\.json is JSON\. Leave it out\.",
+        match=r"^labels=Labels\(boxes='a,b,c,d'\): applies to columns, but .*told\.json holds COCO annotations\. Leave it out\.",
     ):
         converted(flat, labels=Labels(flat / "told.json", boxes="a,b,c,d"))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from packer.inputs.checks.class_checks import check_class_names, check_classes_of_splits, check_empty_classes
 from packer.inputs.checks.folder_checks import check_class_folders, check_single_class
+from packer.inputs.checks.label_checks import check_label_texts, check_numbers
 from packer.inputs.checks.mask_checks import check_mask_names
 from packer.inputs.listing import Finding, Listing
 
@@ -17,6 +18,8 @@ CHECKS: tuple[Check, ...] = (
     check_empty_classes,
     check_single_class,
     check_class_names,
+    check_label_texts,
+    check_numbers,
     check_mask_names,
 )
 """All checks; errors of earlier ones are shown first."""
