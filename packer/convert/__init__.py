@@ -25,6 +25,6 @@
     block_workers.py     blocks of rows on parallel workers
     row_filling.py       rows in any order, for a pack that is read while it is written
 
-Start with image_conversion.py. Imports: codecs, format, inputs, orders, pixels, progress, randomness, read,
-remote, tables.
+Start with image_conversion.py. Imports: codecs, format, inputs, inputs.checks, orders, pixels, progress,
+randomness, read, remote, tables.
 """
