@@ -322,6 +322,7 @@ def _open(
         spool_dir=spool,
         label=columns[0] if len(columns) == 1 else None,
         label_as=options.labels.as_,
+        separator=options.labels.separator,
         listed=classes,
         arrays=options.channels not in CHANNELS,
         unlabeled=options.labels.columns("unlabeled"),
@@ -423,7 +424,10 @@ def _targets(
                 f"{option}: is about columns of a CSV, but none is given. Pass {Option('labels', 'FILE')}."
             )
         for option in labels.about_csv():
-            if option.name != "Labels.as_" and not (option.name == "Labels.column" and source.label_chosen):
+            if option.name != "Labels.as_" and not (
+                (option.name == "Labels.column" and source.label_chosen)
+                or (option.name == "Labels.separator" and source.targets.column is not None)
+            ):
                 raise UsageError(
                     f"{option}: is about columns of a CSV, but none is given. Pass "
                     f"{Option('labels', 'FILE')}."

@@ -18,6 +18,7 @@ from hashlib import blake2b
 from itertools import islice
 from keyword import iskeyword
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
@@ -31,6 +32,7 @@ from packer.inputs.findings import Findings
 from packer.inputs.image_archives import open_archive
 from packer.inputs.image_sources import FolderImages, check_bytes, entries_of, file_state, split_archive
 from packer.inputs.opened_source import ArchiveImages, ImageSource
+from packer.path_text import compose
 from packer.pixels.decode_resize import ImagePlacement, PixelSpec, place_soft
 from packer.pixels.exact_values import MaskKind, decode_mask
 from packer.sentence import Sentence
@@ -290,7 +292,9 @@ def _in_folder(place: str, keys: list[str]) -> Iterator[tuple[str, tuple[int, in
 
     Yields: path of a possible partner, relative to the pair's folder; its size and modification time.
     """
-    for folder in sorted({key.rpartition("/")[0] for key in keys}):
+    folders = {key.rpartition("/")[0] for key in keys}
+    folders |= {normalize(form, folder) for folder in folders for form in ("NFC", "NFD")}
+    for folder in sorted(folders):
         # Images of a missing folder have no partners; `_assign` reports them together.
         for name, entry, inner in entries_of(place, folder, missing=True):
             if inner is None and name.lower().endswith(EXTENSIONS):
@@ -307,6 +311,13 @@ def _assign(
         if path.lower().endswith(EXTENSIONS) and fnmatchcase(os.path.basename(path), pattern):
             found.setdefault(os.path.splitext(path)[0].removesuffix(suffix), []).append(path)
     stems = [os.path.splitext(key)[0] for key in keys]
+    composed: dict[str, list[str]] = {}
+    for stem in found.keys() - set(stems):
+        composed.setdefault(compose(stem), []).append(stem)
+    for index, stem in enumerate(stems):  # the only file in another Unicode form
+        if stem not in found and (forms := composed.get(compose(stem))):
+            stems[index] = forms[0]
+            found[forms[0]] = [path for form in forms for path in found[form]]
     wrong = [index for index, stem in enumerate(stems) if len(found.get(stem, ())) != 1]
     more = f" (and {len(wrong) - 1:,} more images)" if len(wrong) > 1 else ""
     for index in wrong:

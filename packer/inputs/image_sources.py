@@ -20,8 +20,10 @@ import stat
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -417,8 +419,7 @@ def _split_row(root: str, row: str) -> tuple[str, str | None, os.stat_result] | 
     for path, text in ways:
         # normpath keeps two leading slashes; POSIX permits a special meaning, which no current system has.
         absolute = "/" + os.path.normpath(os.path.join(root, path)).lstrip("/")
-        try:
-            return absolute, text, os.stat(on_disk(absolute))
-        except OSError:
-            continue
+        for form in dict.fromkeys((absolute, normalize("NFC", absolute), normalize("NFD", absolute))):
+            with suppress(OSError):
+                return form, text, os.stat(on_disk(form))
     return ways[0][0]

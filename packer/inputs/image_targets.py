@@ -35,13 +35,19 @@ from packer.inputs.file_names import UNLABELED
 from packer.inputs.findings import Findings
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
-from packer.inputs.label_values import LabelColumn, finite_numbers, multi_hot, number_columns, number_labels
+from packer.inputs.label_values import (
+    SEPARATORS,
+    LabelColumn,
+    finite_numbers,
+    multi_hot,
+    number_columns,
+    number_labels,
+)
 from packer.path_text import compose
 from packer.pixels.coordinate_units import check_unit
 from packer.pixels.decode_resize import ImagePlacement
 from packer.sentence import Option
 
-_SEPARATORS = {"space": " ", "tab": "\t", "comma": ",", "semicolon": ";", "bar": "|"}
 _UNIT = "Labels.boxes_unit"
 
 
@@ -302,22 +308,18 @@ def read_targets(
         folder=folder,
         content=content,
     )
-    separator = _SEPARATORS.get(labels.separator or "", labels.separator)
+    separator = SEPARATORS.get(labels.separator or "", labels.separator)
     boxes, values, classes, about = None, None, None, None
     if corners:
         boxes, classes = _boxes(table, columns, corners, len(keys), labels.as_)
     moved = _keypoints(table, points) if points else None
     if not corners and (columns or not points):
         values, classes, about = _labels(table, columns, separator, labels.as_)
-    if separator is not None:
-        findings.notes.append(
-            f"Cells hold class names: {len(classes or ()):,} classes, {_shown(classes or ())}."
-        )
     targets = ImageTargets(values, classes, about=about, boxes=boxes, keypoints=moved, findings=findings)
     if len(columns) == 1 or not (columns or corners or points):
         name = columns[0] if columns else ""
-        separated = separator is not None and any(separator in text for text in table.columns[name])
-        targets.column = LabelColumn(path, name or "the label", labels.as_, separator, separated)
+        texts = table.columns[name]
+        targets.column = LabelColumn.of(path, name or "the label", texts, labels.as_, separator)
     targets.beside = {name: _cells(table, name) for name in beside}
     return targets
 

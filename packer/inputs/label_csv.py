@@ -82,6 +82,8 @@ class LabelTable(CheckedRows):
             lines.append(line)
             for column, cell in zip(self.columns.values(), cells, strict=True):
                 column.append(sys.intern(cell.strip()))
+        for name in beside:
+            self.columns[name] = list(map(compose, self.columns[name]))
         if not images:
             found = "holds no rows; a row for each image is needed. Add them."
             if skipped := self.findings.skipped[left_out:]:
@@ -104,12 +106,14 @@ class LabelTable(CheckedRows):
 
         names: of the columns; None if the first row may hold them.
         """
+        chosen, beside = list(map(compose, chosen)), list(map(compose, beside))
+        file_column = None if file_column is None else compose(file_column)
         head = list(islice(rows, HEAD))
         if not head:
             return
         wanted = [*chosen, *beside, *(() if file_column is None else (file_column,))]
         where = self.subject if names else f"{self.subject} {self.unit} {head[0][0]}"
-        header = names or _trim(head[0][1])
+        header = list(map(compose, names or _trim(head[0][1])))
         cells = [row[: len(header)] for _, row in head]
         if names is None:
             free = [k for k, name in enumerate(header) if name not in wanted or name == file_column]
@@ -138,15 +142,11 @@ class LabelTable(CheckedRows):
 
     def _unnamed(self, name: str, image: int, header: list[str]) -> tuple[str, str]:
         """Return what is wrong with a name that no image has, or several, and the rule and remedy."""
-        near = []
+        near = [self._keys[k] for k in self._alike.get(compose(name).casefold(), ())]
+        found, link = f"no image is called {shorten(name)}", ", but there is "
         if image == _AMBIGUOUS:
-            called = compose(name)
-            near = [key for key, path in zip(self._keys, self._names, strict=True) if path == called]
-        elif image == _UNKNOWN:
-            near = [key for key in self._keys if key.casefold() == name.casefold()]
-        found = f"{'several images are' if image == _AMBIGUOUS else 'no image is'} called {shorten(name)}"
-        if near:
-            found += f" ({shorten(' and '.join(map(show_differences, near[:2])))})"
+            found, link = f"several images are called {shorten(name)}", ": "
+        found += f"{link}{shorten(' and '.join(map(show_differences, near[:2])))}" if near else ""
         return found, (
             f"names are paths relative to the images' folder, such as {shorten(self._keys[0])}, "
             "their ends, or unique names without extension, in one of the columns "
@@ -344,6 +344,14 @@ class LabelTable(CheckedRows):
     def _stems(self) -> dict[str, int]:
         """Name without folder and extension -> image, or _AMBIGUOUS."""
         return self._by(lambda key: os.path.splitext(key.rpartition("/")[2])[0])
+
+    @cached_property
+    def _alike(self) -> dict[str, list[int]]:
+        """Path in lower case -> images, for messages."""
+        found: dict[str, list[int]] = {}
+        for index, name in enumerate(self._names):
+            found.setdefault(name.casefold(), []).append(index)
+        return found
 
     def _by(self, called: Callable[[str], str]) -> dict[str, int]:
         """Return an index, called(key) -> image or _AMBIGUOUS. On demand: ten million images take 2 GB."""

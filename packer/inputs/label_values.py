@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 from ast import literal_eval
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -27,12 +27,14 @@ from numpy.typing import NDArray
 from packer.errors import SourceError
 from packer.inputs.file_names import shorten
 from packer.inputs.findings import Findings
-from packer.path_text import compose, show_differences
 from packer.sentence import Option
 from packer.units import LEADING_ZEROS
 
 LABEL_AS = ("auto", "classes", "float")
 """Values of `label_as`."""
+
+SEPARATORS = {"space": " ", "tab": "\t", "comma": ",", "semicolon": ";", "bar": "|"}
+"""Words for separators."""
 
 _WHOLE = re.compile(r"[0-9]+")
 _PADDED = re.compile(LEADING_ZEROS)
@@ -53,8 +55,8 @@ _EQUAL_SHARE = (
 class LabelColumn:
     """The origin of labels given as text, for checks.
 
-    subject: the file. name: of the column, in messages. as_, separator: how cells are read. separated: True
-    if a cell holds the separator.
+    subject: the file. name: of the column, in messages. as_: how cells are read. separator: in the form of
+    `split_names`. separated: True if a cell holds the separator. alone: there are no other columns.
     """
 
     subject: str
@@ -62,6 +64,15 @@ class LabelColumn:
     as_: str = "auto"
     separator: str | None = None
     separated: bool = False
+    alone: bool = False
+
+    @classmethod
+    def of(
+        cls, subject: str, name: str, texts: Iterable[str], as_: str, separator: str | None
+    ) -> LabelColumn:
+        """Return the origin of some texts."""
+        separated = separator is not None and any(separator in text for text in texts)
+        return cls(subject, name, as_, separator, separated)
 
 
 class CheckedRows:
@@ -149,8 +160,10 @@ def number_labels(
         if text not in values:
             rows.refuse(row, _found(column, text), f"{allowed}. Correct it")
     if are_names:
-        texts = compose_classes(texts, rows.findings)
-        values, known = _number_names({text for row, text in enumerate(texts) if row not in rows.refused})
+        named = {text for row, text in enumerate(texts) if row not in rows.refused}
+        forms = rows.findings.compose_classes(sorted(named))
+        numbers, known = _number_names(forms.values())
+        values = {text: numbers[form] for text, form in forms.items()}
     dtype = np.int64 if whole or are_names else np.float64
     labels: NDArray[Any] = np.fromiter((values.get(text, 0) for text in texts), dtype, len(texts))
     labels[list(rows.refused)] = 0
@@ -158,18 +171,6 @@ def number_labels(
         _note_rounded(rows, labels, column)
         labels = labels.astype(np.float32)
     return labels, known
-
-
-def compose_classes(names: Sequence[str], findings: Findings) -> list[str]:
-    """Return class names in one Unicode form; note names that are equal in it."""
-    forms = {name: compose(name) for name in dict.fromkeys(names)}
-    found: dict[str, str] = {}
-    for name, form in forms.items():
-        if found.setdefault(form, name) != name:
-            shown = " and ".join(map(show_differences, (found[form], name)))
-            findings.notes.append(f"The classes {shown} differ only in Unicode form; they are one class.")
-            break
-    return [forms[name] for name in names]
 
 
 def _kind_of(text: str, label_as: str, padded: bool) -> str:
@@ -232,8 +233,7 @@ def multi_hot(
     Raises: SourceError if all cells are empty.
     """
     parts = {text: split_names(text, separator) for text in dict.fromkeys(texts)}
-    written = [name for several in parts.values() for name in several]
-    forms = dict(zip(written, compose_classes(written, findings or Findings()), strict=True))
+    forms = (findings or Findings()).compose_classes(name for some in parts.values() for name in some)
     names = set(forms.values())
     if not names:
         raise SourceError(
@@ -248,6 +248,9 @@ def multi_hot(
     for row, text in enumerate(texts):
         for name in parts[text]:
             hot[row, numbers[forms[name]]] = 1
+    if findings is not None:
+        shown = ", ".join(classes[:3]) + (" ..." if len(classes) > 3 else "")
+        findings.notes.append(f"Cells hold class names: {len(classes):,} classes, {shown}.")
     return hot, classes
 
 

@@ -17,7 +17,7 @@ from packer.inputs.file_names import UNLABELED, class_folders, folder_splits, no
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
-from packer.inputs.label_values import CheckedRows, LabelColumn, number_labels
+from packer.inputs.label_values import SEPARATORS, CheckedRows, LabelColumn, multi_hot, number_labels
 
 Splits = dict[str, NDArray[np.int64]]
 """Split name -> indices of its images, int64, ascending; {} without splits."""
@@ -30,7 +30,7 @@ class SourceOptions:
     labelled: labels come from a separate file, so folders are not classes.
     spool_dir: directory for temporary copies of images; None for the system's temporary directory.
     label: label to read from a WebDataset or Parquet dataset that has several.
-    label_as: how labels are parsed, see label_values.py. listed: classes that may be empty.
+    label_as, separator: how labels are parsed, see label_values.py. listed: classes that may be empty.
     arrays: include .npy files of folders. unlabeled: splits without classes, beside splits with classes.
     findings: leaves out empty class folders and missing files of a list, refuses images with invalid labels.
     """
@@ -39,6 +39,7 @@ class SourceOptions:
     spool_dir: str | None = None
     label: str | None = None
     label_as: str = "auto"
+    separator: str | None = None
     listed: Collection[str] = ()
     arrays: bool = False
     unlabeled: Collection[str] = ()
@@ -50,11 +51,18 @@ class SourceOptions:
         """Return targets from one text per image. lines: line numbers; more: options of `number_labels`."""
         rows = CheckedRows(subject, lines, self.findings, unit=unit)
         rows.refused.update(self.findings.refused)
+        separator = SEPARATORS.get(self.separator or "", self.separator)
+        if separator is not None:
+            column = more.get("column", "the label")
+            hot, classes = multi_hot(subject, texts, column, separator, self.findings)
+            targets = ImageTargets(hot, classes, about={"columns": classes}, findings=self.findings)
+            targets.column = LabelColumn.of(subject, column, texts, "auto", separator)
+            return targets
         more = {"label_as": self.label_as, "column": "the label", **more}
         labels, classes = number_labels(rows, texts, **more)
         targets = ImageTargets(labels, classes, findings=self.findings)
         if more.get("names") is None:
-            targets.column = LabelColumn(subject, more["column"], more["label_as"])
+            targets.column = LabelColumn(subject, more["column"], more["label_as"], alone=unit == "line")
         return targets
 
 
@@ -149,6 +157,7 @@ class ImageSource(AbstractContextManager["ImageSource"]):
                 folders,
                 listed=options.listed,
                 unlabeled=options.unlabeled,
+                findings=options.findings,
             )
             about = {"unlabeled": UNLABELED} if options.unlabeled and found.labels is not None else None
             targets = ImageTargets(found.labels, found.classes, about=about, findings=options.findings)

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from packer import units
 from packer.inputs.file_names import UNLABELED, shorten
 from packer.inputs.listing import Finding, Listing
+from packer.path_text import show_differences
 from packer.sentence import Option, Sentence
 
 _SHOWN = 3
@@ -79,13 +80,15 @@ def check_class_names(listing: Listing) -> Iterator[Finding]:
     classes = listing.classes or ()
     seen: dict[str, str] = {}
     for name in classes:
-        read = " ".join(unicodedata.normalize("NFC", name).casefold().split())  # equal if they look equal
+        # Equal if they look equal.
+        plain = (c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
+        read = " ".join("".join(plain).casefold().split())
         first = seen.setdefault(read, name)
         if first is not name:
             yield Finding(
                 Sentence(
-                    f"The classes {first!r} and {name!r} differ only in case, spaces or Unicode form; they "
-                    "are two classes."
+                    f"The classes {show_differences(first)} and {show_differences(name)} differ only in "
+                    "case, spaces or variants of letters; they are two classes."
                 )
             )
             break

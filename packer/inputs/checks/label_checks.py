@@ -104,9 +104,8 @@ def _labels_that_differ(
         yield _found(
             column,
             f"has {different:,} different texts for {images:,} images, such as {_examples(texts)}, so nearly "
-            "each image would be a class of its own; classes have several images. Choose another column with "
-            f"{Option('Labels.column')}, or pass {Option('Labels.as_', 'classes')} if they are classes"
-            + (f", {hint}" if several else ""),
+            f"each image would be a class of its own; classes have several images. {_other(column)} "
+            f"{Option('Labels.as_', 'classes')} if they are classes" + (f", {hint}" if several else ""),
         )
     elif different == 1 < images:
         yield Finding(Sentence(f"All {images:,} images have the label {shorten(texts[0])}."))
@@ -144,8 +143,8 @@ def check_numbers(listing: Listing) -> Iterator[Finding]:
         yield _found(
             column,
             f"has {counted} numbers from {found[0]} to {found[-1]} for {len(values):,} images, as ids have, "
-            f"or amounts; class numbers come again. Choose another column with {Option('Labels.column')}, or "
-            f"pass {as_float} if they are amounts, {as_classes} if they are classes",
+            f"or amounts; class numbers come again. {_other(column)} "
+            f"{as_float} if they are amounts, {as_classes} if they are classes",
         )
         return
     gaps = found[0] not in (0, 1) or len(found) <= found[-1] - found[0]
@@ -160,6 +159,10 @@ def check_numbers(listing: Listing) -> Iterator[Finding]:
 
 def _found(column: LabelColumn, text: str) -> Finding:
     return Finding(Sentence(f"{column.subject}: {column.name} {text}."), error=True)
+
+
+def _other(column: LabelColumn) -> str:
+    return "Pass" if column.alone else f"Choose another column with {Option('Labels.column')}, or pass"
 
 
 def _examples(texts: Sequence[str], separator: str = "") -> str:
