@@ -463,11 +463,6 @@ def test_separators_and_what_is_said_of_them(write: Write) -> None:
     assert read_targets(path, KEYS, label_separator=" d").classes == ["cat", "og"]
 
 
-def test_combinations_in_a_plain_column_are_said(write: Write) -> None:
-    (note,) = read_targets(write("1,cat|dog\n2,cat\n3,dog\n"), KEYS).findings.notes
-    assert note.startswith("Some classes contain | or ;, such as 'cat|dog'; each is one class.")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

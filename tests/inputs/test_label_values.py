@@ -417,31 +417,6 @@ def test_refused_labels_have_reasons_and_are_no_classes() -> None:
     assert (labels.dtype, labels[[0, 2]].tolist(), list(rows.refused)) == (np.int64, [1, 2], [1])
 
 
-@pytest.mark.parametrize(
-    ("texts", "note"),
-    [
-        (
-            ["8", "-1", "", "3"],
-            "Labels are whole numbers from -1 to 8, stored as int64; labels=Labels(as_='float') stores float32, "
-            "labels=Labels(as_='classes') numbers them from 0.",
-        ),
-        (
-            ["0.5", "1"],
-            "Labels are numbers, stored as float32; labels=Labels(as_='classes') treats them as classes.",
-        ),
-        (
-            ["cat|dog", "cat"],
-            "Some classes contain | or ;, such as 'cat|dog'; each is one class. "
-            "Pass labels=Labels(separator='|') if cells hold several.",
-        ),
-    ],
-)
-def test_what_labels_are_taken_for_is_said(texts: list[str], note: str) -> None:
-    rows = CheckedRows("l.csv", range(4), Findings(True))
-    number_labels(rows, texts)
-    assert rows.findings.notes == [note]
-
-
 # Several names in a cell
 
 

@@ -192,11 +192,12 @@ def _are_several(cells: dict[str, list[str]], separator: str) -> bool:
     if len(listed) == len(cells):
         return True
     alone = {parts[0] for parts in cells.values() if len(parts) == 1}
-    if 2 * sum(alone.issuperset(parts) for parts in several) > len(several):
-        return True  # "cat dog" beside "cat" and "dog"
     counts = Counter(part for parts in cells.values() for part in set(parts))
     divided = [part for parts in several for part in parts]
     again = sum(counts[part] > 1 for part in divided) / len(divided)
+    classes = sum(alone.issuperset(parts) for parts in several)  # "cat dog" beside "cat" and "dog"
+    if 2 * classes > len(several) or (2 * classes == len(several) and again > _AGAIN_PLAIN):
+        return True
     # The words of a name have their places ("red dress", "blue dress"), and those of a sentence repeat.
     moving = {parts[0] for parts in several}.intersection(part for parts in several for part in parts[1:])
     if separator in _PLAIN:
