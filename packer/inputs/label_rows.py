@@ -77,8 +77,8 @@ def read_rows(path: str, weigh: Weigh, content: Any = None) -> LabelRows:
     for begin, called in _FOREIGN.items():
         if head.lstrip(_BLANK).startswith(begin):
             raise SourceError(f"{path}: is {called}; {_NEEDED}. Export it as CSV.")
-    way, weight = _way(path, weigh)
-    if head.lstrip(_BLANK)[:1] in _JSON and not weight:
+    way, certain = _way(path, weigh)
+    if head.lstrip(_BLANK)[:1] in _JSON and not certain:
         return _json_lines(path)
     return LabelRows(None, way(path, _lines(path)))
 
@@ -135,8 +135,8 @@ def _head(path: str, way: Way, lines: Iterable[str]) -> list[list[str]]:
     return rows
 
 
-def _way(path: str, weigh: Weigh) -> tuple[Way, int]:
-    """Return how lines are split into cells, so that a column names most images; and its weight."""
+def _way(path: str, weigh: Weigh) -> tuple[Way, bool]:
+    """Return how lines are split into cells, so that a column names most images; True for file names."""
     lines, first = list(islice(_lines(path), HEAD)), "\t" if path.lower().endswith(".tsv") else ","
     heads = {name: _head(path, _WAYS[name], lines) for name in (first, *_WAYS)}
     even = {name: len(head[0]) > 1 for name, head in heads.items() if len(set(map(len, head))) == 1}
@@ -146,8 +146,8 @@ def _way(path: str, weigh: Weigh) -> tuple[Way, int]:
         weights = {name: weigh(head, loose) for name, head in heads.items()}
         best = max(weights, key=weights.__getitem__)
         if weights[best]:
-            return _WAYS[best], weights[best]
-    return _WAYS[next((name for name, several in even.items() if several), first)], 0
+            return _WAYS[best], weights[best] > len(heads[best])
+    return _WAYS[next((name for name, several in even.items() if several), first)], False
 
 
 # JSON
