@@ -282,6 +282,15 @@ def test_a_box_outside_its_image_names_the_annotation(flat: Path) -> None:
     assert "its box 20,20,24,24 (told.json annotation 42) lies outside its 8 x 8 pixels." in refused(flat)
 
 
+def test_file_names_match_in_any_unicode_form(flat: Path) -> None:
+    before = boxes_of(converted(flat))
+    (flat / "images" / "0.png").rename(flat / "images" / "cafe\u0301.png")
+    (flat / "told.json").rename(flat / "told.txt")
+    write(flat / "told.txt", annotations(["caf\u00e9.png", "1.png", "2.png"]))
+    after = boxes_of(converted(flat, labels=flat / "told.txt"))
+    assert after == {"cafe\u0301.png" if key == "0.png" else key: value for key, value in before.items()}
+
+
 def test_damaged_json_is_one_sentence(flat: Path) -> None:
     path = flat / "told.json"
     whole = path.read_text()

@@ -9,9 +9,16 @@ def test_classes_that_look_alike_or_are_numbers_are_noted(notes: Examine) -> Non
     def noted(*classes: str) -> list[str]:
         return notes([f"{name}/{number}.jpg" for number, name in enumerate(classes)])
 
-    alike = "The classes {!r} and {!r} differ only in case, spaces or Unicode form; they are two classes."
-    for first, second in (("Cat", "cat"), ("caf\u00e9", "cafe\u0301"), ("a  b", "a b")):
-        assert noted("x", *sorted((first, second))) == [alike.format(*sorted((first, second)))]
+    alike = "The classes {} and {} differ only in case, spaces or variants of letters; they are two classes."
+    for first, second, shown in (
+        ("Cat", "cat", ("'Cat'", "'cat'")),
+        ("a  b", "a b", ("'a \\x20b'", "'a b'")),
+        ("a b", "a\u00a0b", ("'a b'", "'a\\xa0b'")),
+        ("fi", "\ufb01", ("'fi'", "'\\ufb01'")),
+        ("zz", "z\u200bz", ("'zz'", "'z\\u200bz'")),
+    ):
+        assert noted("x", first, second) == [alike.format(*shown)]
+    assert noted("x", "caf\u00e9", "cafe\u0301") == []  # one class
     assert noted("1", "10", "2") == [
         "The classes are numbers, sorted as text (1, 10, 2 ...), so labels differ from them: class 1 has the label 0."
     ]
