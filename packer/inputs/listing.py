@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.inputs.file_names import sort_key
 from packer.inputs.image_pairs import Pair
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource
@@ -78,6 +80,10 @@ class Listing:
         """True if the classes are the names of folders, and the user has not listed them all."""
         classes = self.source.foldered
         return bool(classes) and not self.labels_given and not set(classes or ()) <= set(self.accepted)
+
+    def index_of(self, key: str) -> int:
+        """Return the index of an image of a folder, whose keys are in `sort_key` order."""
+        return bisect_left(self.keys, sort_key(key), key=sort_key)
 
     def parts(self) -> Iterator[tuple[str, str, list[str]]]:
         """Yield what holds class folders: the source, or each folder that is a split.
