@@ -13,6 +13,8 @@
     image_targets.py   labels, boxes and keypoints of each image, read from a CSV
     coco_annotations.py  boxes and classes of each image, read from COCO JSON
     label_csv.py       LabelTable: the rows of a label file, matched to images
+    image_names.py     the image that a name in a label file means
+    label_columns.py   the columns of a label file: header, file names, labels
     label_rows.py      rows of label files: text, JSON, Excel, Parquet
     text_files.py      lines of text files, in bounded memory
     label_values.py    the rules for labels given as text

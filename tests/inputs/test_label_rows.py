@@ -142,7 +142,7 @@ def test_json_that_holds_no_labels(write: Write) -> None:
     )
     boxes = [{"image": file, "annotations": [{"label": name}]} for file, name in ROWS]
     assert refused(write(json.dumps(boxes))) == (
-        "l.csv: 1 column (image); two are expected, file and label. Choose the label column with labels=Labels(column=). "
+        "l.csv: 1 column, image; two are expected, file and label. Choose the label column with labels=Labels(column=). "
         "Left out: annotations; they hold objects."
     )
     assert refused(write("[[1, 2")) == f"l.csv: damaged or truncated JSON; {NEEDED}. Get it again."
@@ -196,21 +196,41 @@ def test_a_first_row_that_names_a_file_is_data(write: Write) -> None:
 def test_columns_without_a_header_are_chosen_by_number(write: Write) -> None:
     path = write("".join(f"{file},{name},x\n" for file, name in ROWS))
     assert refused(path) == (
-        "l.csv line 1: 3 columns (0, 1, 2); two are expected, file and label. Choose the label column with labels=Labels(column=)."
+        "l.csv line 1: 3 columns, 0 (cat/1.jpg), 1 (cat), 2 (x); two are expected, file and label. Choose the label "
+        "column with labels=Labels(column=)."
     )
     assert read(path, "1") == read(path, "1", file_column="0") == (NAMES, [])
     assert (
-        refused(path, "label") == "l.csv line 1: no column label; the columns are 0, 1, 2. Pass one of them."
+        refused(path, "label")
+        == "l.csv line 1: no column label; the columns are 0 (cat/1.jpg), 1 (cat), 2 (x). Pass one of them."
     )
 
 
 def test_numbers_that_count_the_rows_are_no_labels(write: Write) -> None:
     path = write("".join(f"{k} {file}\n" for k, file in enumerate(KEYS, 1)), "images.txt")
     assert refused(path) == (
-        "images.txt line 1: 2 columns (0, 1); two are expected, file and label (0 counts the rows). "
+        "images.txt line 1: 2 columns, 0 (1), 1 (cat/1.jpg); two are expected, file and label (0 counts the rows). "
         "Choose the label column with labels=Labels(column=)."
     )
     assert read(path, "0") == (["1", "2", "3", "4"], ["images.txt: the column 1 names the images."])
+
+
+def test_numbers_that_may_name_other_images_are_an_error(write: Write) -> None:
+    keys, ids = [f"{number}.jpg" for number in range(1, 5)], (4, 2, 1, 3)
+    rows = [(number, image, NAMES[image - 1]) for number, image in enumerate(ids, 1)]
+    path = write("id,image,label\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows))
+    assert refused(path, "label", keys=keys) == (
+        "l.csv line 1: the columns id and image name images (1, 4); labels belong to those of one. "
+        "Choose it with labels=Labels(file_column=)."
+    )
+    assert read(path, "label", keys=keys, file_column="image")[0] == NAMES
+    for header in (",image,label\n", "label,image\n", ""):
+        shown = slice(0 if header[:1] == "," else 1, 3)
+        lines = [row[shown] if shown.start == 0 else (row[2], row[1]) for row in rows]
+        assert (
+            read(write(header + "".join(",".join(map(str, line)) + "\n" for line in lines)), keys=keys)[0]
+            == NAMES
+        )
 
 
 def test_names_with_blanks_and_several_labels(write: Write) -> None:

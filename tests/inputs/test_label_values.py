@@ -270,7 +270,7 @@ def test_two_columns_are_read(write: Write, row: str, count: str) -> None:
 
 def test_columns_are_listed_where_one_has_to_be_named(write: Write) -> None:
     assert refused(write("file,label,split\n1,0,train\n")).startswith(
-        "labels.csv line 1: 3 columns (file, label, split); two are expected, file and label. Choose"
+        "labels.csv line 1: 3 columns, file, label, split; two are expected, file and label. Choose"
     )
 
 
@@ -285,7 +285,7 @@ def test_rows_are_as_long_as_the_header(write: Write) -> None:
     [
         ("file,b", "no column a", "file, b"),
         ("file,a,a", "2 columns are called a", "file, a, a"),
-        ("cat/1.jpg,5", "no column a", "0, 1"),
+        ("cat/1.jpg,5", "no column a", "0 (cat/1.jpg), 1 (5)"),
     ],
 )
 def test_chosen_columns_must_be_there_once(write: Write, header: str, found: str, columns: str) -> None:
@@ -442,7 +442,7 @@ def test_tabs_part_the_cells_of_a_tsv_and_commas_those_of_other_files(write: Wri
         (column,) = table.columns.values()
         assert (list(column), table.images.tolist()) == (["a,b", "c", "d"], [0, 1, 2])
     assert refused(write("1:a\n2:b\n")) == (
-        "labels.csv line 1: 1 column (1:a); two are expected, file and label, separated by commas, tabs, semicolons, bars or blanks. "
+        "labels.csv line 1: 1 column, 1:a, separated by commas, tabs, semicolons, bars or blanks; two are expected, file and label. "
         "Choose the label column with labels=Labels(column=)."
     )
 
@@ -453,7 +453,7 @@ def test_the_file_column_may_be_named(write: Write) -> None:
     table = LabelTable(write("label,path\nx,1\ny,2\nz,3\n"), KEYS, (), file_column="path")
     assert (table.images.tolist(), list(table.columns[""])) == ([0, 1, 2], ["x", "y", "z"])
     for chosen, column, message in (
-        ((), "path", "3 columns (a, path, b); two are expected, file and label. Choose"),
+        ((), "path", "3 columns, a, path, b; two are expected, file and label. Choose"),
         (("a",), "file", "no column file; the columns are a, path, b. Pass one of them."),
         (("path",), "path", "path names the files; the columns are a, path, b. Choose another column, or pass the column"),
     ):  # fmt: skip

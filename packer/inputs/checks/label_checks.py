@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.inputs.file_names import shorten
+from packer import units
+from packer.inputs.file_names import is_image, shorten
 from packer.inputs.label_values import NUMBER, LabelColumn, split_names
 from packer.inputs.listing import Finding, Listing
 from packer.sentence import Option, Sentence
@@ -32,6 +33,7 @@ _FEW = 20
 _FEW_NOTED = 10
 _FEW_NUMBERS = 100  # as _FEW, of numbers that do not count
 _NEARLY_ALL = 0.9
+_FEW_NAMES = 2
 _CAPTION_WORDS = 4
 _CAPTIONS = 3
 
@@ -96,8 +98,8 @@ def _labels_that_differ(
     packed = np.delete(labels, list(listing.source.findings.refused))
     counts = np.bincount(packed, minlength=len(classes))
     images, different, alone = len(packed), int((counts > 0).sum()), int((counts == 1).sum())
-    texts = [classes[number] for number in packed.tolist()]
     nearly_all = different >= _NEARLY_ALL * images and images >= _CAPTIONS
+    texts = [classes[number] for number in packed.tolist()] if nearly_all else []
     several = nearly_all and _blanks_may_separate(texts)
     hint = f"{Option('Labels.separator', 'space')} if a text holds several labels"
     if nearly_all and (images >= _FEW or _are_captions(texts) or _are_names(listing, texts)):
@@ -108,7 +110,15 @@ def _labels_that_differ(
             f"{Option('Labels.as_', 'classes')} if they are classes" + (f", {hint}" if several else ""),
         )
     elif different == 1 < images:
-        yield Finding(Sentence(f"All {images:,} images have the label {shorten(texts[0])}."))
+        yield Finding(Sentence(f"All {images:,} images have the label {shorten(classes[packed[0]])}."))
+    elif names := _names_among_numbers(classes):
+        count, name = int(counts[classes.index(names[0])]), shorten(names[0])
+        yield Finding(
+            Sentence(
+                f"{len(classes) - len(names):,} of {len(classes):,} classes are numbers, but not {name} "
+                f"({units.count(count, 'image')}), so all are class names. Leave out images without a label."
+            )
+        )
     elif several or (images >= _FEW_NOTED and (2 * alone > different or 2 * different >= images)):
         example = shorten(classes[int((counts == 1).argmax())])
         yield Finding(
@@ -221,14 +231,20 @@ def _blanks_may_separate(texts: Sequence[str]) -> bool:
     return 2 * several > len(cells) and 2 * again > counts.total() and not _repeat(cells)
 
 
+def _names_among_numbers(classes: Sequence[str]) -> list[str]:
+    """Return the few classes that are no numbers, if most are."""
+    names = [name for name in classes if not NUMBER.fullmatch(name)]
+    return names if len(names) <= _FEW_NAMES and len(classes) > 2 * len(names) else []
+
+
 def _are_captions(texts: Sequence[str]) -> bool:
     return float(np.median([len(text.split()) for text in texts])) >= _CAPTION_WORDS
 
 
 def _are_names(listing: Listing, texts: Sequence[str]) -> bool:
-    """Return True if most texts are names of the images' files."""
+    """Return True if most texts are names of image files, or of the images without extension."""
     stems = {os.path.splitext(os.path.basename(key))[0] for key in listing.keys}
-    named = sum(os.path.splitext(os.path.basename(text))[0] in stems for text in texts)
+    named = sum(is_image(text) or text in stems for text in texts)
     return named >= _NEARLY_ALL * len(texts) and not all(map(str.isdecimal, texts))
 
 
