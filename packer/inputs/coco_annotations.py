@@ -203,8 +203,8 @@ def _images(
     by_name: dict[str, int] = {}
     for index, key in enumerate(keys):
         if key.startswith(part.folder):
-            name = compose(key[len(part.folder) :])
-            for names, called in ((below, name), (by_name, name.rpartition("/")[2])):
+            path = compose(key[len(part.folder) :])
+            for names, called in ((below, path), (by_name, path.rpartition("/")[2])):
                 names[called] = _ABSENT if called in names else index
     images: dict[Any, int] = {}
     for place, entry in enumerate(entries, 1):

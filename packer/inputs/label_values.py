@@ -160,8 +160,8 @@ def number_labels(
         if text not in values:
             rows.refuse(row, _found(column, text), f"{allowed}. Correct it")
     if are_names:
-        named = {text for row, text in enumerate(texts) if row not in rows.refused}
-        forms = rows.findings.compose_classes(sorted(named))
+        packed = {text for row, text in enumerate(texts) if row not in rows.refused}
+        forms = rows.findings.compose_classes(sorted(packed))
         numbers, known = _number_names(forms.values())
         values = {text: numbers[form] for text, form in forms.items()}
     dtype = np.int64 if whole or are_names else np.float64

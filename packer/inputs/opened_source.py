@@ -52,10 +52,10 @@ class SourceOptions:
         rows = CheckedRows(subject, lines, self.findings, unit=unit)
         rows.refused.update(self.findings.refused)
         separator = SEPARATORS.get(self.separator or "", self.separator)
-        if separator is not None:
+        if separator is not None and more.get("names") is None:
             column = more.get("column", "the label")
-            hot, classes = multi_hot(subject, texts, column, separator, self.findings)
-            targets = ImageTargets(hot, classes, about={"columns": classes}, findings=self.findings)
+            hot, several = multi_hot(subject, texts, column, separator, self.findings)
+            targets = ImageTargets(hot, several, about={"columns": several}, findings=self.findings)
             targets.column = LabelColumn.of(subject, column, texts, "auto", separator)
             return targets
         more = {"label_as": self.label_as, "column": "the label", **more}

@@ -422,6 +422,14 @@ class TestLists:
         Path(name).write_text(text, newline="")
         return name
 
+    def test_several_labels_in_a_line_are_separated(self) -> None:
+        text = "b.jpg\tbig dog\na b.jpg\tdog\ncat/1.jpg\tbig\n"
+        targets = open_source(self.listed(text), SourceOptions(separator="space")).targets
+        assert (targets.fixed["label"].tolist(), targets.classes) == (
+            [[1, 1], [0, 1], [1, 0]],
+            ["big", "dog"],
+        )
+
     @pytest.mark.parametrize(
         ("text", "keys", "labels", "classes"),
         [

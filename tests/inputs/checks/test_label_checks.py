@@ -217,3 +217,13 @@ def test_other_numbers_are_noted() -> None:
         ],
     )
     assert judge([RNG.random() for _ in range(50)])[0] == judge([0.5], label_as="float")[1] == []
+
+
+def test_a_word_among_numbers_is_noted() -> None:
+    assert judge([0, 1, 2, "NA"] * 5) == (
+        [],
+        [
+            "3 of 4 classes are numbers, but not NA (5 images), so all are class names. Leave out images without a label."
+        ],
+    )
+    assert judge([*range(10), *"ABCDEFGH"] * 3) == ([], [])
