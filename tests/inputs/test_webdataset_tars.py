@@ -185,10 +185,8 @@ def test_several_labels_in_a_text_are_told_and_separated(tmp_path: Path) -> None
     ):
         convert_images(tar, out, size=4, labels=labels, shuffle=False, overwrite=True)
         assert open_pack(out).read("label").tolist() == read
-    assert (
-        convert_images(tar, out, size=4, labels=Labels(separator=";"), on_error="skip", overwrite=True).rows
-        == 3
-    )
+    with pytest.raises(UsageError, match=r"separator='space'\), or the separator of the cells\.$"):
+        convert_images(tar, out, size=4, labels=Labels(separator=";"), overwrite=True)
 
 
 def test_a_pack_is_that_of_a_folder(folder: Path, tmp_path: Path) -> None:
