@@ -30,6 +30,16 @@ def compose(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
+def simplify(text: str) -> str:
+    """Return the same text for names that look nearly equal: in another case, with other spaces or letters.
+
+    >>> simplify("Cat"), simplify("ﬁ sh") == simplify("FI\u00a0 sh")
+    ('cat', True)
+    """
+    seen = (char for char in unicodedata.normalize("NFKC", text) if unicodedata.category(char) != "Cf")
+    return " ".join("".join(seen).casefold().split())
+
+
 def show_differences(text: str) -> str:
     r"""Return a name quoted, with escapes for all that makes another name look the same.
 

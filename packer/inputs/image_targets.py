@@ -43,7 +43,7 @@ from packer.inputs.label_values import (
     number_columns,
     number_labels,
 )
-from packer.path_text import compose
+from packer.path_text import compose, show_differences, simplify
 from packer.pixels.coordinate_units import check_unit
 from packer.pixels.decode_resize import ImagePlacement
 from packer.sentence import Option
@@ -259,7 +259,11 @@ class ImageTargets:
                 how = f"Leave its images out, add it, or pass {Option('on_error', 'skip')}."
                 if self.classes is None and not (places >= 0).any():
                     how = "Write names for the numbers; of WebDataset tars, in a classes.txt beside them."
-                raise UsageError(f"{subject}: holds the class {names[number]}; {allowed}. {how}")
+                held, near = names[number], simplify(names[number])
+                alike = next((name for name in classes if simplify(name) == near), None)
+                if alike is not None:
+                    held = f"{show_differences(held)}, which is not {show_differences(alike)}"
+                raise UsageError(f"{subject}: holds the class {held}; {allowed}. {how}")
             reason = f"its class is {names[number]}, which is not one of the {len(classes):,} given classes."
             self.findings.refused[image] = reason
         return targets

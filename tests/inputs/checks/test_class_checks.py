@@ -33,3 +33,10 @@ def test_missing_labels_and_single_classes_are_noted(notes: Examine) -> None:
     ]
     assert notes(["a/1.jpg"]) == ["All images are in one class folder (a)."]
     assert notes(["a/1.jpg", "b/1.jpg"]) == []
+
+
+def test_names_that_look_alike_are_shown_apart(errors: Examine) -> None:
+    keys = ["train/a b/1.jpg", "train/c/2.jpg", "val/a\u00a0b/3.jpg", "val/c/4.jpg"]
+    assert errors(keys)[0].startswith(
+        "pets: split val has 1 class that train lacks: a\u00a0b ('a\\xa0b'; train has 'a b'), such as val/a\u00a0b/3.jpg;"
+    )
