@@ -253,7 +253,8 @@ CONVERT = options(
            f"Tables: {', '.join(KINDS)}, currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy;"
            " default: guessed from the first rows.", multiple=True, about=_TABLES),
     option("--label-as", ("auto", "classes", "float", "number"),
-           "Read numeric labels as classes, or as float (or number); auto: integers as int64.", "auto",
+           "Read labels as classes, also numbers and texts that differ in each row, or as float (or number); auto:"
+           " integers as int64.", "auto",
            about=_NAMED),
     option("--missing", ("nan", "error", "mean", "median", "zero"),
            "Tables: replacement of a missing feature.", "nan", about=_TABLES),

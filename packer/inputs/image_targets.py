@@ -323,7 +323,7 @@ def read_targets(
     if len(columns) == 1 or not (columns or corners or points):
         name = columns[0] if columns else ""
         texts = table.columns[name]
-        targets.column = LabelColumn.of(path, name or "the label", texts, labels.as_, separator)
+        targets.column = LabelColumn.of(path, name or table.label_name, texts, labels.as_, separator)
     targets.beside = {name: _cells(table, name) for name in beside}
     return targets
 

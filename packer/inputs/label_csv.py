@@ -59,6 +59,8 @@ class LabelTable(CheckedRows):
         self._folder = os.path.abspath(folder)
         self.columns: dict[str, list[str]] = {name: [] for name in (*(chosen or ("",)), *beside)}
         """Cells of each column that is read; key "" for the label column if no columns were chosen."""
+        self.label_name = "the label"
+        """The name of the label column if none was chosen, for messages."""
         images, lines, left_out = array("q"), array("q"), len(self.findings.skipped)
         finder = ColumnFinder(self._names, chosen, beside, file_column)
         found = read_rows(path, finder.weigh, content)
@@ -95,6 +97,8 @@ class LabelTable(CheckedRows):
             header, headed, file, places = finder.find(where, found.names, [row for _, row in head])
         except SourceError as error:
             raise SourceError(error.sentence, f" {found.note}" if found.note else "") from None
+        if "" in self.columns and (found.names or headed) and places:
+            self.label_name = header[places[0]]
         notes = [found.note] if found.note else []
         if file and not quiet:
             notes.append(f"{self.subject}: the column {header[file]} names the images.")
