@@ -25,7 +25,7 @@ from packer.inputs.image_names import AMBIGUOUS, ImageNames
 from packer.inputs.label_columns import ColumnFinder
 from packer.inputs.label_rows import HEAD, LabelRows, read_rows
 from packer.inputs.label_values import CheckedRows
-from packer.path_text import compose, show_differences
+from packer.path_text import show_differences
 from packer.sentence import Option
 
 
@@ -49,11 +49,12 @@ class LabelTable(CheckedRows):
     ) -> None:
         """Read the file.
 
-        keys: paths of the images. chosen, beside, file_column: see ColumnFinder; cells beside are composed.
+        keys: paths of the images. chosen, beside, file_column: see ColumnFinder.
         folder: the images' folder. content: parsed JSON of the file. findings: leaves out invalid rows and
         rows that name no image.
         """
         super().__init__(path, array("q"), findings)
+        beside = [name for name in beside if name not in chosen]
         self._keys, self._names = keys, ImageNames(keys)
         self._prefix: str | None = None  # common prefix of the names in all rows; None before the first row
         self._folder = os.path.abspath(folder)
@@ -70,8 +71,6 @@ class LabelTable(CheckedRows):
             lines.append(line)
             for column, cell in zip(self.columns.values(), cells, strict=True):
                 column.append(sys.intern(cell.strip()))
-        for name in beside:
-            self.columns[name] = list(map(compose, self.columns[name]))
         if not images:
             problem = "holds no rows; a row for each image is needed. Add them."
             if skipped := self.findings.skipped[left_out:]:

@@ -68,11 +68,17 @@ class LabelColumn:
 
     @classmethod
     def of(
-        cls, subject: str, name: str, texts: Iterable[str], as_: str, separator: str | None
+        cls,
+        subject: str,
+        name: str,
+        texts: Iterable[str],
+        as_: str,
+        separator: str | None,
+        alone: bool = False,
     ) -> LabelColumn:
         """Return the origin of some texts."""
         separated = separator is not None and any(separator in text for text in texts)
-        return cls(subject, name, as_, separator, separated)
+        return cls(subject, name, as_, separator, separated, alone)
 
 
 class CheckedRows:

@@ -12,12 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.errors import UsageError
 from packer.format.file_io import InputFile, newest_file
-from packer.inputs.file_names import UNLABELED, class_folders, folder_splits, no_images
+from packer.inputs.file_names import (
+    UNLABELED,
+    class_folders,
+    folder_splits,
+    no_images,
+    unlabeled_splits,
+)
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_values import SEPARATORS, CheckedRows, LabelColumn, multi_hot, number_labels
+from packer.sentence import Option
 
 Splits = dict[str, NDArray[np.int64]]
 """Split name -> indices of its images, int64, ascending; {} without splits."""
@@ -27,11 +35,12 @@ Splits = dict[str, NDArray[np.int64]]
 class SourceOptions:
     """Options for reading a source.
 
-    labelled: labels come from a separate file, so folders are not classes.
+    labelled: labels come from a separate file, or are not wanted, so folders are not classes.
     spool_dir: directory for temporary copies of images; None for the system's temporary directory.
     label: label to read from a WebDataset or Parquet dataset that has several.
     label_as, separator: how labels are parsed, see label_values.py. listed: classes that may be empty.
-    arrays: include .npy files of folders. unlabeled: splits without classes, beside splits with classes.
+    arrays: include .npy files of folders. unlabeled: splits without labels, beside splits with labels.
+    parts: fields of WebDataset samples that are wanted as partners of the images ("seg.png").
     findings: leaves out empty class folders and missing files of a list, refuses images with invalid labels.
     """
 
@@ -43,27 +52,63 @@ class SourceOptions:
     listed: Collection[str] = ()
     arrays: bool = False
     unlabeled: Collection[str] = ()
+    parts: Collection[str] = ()
     findings: Findings = field(default_factory=Findings)
 
     def number(
-        self, subject: str, texts: Sequence[str], lines: Sequence[int], unit: str, **more: Any
+        self,
+        subject: str,
+        texts: Sequence[str],
+        lines: Sequence[int],
+        unit: str,
+        *,
+        unlabeled: NDArray[np.bool_] | None = None,
+        **more: Any,
     ) -> ImageTargets:
-        """Return targets from one text per image. lines: line numbers; more: options of `number_labels`."""
-        rows = CheckedRows(subject, lines, self.findings, unit=unit)
-        rows.refused.update(self.findings.refused)
+        """Return targets from one text per image.
+
+        lines: line numbers. unlabeled: True for images that get UNLABELED, whatever their text, [N]. more:
+        options of `number_labels`. Raises: SourceError, UsageError.
+        """
+        some = np.arange(len(texts)) if unlabeled is None else np.flatnonzero(~unlabeled)
+        rows = CheckedRows(subject, np.asarray(lines, np.int64)[some], self.findings, unit=unit)
+        rows.images = some
+        rows.refused.update(np.flatnonzero(np.isin(some, list(self.findings.refused))).tolist())
+        read, more = (
+            [texts[k] for k in some.tolist()],
+            {"label_as": self.label_as, "column": "the label", **more},
+        )
         separator = SEPARATORS.get(self.separator or "", self.separator)
-        if separator is not None and more.get("names") is None:
-            column = more.get("column", "the label")
-            hot, several = multi_hot(subject, texts, column, separator, self.findings)
-            targets = ImageTargets(hot, several, about={"columns": several}, findings=self.findings)
-            targets.column = LabelColumn.of(subject, column, texts, "auto", separator)
-            return targets
-        more = {"label_as": self.label_as, "column": "the label", **more}
-        labels, classes = number_labels(rows, texts, **more)
-        targets = ImageTargets(labels, classes, findings=self.findings)
-        if more.get("names") is None:
-            targets.column = LabelColumn(subject, more["column"], more["label_as"], alone=unit == "line")
+        separator = None if more.get("names") else separator
+        column = LabelColumn.of(
+            subject, more["column"], read, more["label_as"], separator, alone=unit == "line"
+        )
+        about: dict[str, Any] = {}
+        labels: NDArray[Any]
+        classes: list[str] | None
+        if separator is None:
+            labels, classes = number_labels(rows, read, **more)
+        else:
+            labels, classes = multi_hot(subject, read, column.name, separator, self.findings)
+            about = {"columns": classes}
+        if len(some) < len(texts):
+            if labels.dtype != np.int64:
+                raise UsageError(
+                    f"{subject}: its labels are not classes, so images without a label have none to get. Leave "
+                    f"out {Option('Labels.unlabeled')}."
+                )
+            numbers, labels = labels, np.full(len(texts), UNLABELED)
+            labels[some], about = numbers, {"unlabeled": UNLABELED}
+        targets = ImageTargets(labels, classes, about=about, findings=self.findings)
+        targets.column = None if more.get("names") else column
         return targets
+
+    def without_labels(self, subject: str, splits: Splits, count: int) -> NDArray[np.bool_]:
+        """Return True for the images of the splits in `unlabeled`, bool [count]. Raises: UsageError."""
+        mask = np.zeros(count, np.bool_)
+        for name in unlabeled_splits(subject, splits, self.unlabeled):
+            mask[splits[name]] = True
+        return mask
 
 
 class ImageSource(AbstractContextManager["ImageSource"]):
@@ -97,6 +142,8 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     """Path that the keys are relative to, for messages."""
     folders: Collection[str] = ()
     """Visible folders of the first two levels, with or without images; () unless folders were read."""
+    parts: Mapping[str, ImageSource] = MappingProxyType({})
+    """Field of WebDataset samples -> the image of each sample that it holds, key "" for none."""
     left_out: Mapping[str, int] = MappingProxyType({})
     """Suffix -> number of files that are not images."""
     foldered: Sequence[str] | None = None

@@ -14,7 +14,9 @@ import pytest
 
 from packer.errors import SourceError
 from packer.inputs.findings import Findings
+from packer.inputs.image_targets import read_targets
 from packer.inputs.label_csv import LabelTable
+from packer.inputs.label_options import Labels
 from packer.inputs.label_rows import read_json
 
 KEYS = ["cat/1.jpg", "cat/2.png", "dog/3.jpg", "dog/4.jpg"]
@@ -250,7 +252,8 @@ def test_names_match_in_any_unicode_form(write: Write, key: str, name: str) -> N
     path = write(f"file,{name}\n{name}.jpg,x\nb/1.jpg,y\n")
     assert LabelTable(path, keys, (key,)).columns == {key: ["x", "y"]}
     groups = write(f"file,label,g\nb/1.jpg,x,{COMPOSED}\n{name}.jpg,y,{DECOMPOSED}\n")
-    assert LabelTable(groups, keys, ("label",), beside=("g",)).columns["g"] == [COMPOSED] * 2
+    beside = read_targets(Labels(groups, column="label"), keys, Findings(), ("g",)).beside
+    assert beside["g"] == [COMPOSED] * 2
 
 
 def test_a_name_of_two_files_that_differ_in_form_is_ambiguous(write: Write) -> None:
@@ -267,3 +270,9 @@ def test_a_name_of_two_files_that_differ_in_form_is_ambiguous(write: Write) -> N
 def test_a_gzip_file_is_told_by_its_content(write: Write) -> None:
     os.rename(write(gzip.compress(json.dumps(dict(ROWS)).encode())), "l.json")
     assert read("l.json")[0] == NAMES
+
+
+def test_a_column_may_be_label_and_split(write: Write) -> None:
+    path = write("file,kind\na.jpg,x\nb.jpg,y\n")
+    table = LabelTable(path, ["a.jpg", "b.jpg"], ["kind"], Findings(), beside=["kind"])
+    assert table.columns == {"kind": ["x", "y"]}

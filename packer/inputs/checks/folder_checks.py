@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,6 +52,7 @@ def check_class_folders(listing: Listing) -> Iterator[Finding]:
             or _repeating_folder(place, folders)
             or _samples(folders)
             or _partners(listing, place, prefix, folders)
+            or _initials(place, folders)
             or _same_folders(place, folders)
             or _parts_of_one(place, folders)
         )
@@ -97,7 +99,7 @@ def check_continued_numbers(listing: Listing) -> Iterator[Finding]:
 
 
 def check_single_class(listing: Listing) -> Iterator[Finding]:
-    """Yield a note on images without labels, or of one class."""
+    """Yield a note on images without labels, or of one class; an error if that class holds folders."""
     classes = listing.source.foldered
     if not (listing.labels_given or listing.targets.labelled):
         yield Finding(
@@ -107,9 +109,35 @@ def check_single_class(listing: Listing) -> Iterator[Finding]:
             )
         )
     elif classes is not None and len(classes) == 1 and not listing.labels_given:
-        inner = all(key.count("/") > 1 and key.startswith(f"{classes[0]}/") for key in listing.keys)
-        more = "; if the folders in it are the classes, pass that" if inner else ""
-        yield Finding(Sentence(f"All images are in one class folder ({classes[0]}){more}."))
+        above = os.path.commonpath([key.rpartition("/")[0] for key in listing.keys])
+        inner = {key[len(above) + 1 :].partition("/")[0] for key in listing.keys}
+        if listing.foldered and above and inner != {key[len(above) + 1 :] for key in listing.keys}:
+            yield Finding(
+                Sentence(
+                    f"{listing.source.place}: all images are in {above}, so its folders "
+                    f"({', '.join(sorted(inner)[:3])}) would be one class. Pass {listing.source.place}/{above}, "
+                    f"or, if that is the class, {Option('classes', classes[0])}."
+                ),
+                error=True,
+            )
+        else:
+            yield Finding(Sentence(f"All images are in one class folder ({classes[0]})."))
+
+
+def check_levels(listing: Listing) -> Iterator[Finding]:
+    """Yield a note on class folders that hold more folders than images, as collections of classes do."""
+    for _, prefix, keys in listing.parts() if listing.foldered else ():
+        if all(key.count("/") > 1 for key in keys):
+            tops = {key.partition("/")[0] for key in keys}
+            inner = sorted({key.rpartition("/")[0] for key in keys})
+            if len(tops) > 1 and len(inner) >= 2 * len(tops):
+                yield Finding(
+                    Sentence(
+                        f"The classes are the {len(tops):,} folders at the top; their images lie in {len(inner):,} "
+                        f"folders below ({prefix}{inner[0]}, {prefix}{inner[-1]}). If these are the classes, "
+                        f"pass {Option('labels')}."
+                    )
+                )
 
 
 def check_files_left_out(listing: Listing) -> Iterator[Finding]:
@@ -142,7 +170,7 @@ def _called_like_splits(place: str, folders: Folders) -> _Doubt | None:
         above = above.rstrip("/")
         return _Doubt(f"its folder {above} holds splits ({', '.join(tops)})", f"Pass {place}/{above}")
     beside = next((top for top in tops if top not in called), None)
-    more = f", and {beside} lies beside them" if beside else ", and several are the same split"
+    more = f", and {beside} lies beside them" if beside else ", but not alike otherwise"
     return _Doubt(
         f"its folders {above}{f' and {above}'.join(called[:3])} are called like splits{more}",
         "Pass a folder that holds only folders of splits, or one of them",
@@ -164,6 +192,20 @@ def _same_folders(place: str, folders: Folders) -> _Doubt | None:
     return _Doubt(
         f"{first} and {second} hold the same folders ({', '.join(sorted(same)[:3])}), as parts of a dataset do",
         f"Pass one of them, such as {place}/{first}, or {Option('labels')}",
+    )
+
+
+def _initials(place: str, folders: Folders) -> _Doubt | None:
+    """Find folders that are the initials of the folders in them, as in an index: a/abbey, b/bakery."""
+    for folder, keys in folders.items():
+        for key in keys:
+            _, inner, *rest = key.split("/", 2)
+            if not rest or not inner.lower().startswith(folder.lower()) or len(folder) > 2:
+                return None
+    first = min(folders)
+    return _Doubt(
+        f"{first} holds folders whose names begin with it, as in an index",
+        f"Move the folders in it out of it, or pass {place} with {Option('labels')}",
     )
 
 
@@ -232,14 +274,12 @@ def _samples(folders: Folders) -> _Doubt | None:
     counts = set(map(len, folders.values()))
     if len(folders) < _FEWEST or len(counts) > 1 or not 2 <= max(counts) <= _MOST_FILES:
         return None
-    names = [frozenset(key.partition("/")[2] for key in keys) for keys in folders.values()]
-    if len(set(names)) > 1:
+    names = [FolderNames(f"{folder}/", keys) for folder, keys in folders.items()]
+    if len({frozenset(one.files) for one in names}) > 1 or names[0].numbered:
         return None
-    if FolderNames("", names[0]).numbered:
-        return None
-    shown = ", ".join(sorted(names[0])[:3])
+    shown = ", ".join(sorted(key.partition("/")[2] for key in folders[min(folders)])[:3])
     return _Doubt(
-        f"each of its {len(names):,} folders holds the same files ({shown}), as folders of one sample do",
+        f"each of its {len(names):,} folders holds files of the same names ({shown}), as folders of one sample do",
         "Put the files of a kind into a folder of their own, named by sample, and pass the masks by "
         f"{Option('pairs', {'mask': 'DIR'})}",
     )

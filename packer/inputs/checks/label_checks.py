@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import units
-from packer.inputs.file_names import is_image, shorten
+from packer.inputs.file_names import UNLABELED, is_image, shorten
 from packer.inputs.label_values import NUMBER, LabelColumn, split_names
 from packer.inputs.listing import Finding, Listing
 from packer.sentence import Option, Sentence
@@ -96,6 +96,7 @@ def _labels_that_differ(
 ) -> Iterator[Finding]:
     """Yield an error for texts that differ in each row, such as captions and ids, a note if many do."""
     packed = np.delete(labels, list(listing.source.findings.refused))
+    packed = packed[packed != UNLABELED]
     counts = np.bincount(packed, minlength=len(classes))
     images, different, alone = len(packed), int((counts > 0).sum()), int((counts == 1).sum())
     nearly_all = different >= _NEARLY_ALL * images and images >= _CAPTIONS
@@ -136,6 +137,8 @@ def check_numbers(listing: Listing) -> Iterator[Finding]:
     if column is None or label is None or label.ndim > 1 or listing.classes is not None:
         return
     values = np.delete(label, list(listing.source.findings.refused))
+    if any("unlabeled" in field.about for field in listing.targets.fields):
+        values = values[values != UNLABELED]
     if column.as_ != "auto" or not len(values):
         return
     found, as_classes = np.unique(values), Option("Labels.as_", "classes")

@@ -49,7 +49,7 @@ CASES = [
     ),
     (
         [f"p{number}/{name}.png" for number in range(20) for name in ("flair", "t1")],
-        "pets: each of its 20 folders holds the same files (flair.png, t1.png), as folders of one sample do; its "
+        "pets: each of its 20 folders holds files of the same names (flair.png, t1.png), as folders of one sample do; its "
         "folders would be classes. Put the files of a kind into a folder of their own, named by sample, and pass the "
         "masks by pairs={'mask': 'DIR'}, or if they are the classes, classes= with a file of their names.",
     ),
