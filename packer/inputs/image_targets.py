@@ -283,11 +283,11 @@ class ImageTargets:
                 how = f"Leave its images out, add it, or pass {Option('on_error', 'skip')}."
                 if self.classes is None and not (places >= 0).any():
                     how = "Write names for the numbers; of WebDataset tars, in a classes.txt beside them."
-                held, near = names[number], simplify(names[number])
-                alike = next((name for name in classes if simplify(name) == near), None)
+                called, looks = names[number], simplify(names[number])
+                alike = next((name for name in classes if simplify(name) == looks), None)
                 if alike is not None:
-                    held = f"{show_differences(held)}, which is not {show_differences(alike)}"
-                raise UsageError(f"{subject}: holds the class {held}; {allowed}. {how}")
+                    called = f"{show_differences(called)}, which is not {show_differences(alike)}"
+                raise UsageError(f"{subject}: holds the class {called}; {allowed}. {how}")
             reason = f"its class is {names[number]}, which is not one of the {len(classes):,} given classes."
             self.findings.refused[image] = reason
         return targets

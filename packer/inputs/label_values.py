@@ -137,15 +137,8 @@ def number_labels(
         first.setdefault(text, row)
     kinds = {text: _kind_of(text, label_as, padded=names is None) for text in first}
     by_kind = {kind: text for text, kind in reversed(kinds.items())}
-    named, other = by_kind.get("name"), by_kind.get("number") or by_kind.get("fraction")
-    if named is not None and other is not None:
-        earlier, later = sorted((named, other), key=first.__getitem__)
-        places = [f"{rows.unit} {rows.lines[first[text]]}" for text in (later, earlier)]
-        raise SourceError(
-            f"{rows.subject} {places[0]}: {column} is {later}, but {earlier} in {places[1]}; numbers or "
-            "class names are accepted, not both. Correct one of them, or pass "
-            f"{Option('Labels.as_', 'classes')}."
-        )
+    named = by_kind.get("name")
+    _check_mixed(rows, column, first, named, by_kind.get("number") or by_kind.get("fraction"))
     are_names = named is not None or label_as == "classes"
     whole = not are_names and label_as != "float" and not (regression and "fraction" in by_kind)
     known = names if whole else None
@@ -177,6 +170,20 @@ def number_labels(
         _note_rounded(rows, labels, column)
         labels = labels.astype(np.float32)
     return labels, known
+
+
+def _check_mixed(
+    rows: CheckedRows, column: str, first: Mapping[str, int], named: str | None, other: str | None
+) -> None:
+    """Raise SourceError for a class name and a number other than digits. first: text -> its first row."""
+    if named is not None and other is not None:
+        earlier, later = sorted((named, other), key=first.__getitem__)
+        places = [f"{rows.unit} {rows.lines[first[text]]}" for text in (later, earlier)]
+        raise SourceError(
+            f"{rows.subject} {places[0]}: {column} is {later}, but {earlier} in {places[1]}; numbers or "
+            "class names are accepted, not both. Correct one of them, or pass "
+            f"{Option('Labels.as_', 'classes')}."
+        )
 
 
 def _kind_of(text: str, label_as: str, padded: bool) -> str:

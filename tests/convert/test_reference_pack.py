@@ -287,6 +287,19 @@ def test_a_class_that_is_not_listed(photo_folder: Path, tmp_path: Path):
     assert (report.rows, open_pack(tmp_path / "p.h5").header.classes) == (16, ("red", "green"))
 
 
+def test_classes_match_in_any_unicode_form_and_are_shown_apart(photo_folder: Path, tmp_path: Path):
+    (photo_folder / "red").rename(photo_folder / "cafe\u0301")
+    convert_images(photo_folder, tmp_path / "p.h5", size=16, classes=["green", "caf\u00e9", "blue"])
+    assert open_pack(tmp_path / "p.h5").header.classes == ("green", "caf\u00e9", "blue")
+    convert_images(photo_folder, tmp_path / "q.h5", size=16, like=tmp_path / "p.h5")
+    assert sorted(open_pack(tmp_path / "q.h5").read("label").tolist()) == [0] * 8 + [1] * 8 + [2] * 8
+    with pytest.raises(UsageError) as error:
+        convert_images(photo_folder, tmp_path / "r.h5", size=16, classes="caf\u00e9,green,Blue")
+    assert str(error.value).startswith(
+        f"{photo_folder}: holds the class 'blue', which is not 'Blue'; 3 classes,"
+    )
+
+
 def test_a_listed_class_may_have_an_empty_folder(photo_folder: Path, tmp_path: Path):
     (photo_folder / "violet").mkdir()
     convert_images(photo_folder, tmp_path / "p.h5", size=16, classes=ALL)
