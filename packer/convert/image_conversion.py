@@ -295,6 +295,8 @@ def plan_conversion(
     if like is not None:
         options = replace(options, normalize=like.normalize(options.channels, options.dtype))
     targets = _targets(opened, options, asked, classes, numbered=model is None)
+    if model is not None:
+        targets.column = None  # labels are those of a pack, whose labels were examined
     if like is not None:
         like.check(next((f for f in targets.fields if f.name == "label"), None), opened.name)
     partners = _partners(stack, opened, options, spool, existing)

@@ -182,10 +182,11 @@ def _json_rows(path: str, content: Any, weigh: Weigh) -> LabelRows:
     if all(isinstance(value, dict) for value in content.values()):
         content = [{"(name)": name, **value} for name, value in content.items()]
         return _json_rows(path, content, weigh)
-    pairs: list[Any] = list(content.items())
+    # Names that come again stay, so that their labels are compared.
+    pairs: list[Any] = json.loads(read_bytes(path, _NEEDED), object_pairs_hook=list)
     weight = weigh([[name, ""] for name in content][:HEAD], True)
     if all(isinstance(value, list) for value in content.values()):
-        turned = [(str(item), name) for name, items in content.items() for item in items]
+        turned = [(str(item), name) for name, items in pairs for item in items]
         if weigh(list(map(list, turned[:HEAD])), True) > weight:
             pairs = turned  # the images of each class
     elif not weight and weigh([list(map(_text, content.values()))], True):

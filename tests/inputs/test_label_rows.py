@@ -126,6 +126,14 @@ def test_json(write: Write, value: Any) -> None:
         assert read(write(json.dumps(value, indent=indent), name))[0] == NAMES
 
 
+def test_a_name_twice_in_a_json_object_is_compared(write: Write) -> None:
+    path = write('{"cat/1.jpg": "cat", "cat/1.jpg": "dog"}')
+    assert refused(path, keys=KEYS[:1]) == (
+        "l.csv entry 2: cat/1.jpg has the label dog, but cat in entry 1; each image has one. Remove one of the rows, "
+        "or pass on_error='skip'."
+    )
+
+
 def test_json_lines(write: Write) -> None:
     lines = [json.dumps({"file_name": file, "label": name}) for file, name in ROWS]
     assert read(write("\n".join(lines) + "\n\n", "l.jsonl")) == (NAMES, [])

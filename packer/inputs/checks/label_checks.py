@@ -44,15 +44,16 @@ def check_label_texts(listing: Listing) -> Iterator[Finding]:
     if column is None or listing.accepted or column.as_ == "classes" or column.separated:
         return
     classes = listing.classes or ()
-    several = _several_labels(column, classes) if len(classes) > 1 else None
+    boxes = "label" not in listing.targets.fixed
+    several = _several_labels(column, classes, boxes) if len(classes) > 1 else None
     if several is not None:
         yield several
     elif listing.labels is not None:
         yield from _labels_that_differ(listing, column, listing.labels, classes)
 
 
-def _several_labels(column: LabelColumn, classes: Sequence[str]) -> Finding | None:
-    """Return an error for cells that hold several labels, a note if they may, or None."""
+def _several_labels(column: LabelColumn, classes: Sequence[str], boxes: bool) -> Finding | None:
+    """Return an error for cells that hold several labels, a note if they may, or None. boxes: labels are theirs."""
     meant = f"{Option('Labels.as_', 'classes')} if each text is a class"
     if column.separator is not None:
         meant = "the separator of the cells"
@@ -73,14 +74,15 @@ def _several_labels(column: LabelColumn, classes: Sequence[str]) -> Finding | No
             )
         if _are_several(cells, separator):
             labels = {label for parts in cells.values() for label in parts}
+            remedy = "Write a row for each" if boxes else f"Pass {Option('Labels.separator', named)}"
             return _found(
                 column,
                 f"holds several labels in a cell, such as {_examples(classes, separator)}: each of its "
                 f"{len(classes):,} different texts would be a class, made of {len(labels):,} labels; one label "
-                f"is expected. Pass {Option('Labels.separator', named)}, or {meant}",
+                f"is expected. {remedy}, or {'pass ' * boxes}{meant}",
             )
     several = [name for name in classes if any(mark in name for mark in "|;")]
-    if not several:
+    if not several or boxes:
         return None
     pass_separator = Option("Labels.separator", next(mark for mark in "|;" if mark in several[0]))
     return Finding(
