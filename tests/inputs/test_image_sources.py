@@ -189,10 +189,11 @@ def test_one_class_in_splits_gets_no_advice_to_pass_it(tree: Tree) -> None:
 
 @pytest.mark.parametrize("kind", ["", ".tar", ".zip"])
 def test_images_beside_masks_are_told_wherever_they_lie(tree: Tree, kind: str) -> None:
-    tree("images/a.jpg", "images/bc.jpg", "masks/a.jpg", "masks/bc.jpg")
+    names = ["abel", "zoe", "kim", "li", "mary", "ned", "olga", "pat"]
+    tree(*(f"{folder}/{name}.jpg" for folder in ("images", "masks") for name in names))
     name = pack("pets", "pets" + kind) if kind else "pets"
     assert noted(open_source(name))[0] == (
-        f"{name}: images and masks hold files of equal names, such as images/a.jpg and masks/a.jpg, as images beside "
+        f"{name}: images and masks hold files of equal names, such as images/abel.jpg and masks/abel.jpg, as images beside "
         f"their masks do; its folders would be classes. Pass {name}/images with pairs={{'mask': '{name}/masks'}}, or if "
         "they are the classes, classes='images,masks'."
     )

@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, combinations, pairwise
+from itertools import chain, combinations, islice, pairwise
 from typing import NamedTuple
 
 from packer.inputs.checks.frame_evidence import ImageForm, why_partners
@@ -22,6 +22,7 @@ _MOST_COPIES = 0.1
 _SHARE = 0.9
 _FEWEST = 3
 _MOST_FILES = 50  # of a sample
+_SURE = 8  # files of equal names that are no accident
 _SHOWN_SUFFIXES = 8
 _LISTED = 12  # classes that a message lists
 _NUMBER = re.compile(r"[0-9]+")
@@ -35,10 +36,11 @@ Folders = Mapping[str, Sequence[str]]
 
 
 class _Doubt(NamedTuple):
-    """A reason why class folders are no classes, and what to do."""
+    """A reason why class folders are no classes, and what to do. certain: False if they may well be."""
 
     reason: str
     remedy: str
+    certain: bool = True
 
 
 def check_class_folders(listing: Listing) -> Iterator[Finding]:
@@ -50,13 +52,13 @@ def check_class_folders(listing: Listing) -> Iterator[Finding]:
         doubt = (
             _called_like_splits(place, folders)
             or _repeating_folder(place, folders)
-            or _samples(folders)
+            or _samples(listing, prefix, folders)
             or _partners(listing, place, prefix, folders)
             or _initials(place, folders)
             or _same_folders(place, folders)
             or _parts_of_one(place, folders)
         )
-        if doubt:
+        if doubt and doubt.certain:
             classes = listing.source.foldered or ()
             accepted = Option("classes", ",".join(classes) if len(classes) <= _LISTED else None)
             listed = "" if len(classes) <= _LISTED else " with a file of their names"
@@ -67,6 +69,9 @@ def check_class_folders(listing: Listing) -> Iterator[Finding]:
                 ),
                 error=True,
             )
+        elif doubt:
+            remedy = doubt.remedy[:1].lower() + doubt.remedy[1:]
+            yield Finding(Sentence(f"{place}: {doubt.reason}. If they are no classes, {remedy}."))
 
 
 def check_continued_numbers(listing: Listing) -> Iterator[Finding]:
@@ -260,7 +265,7 @@ def _parts_of_one(place: str, folders: Folders) -> _Doubt | None:
     """Find folders that are called parts, or images, and a number."""
     bases = {_NUMBER.sub("", folder) for folder in folders}
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", min(bases))
-    if len(folders) < 2 or len(bases) > 1 or not any(map(_PARTS.fullmatch, words)):
+    if len(folders) < 2 or len(bases) > 1 or not words or not _PARTS.fullmatch(words[-1]):
         return None
     first, second = sorted(folders)[:2]
     return _Doubt(
@@ -269,19 +274,27 @@ def _parts_of_one(place: str, folders: Folders) -> _Doubt | None:
     )
 
 
-def _samples(folders: Folders) -> _Doubt | None:
+def _samples(listing: Listing, prefix: str, folders: Folders) -> _Doubt | None:
     """Find folders that all hold the same few names, which are no numbers: a folder is one sample."""
     counts = set(map(len, folders.values()))
     if len(folders) < _FEWEST or len(counts) > 1 or not 2 <= max(counts) <= _MOST_FILES:
         return None
-    names = [FolderNames(f"{folder}/", keys) for folder, keys in folders.items()]
-    if len({frozenset(one.files) for one in names}) > 1 or names[0].numbered:
+    names = [FolderNames(f"{folder}/", folders[folder]) for folder in islice(folders, _SURE)]
+    kinds = sorted(names[0].files)
+    if any(one.files.keys() != names[0].files.keys() for one in names) or names[0].numbered:
         return None
-    shown = ", ".join(sorted(key.partition("/")[2] for key in folders[min(folders)])[:3])
+    seen: dict[str, ImageForm | None] = {}
+    differ = any(
+        why_partners(listing, [(prefix + one.files[a], prefix + one.files[b]) for one in names], seen).why
+        for a, b in pairwise(kinds)
+    )
+    shown = ", ".join(key.partition("/")[2] for key in sorted(names[0].files.values())[:3])
     return _Doubt(
-        f"each of its {len(names):,} folders holds files of the same names ({shown}), as folders of one sample do",
+        f"each of its {len(folders):,} folders holds files of the same names ({shown}), as folders of one sample "
+        "do",
         "Put the files of a kind into a folder of their own, named by sample, and pass the masks by "
         f"{Option('pairs', {'mask': 'DIR'})}",
+        differ,
     )
 
 
@@ -295,12 +308,14 @@ def _partners(listing: Listing, place: str, prefix: str, folders: Folders) -> _D
     for first, second in combinations(tops, 2):
         pairs = names[first].partners(names[second])
         found = why_partners(listing, [(prefix + a, prefix + b) for a, b in pairs], seen)
-        if pairs and (found.why or not (names[first].numbered and names[second].numbered)):
+        numbered = names[first].numbered and names[second].numbered
+        if pairs and (found.why or not numbered):
             image, mask = (second, first) if found.mask == 0 else (first, second)
             return _Doubt(
                 f"{first} and {second} hold files of equal names, such as {pairs[0][0]} and "
                 f"{pairs[0][1]}{found.why}, as images beside their masks do",
                 f"Pass {place}/{image} with {Option('pairs', {'mask': f'{place}/{mask}'})}",
+                bool(found.why) or len(pairs) >= _SURE,
             )
     return None
 

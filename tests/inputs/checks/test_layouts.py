@@ -119,6 +119,7 @@ HONEST: dict[str, Mapping[str, Kind]] = {
     "render 360 coil": {f"obj{o}__{a}.png": "rgb" for o in (1, 2, 3) for a in (0, 5, 10)},
     "coil100 folders": {f"obj{o}/obj{o}__{a}.png": "rgb" for o in (1, 2, 3) for a in (0, 5, 10)},
     "CelebA": {f"img_align_celeba/{i}.jpg": "rgb" for i in n(4, 6)},
+    "patients": {f"P{p:03d}/{v}_{p}.png": "gray" for p in range(5) for v in ("AP", "LAT")},
 }
 
 TOLD: dict[str, tuple[Mapping[str, Kind], str]] = {
@@ -234,10 +235,10 @@ TOLD: dict[str, tuple[Mapping[str, Kind], str]] = {
         {
             f"{c}/{p}{c}x{i}.jpg": "rgb"
             for c in ("cat", "dog")
-            for i in ("ab", "zz", "q")
+            for i in ("abel", "zoe", "kim")
             for p in ("", "thumbs/")
         },
-        "cat/thumbs/catxab.jpg is called like cat/catxab.jpg",
+        "cat/thumbs/catxabel.jpg is called like cat/catxabel.jpg",
     ),
     "ham parts": (
         {
@@ -252,7 +253,8 @@ TOLD: dict[str, tuple[Mapping[str, Kind], str]] = {
         "each of its 4 folders holds files of the same names (image.png, mask.png)",
     ),
     "brats": (
-        {f"p{c}/{n}.png": "gray" for c in range(4) for n in ("t1", "t2", "flair", "seg")},
+        {f"p{c}/{n}.png": "gray" for c in range(4) for n in ("t1", "t2", "flair")}
+        | {f"p{c}/seg.png": "mask" for c in range(4)},
         "each of its 4 folders holds files of the same names",
     ),
     "dsb2018": (
@@ -431,10 +433,6 @@ TOLD: dict[str, tuple[Mapping[str, Kind], str]] = {
             for i in n(3, 6)
         },
         "hold the same folders (blur, sharp)",
-    ),
-    "patients": (
-        {f"P{p:03d}/{v}_{p}.png": "gray" for p in range(5) for v in ("AP", "LAT")},
-        "each of its 5 folders holds files of the same names (AP_0.png, LAT_0.png)",
     ),
 }
 
