@@ -22,6 +22,9 @@ from packer.sentence import Option
 _COUNTED = 3
 """Rows from which consecutive numbers count the rows."""
 
+_CODE = 6
+"""Length from which names of equal length are codes."""
+
 Rows = Sequence[list[str]]
 
 
@@ -93,9 +96,8 @@ class ColumnFinder:
         if names == list(map(str, range(len(names)))):
             return True  # as pandas calls columns without names
         others = [row for row in rest if row[file : file + 1] != [name]]
-        forms = [re.sub("[0-9]+", "0", text) for text in (name, *_distinct(others[:1], file))]
         return not (
-            (forms[0] != name and forms[0] in forms[1:])
+            _is_like(name, _distinct(others, file))
             or any(NUMBER.fullmatch(cell) for _, cell in labels)
             or any(row[k : k + 1] == [cell] for row in others for k, cell in labels)
         )
@@ -174,11 +176,11 @@ class ColumnFinder:
         """Return a weight for each column: of each distinct cell that names an image, 2 for a file, else 1.
 
         loose: accept ends, stems and prefixes, not only paths; numbers only if no column holds file names,
-        and in another column than the first only if cells of that come again.
+        and in another column than the first only if cells of that come again, or count the rows.
         """
         columns = [_distinct(rows, place) for place in places]
         files = any(2 * sum(map(is_image, names)) > len(names) for names in columns)
-        first = bool(columns) and len(columns[0]) == len(rows)
+        first = bool(columns) and len(columns[0]) == len(rows) and not _counts_rows(rows, places[0])
         weights = []
         for place, names in enumerate(columns):
             numbers = not files and (place == 0 or not first)
@@ -193,6 +195,13 @@ class ColumnFinder:
 def _trim(row: list[str]) -> list[str]:
     """Return a row without the empty cells at its end."""
     return row[: max((k + 1 for k, cell in enumerate(row) if cell), default=0)]
+
+
+def _is_like(name: str, others: set[str]) -> bool:
+    """Return True for a name with digits that differs from others only in them, or is as long as all others."""
+    form = re.sub("[0-9]+", "0", name)
+    alike = {len(other) for other in others} == {len(name)} and len(name) >= _CODE
+    return form != name and (alike or any(form == re.sub("[0-9]+", "0", other) for other in others))
 
 
 def _distinct(rows: Rows, place: int) -> set[str]:

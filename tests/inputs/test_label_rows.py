@@ -195,6 +195,10 @@ def test_other_forms_are_refused_by_their_names(write: Write, data: bytes, calle
 def test_a_first_row_that_names_a_file_is_data(write: Write) -> None:
     table = LabelTable(write("x.jpg,cat\n" + text(",", header=False)), KEYS, (), Findings(skip=True))
     assert table.findings.skipped == [{"key": "l.csv line 1", "reason": "no image is called x.jpg."}]
+    codes = "6a7be1b7,eel\n78dde6c4,cat\n3c6ef362,dog\n"
+    assert "line 1: no image is called 6a7be1b7;" in refused(
+        write(codes), keys=["78dde6c4.jpg", "3c6ef362.jpg"]
+    )
     for first in ("9,cat", "x,dog"):
         assert f"line 1: no image is called {first[0]};" in refused(
             write(f"{first}\n" + "".join(f"{k},{name}\n" for k, name in enumerate(NAMES, 1)))
