@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from packer.errors import SourceError
 from packer.inputs.findings import Findings
@@ -288,3 +290,52 @@ def test_a_column_may_be_label_and_split(write: Write) -> None:
     path = write("file,kind\na.jpg,x\nb.jpg,y\n")
     table = LabelTable(path, ["a.jpg", "b.jpg"], ["kind"], Findings(), beside=["kind"])
     assert table.columns == {"kind": ["x", "y"]}
+
+
+STEMS = {
+    "number": str,
+    "padded": "{:05d}".format,
+    "word": "img_{}".format,
+    "folder": lambda number: f"c{number % 3}/{number}",
+    "code": lambda number: f"{number * 2654435761 % 2**32:08x}",
+    "blanks": "my picture {}".format,
+}
+LABELS = {
+    "numbers": ["0", "1", "2", "3"],
+    "names": ["cat", "dog", "eel"],
+    "amounts": ["0.5", "1.25"],
+    "words": ["big cat", "dog"],
+}
+
+
+@given(st.data())
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_labels_of_any_table_are_right_or_refused(write: Write, data: st.DataObject) -> None:
+    def draw(*values: Any) -> Any:
+        return data.draw(st.sampled_from(values))
+
+    stem, labels = STEMS[draw(*STEMS)], LABELS[draw(*LABELS)]
+    numbers = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=12, unique=True))
+    keys = [stem(number) + ".jpg" for number in numbers]
+    truth = {key: draw(*labels) for key in keys}
+    suffix, separator, header, missing = (
+        draw(True, False),
+        draw(*",\t;| "),
+        draw(True, False),
+        draw(True, False),
+    )
+    named = [*([stem(99) + ".jpg"] if missing else []), *keys]
+    cells = [key if suffix else key.rpartition("/")[2][:-4] for key in named]
+    columns = [["file", *cells], ["label", *(truth.get(key, labels[0]) for key in named)]]
+    columns = columns if draw(True, False) else columns[::-1]
+    if draw(True, False):
+        columns.insert(0, [draw("", "id"), *map(str, range(len(named)))])
+    rows = list(zip(*columns, strict=True))[not header :]
+    findings = Findings(skip=missing)
+    try:
+        table = LabelTable(write("".join(separator.join(row) + "\n" for row in rows)), keys, (), findings)
+    except SourceError:
+        return
+    found = table.columns[""]
+    assert {keys[image]: found[row] for row, image in enumerate(table.images.tolist())} == truth
+    assert len(findings.skipped) == missing
