@@ -296,6 +296,8 @@ def plan_conversion(
     if like is not None:
         options = replace(options, normalize=like.normalize(options.channels, options.dtype))
     targets = _targets(opened, options, asked, classes, numbered=model is None)
+    if model is not None:
+        targets.column = None  # labels are those of a pack, whose labels were examined
     if like is not None:
         like.check(next((f for f in targets.fields if f.name == "label"), None), opened.name)
     options = replace(options, labels=targets.read_as or options.labels)
@@ -355,6 +357,7 @@ def _open(
         spool_dir=spool,
         label=columns[0] if len(columns) == 1 else None,
         label_as=options.labels.as_,
+        separator=options.labels.separator,
         listed=classes,
         arrays=options.channels not in CHANNELS,
         boxes=options.labels,
@@ -460,7 +463,10 @@ def _targets(
                 f"{option}: is about columns of a CSV, but none is given. Pass {Option('labels', 'FILE')}."
             )
         for option in labels.about_csv():
-            if option.name != "Labels.as_" and not (option.name == "Labels.column" and source.label_chosen):
+            if option.name != "Labels.as_" and not (
+                (option.name == "Labels.column" and source.label_chosen)
+                or (option.name == "Labels.separator" and source.targets.column is not None)
+            ):
                 raise UsageError(
                     f"{option}: is about columns of a CSV, but none is given. Pass "
                     f"{Option('labels', 'FILE')}."

@@ -30,6 +30,7 @@ from itertools import islice
 from keyword import iskeyword
 from types import MappingProxyType
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
@@ -378,7 +379,9 @@ def _in_folder(place: str, keys: list[str]) -> Iterator[tuple[str, tuple[int, in
 
     Yields: path of a possible partner, relative to the pair's folder; its size and modification time.
     """
-    for folder in sorted({key.rpartition("/")[0] for key in keys}):
+    folders = {key.rpartition("/")[0] for key in keys}
+    folders |= {normalize(form, folder) for folder in folders for form in ("NFC", "NFD")}
+    for folder in sorted(folders):
         # Images of a missing folder have no partners; `_assign` reports them together.
         for name, entry, inner in entries_of(place, folder, missing=True):
             if inner is None and name.lower().endswith(EXTENSIONS):

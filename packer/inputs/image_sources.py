@@ -20,8 +20,10 @@ import stat
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,10 +44,10 @@ from packer.inputs.file_names import (
 )
 from packer.inputs.image_archives import open_archive
 from packer.inputs.image_targets import ImageTargets
-from packer.inputs.label_csv import read_lines
 from packer.inputs.label_options import ALL
 from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions
 from packer.inputs.parquet_images import find_images, read_parquet
+from packer.inputs.text_files import read_lines
 from packer.inputs.webdataset_tars import are_samples, is_label, open_samples, open_tars, split_sample
 from packer.remote.urls import is_url
 from packer.sentence import Option
@@ -428,8 +430,7 @@ def _split_row(root: str, row: str) -> tuple[str, str | None, os.stat_result] | 
     for path, text in ways:
         # normpath keeps two leading slashes; POSIX permits a special meaning, which no current system has.
         absolute = "/" + os.path.normpath(os.path.join(root, path)).lstrip("/")
-        try:
-            return absolute, text, os.stat(on_disk(absolute))
-        except OSError:
-            continue
+        for form in dict.fromkeys((absolute, normalize("NFC", absolute), normalize("NFD", absolute))):
+            with suppress(OSError):
+                return form, text, os.stat(on_disk(form))
     return ways[0][0]

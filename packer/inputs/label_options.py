@@ -44,19 +44,22 @@ class Labels:
     Parameters
     ----------
     file
-        A CSV file with the label of each image (the first column, or `file_column`, names the image); or a
-        COCO JSON file of boxes. Without a file, `column` chooses the label of WebDataset tars or of Parquet
-        files.
+        A file with the name and label of each image: CSV or other text, JSON, JSON lines, .xlsx or Parquet,
+        told by its contents; or a COCO JSON file of boxes. Without a file, `column` chooses the label of
+        WebDataset tars or of Parquet files, and `separator` and `as_` apply to labels in lists, too.
     column
-        Label column, or several columns: a list of names, or names joined by commas. Default: the second; of
-        boxes and keypoints the one that holds classes, "" for none.
+        Label column, or several columns: a list of names, or names joined by commas; "0", "1" ... without a
+        header. Default: the only column besides the file names; of boxes and keypoints the one that holds
+        classes, "" for none.
     separator
-        Separator of several class names in a cell; also "space", "tab", "comma".
+        Separator of several class names in a label; also "space", "tab", "comma". Lists (``['a', 'b']``)
+        are separated by "comma".
     file_column
-        Column of file names. Default: the first.
+        Column of file names. Default: the one that names most images.
     as_
         "auto": class names are numbered, whole numbers become int64, other numbers float32. "classes":
-        numbers are class names, too. "float": float32.
+        numbers are class names, too, and texts that look like several labels, captions or ids are classes.
+        "float": float32.
     boxes, keypoints
         Columns of xmin, ymin, xmax, ymax, or of x, y, x, y ..., in pixels of the original image. Names that
         tell another order are believed (ymin, xmin, ymax, xmax), as are cx, cy, w, h. Coordinates are

@@ -25,7 +25,7 @@ from packer.inputs.findings import Findings
 from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
-from packer.inputs.label_values import CheckedRows, number_labels
+from packer.inputs.label_values import SEPARATORS, CheckedRows, LabelColumn, multi_hot, number_labels
 from packer.pixels.stored_size import StoredSize, read_stored_size
 from packer.sentence import Option
 
@@ -43,7 +43,7 @@ class SourceOptions:
     labelled: labels come from a separate file, or are not wanted, so folders are not classes.
     spool_dir: directory for temporary copies of images; None for the system's temporary directory.
     label: label to read from a WebDataset or Parquet dataset that has several.
-    label_as: how labels are parsed, see label_values.py. listed: classes that may be empty.
+    label_as, separator: how labels are parsed, see label_values.py. listed: classes that may be empty.
     boxes: options of the source's own boxes: their format, and whether it lists all images.
     arrays: include .npy files of folders. unlabeled: splits without labels, beside splits with labels.
     parts: fields of WebDataset samples that are wanted as partners of the images ("seg.png").
@@ -55,6 +55,7 @@ class SourceOptions:
     spool_dir: str | None = None
     label: str | None = None
     label_as: str = "auto"
+    separator: str | None = None
     listed: Collection[str] = ()
     arrays: bool = False
     unlabeled: Collection[str] = ()
@@ -101,19 +102,34 @@ class SourceOptions:
         rows = CheckedRows(subject, np.asarray(lines, np.int64)[some], self.findings, unit=unit)
         rows.images = some
         rows.refused.update(np.flatnonzero(np.isin(some, list(self.findings.refused))).tolist())
-        labels, classes = number_labels(
-            rows, [texts[k] for k in some.tolist()], **{"label_as": self.label_as, **more}
+        read, more = (
+            [texts[k] for k in some.tolist()],
+            {"label_as": self.label_as, "column": "the label", **more},
         )
-        if len(some) == len(texts):
-            return ImageTargets(labels, classes, findings=self.findings)
-        if labels.dtype != np.int64:
-            raise UsageError(
-                f"{subject}: its labels are not classes, so images without a label have none to get. Leave "
-                f"out {Option('Labels.unlabeled')}."
-            )
-        whole = np.full(len(texts), UNLABELED)
-        whole[some] = labels
-        return ImageTargets(whole, classes, about={"unlabeled": UNLABELED}, findings=self.findings)
+        separator = SEPARATORS.get(self.separator or "", self.separator)
+        separator = None if more.get("names") else separator
+        column = LabelColumn.of(
+            subject, more["column"], read, more["label_as"], separator, alone=unit == "line"
+        )
+        about: dict[str, Any] = {}
+        labels: NDArray[Any]
+        classes: list[str] | None
+        if separator is None:
+            labels, classes = number_labels(rows, read, **more)
+        else:
+            labels, classes = multi_hot(subject, read, column.name, separator, self.findings)
+            about = {"columns": classes}
+        if len(some) < len(texts):
+            if labels.dtype != np.int64:
+                raise UsageError(
+                    f"{subject}: its labels are not classes, so images without a label have none to get. Leave "
+                    f"out {Option('Labels.unlabeled')}."
+                )
+            numbers, labels = labels, np.full(len(texts), UNLABELED)
+            labels[some], about = numbers, {"unlabeled": UNLABELED}
+        targets = ImageTargets(labels, classes, about=about, findings=self.findings)
+        targets.column = None if more.get("names") else column
+        return targets
 
     def without_labels(self, subject: str, splits: Splits, count: int) -> NDArray[np.bool_]:
         """Return True for the images of the splits in `unlabeled`, bool [count]. Raises: UsageError."""
@@ -222,6 +238,7 @@ class ImageSource(AbstractContextManager["ImageSource"]):
                 folders,
                 listed=options.listed,
                 unlabeled=options.unlabeled,
+                findings=options.findings,
             )
             about = {"unlabeled": UNLABELED} if options.unlabeled and found.labels is not None else None
             targets = ImageTargets(found.labels, found.classes, about=about, findings=options.findings)

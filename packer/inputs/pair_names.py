@@ -14,6 +14,7 @@ from itertools import product, takewhile
 from typing import NamedTuple
 
 from packer.inputs.file_names import split_in
+from packer.path_text import compose
 
 EXTENSIONS = (".bmp", ".gif", ".jpg", ".jpeg", ".npy", ".png", ".tif", ".tiff", ".webp")
 """File extensions of partners, in lower case; names may use any case."""
@@ -119,12 +120,23 @@ def _name(path: str, pattern: str) -> Name | None:
 def belonging(
     keys: Sequence[str], files: Iterable[str], place: PairPlace
 ) -> tuple[list[list[str]], list[str]]:
-    """Return the files of each image, by folder and name; and the other files that fit the pattern."""
+    """Return the files of each image, by folder and name; and the other files that fit the pattern.
+
+    A file in another Unicode form of the name belongs to an image that has none in its own form.
+    """
     held: dict[Name, list[str]] = {}
     for path in files:
         if (name := place.partner_name(path)) is not None:
             held.setdefault(name, []).append(path)
     names = [place.image_name(key) for key in keys]
+    composed: dict[Name, list[Name]] = {}
+    for name in held.keys() - {*names}:
+        composed.setdefault(Name(*map(compose, name)), []).append(name)
+    for index, name in enumerate(names):
+        if name is not None and name not in held:
+            forms = composed.get(Name(*map(compose, name)), ())
+            names[index] = forms[0] if len(forms) == 1 else name
+            held |= {name: [path for form in forms for path in held[form]]} if len(forms) > 1 else {}
     found = [held.get(name, []) if name is not None else [] for name in names]
     left = [path for name in held.keys() - {*names} for path in held[name]]
     return found, left
