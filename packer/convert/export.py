@@ -29,6 +29,7 @@ from packer import units
 from packer.arguments import absolute, check_workers, choice, whole
 from packer.convert.block_workers import one_thread_an_image
 from packer.convert.export_files import ExportRows, LabelFiles
+from packer.declared_types import checks_arguments
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.file_io import create, make_folder, pwrite_all
 from packer.format.pack import Pack
@@ -59,6 +60,7 @@ class ExportReport:
     notes: tuple[str, ...]
 
 
+@checks_arguments
 def export_images(
     pack: str | os.PathLike[str],
     folder: str | os.PathLike[str],

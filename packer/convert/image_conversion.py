@@ -24,8 +24,8 @@ from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange
 from packer.convert.splits import Split, check_groups, group_owners, names_of, note_on_groups
 from packer.convert.whole_pictures import partner_versions
+from packer.declared_types import checks_arguments
 from packer.errors import ImageError, UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.format.pack import Pack
 from packer.inputs.checks.examine import examine
 from packer.inputs.coco_annotations import read_labels
@@ -66,7 +66,7 @@ class ConversionPlan:
     notes: tuple[str, ...]
 
 
-@refuses_foreign_words
+@checks_arguments
 @published
 def convert_images(
     source: Source,

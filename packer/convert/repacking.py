@@ -36,8 +36,8 @@ from packer.convert.sealing import check_values
 from packer.convert.shard_appending import adding, append_shards, check_alike, check_growable, take_back
 from packer.convert.splits import Split
 from packer.convert.whole_pictures import WholePictures, check_stored
+from packer.declared_types import checks_arguments
 from packer.errors import FormatError, UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.edited_pack import open_unsealed
 from packer.format.file_io import InputFile, newest_file
@@ -57,6 +57,7 @@ PathLike = str | os.PathLike[str]
 _MOST_STRATA = 1000  # most distinct integer labels of a table, without class names, that are split evenly
 
 
+@checks_arguments
 def merge_shards(out: PathLike, *, overwrite: bool = False) -> Report:
     """Write the index of a pack whose shards several machines wrote, and publish the pack.
 
@@ -90,6 +91,7 @@ def merge_shards(out: PathLike, *, overwrite: bool = False) -> Report:
     return run.report(Report.of(list_shards(run.out, overwrite=overwrite)))
 
 
+@checks_arguments
 def merge_packs(
     packs: Sequence[PathLike],
     out: PathLike,
@@ -176,6 +178,7 @@ def _known_rows(packs: Sequence[Pack], together: Pack, duplicates: str) -> list[
     return [int(row) for number, rows, _ in known for row in firsts[number] + np.arange(*rows)]
 
 
+@checks_arguments
 def split_pack(
     path: PathLike,
     shares: str | Mapping[str, float],
@@ -264,6 +267,7 @@ def split_pack(
     return {name: reports[name] for name in members}
 
 
+@checks_arguments
 def append_images(
     path: PathLike,
     source: PathLike,
@@ -368,7 +372,7 @@ def _without(task: ConversionTask, left: Sequence[int]) -> ConversionTask:
     return replace(task, order=SampleOrder(samples[kept], splits), provenance=recorded)
 
 
-@refuses_foreign_words
+@checks_arguments
 def repack(
     path: PathLike,
     out: PathLike,

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness, units
+from packer.declared_types import checked_class
 from packer.errors import SourceError, UsageError
 from packer.sentence import Option
 
@@ -20,6 +21,7 @@ _MOST_SPLITS = 100  # most splits that a column can name
 _EXAMPLE = "train=0.9,val=0.1"
 
 
+@checked_class
 @dataclass(frozen=True)
 class Split:
     """Splits, as ``convert_images(split=...)`` and ``convert_table(split=...)`` take them.

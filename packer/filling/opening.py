@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import absolute, as_bytes
+from packer.declared_types import checks_arguments
 from packer.errors import UsageError
 from packer.filling.filling_client import FillingClient
 from packer.filling.job_options import plain_options
@@ -27,6 +28,7 @@ CACHE_BYTES = "100GB"
 _OURS = ("overwrite", "resume", "progress", "on_plan", "on_progress", "engine")
 
 
+@checks_arguments
 def open_pack(
     path: str | os.PathLike[str],
     cache: str | os.PathLike[str] | None = None,
@@ -104,6 +106,7 @@ def _cached(pack: RemotePack, cache: object, cache_size: int | str, shared: bool
     return pack.kept_in(path, most, shared)
 
 
+@checks_arguments
 def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **options: Any) -> Pack:
     """Return a pack that is converted from images, or from a table, while datasets load from it.
 

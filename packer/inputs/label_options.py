@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from packer.arguments import choice
+from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.inputs.label_values import LABEL_AS
 from packer.pixels.coordinate_units import UNITS
@@ -27,6 +28,7 @@ _RECORDED = {
 """Attribute of Labels -> its name in the header of a pack."""
 
 
+@checked_class
 @dataclass(frozen=True)
 class Labels:
     """Labels of images, for ``convert_images(labels=...)``.

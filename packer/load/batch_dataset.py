@@ -19,8 +19,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from packer.arguments import whole
+from packer.declared_types import checks_arguments
 from packer.errors import UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.load.base_dataset import BaseDataset, ChosenRows, PackPaths
 from packer.load.batch import Batched
 from packer.load.batch_engine import BatchEngine
@@ -171,7 +171,7 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
         fields: Sequence[str] | None = None,
         **options: Unpack[Options],
     ) -> None: ...
-    @refuses_foreign_words
+    @checks_arguments
     def __init__(
         self,
         path: PackPaths,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.declared_types import checks_arguments
 from packer.errors import UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
 from packer.format.row_keys import RowKeys, as_keys
 from packer.load.base_dataset import BaseDataset, ChosenRows, PackPaths
@@ -114,7 +114,7 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
     ) -> None: ...
-    @refuses_foreign_words
+    @checks_arguments
     def __init__(
         self,
         path: PackPaths,

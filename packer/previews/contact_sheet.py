@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import whole
+from packer.declared_types import checks_arguments
 from packer.errors import UsageError
 from packer.format.file_io import write_file
 from packer.format.pack import Pack
@@ -87,6 +88,7 @@ class Shown:
         return f'<img alt="{text}" src="data:image/png;base64,{data}"><p>{text}</p>'
 
 
+@checks_arguments
 def preview(
     path: str | os.PathLike[str] | Pack,
     out: str | os.PathLike[str],
@@ -157,6 +159,7 @@ def preview(
     return Preview(out, len(chosen), columns_used, repeat, size, len(data), names, overlaid, text)
 
 
+@checks_arguments
 def show(
     what: Any, dataset: PackedBatchDataset | None = None, *, rows: int = 16, columns: int | None = None
 ) -> Shown:

@@ -14,8 +14,8 @@ from packer import units
 from packer.convert.conversion_run import Conversion, check_room
 from packer.convert.conversion_task import ConversionTask, Report
 from packer.convert.reference_pack import Classes
+from packer.declared_types import checks_arguments
 from packer.errors import PackerError, SourceError, UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
 from packer.format.working_folder import failure
 from packer.progress import Progress
@@ -44,7 +44,7 @@ from packer.source_kinds import is_array_file
 from packer.starting import forks_safely
 
 
-@refuses_foreign_words
+@checks_arguments
 def pack_dataset(
     dataset: Any,
     out: str | os.PathLike[str],

@@ -15,6 +15,7 @@ from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange
 from packer.convert.splits import Split, members_of, parse_spans
+from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import COORDINATES, Field
@@ -38,6 +39,7 @@ from packer.sentence import Option
 _MOST_STRATA = 1000  # splits are stratified up to this number of distinct labels
 
 
+@checked_class
 @dataclass(frozen=True)
 class Fields:
     """Fields of samples, for ``fields=`` of ``pack_dataset`` and ``create``.

@@ -18,8 +18,8 @@ from packer.convert.pack_run import write_pack
 from packer.convert.row_storage import STORES, RowStorage
 from packer.convert.shard_appending import adding, append_shards, check_growable, take_back
 from packer.convert.splits import Split
+from packer.declared_types import checks_arguments
 from packer.errors import FormatError, UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
@@ -53,7 +53,7 @@ class TablePlan:
     notes: tuple[str, ...]
 
 
-@refuses_foreign_words
+@checks_arguments
 @published
 def convert_table(
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -237,6 +237,7 @@ def _write_new(job: TableJob, *, overwrite: bool, resume: bool) -> Report:
     return _report(job, replace(written, cleared=place.cleared), staged, notes)
 
 
+@checks_arguments
 def append_table(
     path: str | os.PathLike[str],
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],

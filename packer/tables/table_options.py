@@ -8,6 +8,7 @@ from inspect import signature
 from typing import Any, TypeVar
 
 from packer.arguments import whole
+from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.tables.reading.table_source import Csv, ReadOptions
 from packer.tables.transform.column_plan import column_names
@@ -16,6 +17,7 @@ __all__ = ["Csv", "Encode"]
 T = TypeVar("T")
 
 
+@checked_class
 @dataclass(frozen=True)
 class Encode:
     """Rarer encodings of features.

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import one_of, whole
+from packer.declared_types import checked_class
 from packer.errors import UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
 from packer.machine import cores
 
@@ -26,6 +26,7 @@ _PARAMETERS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 V1, V2 = "torchvision.transforms", "torchvision.transforms.v2"
 
 
+@checked_class
 @dataclass(frozen=True)
 class PythonTransform:
     """A Python function from rows of a pack to rows of a batch, run in processes or threads.
@@ -92,9 +93,6 @@ class PythonTransform:
     def count(self) -> int:
         """Number of processes that run the function."""
         return self.processes or min(cores(), _DEFAULT_PROCESSES)
-
-
-PythonTransform.__init__ = refuses_foreign_words(PythonTransform.__init__)  # type: ignore[method-assign]
 
 
 def with_rng(fn: Any) -> Callable[[dict[str, Any], np.random.Generator], Any] | None:
