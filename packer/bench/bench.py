@@ -32,9 +32,10 @@ from packer.bench.lanes import (
 from packer.bench.table_baseline import table_baseline
 from packer.errors import UsageError
 from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
+from packer.format.pack_opening import check_order, open_pack
 from packer.machine import cores, memory
 from packer.path_text import as_text
+from packer.sentence import Call
 
 FEW_PAGES = 0.1  # share of pages that the kernel may keep while it uses them (6 % right after a write)
 
@@ -73,6 +74,7 @@ def bench(
             f"bench: {batch_size=}, {rounds=}, {seconds=}, {workers=}, {model_rate=}; numbers above 0 are"
             " allowed, and 0 workers. Pass other numbers."
         )
+    check_order(pack, source, Call("bench", (os.fspath(pack), str(source))))
     opened, say, threads = open_pack(pack), progress or (lambda _: None), min(4, cores())
     is_table = opened.header.table is not None
     wanted = batch_size or (1024 if is_table else 256)

@@ -10,7 +10,7 @@ import click
 
 from packer import units
 from packer.cli.console import Output, cli, in_options, json_text, say, say_lines
-from packer.cli.options import OUTPUT, PATH, option, options
+from packer.cli.options import OUTPUT, PATH, option, options, splits_of
 from packer.errors import UsageError
 from packer.progress import Progress
 from packer.pytorch import import_torch
@@ -56,7 +56,7 @@ def info(pack: str, *, as_json: bool) -> None:
     option("--overwrite", None, "Replace FILE even if it is not an earlier sheet."),
     OUTPUT,
 )  # fmt: skip
-def preview(pack: str, out: str, *, output: Output, **given: Any) -> None:
+def preview(pack: str, out: str, *, split: str | None, output: Output, **given: Any) -> None:
     """Draw a contact sheet of one batch, as the network receives it.
 
     Labels are printed under the images; masks, boxes and keypoints are drawn over them.
@@ -68,7 +68,7 @@ def preview(pack: str, out: str, *, output: Output, **given: Any) -> None:
     """
     from packer.previews.contact_sheet import preview as run
 
-    sheet = run(pack, out, **given)
+    sheet = run(pack, out, split=splits_of(pack, split), **given)
     times = f" as {sheet.repeat} epochs draw them" if sheet.repeat > 1 else ""
     over = f" with {', '.join(sheet.overlaid)}" if sheet.overlaid else ""
     width, height = sheet.size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shlex
 import time
@@ -19,7 +20,7 @@ from packer.convert.row_storage import RowStorage
 from packer.errors import BusyError, PackerError, SourceError, UsageError
 from packer.format.file_io import InputFile
 from packer.format.header import PARTIAL_SUFFIX
-from packer.format.pack_opening import open_pack
+from packer.format.pack_opening import is_pack, open_pack
 from packer.format.working_folder import (
     WorkingFolder,
     check_ours,
@@ -31,6 +32,7 @@ from packer.format.working_folder import (
     read_journal,
 )
 from packer.progress import Progress
+from packer.remote.urls import is_url
 from packer.sentence import Call, Option, Sentence
 
 _KEPT = "Finished work is kept"
@@ -82,8 +84,12 @@ class Conversion:
                 " these, or neither."
             )
 
-    def check_output(self) -> None:
-        """Check that the output can be written, before any work. Raises UsageError, PackerError."""
+    def check_paths(self, source: object) -> None:
+        """Check that inputs exist and that the output can be written, before any work.
+
+        source: path, list of paths, or data, which is not checked. Raises UsageError, PackerError.
+        """
+        _check_sources(source, self.out)
         try:
             check_output(self.out, overwrite=self.running.overwrite)
         except UsageError:
@@ -182,6 +188,43 @@ class Conversion:
             notes=tuple(notes),
             header=NO_ROWS,
         )
+
+
+def _check_sources(source: object, out: str) -> None:
+    """Raise UsageError for paths that do not exist, or that are the output's, swapped."""
+    given = source if isinstance(source, (list, tuple)) else [source]
+    names = [os.fspath(one) for one in given if isinstance(one, (str, os.PathLike))]
+    missing = [name for name in names if not (is_url(name) or glob.has_magic(name) or _is_there(name))]
+    if len(names) == 1 and _is_source(out) and (missing or is_pack(names[0])):
+        found = "no such file or folder" if missing else "is a pack"
+        raise UsageError(
+            f"{names[0]}: {found}, but {out} exists and is no pack; the source is given before the pack. Pass"
+            f" {Call('convert_images', (out, names[0]))}."
+        )
+    if missing:
+        more = f" (and {len(missing) - 1:,} more of {len(names):,})" if len(missing) > 1 else ""
+        raise UsageError(
+            f"{missing[0]}{more}: no such file or folder; folders, lists, archives, tables and files of arrays"
+            " are read. Check the path."
+        )
+
+
+def _is_there(name: str) -> bool:
+    """Return True for an existing file or folder, or a path below a file, such as photos.tar/train."""
+    while name not in ("", "/"):
+        if os.path.exists(name):
+            return True
+        name = os.path.dirname(name.rstrip("/"))
+        if os.path.isdir(name):
+            return False
+    return False
+
+
+def _is_source(out: str) -> bool:
+    """Return True for an existing path that is no pack and not empty: it may be images, or a table."""
+    if os.path.isdir(out) and not os.listdir(out):
+        return False
+    return os.path.exists(out) and not is_pack(out)
 
 
 def _other_depth(written: Report) -> str:

@@ -34,7 +34,7 @@ from packer.opencv import cv2
 from packer.orders.runs import consecutive, one_run
 from packer.path_text import safe_name
 from packer.read.array_store import PackStore
-from packer.read.row_selection import select_rows
+from packer.read.row_selection import Splits, select_rows
 
 _PIECE_PICTURES = 16  # images of unknown, different sizes that a worker reads at once
 _PIECE_BYTES, _PIECE_ROWS = 4 << 20, 256  # most that a worker reads at once
@@ -47,7 +47,7 @@ class ExportRows:
     pack: Pack
     rows: NDArray[np.int64]
 
-    def __init__(self, pack: Pack, encoding: str, quality: int, split: str | None) -> None:
+    def __init__(self, pack: Pack, encoding: str, quality: int, split: Splits) -> None:
         """Raises UsageError if the pack has nothing to export."""
         self.pack, self._quality = pack, quality
         if pack.parts[0].header.table is not None:

@@ -110,8 +110,8 @@ def convert_images(
         sequence of paths, or ``"{000000..000009}.tar"``), or a folder in COCO's layout
         (``annotations/instances_*.json``).
     out, format
-        A path that ends in .h5 or .hdf5 becomes one HDF5 file, another path a directory; format "h5" or "npy"
-        overrides that.
+        A path that ends in .h5, .hdf5, .hdf or .he5 becomes one HDF5 file, another path a directory; format
+        "h5" or "npy" overrides that. Suffixes of other files, such as .zip, are refused without a format.
     size, fit
         Side, "HxW" or (H, W) in pixels, default 256; a size that is no power of two gives a note (training
         usually crops larger rows). Images of different sizes: "max=512" limits the longest side, "min=256"
@@ -234,7 +234,7 @@ def convert_images(
         ),
     )
     run.check_shards(options.storing)
-    run.check_output()
+    run.check_paths(source)
     with ExitStack() as stack:
         names = None if classes is None else parse_classes(classes)
         task, plan = plan_conversion(

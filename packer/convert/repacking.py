@@ -44,13 +44,13 @@ from packer.format.file_io import InputFile, newest_file
 from packer.format.header import Field
 from packer.format.header_forms import NORMALIZE
 from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
+from packer.format.pack_opening import check_order, open_pack
 from packer.format.working_folder import check_output, check_space
 from packer.path_text import on_disk
 from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.row_size import RowSize, note_on_size
 from packer.remote.urls import check_local
-from packer.sentence import Option
+from packer.sentence import Call, Option
 from packer.tables.table_packs import is_table, tables_together
 
 PathLike = str | os.PathLike[str]
@@ -222,6 +222,7 @@ def split_pack(
     {'a': 18, 'b': 6}
     """
     check_local(path, *(() if out is None else (out,)))
+    check_order(path, shares, Call("split_pack", (str(shares), os.fspath(path))))
     opened = [open_pack(path)]
     stem, dot, ending = os.path.basename(os.fspath(path).rstrip("/")).rpartition(".")
     stem, ending = (stem, dot + ending) if dot else (ending, "")
@@ -316,6 +317,7 @@ def append_images(
     choice("duplicates", duplicates, DUPLICATES)
     name = run.out
     check_local(path)
+    check_order(path, source, Call("append_images", (os.fspath(source), name)))
     take_back(name)
     pack = open_pack(path)
     if is_table(pack):
@@ -428,6 +430,7 @@ def repack(
         on_progress=on_progress,
     )
     check_local(path, out)
+    check_order(path, out, Call("repack", (run.out, os.fspath(path))))
     opened = _open_sealed_or_edited(path)
     table = is_table(opened)
     if table:
@@ -608,7 +611,7 @@ def _resizer(
 
 def _write(run: Conversion, rows: PackRows, task: ConversionTask, notes: Sequence[str] = ()) -> Report:
     """Write a new pack from rows of packs, unless it exists already and resume is set."""
-    run.check_output()
+    run.check_paths(None)
     if rows.remade:
         row_bytes = 2 * estimate(rows, task.storing, task.order)
     else:

@@ -22,6 +22,7 @@ from packer.format.pack import Pack
 from packer.format.pack_writer import FORMATS
 from packer.format.working_folder import format_of
 from packer.sentence import Option
+from packer.source_kinds import is_hdf5_name
 
 STORES = ("raw", "jpeg", *NAMES)
 _LEAST_ROW_BYTES = 256  # fields with smaller rows, such as labels, are not compressed beside larger ones
@@ -83,9 +84,9 @@ class RowStorage:
         and its format if that has shards or no such name either. Raises UsageError.
         """
         record = {} if pack is None else pack.parts[0].header.provenance.get("options", {})
-        if pack is not None and shards is None and not _is_named_h5(out):
+        if pack is not None and shards is None and not is_hdf5_name(out):
             shards = shard_rows_of(pack) if layout else None
-            if shards is not None or not _is_named_h5(pack.path):
+            if shards is not None or not is_hdf5_name(pack.path):
                 format = format or pack.format
         fields = () if pack is None else pack.fields
         image = next((f for f in fields if f.name == "image"), None)
@@ -249,10 +250,6 @@ def shard_rows_of(pack: Pack) -> int | None:
         return None
     recorded = pack.parts[0].header.provenance.get("options", {}).get("shard_rows")
     return int(recorded or max(shard.rows for shard in pack.shards))
-
-
-def _is_named_h5(path: str) -> bool:
-    return path.rstrip("/").lower().endswith((".h5", ".hdf5"))
 
 
 _SAMPLES = 16

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from packer.errors import FormatError, damaged
+from packer.errors import FormatError, PackerError, UsageError, damaged
 from packer.format.checksums import SIZE, Trailer
 from packer.format.file_io import check_inside, not_regular, pread_path
 from packer.format.header import HDF5_MAGIC, HEADER_FILE, INDEX_FILE, PARTIAL_SUFFIX, TRAILER_FILE, Header
@@ -23,6 +23,7 @@ from packer.format.pack import Pack, check_extents, check_heads, check_own, read
 from packer.format.shards import is_header_sealed, not_listed, read_index, together
 from packer.format.unsealed_hdf5 import hdf5_end, read_unsealed
 from packer.remote.urls import is_url
+from packer.sentence import Call
 from packer.standard_streams import open_closed
 
 _ATTEMPTS = 5  # of opening a pack that is being replaced
@@ -54,6 +55,33 @@ def open_damaged(path: str) -> Pack:
     Raises FormatError for a damaged trailer, header or index.
     """
     return _opened(path, _open_damaged_shards if _has_index(path) else _open_unchecked)
+
+
+def is_pack(path: str | os.PathLike[str]) -> bool:
+    """Return True if a pack can be opened at a path."""
+    try:
+        return bool(open_pack(path))
+    except PackerError:
+        return False
+
+
+def check_order(pack: str | os.PathLike[str], other: object, right: Call) -> None:
+    """Raise UsageError if the path of a pack, and the path after or before it, are swapped.
+
+    right: the call as it should be.
+    """
+    there = isinstance(other, (str, os.PathLike)) and os.path.exists(other)
+    if there and _is_no_pack(os.fspath(pack)) and is_pack(str(other)):
+        raise UsageError(f"{pack}: is not a pack, but {other} is: they are swapped. Pass {right}.")
+
+
+def _is_no_pack(name: str) -> bool:
+    """Return True for a path at which there is nothing, or something else than a pack, damaged ones too."""
+    if os.path.isdir(name):
+        return not {HEADER_FILE, INDEX_FILE, TRAILER_FILE}.intersection(os.listdir(name))
+    if not os.path.isfile(name):
+        return not is_url(name)
+    return pread_path(name, 8, 0) != HDF5_MAGIC
 
 
 def _opened(name: str, open: Callable[[str], Pack]) -> Pack:

@@ -52,8 +52,9 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
     fields : sequence of str, optional
         Names; default: all but texts, such as "key", which yield str. "row" is each row's number in the pack,
         int64, unless the pack has a field of that name.
-    split : str, optional
-        Rows of one split; "all" for every row. Without it, a pack with splits gives a warning.
+    split : str or sequence of str, optional
+        Rows of one split, or of several, in the order of the pack; "all" for every row. Without it, a pack
+        with splits gives a warning.
     classes, subset : optional
         Rows of some classes, or of a selection, as in PackedBatchDataset.
     transform : function, optional
@@ -98,7 +99,7 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
         self: PackedDataset[torch.Tensor],
         path: PackPaths,
         *,
-        split: str | None = None,
+        split: str | Sequence[str] | None = None,
         classes: Sequence[str | int] | str | int | None = None,
         subset: ArrayLike | slice | range | None = None,
     ) -> None: ...
@@ -108,7 +109,7 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
         path: PackPaths,
         *,
         fields: Sequence[str] | None = None,
-        split: str | None = None,
+        split: str | Sequence[str] | None = None,
         classes: Sequence[str | int] | str | int | None = None,
         subset: ArrayLike | slice | range | None = None,
         transform: Callable[[Any], Any] | None = None,
@@ -120,7 +121,7 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
         path: PackPaths,
         *,
         fields: Sequence[str] | None = None,
-        split: str | None = None,
+        split: str | Sequence[str] | None = None,
         classes: Sequence[str | int] | str | int | None = None,
         subset: ArrayLike | slice | range | None = None,
         transform: Callable[[Any], Any] | None = None,

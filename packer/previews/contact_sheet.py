@@ -100,7 +100,7 @@ def preview(
     seed: int = 0,
     epoch: int = 0,
     order: str = "sequential",
-    split: str | None = None,
+    split: str | Sequence[str] | None = None,
     overwrite: bool = False,
 ) -> Preview:
     """Write a contact sheet of the first rows that a PackedBatchDataset with these arguments yields.

@@ -21,9 +21,8 @@ from packer.samples.field_plan import IMAGE, LABEL, looks_like_image
 from packer.samples.sample_layout import default_names
 from packer.samples.values import ValueRefusedError, as_array
 from packer.sentence import Option, Sentence
-from packer.source_kinds import is_array_file
+from packer.source_kinds import is_array_file, is_hdf5_name
 
-_HDF5 = (".h5", ".hdf5", ".hdf")
 _DECODED_BYTES = 256 << 20  # a larger compressed dataset is decoded to a temporary file instead of memory
 _LISTED = 12
 _LABELS = re.compile(
@@ -120,7 +119,7 @@ def _opened(path: str) -> list[Column]:
     lower = path.lower()
     if not os.path.isfile(path):
         raise SourceError(f"{path}: is not a file. Check the path.")
-    if lower.endswith(_HDF5):
+    if is_hdf5_name(path):
         return [_of_hdf5(path, one) for one in list_arrays(path) if one.shape]
     stem = os.path.splitext(os.path.basename(path))[0]
     try:

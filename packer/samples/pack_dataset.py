@@ -148,7 +148,7 @@ def pack_dataset(
     options = PackingOptions.of(
         run.out, fields, size, fit, classes, store, quality, shuffle, seed, split, shards
     )
-    run.check_output()
+    run.check_paths(dataset if _is_arrays(dataset) else None)
     job = _Job(run, options, on_plan, progress is True)
     try:
         if _is_arrays(dataset):

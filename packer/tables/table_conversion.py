@@ -22,9 +22,10 @@ from packer.declared_types import checks_arguments
 from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
 from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
+from packer.format.pack_opening import check_order, open_pack
 from packer.format.working_folder import check_space, clear_idle
 from packer.remote.urls import check_local
+from packer.sentence import Call
 from packer.tables.reading.table_opening import open_table
 from packer.tables.reading.table_source import Csv, ReadOptions, expand, file_digest
 from packer.tables.staging import StagedTable, stage
@@ -166,7 +167,7 @@ def convert_table(
     storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards)
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
     dealt = {"split": Split.of(split), "shuffle": shuffle, "seed": whole("seed", seed)}
-    run.check_output()
+    run.check_paths(source)
     job = _new_job(run, _names(source), reading, choices, storing, dealt, model)
     if (found := run.existing(job.provenance, None, job.table.newest())) is not None:
         return _report(job, found, already=True)
@@ -280,6 +281,7 @@ def append_table(
     run = Conversion(
         path, "rows", workers=workers, on_error=on_error, progress=progress, on_progress=on_progress
     )
+    check_order(path, source, Call("append_table", (str(source), run.out)))
     names = _names(source)
     choice("duplicates", duplicates, DUPLICATES)
     check_local(path)
