@@ -15,7 +15,7 @@ from inspect import Parameter, signature
 from numbers import Real
 from typing import Any, ParamSpec, TypeVar
 
-from packer.arguments import as_whole
+from packer.arguments import as_whole, whole
 from packer.errors import UsageError
 from packer.foreign_words import refuse_foreign_words
 from packer.given_values import shown
@@ -30,8 +30,10 @@ _ALIASES = {
     "PackPath": "path | Pack",
     "PackPaths": "path | Pack | paths",
     "Source": "path | paths",
+    "Classes": "path | names",
+    "Forms": "Mapping",
 }
-_VALUES = ("Pack", "Labels", "Split", "Fields", "Csv", "Encode", "Padding", "Soft", "PythonTransform")
+_VALUES = ("Pack", "Labels", "Split", "Fields", "Padding", "Soft", "PythonTransform")
 
 
 def _is_path(value: object) -> bool:
@@ -39,7 +41,9 @@ def _is_path(value: object) -> bool:
 
 
 def _is_list(value: object) -> bool:
-    return isinstance(value, Iterable) and isinstance(value, Sized) and not isinstance(value, (str, bytes))
+    """Return True for a list, tuple, set, one axis of an array or a frame's index."""
+    plain = isinstance(value, Iterable) and isinstance(value, Sized) and getattr(value, "ndim", 1) == 1
+    return plain and not isinstance(value, (str, bytes, Mapping))
 
 
 def _are_paths(value: object) -> bool:
@@ -73,7 +77,7 @@ _KINDS: dict[str, tuple[str, Test]] = {
     **{name: (f"packer.{name}", partial(_is_a, name=name)) for name in _VALUES},
 }
 """Name in an annotation -> words for a value, and its test."""
-_OWN = ("split", "transform", "target_transform", "window")
+_OWN = ("split", "shares", "transform", "target_transform", "window")
 """Parameters about which their functions say more than these tests."""
 _PARTS = re.compile(r"(?:[^|\[\]]|\[(?:[^\[\]]|\[(?:[^\[\]]|\[[^\[\]]*\])*\])*\])+")
 
@@ -113,6 +117,8 @@ def checks_arguments(function: Callable[P, T]) -> Callable[P, T]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         refuse_foreign_words(name, kwargs, parameters)
         for word, value in {**dict(zip(parameters, args, strict=False)), **kwargs}.items():
+            if word == "seed":
+                whole(word, value)
             kinds = known.get(word)
             if kinds is not None and not any(fits(value) for _, fits in kinds.values()):
                 _refuse(parameters[word], kinds, value, parameters)
@@ -134,7 +140,7 @@ def _refuse(
 ) -> None:
     """Raise UsageError for a value of another type than a parameter's."""
     name, default = parameter.name, parameter.default
-    if "path" in kinds or "paths" in kinds:
+    if ("path" in kinds or "paths" in kinds) and name != "classes":
         raise not_a_path(name, value, optional=default is None)
     if set(kinds) == {"bool"}:
         other = (
@@ -186,17 +192,18 @@ def _remedy(name: str, value: object, optional: bool) -> str:
         return "Pass pack.path."
     if hasattr(value, "filename") and hasattr(value, "keys"):  # h5py.File
         return "Pass its name: file.filename."
-    if hasattr(value, "to_parquet") or hasattr(value, "write_parquet"):
-        write = "to_parquet" if hasattr(value, "to_parquet") else "write_parquet"
-        return (
-            f"Write it: frame.{write}('table.parquet'), pack that: convert_table('table.parquet', 'train.h5'),"
-            " and pass 'train.h5'."
-        )
+    file = "'train.h5'"
+    data, then = f"pack_dataset(data, {file})", "" if name == "source" else f", and pass {file}"
+    writers = ("to_parquet", "write_parquet", "to_pandas")  # of pandas, polars, pyarrow
+    if write := next((name for name in writers if hasattr(value, name)), ""):
+        write += "().to_parquet" * (write == "to_pandas")
+        table = "'table.parquet'"
+        return f"Write it, frame.{write}({table}), pack that, convert_table({table}, {file}){then}."
     if hasattr(value, "dataset"):  # a DataLoader
-        return "Pack its data set, pack_dataset(loader.dataset, 'train.h5'), and pass 'train.h5'."
+        return f"Pack its data set, {data.replace('data,', 'loader.dataset,')}{then}."
     holds = hasattr(value, "__getitem__") or hasattr(value, "__iter__")
     if holds and not isinstance(value, (str, bytes, type)) and not hasattr(value, "read"):
-        return "Pack it, pack_dataset(data, 'train.h5'), and pass 'train.h5'."
+        return f"Pack it, {data}{then}."
     return f"Pass a name, such as {'images/' if name == 'source' else 'train.h5'!r}" + (
         ", or leave it out." if optional else "."
     )

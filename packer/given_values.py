@@ -23,6 +23,7 @@ class _Short(reprlib.Repr):
     def __init__(self) -> None:
         super().__init__()
         self.maxlevel, self.maxstring, self.maxother, self.maxlong = 3, 200, 100, 40
+        self.maxdict = self.maxlist = self.maxtuple = self.maxset = 12
 
     def repr1(self, x: Any, level: int) -> str:
         """Return the text of a value, nested `level` levels above the deepest that is shown."""
@@ -40,8 +41,8 @@ class _Short(reprlib.Repr):
 def shown(value: object) -> str:
     """Return a given value as a message shows it.
 
-    >>> shown("train"), shown({"a": list(range(1000))}), shown("x" * 1000) == repr("x" * 1000)
-    ("'train'", "{'a': [0, 1, 2, 3, 4, 5, ...]}", False)
+    >>> shown("train"), shown({"a": list(range(1000))})
+    ("'train'", "{'a': [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ...]}")
     """
     try:
         text = _Short().repr(value)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import glob
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -194,7 +194,9 @@ def _check_sources(source: object, out: str) -> None:
     """Raise UsageError for paths that do not exist, or that are the output's, swapped."""
     given = source if isinstance(source, (list, tuple)) else [source]
     names = [os.fspath(one) for one in given if isinstance(one, (str, os.PathLike))]
-    missing = [name for name in names if not (is_url(name) or glob.has_magic(name) or _is_there(name))]
+    if not given:
+        raise UsageError("source=[]: names no file; at least one is needed. Pass their paths.")
+    missing = [name for name in names if not (is_url(name) or re.search(r"[*?\[{]", name) or _is_there(name))]
     if len(names) == 1 and _is_source(out) and (missing or is_pack(names[0])):
         found = "no such file or folder" if missing else "is a pack"
         raise UsageError(

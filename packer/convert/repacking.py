@@ -47,7 +47,7 @@ from packer.format.pack import Pack
 from packer.format.pack_opening import check_order, open_pack
 from packer.format.working_folder import check_output, check_space
 from packer.path_text import on_disk
-from packer.pixels.decode_resize import PixelSpec
+from packer.pixels.decode_resize import FITS, PixelSpec
 from packer.pixels.row_size import RowSize, note_on_size
 from packer.remote.urls import check_local
 from packer.sentence import Call, Option
@@ -332,7 +332,7 @@ def append_images(
             f"{name}: does not record its options. Convert the images to a new pack, then run packer merge on"
             " both."
         )
-    options = ImageOptions.of_record(record, labels, pairs or {})
+    options = ImageOptions.of_record(record, labels, pairs)
     if options.split is not None:
         options.split.check_growable(name)
     with ExitStack() as stack:
@@ -432,6 +432,7 @@ def repack(
     check_local(path, out)
     check_order(path, out, Call("repack", (run.out, os.fspath(path))))
     opened = _open_sealed_or_edited(path)
+    choice("fit", fit, FITS)
     table = is_table(opened)
     if table:
         about_images = {"size": size, "store": store if store == "jpeg" else None, "quality": quality}

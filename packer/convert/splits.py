@@ -230,7 +230,7 @@ def _check_named(given: object, pairs: Sequence[Any]) -> None:
     if not pairs:
         numbers = list(given) if isinstance(given, (list, tuple)) else [given]
     if not numbers or not all(isinstance(one, (str, Real)) and _part(one) for one in numbers):
-        if pairs:
+        if pairs or isinstance(given, Mapping):
             return
         raise UsageError(
             f"split {_said(given)}: is neither text nor a mapping of names to shares. Pass for example"

@@ -76,8 +76,6 @@ class Labels:
 
     def __post_init__(self) -> None:
         """Check the values and the combination of columns. Raises UsageError."""
-        if self.file is not None and not isinstance(self.file, str | os.PathLike):
-            raise UsageError(f"labels={self.file!r}: is not a file name. Pass a file name, or Labels(...).")
         choice("as_", self.as_, LABEL_AS)
         if self.boxes_unit is not None:
             choice("boxes_unit", self.boxes_unit, UNITS)

@@ -21,7 +21,6 @@ from packer.format.pack_opening import open_pack
 from packer.orders.runs import Subset, one_run
 from packer.read.array_store import PackStore
 from packer.read.row_selection import (
-    ALL,
     Splits,
     class_names,
     overlooked_splits,
@@ -29,6 +28,7 @@ from packer.read.row_selection import (
     select_fields,
     select_rows,
     stored,
+    unless_all,
 )
 from packer.remote.urls import is_url
 
@@ -191,7 +191,7 @@ def open_packs(
         found |= names
     if split is not None:
         for pack in packs:
-            select_rows(pack, None if split == ALL and ALL not in pack.header.splits else split)
+            select_rows(pack, unless_all(pack, split))
     return join_packs(packs, fields, shares or None), shares
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from packer.arguments import one_of, whole
 from packer.errors import UsageError
 from packer.format.header import Field
+from packer.given_values import shown
 from packer.load import order_choice
 from packer.load.augmenting import Augmenter, check_sizes, fit_views, normalizes, parse_views
 from packer.load.base_dataset import ChosenRows
@@ -257,7 +258,8 @@ def host_of(output: str, device: str | int | torch.device) -> Host:
     device: as torch takes it (a number is a CUDA device), or "auto": this process's CUDA device, else "cpu".
     """
     one_of("output", output, ("torch", "numpy"))
-    name = f"cuda:{device}" if isinstance(device, int) else str(device)
+    named = isinstance(device, str) or type(device).__name__ == "device"  # torch's, not yet imported
+    name = f"cuda:{device}" if isinstance(device, int) else str(device) if named else shown(device)
     if output == "numpy":
         if name not in ("auto", "cpu"):
             raise UsageError(

@@ -14,6 +14,7 @@ from packer.declared_types import checks_arguments
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.row_keys import RowKeys, as_keys
+from packer.given_values import shown
 from packer.load.base_dataset import BaseDataset, ChosenRows, PackPaths
 from packer.load.batch import SlotLayout, allocate, as_tensor, batch_type, make_batch
 from packer.load.batch_types import RowDataset, Value
@@ -283,7 +284,7 @@ def _check_function(name: str, function: Any, fields: Sequence[Field], path: str
         )
     if not callable(function) or (isinstance(function, type) and name == "image"):
         raise UsageError(
-            f"{argument}={function!r}: cannot be called with {'an image' if name == 'image' else 'a label'}."
+            f"{argument}={shown(function)}: cannot be called with {'an image' if name == 'image' else 'a label'}."
             " Pass a function."
         )
     names = [f.name for f in fields]

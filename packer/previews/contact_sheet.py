@@ -184,6 +184,8 @@ def show(
     >>> sheet.save("sheet.png")
     """
     whole("rows", rows, 1)
+    if columns is not None:
+        whole("columns", columns, 1, _MOST_ROWS)
     pack: Pack | None = None
     if isinstance(what, str | os.PathLike | Pack):
         pack = what if isinstance(what, Pack) else open_pack(what)

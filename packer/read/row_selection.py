@@ -50,7 +50,7 @@ def select(
     Raises UsageError for a split, a class or a row that the pack does not have, for a repeated row, and if no
     row is left.
     """
-    spans = select_rows(pack, None if split == ALL and ALL not in pack.header.splits else split)
+    spans = select_rows(pack, unless_all(pack, split))
     if subset is None and classes is None and spans:
         return Subset(spans)
     chosen = Subset(spans) if subset is None else _chosen(pack, spans, subset)
@@ -182,7 +182,7 @@ def _of_classes(pack: Pack, chosen: Subset, classes: str | int | Sequence[str | 
         )
         raise UsageError(f"{pack.path}: {found}; classes= needs class numbers there. Pass subset= instead.")
     names = class_names(pack)
-    alone = isinstance(classes, str) or not isinstance(classes, Iterable)
+    alone = isinstance(classes, str) or not isinstance(classes, Iterable) or np.ndim(classes) == 0  # type: ignore[arg-type]
     given: list[str | int] = [classes] if alone else list(classes)  # type: ignore[list-item, arg-type]
     limit = field.shape[0] if several and field.shape else len(names) if pack.header.classes else None
     numbers = np.array([_class_number(pack, names, limit, one) for one in given], np.int64)
@@ -205,7 +205,7 @@ def _class_number(pack: Pack, names: Sequence[str], limit: int | None, given: st
         listed = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
         has = f"its {len(names):,} classes: {listed}" if names else "its classes are numbers from 0 on"
         raise UsageError(
-            f"classes: {given!r} is not in {pack.path}; {has}. Pass some of these, by name or number."
+            f"classes: {shown(given)} is not in {pack.path}; {has}. Pass some of these, by name or number."
         )
     return number
 
@@ -262,6 +262,12 @@ def is_mask(field: Field, size: Sequence[int | None], sampling: str = "nearest")
     layered = len(shape) == 3 and field.about.get("layout") == "HWC"
     alike = field.about.get("sampling") == sampling
     return alike and (len(shape) == 2 or layered) and tuple(shape[:2]) == tuple(size)
+
+
+def unless_all(pack: Pack, split: Splits) -> Splits:
+    """Return a choice of splits, with None for "all" unless a split has that name."""
+    every = isinstance(split, str) and split == ALL and ALL not in pack.header.splits
+    return None if every else split
 
 
 def select_rows(pack: Pack, split: Splits) -> tuple[tuple[int, int], ...]:

@@ -215,7 +215,7 @@ def _check_samples(dataset: Any) -> None:
             f"holds several datasets ({', '.join(map(str, dataset))}); a pack holds one dataset. Pass one "
             "of them"
         )
-    elif not is_map_style(dataset) and not isinstance(dataset, Iterable):
+    elif isinstance(dataset, type) or not (is_map_style(dataset) or isinstance(dataset, Iterable)):
         reason = (
             "is neither arrays nor a dataset; objects with len() and [i], and iterables, are packed. Pass "
             "one of these"

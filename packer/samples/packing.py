@@ -112,7 +112,8 @@ class PackingOptions:
             raise UsageError(f"shuffle={shuffle!r}: is neither True nor False. Pass one of them.")
         fields = fields if isinstance(fields, Fields) else Fields(fields)
         forms = parse_fields(fields.forms)
-        sized = Sized(parse_size(size), choice("fit", fit, FITS)) if size is not None else None
+        choice("fit", fit, FITS)
+        sized = Sized(parse_size(size), fit) if size is not None else None
         form = (forms or {}).get(IMAGE)
         if sized is not None and form is not None and form.shape is not None:
             raise UsageError(

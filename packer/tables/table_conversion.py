@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,12 +61,12 @@ def convert_table(
     *,
     label: str | Sequence[str] | None = None,
     label_as: str = "auto",
-    features: Sequence[str] | None = None,
-    drop: Sequence[str] = (),
-    keep: Sequence[str] = (),
+    features: str | Sequence[str] | None = None,
+    drop: str | Sequence[str] | None = (),
+    keep: str | Sequence[str] | None = (),
     types: Mapping[str, str] | None = None,
     missing: str = "nan",
-    one_hot: Sequence[str] | str = (),
+    one_hot: str | Sequence[str] | None = (),
     standardize: bool = False,
     dtype: str = "float32",
     encode: Encode | Mapping[str, Any] | None = None,
@@ -163,7 +162,7 @@ def convert_table(
     columns: Any = (label, label_as, features, drop, keep, missing, one_hot, standardize, dtype)
     choices = ColumnChoices(*columns, **vars(value(Encode, encode)))
     model = None if like is None else open_pack(os.fspath(like))
-    store = store and choice("store", store, _STORES)
+    store = None if store is None else choice("store", store, _STORES)
     storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards)
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
     dealt = {"split": Split.of(split), "shuffle": shuffle, "seed": whole("seed", seed)}
@@ -371,16 +370,11 @@ def _known_files(pack: Pack, names: Sequence[str]) -> dict[str, str]:
 
 
 def _names(source: Any) -> list[str]:
-    """Return the inputs' paths. Raises UsageError for frames, arrays and other values that are not paths."""
-    if isinstance(source, (str, os.PathLike)):
-        return [os.fspath(source)]
-    with suppress(TypeError):
-        if isinstance(source, (Sequence, Iterator)) and not hasattr(source, "read"):
-            return [os.fspath(name) for name in source]
-    raise UsageError(
-        f"source: is of type {type(source).__name__}; paths of CSV, Parquet and Arrow files are allowed."
-        " Write it to such a file, or pass arrays to pack_dataset."
-    )
+    """Return the inputs' paths. Raises UsageError if there is none."""
+    names = [os.fspath(one) for one in ([source] if isinstance(source, (str, os.PathLike)) else source)]
+    if not names:
+        raise UsageError("source=[]: names no file; at least one is needed. Pass their paths.")
+    return names
 
 
 def _plan(job: TableJob) -> TablePlan:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from packer.arguments import whole
 from packer.declared_types import checked_class
 from packer.errors import UsageError
+from packer.given_values import shown
 from packer.tables.reading.table_source import Csv, ReadOptions
 from packer.tables.transform.column_plan import column_names
 
@@ -29,7 +30,7 @@ class Encode:
     ('fare', 'distance')
     """
 
-    log1p: str | Sequence[str] = ()
+    log1p: str | Sequence[str] | None = ()
     indicators: bool = False
     max_categories: int = 100_000
 
@@ -54,5 +55,5 @@ def value(kind: type[T], given: T | Mapping[str, Any] | None) -> T:
         return kind(**(given or {}))
     name = kind.__name__
     raise UsageError(
-        f"{name.lower()}={given!r}: is not of type {name}. Pass {name}(...), with {', '.join(members)}."
+        f"{name.lower()}={shown(given)}: is not of type {name}. Pass {name}(...), with {', '.join(members)}."
     )
