@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from functools import partial, wraps
 from inspect import Parameter, signature
 from numbers import Real
@@ -116,15 +116,20 @@ def checks_arguments(function: Callable[P, T]) -> Callable[P, T]:
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         refuse_foreign_words(name, kwargs, parameters)
-        for word, value in {**dict(zip(parameters, args, strict=False)), **kwargs}.items():
+        given = {**dict(zip(parameters, args, strict=False)), **kwargs}
+        for word, value in given.items():
             if word == "seed":
                 whole(word, value)
-            kinds = known.get(word)
-            if kinds is not None and not any(fits(value) for _, fits in kinds.values()):
+            if (kinds := known.get(word)) is None:
+                continue
+            if "paths" in kinds and isinstance(value, Iterator) and not hasattr(value, "read"):
+                given[word] = value = [*value]
+            if not any(fits(value) for _, fits in kinds.values()):
                 _refuse(parameters[word], kinds, value, parameters)
-            if kinds is not None and "path" in kinds and _is_path(value):
+            if "path" in kinds and _is_path(value) and not _is_a(value, "Pack"):
                 check_path(word, value)
-        return function(*args, **kwargs)
+        positional = (*[*given.values()][: len(args)], *args[len(parameters) :])
+        return function(*positional, **{word: given[word] for word in kwargs})  # type: ignore[arg-type]
 
     return checked
 
@@ -188,8 +193,6 @@ def _remedy(name: str, value: object, optional: bool) -> str:
         return f"Pass its name{', Labels(...)' * (name == 'labels')}, or leave it out."
     if _is_a(value, "BaseDataset"):
         return "Pass its pack: dataset.pack.path."
-    if _is_a(value, "Pack"):
-        return "Pass pack.path."
     if hasattr(value, "filename") and hasattr(value, "keys"):  # h5py.File
         return "Pass its name: file.filename."
     file = "'train.h5'"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import whole
-from packer.declared_types import checks_arguments
+from packer.declared_types import check_path, checks_arguments
 from packer.errors import UsageError
 from packer.format.file_io import write_file
 from packer.format.pack import Pack
@@ -187,6 +187,8 @@ def show(
     if columns is not None:
         whole("columns", columns, 1, _MOST_ROWS)
     pack: Pack | None = None
+    if isinstance(what, str | os.PathLike):
+        check_path("what", what)
     if isinstance(what, str | os.PathLike | Pack):
         pack = what if isinstance(what, Pack) else open_pack(what)
         batch = read_batch(pack, first_rows(pack, rows, order="sequential", seed=0, epoch=0, split=None))
