@@ -77,7 +77,7 @@ _KINDS: dict[str, tuple[str, Test]] = {
     **{name: (f"packer.{name}", partial(_is_a, name=name)) for name in _VALUES},
 }
 """Name in an annotation -> words for a value, and its test."""
-_OWN = ("split", "shares", "transform", "target_transform", "window")
+_OWN = ("split", "shares", "transform", "target_transform", "fn", "window")
 """Parameters about which their functions say more than these tests."""
 _PARTS = re.compile(r"(?:[^|\[\]]|\[(?:[^\[\]]|\[(?:[^\[\]]|\[[^\[\]]*\])*\])*\])+")
 
@@ -155,8 +155,9 @@ def _refuse(
         )
         raise UsageError(f"{name}={shown(value)}: is neither True nor False. Pass one of them{other}.")
     allowed = " or ".join(words for kind, (words, _) in kinds.items() if kind != "None")
-    such = f", such as {default!r}" if isinstance(default, (str, int)) and default != "" else ""
-    out = "" if default is Parameter.empty else ", or leave it out"
+    default = [value] if "names" in kinds and isinstance(value, str) else default
+    such = f", such as {default!r}" if isinstance(default, (str, int, list)) and default != "" else ""
+    out = "" if parameter.default is Parameter.empty else ", or leave it out"
     raise UsageError(f"{name}={shown(value)}: is not {allowed}. Pass {allowed}{such}{out}.")
 
 

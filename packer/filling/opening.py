@@ -93,13 +93,13 @@ def open_pack(
     return replace(pack, verify=verify is not None)
 
 
-def _cached(pack: RemotePack, cache: object, cache_size: int | str, shared: bool) -> RemotePack:
+def _cached(
+    pack: RemotePack, cache: str | os.PathLike[str], cache_size: int | str, shared: bool
+) -> RemotePack:
     """Return a remote pack whose rows are kept in a cache. Raises UsageError, RemoteError, FormatError."""
     most = as_bytes(cache_size)
     if most is None:
         raise UsageError(f"cache_size={cache_size!r}: is not a size. Pass bytes, or text such as '200GB'.")
-    if not isinstance(cache, (str, os.PathLike)):
-        raise UsageError(f"cache={cache!r}: is not a path. Pass a folder on a local disk.")
     path = os.path.abspath(os.fspath(cache))
     if os.path.lexists(path) and not os.path.isdir(path):
         raise UsageError(f"{path}: is not a folder; a cache must be one. Pass another cache=.")
@@ -150,12 +150,6 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
                 f"{name}=: is not an option of fill_pack, which fills the pack gradually and resumes whenever"
                 " it"
                 " is opened. Leave it out; for another pack remove the old one, or pass another out=."
-            )
-    for name, path in (("source", source), ("out", out)):
-        if not isinstance(path, str | os.PathLike):
-            raise UsageError(
-                f"{name}={path!r}: is not a path."
-                f" Pass the name of {'images' if name == 'source' else 'a pack'}."
             )
     with Progress(True, "rows") as bar:
         total = -1

@@ -96,10 +96,6 @@ class LoadPlan:
         Raises UsageError, MissingDependencyError.
         """
         pack, shuffle, store = rows.pack, epochs.shuffle, rows.store()
-        if not isinstance(shuffle, bool):
-            raise UsageError(
-                f"shuffle={shuffle!r}: is neither True nor False. Pass one of them, or order={shuffle!r}."
-            )
         batch_size, seed = whole("batch_size", epochs.batch_size, 1), whole("seed", epochs.seed)
         ranks = TrainingRanks(pack.path, epochs.rank, epochs.world_size)
         about = order_choice.context(store, rows.subset, batch_size * ranks.now()[1], rows.weights, seed)

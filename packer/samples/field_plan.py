@@ -220,12 +220,12 @@ class Declared:
         return (self.forms or {}).get(name)
 
 
-def parse_form(name: str, text: str) -> Form:
+def parse_form(name: str, form: str) -> Form:
     """Parse a form: a dtype with an optional shape, whose first side may be *; "text"; or "bytes".
 
     Raises UsageError.
     """
-    text = str(text).strip()
+    text = str(form).strip()
     if text in _TEXTS:
         return Form(text, None, None, True)
     found = _FORM.match(text)
@@ -245,8 +245,8 @@ def parse_form(name: str, text: str) -> Form:
         return Form(text, dtype, shape, ragged)
     except (ValueError, TypeError):
         raise UsageError(
-            f"fields: {name!r} is declared as {given_values.shown(text)}; a dtype with or without a shape (uint8[32,32,3], "
-            "float32, int32[*] for rows of any length), text or bytes is allowed. Pass one of them."
+            f"fields: {name!r} is declared as {given_values.shown(form)}; a dtype with or without a shape"
+            " (uint8[32,32,3], float32, int32[*] for rows of any length), text or bytes is allowed. Pass one of them."
         ) from None
 
 

@@ -108,8 +108,6 @@ class PackingOptions:
     ) -> PackingOptions:
         """Check all options. Raises UsageError."""
         storing = RowStorage.parse(out, None, store, quality, shards)
-        if not isinstance(shuffle, bool):
-            raise UsageError(f"shuffle={shuffle!r}: is neither True nor False. Pass one of them.")
         fields = fields if isinstance(fields, Fields) else Fields(fields)
         forms = parse_fields(fields.forms)
         choice("fit", fit, FITS)

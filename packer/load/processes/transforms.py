@@ -16,6 +16,7 @@ from packer.arguments import one_of, whole
 from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.format.header import Field
+from packer.given_values import shown
 from packer.machine import cores
 
 THREAD = "thread"
@@ -72,7 +73,7 @@ class PythonTransform:
     def __post_init__(self) -> None:
         if not callable(self.fn):
             raise UsageError(
-                f"transform: {self.fn!r} is no function. Pass a function of a sample, or a PythonTransform."
+                f"transform: {shown(self.fn)} is no function. Pass a function of a sample, or a PythonTransform."
             )
         if self.processes is not None:
             whole("transform: processes", self.processes, 1, MAX_PROCESSES)
@@ -83,10 +84,6 @@ class PythonTransform:
                 f"transform: {name_of(self.fn)} takes no rng; with context='thread' only functions of"
                 " (sample, rng) are allowed, because threads share all other generators. Add the argument"
                 " rng and draw from it, or leave context= out."
-            )
-        if isinstance(self.ragged, str):
-            raise UsageError(
-                f"transform: ragged={self.ragged!r} is a text. Pass a list of names: [{self.ragged!r}]."
             )
 
     @property
