@@ -204,7 +204,7 @@ CONVERT = options(
            "Separator of several class names in a cell of the label column; also space, tab, comma, bar.",
            about=_IMAGES),
     option("--unlabeled", "NAME,...",
-           "Splits without class folders, beside splits with class folders: their images get the label -1.",
+           "Splits without labels, beside splits with labels: their images get the label -1; all: no labels.",
            about=_IMAGES),
     option("--classes", "FILE|A,B,C",
            "The classes, in order: names, or a file with one per line. Other classes are errors; a class may"
@@ -249,6 +249,8 @@ CONVERT = options(
     "--overwrite",
     option("--resume", None,
            "Continue only a conversion of the same inputs and options; leave a complete OUT as it is."),
+    option("--dry-run", None,
+           "Write nothing; print what would be packed: splits, classes, fields, doubts, with examples."),
     OUTPUT,
     option("--features", "COLUMN,...", "Tables: use only these columns as features; default: all.",
            about=_TABLES),

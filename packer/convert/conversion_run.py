@@ -17,6 +17,7 @@ from packer.convert.conversion_task import NO_ROWS, ConversionTask, Engine, Repo
 from packer.convert.engines import PartsEngine
 from packer.convert.pack_run import write_pack
 from packer.convert.row_storage import RowStorage
+from packer.convert.some_rows import SomeRows
 from packer.errors import BusyError, PackerError, SourceError, UsageError
 from packer.format.file_io import InputFile
 from packer.format.header import PARTIAL_SUFFIX
@@ -150,7 +151,9 @@ class Conversion:
         rows = total
         if self.running.only is not None:
             rows = task.rows_of(self.running.only)
-            nbytes = nbytes * rows // total
+        elif isinstance(self.engine, SomeRows):
+            rows = min(total, self.engine.rows)
+        nbytes = nbytes * rows // total
         if not self.url:
             check_room(self.out, nbytes)
         then()
@@ -197,7 +200,7 @@ def _check_sources(source: object, out: str) -> None:
     if not given:
         raise UsageError("source=[]: names no file; at least one is needed. Pass their paths.")
     missing = [name for name in names if not (is_url(name) or re.search(r"[*?\[{]", name) or _is_there(name))]
-    if len(names) == 1 and _is_source(out) and (missing or is_pack(names[0])):
+    if len(names) == 1 and _is_source(out) and (missing or (not is_url(names[0]) and is_pack(names[0]))):
         found = "no such file or folder" if missing else "is a pack"
         raise UsageError(
             f"{names[0]}: {found}, but {out} exists and is no pack; the source is given before the pack. Pass"

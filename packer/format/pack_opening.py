@@ -15,17 +15,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from packer.errors import FormatError, PackerError, UsageError, damaged
+from packer.errors import FormatError, MissingObjectError, UsageError, damaged
 from packer.format.checksums import SIZE, Trailer
 from packer.format.file_io import check_inside, not_regular, pread_path
-from packer.format.header import HDF5_MAGIC, HEADER_FILE, INDEX_FILE, PARTIAL_SUFFIX, TRAILER_FILE, Header
+from packer.format.header import (
+    CHECKSUMS_FILE,
+    HDF5_MAGIC,
+    HEADER_FILE,
+    INDEX_FILE,
+    PARTIAL_SUFFIX,
+    TRAILER_FILE,
+    Header,
+)
 from packer.format.pack import Pack, check_extents, check_heads, check_own, read_seal, unreadable
 from packer.format.shards import is_header_sealed, not_listed, read_index, together
-from packer.format.unsealed_hdf5 import hdf5_end, read_unsealed
+from packer.format.unsealed_hdf5 import hdf5_end, is_foreign, read_unsealed
 from packer.remote.urls import is_url
 from packer.sentence import Call
 from packer.standard_streams import open_closed
 
+_FORMAT, _FORMAT_WITHIN = b'"format":"packer"', 100  # in the first bytes of an index
 _ATTEMPTS = 5  # of opening a pack that is being replaced
 
 
@@ -44,6 +53,36 @@ def open_pack(path: str | os.PathLike[str]) -> Pack:
     return _opened(name, _open_shards if _has_index(name) else _open_checked)
 
 
+def is_pack(path: str | os.PathLike[str]) -> bool:
+    """Return True for what packer wrote as a pack, also if it is damaged, unfinished or was edited.
+
+    Raises RemoteError.
+    """
+    name = os.fspath(path)
+    if is_url(name):
+        try:
+            return bool(open_pack(name))
+        except MissingObjectError:
+            return False
+        except FormatError:
+            return True
+    if name.rstrip("/").endswith(PARTIAL_SUFFIX):
+        return True
+    with suppress(OSError):
+        header, trailer, sums, index = (
+            os.path.isfile(os.path.join(name, file))
+            for file in (HEADER_FILE, TRAILER_FILE, CHECKSUMS_FILE, INDEX_FILE)
+        )
+        if header and (trailer or sums):
+            return True
+        if index:  # other programs write files of that name, too
+            return _FORMAT in pread_path(os.path.join(name, INDEX_FILE), _FORMAT_WITHIN, 0)
+        if os.path.isfile(name):
+            sealed = Trailer.from_bytes(read_seal(name)) is not None
+            return sealed or (pread_path(name, 8, 0) == HDF5_MAGIC and not is_foreign(name))
+    return False
+
+
 def open_part(path: str) -> Pack:
     """Open one file or one directory of .npy files, without checking npy headers; for verifying."""
     return _opened(path, _open_single)
@@ -57,31 +96,14 @@ def open_damaged(path: str) -> Pack:
     return _opened(path, _open_damaged_shards if _has_index(path) else _open_unchecked)
 
 
-def is_pack(path: str | os.PathLike[str]) -> bool:
-    """Return True if a pack can be opened at a path."""
-    try:
-        return bool(open_pack(path))
-    except PackerError:
-        return False
-
-
 def check_order(pack: str | os.PathLike[str], other: object, right: Call) -> None:
     """Raise UsageError if the path of a pack, and the path after or before it, are swapped.
 
     right: the call as it should be.
     """
     there = isinstance(other, (str, os.PathLike)) and os.path.exists(other)
-    if there and _is_no_pack(os.fspath(pack)) and is_pack(str(other)):
+    if there and not is_url(os.fspath(pack)) and not is_pack(pack) and is_pack(str(other)):
         raise UsageError(f"{pack}: is not a pack, but {other} is: they are swapped. Pass {right}.")
-
-
-def _is_no_pack(name: str) -> bool:
-    """Return True for a path at which there is nothing, or something else than a pack, damaged ones too."""
-    if os.path.isdir(name):
-        return not {HEADER_FILE, INDEX_FILE, TRAILER_FILE}.intersection(os.listdir(name))
-    if not os.path.isfile(name):
-        return not is_url(name)
-    return pread_path(name, 8, 0) != HDF5_MAGIC
 
 
 def _opened(name: str, open: Callable[[str], Pack]) -> Pack:

@@ -10,13 +10,14 @@ file is stored.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from itertools import islice
 from keyword import iskeyword
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,8 @@ class Pair(AbstractContextManager["Pair"]):
         else:
             self.field = Field(name, "|u1", None, about | bits, codec)
         """The stored field: [H, W], or [H, W, C] for several channels; ragged if rows vary in size."""
+        self.keys: Sequence[str] = images.keys
+        """Path of each image's partner in its folder; "" for a missing one."""
 
     def read(self, index: int, geometry: ImagePlacement, out: NDArray[Any]) -> int:
         """Fill ``out`` with the partner of image ``index``; thread-safe, in any order.
@@ -195,6 +198,7 @@ def open_pair(
     spool_dir: str | None = None,
     images: str | None = None,
     findings: Findings | None = None,
+    parts: Mapping[str, ImageSource] = MappingProxyType({}),
     soft: bool = False,
     whole: str | None = None,
 ) -> Pair:
@@ -208,8 +212,8 @@ def open_pair(
         are required; None: those of the first readable file. spool_dir: directory for a decompressed tar.
         images: folder of the images, if they are files; the images themselves are never partners. findings:
         refuses images with no partner or several.
-    soft: sample linearly instead of nearest. whole: "raw" or "jpeg", how rows of varying size are stored;
-    None: one size.
+    parts: images that are fields of samples, which `folder` may name. soft: sample linearly instead of
+    nearest. whole: "raw" or "jpeg", how rows of varying size are stored; None: one size.
     Raises: UsageError for an invalid field name or a missing folder; SourceError if an image has no partner
         or several, or if none of the first files can be read.
     """
@@ -225,7 +229,13 @@ def open_pair(
     findings = findings or Findings()
     files: ImageSource
     with ExitStack() as stack:
-        if os.path.isdir(place):
+        if place in parts:
+            files = parts[place]
+            for index, key in enumerate(files.keys):
+                if not key:
+                    called = f"{keys[index]} has no .{place} beside it"
+                    findings.refuse(index, f"has no {name}.", f"{called}; each sample needs one. Add it")
+        elif os.path.isdir(place):
             images_here: Collection[str] = ()  # the images, if they lie in the same folder
             with suppress(OSError):
                 if images is not None and os.path.samefile(on_disk(images), on_disk(place)):

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from packer import units
 from packer.errors import SourceError
-from packer.inputs.file_names import changed, shorten, split_begun, split_called
+from packer.inputs.file_names import changed, shorten, split_in
 from packer.inputs.findings import Findings
 from packer.inputs.label_values import CheckedRows
 from packer.sentence import Option
@@ -69,6 +69,7 @@ class LabelTable(CheckedRows):
         image.
         """
         super().__init__(path, array("q"), findings)
+        beside = [name for name in beside if name not in chosen]
         self._keys = keys
         self._paths = {key: index for index, key in enumerate(keys)}
         self._prefix: str | None = None  # common prefix of the names in all rows; None before the first row
@@ -214,7 +215,7 @@ class LabelTable(CheckedRows):
         if last in ("", folder):
             return
         mine, other = os.path.join(self._folder, key), os.path.join(parent, last, key)
-        splits = split_called(last), split_begun(folder) or split_called(folder)
+        splits = split_in(last), split_in(folder)
         twin = os.path.isfile(mine) and os.path.isfile(other) and not os.path.samefile(mine, other)
         if twin or (None not in splits and splits[0] != splits[1]):
             raise SourceError(

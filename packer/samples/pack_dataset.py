@@ -12,7 +12,7 @@ from typing import Any
 
 from packer import units
 from packer.convert.conversion_run import Conversion, check_room
-from packer.convert.conversion_task import ConversionTask, Report
+from packer.convert.conversion_task import ConversionTask, Engine, Report
 from packer.convert.reference_pack import Classes
 from packer.declared_types import checks_arguments
 from packer.errors import PackerError, SourceError, UsageError
@@ -63,8 +63,10 @@ def pack_dataset(
     on_error: str = "stop",
     overwrite: bool = False,
     resume: bool | str = False,
+    dry_run: bool = False,
     progress: bool | Callable[[int], None] = False,
     on_plan: Callable[[Sequence[str]], None] | None = None,
+    engine: Engine | None = None,
 ) -> Report:
     """Pack arrays, files of arrays, a map-style dataset, or an iterable of samples.
 
@@ -101,10 +103,15 @@ def pack_dataset(
     resume
         As in convert_images. For a dataset pass text that identifies its content, for example "birds v3":
         equal text means equal samples. Arrays and files are compared by their values.
+    dry_run
+        Write nothing: plan the fields, call on_plan, and return a report of the rows, as far as their number
+        is known.
     progress
         True shows a progress bar; a function is called repeatedly with the number of finished samples.
     on_plan
         Called once, before writing, with a line on fields and approximate size, and with notes on the input.
+    engine
+        Function that writes the planned rows of arrays, files of arrays or a dataset; nothing is resumed.
 
     Returns
     -------
@@ -144,12 +151,13 @@ def pack_dataset(
         resume=resume is not False,
         progress=progress is True,
         on_progress=progress if callable(progress) else None,
+        engine=engine,
     )
     options = PackingOptions.of(
         run.out, fields, size, fit, classes, store, quality, shuffle, seed, split, shards
     )
     run.check_paths(dataset if _is_arrays(dataset) else None)
-    job = _Job(run, options, on_plan, progress is True)
+    job = _Job(run, options, on_plan, progress is True, dry_run)
     try:
         if _is_arrays(dataset):
             forms = options.declared.forms
@@ -159,6 +167,8 @@ def pack_dataset(
         if is_map_style(dataset):
             return job.dataset(dataset, _key(dataset, resume))
         return job.iterable(dataset)
+    except _Planned as planned:
+        return planned.report
     except PackerError as error:
         with_dataset_cause(error)
         raise
@@ -174,7 +184,13 @@ def _is_arrays(dataset: Any) -> bool:
             "separate functions. Use convert_images or convert_table."
         )
     if isinstance(dataset, list):
-        return bool(dataset) and all(map(is_array_file, dataset))
+        others = [one for one in dataset if not is_array_file(one)]
+        if others and len(others) < len(dataset):
+            raise UsageError(
+                f"{others[0]}: is not a file of arrays (.h5, .npy, .npz), but others are; all have to be."
+                " Leave it out."
+            )
+        return bool(dataset) and not others
     if isinstance(dataset, tuple):
         columns = (isinstance(value, list) or _is_array(value) for value in dataset)
         return not hasattr(dataset, "_fields") and any(map(_is_array, dataset)) and all(columns)
@@ -234,6 +250,14 @@ def _key(dataset: Any, resume: bool | str) -> str | None:
     return None
 
 
+class _Planned(Exception):
+    """Raised once a dry run has planned. report: its result."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__()
+        self.report = report
+
+
 class _Job:
     """A conversion of samples with checked options."""
 
@@ -243,8 +267,10 @@ class _Job:
         options: PackingOptions,
         on_plan: Callable[[Sequence[str]], None] | None,
         shown: bool,
+        dry_run: bool,
     ) -> None:
         self._run, self._options, self._on_plan, self._shown = run, options, on_plan, shown
+        self._dry_run = dry_run
 
     def arrays(self, source: ArraySource) -> Report:
         """Pack arrays or files of arrays."""
@@ -262,7 +288,8 @@ class _Job:
         staged = source.rows * sum(column.row_bytes for column in decoded)
         notes = [*options.notes, *source.notes, *_column_notes(columns)]
         nbytes = maker.pack_bytes(source.rows)
-        self._begin(source.subject, maker.fields, source.rows, nbytes + staged, notes, nbytes)
+        needed = staged if run.engine else nbytes + staged
+        self._begin(source.subject, maker.fields, source.rows, needed, notes, nbytes)
         folder = os.path.dirname(os.path.abspath(run.out))
         with ExitStack() as stack:
             try:
@@ -272,7 +299,7 @@ class _Job:
                 raise failure(run.out, error) from error
             maker.check_pixels(source.subject)
             identity = None
-            if not source.decoded:
+            if not source.decoded and run.engine is None:
                 with Progress(self._shown, "B") as bar:
                     bar.start(source.nbytes)
                     identity = maker.fingerprint(bar.move)
@@ -362,7 +389,7 @@ class _Job:
         """Check the disk space and call `on_plan`, before any work that grows with the number of samples.
 
         rows: number of samples or None. needed: bytes on the disk. nbytes: uncompressed size of the pack.
-        Raises SpaceError.
+        Raises SpaceError; _Planned if that was all.
         """
         if not self._run.running.resume:
             check_room(self._run.out, needed)
@@ -371,7 +398,10 @@ class _Job:
             many, size = "samples", ""
             if rows is not None:
                 many, size = units.count(rows, "row"), f"; about {units.size(nbytes)}"
-            self._on_plan([f"{subject}: {many} -> {self._run.out}: {forms}{size}", *notes])
+            out = "" if self._run.engine else f" -> {self._run.out}"
+            self._on_plan([f"{subject}: {many}{out}: {forms}{size}", *notes])
+        if self._dry_run:
+            raise _Planned(Report(self._run.out, rows or 0, notes=tuple(notes)))
 
 
 def _numbered(samples: Iterable[Any], subject: str) -> Iterator[tuple[int, Any]]:
