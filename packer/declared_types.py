@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial, wraps
 from inspect import Parameter, signature
 from numbers import Real
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeGuard, TypeVar
 
 from packer.arguments import as_whole, whole
 from packer.errors import UsageError
@@ -31,12 +31,13 @@ _ALIASES = {
     "PackPaths": "path | Pack | paths",
     "Source": "path | paths",
     "Classes": "path | names",
+    "Engine": "Callable",
     "Forms": "Mapping",
 }
 _VALUES = ("Pack", "Labels", "Split", "Fields", "Padding", "Soft", "PythonTransform")
 
 
-def _is_path(value: object) -> bool:
+def _is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
     return isinstance(value, (str, os.PathLike))
 
 

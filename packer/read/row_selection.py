@@ -182,7 +182,7 @@ def _of_classes(pack: Pack, chosen: Subset, classes: str | int | Sequence[str | 
         )
         raise UsageError(f"{pack.path}: {found}; classes= needs class numbers there. Pass subset= instead.")
     names = class_names(pack)
-    alone = isinstance(classes, str) or not isinstance(classes, Iterable) or getattr(classes, "ndim", 1) == 0  # type: ignore[arg-type]
+    alone = isinstance(classes, str) or not isinstance(classes, Iterable) or getattr(classes, "ndim", 1) == 0
     given: list[str | int] = [classes] if alone else list(classes)  # type: ignore[list-item, arg-type]
     limit = field.shape[0] if several and field.shape else len(names) if pack.header.classes else None
     numbers = np.array([_class_number(pack, names, limit, one) for one in given], np.int64)

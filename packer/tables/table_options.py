@@ -35,7 +35,7 @@ class Encode:
     max_categories: int = 100_000
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "log1p", column_names(self.log1p))
+        object.__setattr__(self, "log1p", column_names(self.log1p or ()))
         whole("max_categories", self.max_categories, 1)
 
 
