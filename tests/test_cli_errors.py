@@ -44,7 +44,8 @@ def test_wrong_usage_is_an_object_for_every_command_with_json(run: Run, command:
     told = errors_of(done.out)
     assert done.code == told.pop("exit") == 2
     assert told == {"command": command, "packer": __version__, "error": told["error"]}
-    assert told["error"].startswith("No such option") and "--no-such-option" in told["error"]
+    assert told["error"].startswith("No such option")
+    assert "--no-such-option" in told["error"]
     assert told["error"] in done.err
 
 
