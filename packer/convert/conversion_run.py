@@ -35,6 +35,7 @@ from packer.format.working_folder import (
 from packer.progress import Progress
 from packer.remote.urls import is_url
 from packer.sentence import Call, Option, Sentence
+from packer.source_kinds import is_hdf5_name
 
 _KEPT = "Finished work is kept"
 
@@ -200,7 +201,8 @@ def _check_sources(source: object, out: str) -> None:
     if not given:
         raise UsageError("source=[]: names no file; at least one is needed. Pass their paths.")
     missing = [name for name in names if not (is_url(name) or re.search(r"[*?\[{]", name) or _is_there(name))]
-    if len(names) == 1 and _is_source(out) and (missing or (not is_url(names[0]) and is_pack(names[0]))):
+    swapped = not is_hdf5_name(out) if missing else len(names) == 1 and _is_packed(names[0])
+    if len(names) == 1 and swapped and _is_source(out):
         found = "no such file or folder" if missing else "is a pack"
         raise UsageError(
             f"{names[0]}: {found}, but {out} exists and is no pack; the source is given before the pack. Pass"
@@ -223,6 +225,10 @@ def _is_there(name: str) -> bool:
         if os.path.isdir(name):
             return False
     return False
+
+
+def _is_packed(name: str) -> bool:
+    return not is_url(name) and is_pack(name)
 
 
 def _is_source(out: str) -> bool:
