@@ -186,3 +186,11 @@ def test_a_split_may_have_a_comma_in_its_name(run: Run, here: Path):
     assert run("convert", "photos", "comma.h5", "--size", 8, "--labels", "l.csv", "--label", "split",
                "--split-column", "split", "--on-error", "skip").code in (0, 3)  # fmt: skip
     assert run("export", "comma.h5", "out", "--split", "a,b").code == 0
+
+
+@pytest.mark.parametrize("words", ["--seconds nan", "--model-rate nan", "--model-rate inf", "--rounds 0"])
+def test_bench_refuses_numbers_that_measure_nothing(run: Run, here: Path, words: str):
+    pytest.importorskip("torch")
+    done = run("bench", "photos", "train.h5", *words.split())
+    assert done.code == 2
+    assert done.err.endswith("; numbers above 0 are allowed, and 0 workers. Pass other numbers.\n")

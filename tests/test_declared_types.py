@@ -220,3 +220,25 @@ def test_paths_given_one_by_one(tmp_path: Path):
         UsageError, match=r"^source=\[<ndarray int64 \[3\]>\]: is not the path of images or tables\."
     ):
         packer.convert_images(iter([np.arange(3)]), tmp_path / "p.h5")
+
+
+def test_what_a_parameter_of_a_transform_is_not_for_is_short():
+    pytest.importorskip("torch")
+    import packer.augment
+
+    for name in packer.augment.__all__:
+        transform = getattr(packer.augment, name)
+        if not isinstance(transform, type):
+            continue
+        for word, parameter in inspect.signature(transform).parameters.items():
+            if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
+                continue
+            for make in (lambda: BIG, lambda: (BIG, BIG), lambda: {"a": BIG}, lambda: "x" * 50_000, object):
+                needed = [p for p in inspect.signature(transform).parameters.values() if p.default is p.empty]
+                try:
+                    transform(
+                        **{**{p.name: 1 for p in needed if p.kind is p.POSITIONAL_OR_KEYWORD}, word: make()}
+                    )
+                except PackerError as error:
+                    assert len(str(error)) <= 1000
+                    assert not any(shown in str(error) for shown in ("array(", "x" * 401, " at 0x"))

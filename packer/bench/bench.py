@@ -6,6 +6,7 @@ machine affects both sides. The limit is measured immediately before each of pac
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -69,7 +70,9 @@ def bench(
     processes and threads.
     """
     given = {"batch_size": batch_size, "rounds": rounds, "seconds": seconds, "model_rate": model_rate}
-    if any(n is not None and n <= 0 for n in given.values()) or any(n < 0 for n in workers or ()):
+    if any(n is not None and not 0 < n < math.inf for n in given.values()) or any(
+        n < 0 for n in workers or ()
+    ):
         raise UsageError(
             f"bench: {batch_size=}, {rounds=}, {seconds=}, {workers=}, {model_rate=}; numbers above 0 are"
             " allowed, and 0 workers. Pass other numbers."
