@@ -9,7 +9,7 @@ PARQUET = (".parquet", ".pq")
 ARROW_TABLES = (*PARQUET, ".arrow", ".feather", ".ipc")
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")  # of text tables
 HDF5 = (".h5", ".hdf5", ".hdf", ".he5", ".hd5")
-ARRAYS = (*HDF5, ".npy", ".npz")
+ARRAYS = (*HDF5, ".mat", ".npy", ".npz")
 IMAGES = {
     "JPEG": (".jpg", ".jpeg", ".jpe"),
     "PNG": (".png",),
@@ -32,7 +32,7 @@ TARS = (".tar", *COMPRESSED_TARS)
 PLAIN_ARCHIVES = (".tar", ".zip")  # members are read in place
 ARCHIVES = (*TARS, ".zip")
 _UNREAD = (
-    ".beton .ffcv .lmdb .mdb .rec .tfrecord .zarr .nc .mat .pt .pth .pkl .pickle .safetensors .json .jsonl .xls"
+    ".beton .ffcv .lmdb .mdb .rec .tfrecord .zarr .nc .pt .pth .pkl .pickle .safetensors .json .jsonl .xls"
     " .xlsx .db .sqlite .7z .rar .hdf4"
 )
 

@@ -31,12 +31,13 @@ from packer.format.pack import Pack
 from packer.inputs.checks.examine import examine
 from packer.inputs.coco_annotations import read_labels
 from packer.inputs.findings import Findings
-from packer.inputs.image_pairs import Pair, Soft, folder_of, open_pair
+from packer.inputs.image_pairs import Pair, Soft, folder_of, open_pair, partners_among
 from packer.inputs.image_sources import Source, check_bytes, open_source
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import ALL, Labels
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.opened_source import ImageSource, SourceOptions
+from packer.inputs.pair_names import PairPlace
 from packer.inputs.webdataset_tars import is_part
 from packer.pixels.decode_resize import MAX_PIXELS, codec_builds, decoder_versions
 from packer.pixels.exact_values import count_bands
@@ -297,6 +298,9 @@ def plan_conversion(
     targets = _targets(opened, options, asked, classes, numbered=model is None)
     if like is not None:
         like.check(next((f for f in targets.fields if f.name == "label"), None), opened.name)
+    options = replace(options, labels=targets.read_as or options.labels)
+    if existing is not None:
+        targets.named_as_in(existing.fields)
     partners = _partners(stack, opened, options, spool, existing)
     labels_given = options.labels.file is not None or options.labels.unwanted
     listing = Listing(opened, targets, partners, classes or (), labels_given)
@@ -353,6 +357,8 @@ def _open(
         label_as=options.labels.as_,
         listed=classes,
         arrays=options.channels not in CHANNELS,
+        boxes=options.labels,
+        partner=partners_among(source, options.pairs.values()) if options.pairs else None,
         unlabeled=unlabeled,
         parts=[folder for folder in map(str, map(folder_of, options.pairs.values())) if is_part(folder)],
         findings=findings,
@@ -369,7 +375,7 @@ def _partners(
         stack.enter_context(
             open_pair(
                 name,
-                folder_of(given),
+                str(PairPlace.of(os.fspath(folder_of(given))).at(opened.folder or opened.name)),
                 opened.keys,
                 spec=options.spec,
                 like=fields.get(name),
@@ -447,7 +453,7 @@ def _targets(
     """
     labels, columns = options.labels, () if options.split is None else options.split.columns
     if labels.file is not None:
-        targets = read_labels(labels, source.keys, source.findings, columns, source.name)
+        targets = read_labels(labels, source.keys, source.findings, columns, source.name, source.sample_sizes)
     else:
         for option in () if options.split is None else options.split.about_columns():
             raise UsageError(
@@ -471,7 +477,15 @@ def _targets(
             f"{source.name}: has no splits with labels beside {', '.join(unlabeled)}, the splits without labels."
             f" Leave out {Option('Labels.unlabeled')}, or pass {Option('Labels.unlabeled', ALL)}."
         )
+    for option in labels.about_coordinates() if not targets.needs_geometry else ():
+        raise UsageError(
+            f"{option}: applies to boxes and keypoints, but there are none. Pass {Option('Labels.boxes')} or "
+            f"{Option('Labels.keypoints')}, or leave it out."
+        )
     targets.measured_in(labels.boxes_unit, source.name if labels.file is None else os.fspath(labels.file))
+    targets.frames.settle(
+        labels.boxes_frame, {} if targets.frames.sizes is None else source.sample_sizes(targets.located)
+    )
     if classes is None:
         return targets
     if numbered and not targets.labelled:

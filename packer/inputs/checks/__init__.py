@@ -6,6 +6,8 @@
     mask_checks.py    masks in the folder of their images
     partner_names.py  names of files, compared between folders
     frame_evidence.py what the pixels of partners have in common
+    coordinate_checks.py  images without boxes, images turned by EXIF, points outside, boxes of other sizes
+    point_checks.py   points that are left and right sides
 
 Each check is a function of the listing that yields findings; it judges structure, not names.
 Start with examine.py. Imports: inputs, pixels.

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from packer.inputs.checks.class_checks import check_class_names, check_classes_of_splits, check_empty_classes
+from packer.inputs.checks.coordinate_checks import (
+    check_extent,
+    check_images_without_boxes,
+    check_outside_points,
+    check_turned_images,
+)
 from packer.inputs.checks.folder_checks import (
     check_class_folders,
     check_continued_numbers,
@@ -13,6 +19,7 @@ from packer.inputs.checks.folder_checks import (
     check_single_class,
 )
 from packer.inputs.checks.mask_checks import check_labels_in_names, check_masks_among_images
+from packer.inputs.checks.point_checks import check_sides
 from packer.inputs.listing import Finding, Listing
 
 Check = Callable[[Listing], Iterator[Finding]]
@@ -28,6 +35,11 @@ CHECKS: tuple[Check, ...] = (
     check_labels_in_names,
     check_class_names,
     check_files_left_out,
+    check_images_without_boxes,
+    check_turned_images,
+    check_outside_points,
+    check_extent,
+    check_sides,
 )
 """All checks; errors of earlier ones are shown first."""
 
