@@ -25,8 +25,8 @@ from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange
 from packer.convert.splits import Split, check_groups, group_owners, names_of, note_on_groups
 from packer.convert.whole_pictures import partner_versions
+from packer.declared_types import checks_arguments
 from packer.errors import ImageError, UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.format.pack import Pack
 from packer.inputs.checks.examine import examine
 from packer.inputs.coco_annotations import read_labels
@@ -69,7 +69,7 @@ class ConversionPlan:
     contents: PlanContents = field(default_factory=PlanContents, repr=False)
 
 
-@refuses_foreign_words
+@checks_arguments
 @published
 def convert_images(
     source: Source,
@@ -114,8 +114,8 @@ def convert_images(
         sequence of paths, or ``"{000000..000009}.tar"``), or a folder in COCO's layout
         (``annotations/instances_*.json``).
     out, format
-        A path that ends in .h5 or .hdf5 becomes one HDF5 file, another path a directory; format "h5" or "npy"
-        overrides that.
+        A path that ends in .h5, .hdf5, .hdf or .he5 becomes one HDF5 file, another path a directory; format
+        "h5" or "npy" overrides that. Suffixes of other files, such as .zip, are refused without a format.
     size, fit
         Side, "HxW" or (H, W) in pixels, default 256; a size that is no power of two gives a note (training
         usually crops larger rows). Images of different sizes: "max=512" limits the longest side, "min=256"
@@ -242,7 +242,7 @@ def convert_images(
         ),
     )
     run.check_shards(options.storing)
-    run.check_output()
+    run.check_paths(source)
     with ExitStack() as stack:
         names = None if classes is None else parse_classes(classes)
         task, plan = plan_conversion(

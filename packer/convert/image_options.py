@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from packer.arguments import whole
+from packer.arguments import as_whole, whole
 from packer.channels import CHANNELS
 from packer.convert.reference_pack import ReferencePack
 from packer.convert.row_storage import RowStorage
@@ -15,6 +15,7 @@ from packer.convert.splits import Split
 from packer.convert.whole_pictures import check_stored
 from packer.errors import UsageError
 from packer.format.header_forms import NORMALIZE
+from packer.given_values import shown
 from packer.inputs.image_pairs import Soft, folder_of
 from packer.inputs.label_options import Labels
 from packer.pixels.decode_resize import PixelSpec
@@ -80,14 +81,7 @@ class ImageOptions:
 
         like: reference pack, for arguments that are None.
         """
-        pairs = {} if pairs is None else pairs
-        if not isinstance(pairs, Mapping) or not all(
-            isinstance(given, str | os.PathLike | Soft) for given in pairs.values()
-        ):
-            raise UsageError(
-                f"pairs={pairs!r}: is not a mapping of fields to folders. Pass for example"
-                f" {{'mask': 'masks/'}}."
-            )
+        pairs = _checked_pairs(pairs)
         if size is None:
             rows = RowSize("one", 256, 256) if like is None else RowSize.of_option(like.size)
         else:
@@ -99,11 +93,13 @@ class ImageOptions:
                 )
         if isinstance(channels, str) and channels.isascii() and channels.isdecimal():
             channels = int(channels)
+        bands = as_whole(channels)  # of any type of whole number
+        channels = channels if bands is None else bands
         return cls(
             rows,
-            fit or ("crop" if like is None else like.fit),
-            channels or ("rgb" if like is None else like.channels),
-            dtype or ("uint8" if like is None else like.dtype),
+            fit if fit is not None else "crop" if like is None else like.fit,
+            channels if channels is not None else "rgb" if like is None else like.channels,
+            dtype if dtype is not None else "uint8" if like is None else like.dtype,
             whole("max_pixels", max_pixels),
             labels=labels if isinstance(labels, Labels) else Labels(labels),
             pairs=pairs,
@@ -113,8 +109,11 @@ class ImageOptions:
         )
 
     @classmethod
-    def of_record(cls, record: Mapping[str, Any], labels: PathLike | None, pairs: Pairs) -> ImageOptions:
-        """Return the options that a pack records. labels, pairs: current paths of these."""
+    def of_record(
+        cls, record: Mapping[str, Any], labels: PathLike | None, pairs: Pairs | None
+    ) -> ImageOptions:
+        """Return the options that a pack records. labels, pairs: current paths of these. Raises UsageError."""
+        pairs = _checked_pairs(pairs)
         soft = record.get("soft", ())
         return cls(
             RowSize.of_option(record["size"]),
@@ -161,3 +160,16 @@ class ImageOptions:
         if self.labels.as_ != "auto":
             return self
         return replace(self, labels=replace(self.labels, as_=kind))
+
+
+def _checked_pairs(pairs: Pairs | None) -> Pairs:
+    """Return the pairs, {} for None. Raises UsageError unless they are a mapping of fields to folders."""
+    given = {} if pairs is None else pairs
+    if not isinstance(given, Mapping) or not all(
+        isinstance(x, str | os.PathLike | Soft) for x in given.values()
+    ):
+        raise UsageError(
+            f"pairs={shown(given)}: is not a mapping of fields to folders. Pass for example"
+            " {'mask': 'masks/'}."
+        )
+    return given

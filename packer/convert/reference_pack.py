@@ -15,6 +15,7 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
+from packer.given_values import shown
 from packer.path_text import compose
 
 _ENDINGS = (".csv", ".lst", ".txt")
@@ -40,6 +41,8 @@ def parse_classes(given: Classes) -> list[str]:
             )
         else:
             names = [part.strip() for part in name.split(",")]
+    elif isinstance(given, (set, frozenset)):
+        raise UsageError(f"classes={shown(given)}: has no order, which numbers the classes. Pass a list.")
     else:
         names = list(given)
     if not names or not all(names):

@@ -36,6 +36,7 @@ import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 
+from packer.declared_types import checked_class
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.format.own_size import partner
@@ -74,6 +75,7 @@ _TRIES = 100
 _AT_ONCE = 1 << 16
 
 
+@checked_class
 @dataclass(frozen=True)
 class Soft:
     """A folder of partners with continuous values (mattes, depth), resampled linearly like images.

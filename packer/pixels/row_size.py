@@ -16,6 +16,7 @@ from operator import index
 from typing import Any, NamedTuple, SupportsIndex
 
 from packer.errors import UsageError
+from packer.given_values import shown
 from packer.sentence import Option, Sentence
 
 _LARGEST = 1 << 16
@@ -47,7 +48,7 @@ class RowSize(NamedTuple):
             limit = 0
         if rule not in _LIMITS or not limit:
             raise UsageError(
-                f"size {size}: is neither max=N, the longest side in pixels, nor min=N, the shortest, of at"
+                f"size {_said(size)}: is neither max=N, the longest side in pixels, nor min=N, the shortest, of at"
                 f" most {_LARGEST:,}."
                 " Pass for example max=512."
             )
@@ -139,10 +140,14 @@ def parse_size(size: int | str | tuple[int, int]) -> tuple[int, int]:
         height, width = sides * 2 if len(sides) == 1 else sides
     except (ValueError, TypeError):
         raise UsageError(
-            f"size {size}: is not a number or HxW of 1 to {_LARGEST:,} pixels. Pass for example 256 or"
+            f"size {_said(size)}: is not a number or HxW of 1 to {_LARGEST:,} pixels. Pass for example 256 or"
             " 128x256."
         ) from None
     return height, width
+
+
+def _said(size: object) -> str:
+    return size if isinstance(size, str) else shown(size)
 
 
 def _side(given: str | SupportsIndex) -> int:

@@ -16,8 +16,8 @@ from packer import units
 from packer.convert.conversion_run import Conversion, check_room
 from packer.convert.conversion_task import ConversionTask, Engine, Report
 from packer.convert.reference_pack import Classes
+from packer.declared_types import checks_arguments
 from packer.errors import PackerError, SourceError, UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
 from packer.format.working_folder import failure
 from packer.progress import Progress
@@ -48,7 +48,7 @@ from packer.source_kinds import is_array_file
 from packer.starting import forks_safely
 
 
-@refuses_foreign_words
+@checks_arguments
 def pack_dataset(
     dataset: Any,
     out: str | os.PathLike[str],
@@ -160,7 +160,7 @@ def pack_dataset(
     options = PackingOptions.of(
         run.out, fields, size, fit, classes, store, quality, shuffle, seed, split, shards
     )
-    run.check_output()
+    run.check_paths(dataset if _is_arrays(dataset) else None)
     job = _Job(run, options, on_plan, progress is True, dry_run)
     try:
         if _is_arrays(dataset):
@@ -241,7 +241,7 @@ def _check_samples(dataset: Any) -> None:
             f"holds several datasets ({', '.join(map(str, dataset))}); a pack holds one dataset. Pass one "
             "of them"
         )
-    elif not is_map_style(dataset) and not isinstance(dataset, Iterable):
+    elif isinstance(dataset, type) or not (is_map_style(dataset) or isinstance(dataset, Iterable)):
         reason = (
             "is neither arrays nor a dataset; objects with len() and [i], and iterables, are packed. Pass "
             "one of these"

@@ -11,6 +11,7 @@ import numpy as np
 
 from packer.codecs import jpeg
 from packer.convert.whole_pictures import WholePictures
+from packer.declared_types import checks_arguments
 from packer.errors import ImageError, UsageError
 from packer.format.header import Field, Header
 from packer.format.header_forms import OPTIONS, check_members, statistics
@@ -118,6 +119,7 @@ class Preprocess(Generic[Value]):
     ) -> None: ...
     @overload  # the mapping may have `augment`
     def __init__(self: Preprocess[Any], pack: Mapping[str, Any], augment: None = None) -> None: ...
+    @checks_arguments
     def __init__(
         self, pack: str | os.PathLike[str] | Pack | Mapping[str, Any], augment: One | None = None
     ) -> None:

@@ -153,7 +153,10 @@ def test_appending_reads_labels_as_the_pack_was_made(photo_folder: Path, tmp_pat
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ({"labels": 3}, "labels=3: is not a file name. Pass a file name, or Labels(...)."),
+        (
+            {"labels": 3},
+            "labels=3: is not the path of a file of labels. Pass its name, Labels(...), or leave it out.",
+        ),
         (
             {"pairs": "masks"},
             "pairs='masks': is not a mapping of fields to folders. Pass for example {'mask': 'masks/'}.",
@@ -164,9 +167,7 @@ def test_appending_reads_labels_as_the_pack_was_made(photo_folder: Path, tmp_pat
         ),
         (
             {"split": 3},
-            "split 3: is not a list of names, each with a positive share, a number of rows, rest, first:N or last:N; the shares sum to 0, "
-            "but must sum to 1 (percentages to 100), or less with a rest. Pass for example train=0.9,val=0.1 or "
-            "train=rest,test=last:500000.",
+            "split 3: names no splits; each share needs a name. Pass split='train=0.9,val=0.1'.",
         ),
     ],
 )
