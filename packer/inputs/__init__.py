@@ -11,7 +11,13 @@
     parquet_images.py  Parquet files with an image column, as Hugging Face datasets writes them
     file_names.py      file names as text in every locale; class folders and split folders
     image_targets.py   labels, boxes and keypoints of each image, read from a CSV
+    box_layouts.py     datasets of boxes in a folder: which of the next three it holds
     coco_annotations.py  boxes and classes of each image, read from COCO JSON
+    yolo_labels.py     boxes and classes of each image, read from YOLO's text files
+    yolo_dataset.py    YOLO's data.yaml: names of the classes, images of the splits
+    voc_annotations.py boxes and classes of each image, read from Pascal VOC's XML files
+    label_files.py     label files matched to images by their names; splits in paths
+    box_table.py       boxes of annotations become targets, the same way for every form
     label_csv.py       rows of the label CSV, matched to images; lines of text files
     label_values.py    the rules for labels given as text
     label_options.py   Labels: the label file, its columns, and how they are parsed

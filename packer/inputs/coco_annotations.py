@@ -22,22 +22,25 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
-from packer.inputs.file_names import as_text, shorten, split_of
+from packer.inputs.box_table import BoxTable, box_targets
+from packer.inputs.file_names import as_text, file_splits, shorten, split_of
 from packer.inputs.findings import Findings
-from packer.inputs.image_targets import Boxes, ImageTargets, read_targets
+from packer.inputs.image_targets import ImageTargets, read_targets
 from packer.inputs.label_csv import read_bytes
+from packer.inputs.label_files import ABSENT, BoxLayout, ListedFolder, names_of_images
 from packer.inputs.label_options import Labels
 
 FOLDER, PREFIX, ENDING = "annotations", "instances_", ".json"
 _LISTS = {"images": "image", "annotations": "annotation", "categories": "category"}
 """Lists of a file -> what messages call an entry."""
-_ABSENT, _UNKNOWN = -1, -2
+_UNKNOWN = -2
 _NO_BOX = (math.nan,) * 4
 _MOST = 1e9
 
@@ -67,6 +70,25 @@ def find_annotations(folder: str) -> list[CocoPart]:
         below = f"{as_text(inner)}/" if inner else ""
         parts.append(CocoPart(os.path.join(place, name), below, split_of(word)))
     return parts
+
+
+def find_coco(folder: ListedFolder) -> BoxLayout | None:
+    """Return the dataset that a folder in COCO layout holds; None for any other folder."""
+    parts = find_annotations(folder.name)
+    places = tuple(part.folder for part in parts)
+    if not parts:
+        return None
+    images = np.flatnonzero([key.startswith(places) for key in folder.keys])
+    example = os.path.relpath(parts[0].path, folder.name)
+    return BoxLayout("COCO annotations", as_text(example), images, partial(_read_parts, parts))
+
+
+def _read_parts(
+    parts: Sequence[CocoPart], keys: Sequence[str], findings: Findings
+) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
+    """Return the targets and splits of images."""
+    targets, owners = read_coco(parts, keys, findings)
+    return targets, file_splits([part.path for part in parts], [part.split for part in parts], owners)
 
 
 def read_labels(
@@ -109,7 +131,7 @@ def read_coco(
                 "equal categories. Correct it."
             )
         classes, images = names, _images(part, keys, entries["images"], sizes, findings)
-        for index in [index for index in images.values() if index != _ABSENT]:
+        for index in [index for index in images.values() if index != ABSENT]:
             if listed[index] >= 0:
                 raise SourceError(
                     f"{part.path}: {shorten(keys[index])} is listed twice, here or in "
@@ -125,18 +147,19 @@ def read_coco(
             f"is not listed in {' and '.join(map(os.path.basename, paths))}.",
             f"{subject}: does not list {keys[index]}{more}; images without objects are listed, too. Add them",
         )
-    xyxy, owners, labels, lines = map(np.concatenate, zip(*columns, strict=True))
-    boxes = Boxes(subject, xyxy, owners, lines, labels, len(keys), unit="annotation", sizes=sizes)
-    images_listed = len(keys) - len(unlisted)
-    findings.notes.append(
-        f"Read as COCO annotations: {len(owners):,} boxes of {len(classes):,} classes on {images_listed:,} "
-        f"images, {images_listed - len(np.unique(owners)):,} of them without boxes; segmentations and "
-        "keypoints are left out."
+    targets = box_targets(
+        "COCO annotations",
+        subject,
+        BoxTable(*map(np.concatenate, zip(*columns, strict=True))),
+        classes,
+        len(keys),
+        findings,
+        unit="annotation",
+        sizes=sizes,
+        dropped="; segmentations and keypoints are left out",
+        left_out=left_out,
     )
-    findings.notes += [
-        f"{count:,} annotations {what} are left out." for what, count in left_out.items() if count
-    ]
-    return ImageTargets(None, classes, boxes=boxes, findings=findings), np.maximum(listed, 0)
+    return targets, np.maximum(listed, 0)
 
 
 def _entries(path: str) -> dict[str, list[dict[str, Any]]]:
@@ -187,12 +210,8 @@ def _images(
     sizes: NDArray[np.int64],
     findings: Findings,
 ) -> dict[Any, int]:
-    """Return the index of each image id, _ABSENT for a missing file; fill `sizes` with height and width."""
-    below = {key[len(part.folder) :]: k for k, key in enumerate(keys) if key.startswith(part.folder)}
-    by_name: dict[str, int] = {}
-    for key, index in below.items():
-        last = key.rpartition("/")[2]
-        by_name[last] = _ABSENT if last in by_name else index
+    """Return the index of each image id, ABSENT for a missing file; fill `sizes` with height and width."""
+    below = names_of_images(keys, part.folder)
     images: dict[Any, int] = {}
     for place, entry in enumerate(entries, 1):
         identity, name = entry.get("id"), entry.get("file_name")
@@ -205,9 +224,8 @@ def _images(
             raise SourceError(
                 f"{part.path}: two images have the id {shorten(str(identity))}; ids are unique. Correct it."
             )
-        normal = os.path.normpath(name)
-        index = images[identity] = below.get(normal, by_name.get(normal.rpartition("/")[2], _ABSENT))
-        if index == _ABSENT:
+        index = images[identity] = below.find(name)
+        if index == ABSENT:
             _refuse(
                 findings,
                 part.path,
@@ -227,8 +245,8 @@ def _boxes(
     classes: Mapping[Any, int],
     findings: Findings,
     left_out: Counter[str],
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return left, top, right, bottom, images, classes and ids of the packed boxes; count the others."""
+) -> BoxTable:
+    """Return the boxes of objects; count those of crowds."""
     owners, labels = _numbers(entries, "image_id", images), _numbers(entries, "category_id", classes)
     ids = np.array([_line(entry.get("id"), place) for place, entry in enumerate(entries, 1)], np.int64)
     xyxy = np.array([_corners(entry.get("bbox")) for entry in entries], np.float64).reshape(-1, 4)
@@ -244,13 +262,11 @@ def _boxes(
         _refuse(findings, path, f"annotation {ids[row]}", found, int(owners[row]))
     there = (owners >= 0) & ~wrong
     crowds = there & np.array([bool(entry.get("iscrowd")) for entry in entries], np.bool_)
-    flat = there & ~crowds & (xyxy[:, 2:] <= xyxy[:, :2]).any(axis=1)
-    left_out.update({"of crowds": int(crowds.sum()), "whose boxes have no area": int(flat.sum())})
-    packed = there & ~crowds & ~flat
-    return xyxy[packed], owners[packed], labels[packed], ids[packed]
+    left_out["of crowds"] += int(crowds.sum())
+    return BoxTable(xyxy, owners, labels, ids).taken(there & ~crowds)
 
 
-def _refuse(findings: Findings, path: str, called: str, found: str, image: int = _ABSENT) -> None:
+def _refuse(findings: Findings, path: str, called: str, found: str, image: int = ABSENT) -> None:
     """Refuse the image of an invalid entry, or leave out an entry without one. Raises SourceError."""
     file, error = os.path.basename(path), f"{path}: {called} {found}. Correct it"
     if image < 0:

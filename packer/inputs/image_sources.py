@@ -4,6 +4,8 @@ file_names.py interprets folders, image_targets.py reads labels, image_archives.
 these layouts are recognised by their contents:
 
     a folder with annotations/instances_*.json                           COCO (coco_annotations.py)
+    a folder with YOLO labels, or their data.yaml                        YOLO (yolo_labels.py)
+    a folder with an XML file of boxes per image                         Pascal VOC (voc_annotations.py)
     .parquet files, or a folder of them, at most one level deep          Parquet (parquet_images.py)
     several tars, a folder of tars (as above), a tar with .cls files     WebDataset (webdataset_tars.py)
 
@@ -27,10 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError, MissingDependencyError, SourceError, UsageError
-from packer.inputs.coco_annotations import find_annotations, read_coco
+from packer.inputs.box_layouts import find_boxes
 from packer.inputs.file_names import (
     as_text,
-    file_splits,
     image_order,
     is_array,
     is_hidden,
@@ -43,9 +44,11 @@ from packer.inputs.file_names import (
 from packer.inputs.image_archives import open_archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_csv import read_lines
+from packer.inputs.label_files import ListedFolder
 from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions
 from packer.inputs.parquet_images import find_images, read_parquet
 from packer.inputs.webdataset_tars import is_label, open_samples, open_tars, split_sample
+from packer.inputs.yolo_dataset import ENDINGS, YoloDataset, dataset_root, read_dataset
 from packer.remote.urls import is_url
 from packer.sentence import Option
 from packer.source_kinds import ARCHIVES, LISTS, PARQUET, TARS, is_archive
@@ -99,6 +102,8 @@ def open_source(path: Source, options: SourceOptions | None = None) -> ImageSour
         )
     if name.lower().endswith(LISTS):
         return _open_list(name, options)
+    if name.lower().endswith(ENDINGS):
+        return _open_described(name, options)
     endings = ", ".join((*LISTS, *ARCHIVES))
     raise UsageError(
         f"{name}: not a source of images; folders and files ending in {endings} are. Pass one of them."
@@ -150,24 +155,24 @@ def holds_images(source: str) -> bool:
 # Folders
 
 
-def _open_folder(name: str, options: SourceOptions) -> ImageSource:
+def _open_folder(name: str, options: SourceOptions, described: YoloDataset | None = None) -> ImageSource:
+    """Open a folder. described: the YOLO dataset in it."""
     found = _scan(as_text(name), options.arrays)
-    parts = [] if options.labelled else find_annotations(name)
-    packed = found.packed if all(path.count("/") < 2 for path in found.packed) else []
-    if parts:
-        places = tuple(part.folder for part in parts)
-        inside = [index for index, key in enumerate(found.images.keys) if key.startswith(places)]
-        if not inside:
+    folder = ListedFolder(name, found.images.keys, found.others)
+    boxes = None if options.labelled else find_boxes(folder, options.listed, options.findings, described)
+    if boxes is not None:
+        if not len(boxes.images):
             raise no_images(name)
-        images = found.images.taken(np.array(inside))
-        targets, owners = read_coco(parts, images.keys, options.findings)
-        splits = file_splits([part.path for part in parts], [part.split for part in parts], owners)
-        if len(inside) < len(found.images.keys):
+        images = found.images.taken(boxes.images)
+        outside = len(found.images.keys) - len(images.keys)
+        targets, splits = boxes.read(images.keys, options.findings)
+        if outside:
             options.findings.notes.append(
-                f"{len(found.images.keys) - len(inside):,} images lie outside the folders of the "
-                "annotations, and are left out."
+                f"{outside:,} images lie outside the folders of the annotations, and are left out."
             )
         return images.describe(name, targets, splits)
+    packed = folder.ending(*TARS, *PARQUET)
+    packed = packed if all(path.count("/") < 2 for path in packed) else []
     if packed and not found.images.keys:
         files = [os.fsdecode(on_disk(os.path.join(as_text(name), path))) for path in sorted(packed)]
         tars = [path for path in files if path.lower().endswith(TARS)]
@@ -176,6 +181,20 @@ def _open_folder(name: str, options: SourceOptions) -> ImageSource:
         if find_images(files[0]):
             return read_parquet(name, files, options)
     return found.images.arrange(name, found.folders, found.left_out, options)
+
+
+def _open_described(name: str, options: SourceOptions) -> ImageSource:
+    """Open the YOLO dataset that a YAML file describes."""
+    dataset = read_dataset(name)
+    if dataset is None:
+        raise SourceError(
+            f"{name}: describes no YOLO dataset; train, val and names are needed. Pass the folder of the images."
+        )
+    if options.labelled:
+        raise UsageError(
+            f"{name}: describes labels, but {Option('labels')} is given too; only one of them can be used. Drop one."
+        )
+    return _open_folder(os.fsdecode(on_disk(dataset_root(dataset))), options, dataset)
 
 
 class FolderImages(ImageSource):
@@ -193,11 +212,11 @@ class FolderImages(ImageSource):
 
 
 class _Scanned(NamedTuple):
-    """Contents of a folder: images in `image_order`, top folders, tars and Parquet files, other suffixes."""
+    """Contents of a folder: images in `image_order`, top folders, other files, and their suffixes."""
 
     images: FolderImages
     folders: list[str]
-    packed: list[str]
+    others: list[str]
     left_out: Counter[str]
 
 
@@ -206,7 +225,7 @@ def _scan(root: str, arrays: bool = False) -> _Scanned:
     keys: list[str] = []
     sizes, times = array("q"), array("q")
     tops: list[str] = []
-    packed: list[str] = []
+    others: list[str] = []
     left_out: Counter[str] = Counter()
     waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", (_identity(os.stat(on_disk(root))),))]
     while waiting:
@@ -230,10 +249,9 @@ def _scan(root: str, arrays: bool = False) -> _Scanned:
                 times.append(time)
             else:
                 left_out[suffix_of(name)] += 1
-                if name.lower().endswith((*TARS, *PARQUET)):
-                    packed.append(key)
+                others.append(key)
     images = FolderImages(keys, np.asarray(sizes, np.int64), np.asarray(times, np.int64), folder=root)
-    return _Scanned(images.taken(image_order(keys)), tops, packed, left_out)
+    return _Scanned(images.taken(image_order(keys)), tops, others, left_out)
 
 
 def entries_of(

@@ -124,9 +124,13 @@ class ImageTargets:
         about: dict[str, Any] | None = None,
         boxes: Boxes | None = None,
         keypoints: NDArray[np.float64] | None = None,
+        relative: bool = False,
         findings: Findings | None = None,
     ) -> None:
-        """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels."""
+        """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels.
+
+        relative: the source defines that coordinates are fractions of the images' sides.
+        """
         self.findings: Findings = findings or Findings()
         """Values of refused images are placeholders."""
         self.classes = classes
@@ -136,7 +140,7 @@ class ImageTargets:
         self.beside: dict[str, list[str]] = {}
         """Columns that are read but not stored: name -> the cell of each image."""
         self._boxes, self._keypoints = boxes, keypoints
-        self._relative = False
+        self._relative = relative
         fields = []
         if label is not None:
             self.fixed["label"] = label.astype(label.dtype.newbyteorder("<"), copy=False)
@@ -196,6 +200,13 @@ class ImageTargets:
                 f"{Option(_UNIT)}: applies to boxes and keypoints, but there are none. Pass "
                 f"{Option('Labels.boxes')} or {Option('Labels.keypoints')}, or leave it out."
             )
+        if self._relative:
+            if unit == "pixels":
+                raise UsageError(
+                    f"{Option(_UNIT, unit)}: boxes of {subject} are fractions of the images' sides. Leave it "
+                    "out."
+                )
+            return
         if self._boxes is not None:
             check_unit(subject, "boxes", [self._boxes.xyxy], unit, _UNIT)
         if self._keypoints is not None:

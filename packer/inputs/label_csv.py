@@ -318,10 +318,16 @@ def read_lines(path: str, needed: str, *, newline: str | None = None) -> Iterato
             raise changed(path)
 
 
-def read_bytes(path: str, needed: str) -> bytes:
-    """Return all bytes of a file. Raises: SourceError if it is not a regular file or cannot be read."""
+def read_bytes(path: str, needed: str, *, most: int | None = None) -> bytes:
+    """Return all bytes of a file, at most `most`.
+
+    Raises: SourceError if it is larger, not a regular file, or cannot be read.
+    """
     with _regular_file(path, needed, "rb") as file:
-        return bytes(file.read())
+        data = bytes(file.read(-1 if most is None else most + 1))
+    if most is not None and len(data) > most:
+        raise SourceError(f"{path}: is larger than {most:,} bytes; {needed}. Check the file.")
+    return data
 
 
 @contextmanager
