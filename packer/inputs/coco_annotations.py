@@ -74,13 +74,15 @@ def find_annotations(folder: str) -> list[CocoPart]:
 
 def find_coco(folder: ListedFolder) -> BoxLayout | None:
     """Return the dataset that a folder in COCO layout holds; None for any other folder."""
-    parts = find_annotations(folder.name)
+    within = f"{folder.within}/".lstrip("/")
+    parts = [part for part in find_annotations(folder.name) if part.folder.startswith(within)]
     places = tuple(part.folder for part in parts)
     if not parts:
         return None
     images = np.flatnonzero([key.startswith(places) for key in folder.keys])
+    inner = [part._replace(folder=part.folder.removeprefix(within)) for part in parts]
     example = os.path.relpath(parts[0].path, folder.name)
-    return BoxLayout("COCO annotations", as_text(example), images, partial(_read_parts, parts))
+    return BoxLayout("COCO annotations", as_text(example), images, partial(_read_parts, inner))
 
 
 def _read_parts(

@@ -47,6 +47,7 @@ from packer.inputs.label_csv import read_lines
 from packer.inputs.label_files import ListedFolder
 from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions
 from packer.inputs.parquet_images import find_images, read_parquet
+from packer.inputs.surroundings import images_beside
 from packer.inputs.webdataset_tars import is_label, open_samples, open_tars, split_sample
 from packer.inputs.yolo_dataset import ENDINGS, YoloDataset, dataset_root, read_dataset
 from packer.remote.urls import is_url
@@ -180,6 +181,11 @@ def _open_folder(name: str, options: SourceOptions, described: YoloDataset | Non
             return open_samples(name, open_tars(tars, options), options, name)
         if find_images(files[0]):
             return read_parquet(name, files, options)
+    if not found.images.keys and (beside := images_beside(folder)):
+        raise SourceError(
+            f"{name}: holds no images, but files such as {beside[0]}, whose images are in another folder. Pass "
+            f"{beside[1]}, the folder that holds both."
+        )
     return found.images.arrange(name, found.folders, found.left_out, options)
 
 

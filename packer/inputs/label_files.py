@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,9 @@ from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets
 
 ABSENT = -1
+LISTS_OF_SPLITS = "ImageSets/Main"
+"""Folder of Pascal VOC's lists."""
 SPLIT_ORDER = tuple(dict.fromkeys(SPLIT_NAMES.values()))
-_Value = TypeVar("_Value")
 _TRIED = 16
 """Files of a folder that are read to find out what they are."""
 _REJECTED = 8
@@ -33,15 +34,23 @@ _REJECTED = 8
 
 
 class ListedFolder(NamedTuple):
-    """A folder with the paths of all its visible files, "/"-separated: images in `image_order`, and others."""
+    """A folder with the paths of all its visible files, "/"-separated: images in `image_order`, and others.
+
+    within: the source, a path below the folder, if not all of the folder is packed: `keys` are its images.
+    """
 
     name: str
     keys: list[str]
     others: list[str]
+    within: str = ""
 
     def path(self, inner: str) -> str:
         """Return the path to open one of the files."""
         return os.fsdecode(on_disk(f"{as_text(self.name)}/{inner}"))
+
+    def taken(self, chosen: NDArray[np.bool_]) -> ListedFolder:
+        """Return the folder with some of its images."""
+        return self._replace(keys=[self.keys[index] for index in np.flatnonzero(chosen).tolist()])
 
     def ending(self, *suffixes: str) -> list[str]:
         """Return the other files with one of these suffixes."""
@@ -78,10 +87,15 @@ class NameIndex:
 
 
 class MatchedFiles(NamedTuple):
-    """Label files of images. matched: image index -> path. spare: files beside them that match no image."""
+    """Label files of images. matched: image -> label file. spare: files beside them that match no image."""
 
-    matched: dict[int, str]
+    matched: dict[str, str]
     spare: list[str]
+
+    def served(self, keys: Sequence[str]) -> NDArray[np.int64]:
+        """Return the images in folders that have label files; their others have no file of their own."""
+        folders = {key.rpartition("/")[0] for key in self.matched}
+        return np.flatnonzero([key.rpartition("/")[0] in folders for key in keys])
 
 
 def stem_of(path: str) -> str:
@@ -113,44 +127,68 @@ def match_files(
     some label files of a folder, by their content.
     Raises: UsageError if two folders of images, or of label files, match equally well.
     """
-    images, labels = _by_folder(enumerate(folder.keys)), _by_folder((path, path) for path in paths)
+    images, labels = _by_folder(folder.keys), _by_folder(paths)
     found = MatchedFiles({}, [])
     accepted: dict[str, bool] = {}
     served: dict[str, _Match] = {}
     owners: dict[str, _Match] = {}
     for match in _matches(images, labels, usual):
-        texts = labels[match.labels]
-        stems = [stem for stem in images[match.images] if stem in texts]
+        pairs = [
+            (keys, texts)
+            for stem, keys in images[match.images].items()
+            if (texts := labels[match.labels].get(stem))
+        ]
         if match.labels not in accepted:
             if len(accepted) >= _REJECTED and not any(accepted.values()):
                 break
-            chosen = stems[:: max(len(stems) // _TRIED, 1)][:_TRIED]
-            accepted[match.labels] = accepts([texts[stem][0] for stem in chosen])
+            chosen = pairs[:: max(len(pairs) // _TRIED, 1)][:_TRIED]
+            accepted[match.labels] = accepts([texts[0] for _, texts in chosen])
         if not accepted[match.labels]:
             continue
         if earlier := served.get(match.images):
             if earlier.nearness == match.nearness:
                 raise _ambiguous(folder, match.images, earlier.labels, match.labels)
             continue
-        if earlier := next((owners[texts[stem][0]] for stem in stems if texts[stem][0] in owners), None):
-            if earlier[:2] == match[:2]:
+        if earlier := next((owners[texts[0]] for _, texts in pairs if texts[0] in owners), None):
+            if _compete(earlier, match):
                 raise _ambiguous(folder, match.labels, earlier.images, match.images)
             continue
         served[match.images] = match
-        for stem in stems:
-            owners[texts[stem][0]] = match
-            found.matched[_only(folder, images[match.images][stem], texts[stem][0])] = texts[stem][0]
+        for keys, texts in pairs:
+            if len(keys) > 1:
+                raise UsageError(
+                    f"{folder.name}/{texts[0]}: belongs to {keys[0]} and to {keys[1]}; a label file is that of "
+                    "one image. Rename one of them."
+                )
+            owners[texts[0]] = match
+            found.matched[keys[0]] = texts[0]
     for place in {match.labels for match in served.values()}:
         found.spare.extend(path for held in labels[place].values() for path in held if path not in owners)
     return found
 
 
-def _by_folder(items: Iterable[tuple[_Value, str]]) -> dict[str, dict[str, list[_Value]]]:
-    """Return folder -> stem -> values of the paths there."""
-    found: dict[str, dict[str, list[_Value]]] = defaultdict(dict)
-    for value, path in items:
-        found[path.rpartition("/")[0]].setdefault(stem_of(path), []).append(value)
+def _by_folder(paths: Iterable[str]) -> dict[str, dict[str, list[str]]]:
+    """Return folder -> stem -> paths there."""
+    found: dict[str, dict[str, list[str]]] = defaultdict(dict)
+    for path in paths:
+        found[path.rpartition("/")[0]].setdefault(stem_of(path), []).append(path)
     return found
+
+
+def _compete(one: _Match, two: _Match) -> bool:
+    """Return True if it is not clear which of two folders of images belongs to label files.
+
+    Photos and their masks have equal names; images of another split may have.
+    """
+    splits = [
+        next(filter(None, map(split_called, path.split("/"))), None) for path in (one.labels, two.images)
+    ]
+    other = None not in splits and splits[0] != splits[1]
+    return (
+        one.nearness[0] == two.nearness[0]
+        and min(one.nearness[1], 1) == min(two.nearness[1], 1)
+        and not other
+    )
 
 
 def _matches(
@@ -173,7 +211,7 @@ def _matches(
             shared = Counter(other for stem in stems for other in where.get(stem, ()))
         for other, common in shared.items():
             apart = _distance(place, other)
-            if common and (apart < 2 or 2 * common >= len(stems)):
+            if common and (apart < 2 or 2 * common >= min(len(stems), len(labels[other]))):
                 found.append(_Match((place == preferred or other != preferred, apart), common, place, other))
     return sorted(found, key=lambda match: (match.nearness, -match.common, match.images, match.labels))
 
@@ -185,17 +223,6 @@ def _distance(one: str, two: str) -> int:
         while first and second and first[end] == second[end]:
             del first[end], second[end]
     return max(len(first), len(second))
-
-
-def _only(folder: ListedFolder, indices: Sequence[int], path: str) -> int:
-    """Return the image of a label file. Raises UsageError if it is that of several."""
-    if len(indices) > 1:
-        one, two = (folder.keys[index] for index in indices[:2])
-        raise UsageError(
-            f"{folder.name}/{path}: belongs to {one} and to {two}; a label file is that of one image. "
-            "Rename one of them."
-        )
-    return indices[0]
 
 
 def _ambiguous(folder: ListedFolder, place: str, one: str, two: str) -> UsageError:

@@ -40,6 +40,7 @@ from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_csv import read_bytes, read_lines
 from packer.inputs.label_files import (
     ABSENT,
+    LISTS_OF_SPLITS,
     SPLIT_ORDER,
     BoxLayout,
     ListedFolder,
@@ -49,7 +50,6 @@ from packer.inputs.label_files import (
 )
 
 USUAL = {"JPEGImages": "Annotations", "images": "annotations"}
-_LISTS = "ImageSets/Main/"
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _MARKS = ("difficult", "truncated", "occluded")
 _MOST = 16 << 20
@@ -113,10 +113,9 @@ def find_voc(folder: ListedFolder, findings: Findings) -> BoxLayout | None:
     files = match_files(folder, folder.ending(".xml"), USUAL, partial(is_voc, folder))
     if not files.matched:
         return None
-    places = {folder.keys[index].rpartition("/")[0] for index in files.matched}
-    kept = np.array([k for k, key in enumerate(folder.keys) if key.rpartition("/")[0] in places], np.int64)
+    kept = files.served(folder.keys)
     keys = [folder.keys[index] for index in kept.tolist()]
-    lists = _lists(folder, {place.rpartition("/")[0] for place in places})
+    lists = _lists(folder, {key.rpartition("/")[0].rpartition("/")[0] for key in keys})
     if lists:
         owners = _owners(folder, keys, lists, findings)
         kept, owners = kept[owners != ABSENT], owners[owners != ABSENT]
@@ -124,7 +123,7 @@ def find_voc(folder: ListedFolder, findings: Findings) -> BoxLayout | None:
         splits = file_splits([path for path, _ in lists], named, owners)
     else:
         splits = path_splits(keys)
-    paths = [files.matched.get(index) for index in kept.tolist()]
+    paths = [files.matched.get(folder.keys[index]) for index in kept.tolist()]
     example = next(iter(files.matched.values()))
     return BoxLayout(
         "Pascal VOC annotations", example, kept, partial(_read, folder, paths, files.spare, splits)
@@ -135,7 +134,7 @@ def _lists(folder: ListedFolder, roots: Collection[str]) -> list[tuple[str, str]
     """Return path and split of the lists of images to read."""
     found = []
     for root in sorted(roots):
-        prefix = f"{root}/{_LISTS}" if root else _LISTS
+        prefix = f"{root}/{LISTS_OF_SPLITS}/".lstrip("/")
         texts = {path.removeprefix(prefix).lower(): path for path in folder.others if path.startswith(prefix)}
         splits = {split: texts[name] for name in texts if (split := split_called(name.removesuffix(".txt")))}
         if not splits.keys() & {"train", "val"} and "trainval.txt" in texts:
@@ -150,7 +149,7 @@ def _owners(
     """Return the list that names each image, int64 [N], ABSENT for none. Raises: SourceError."""
     owners = np.full(len(keys), ABSENT, np.int64)
     for number, (path, _) in enumerate(lists):
-        root = path[: path.rindex(_LISTS)]
+        root = path[: path.rindex(LISTS_OF_SPLITS)]
         names = NameIndex(
             {os.path.splitext(key[len(root) :])[0]: k for k, key in enumerate(keys) if key.startswith(root)}
         )
@@ -167,7 +166,7 @@ def _owners(
                 )
             if index != ABSENT:
                 owners[index] = number
-            elif words:
+            elif words and not folder.within:
                 found = f"no image, or several, are called {shorten(text.strip())}"
                 error = f"{folder.name}/{path} line {line}: {found}; a list names images. Correct it"
                 findings.leave_out(f"{path} line {line}", f"{found}.", error)

@@ -39,7 +39,7 @@ from packer.inputs.label_files import (
     stem_of,
 )
 from packer.inputs.yolo_dataset import YoloDataset, assign_splits, describes, find_dataset
-from packer.sentence import Option
+from packer.sentence import Option, Sentence
 
 USUAL = {"images": "labels"}
 _NEEDED = "YOLO labels are needed"
@@ -89,31 +89,22 @@ def find_yolo(
     listed: classes that the user lists. described: the content of its data.yaml, if that is elsewhere.
     Raises: UsageError, SourceError.
     """
-    texts = folder.ending(".txt")
     described = described or find_dataset(folder)
-    accepts = partial(is_yolo, folder) if described is None else lambda paths: True
-    chosen, owners, names = np.arange(len(folder.keys)), np.zeros(0, np.int64), []
-    if described is not None:
-        names, owners = assign_splits(described, folder, findings)
-        chosen = np.flatnonzero(owners != ABSENT)
-        if not len(chosen):
-            raise SourceError(f"{described.path}: its splits hold no images. Correct the paths.")
-    inner = folder._replace(keys=[folder.keys[index] for index in chosen.tolist()])
-    files = match_files(inner, texts, USUAL, accepts)
-    if described is None and not files.matched:
-        return None
-    places = {inner.keys[index].rpartition("/")[0] for index in files.matched}
-    kept = np.array([k for k, key in enumerate(inner.keys) if key.rpartition("/")[0] in places], np.int64)
-    if described is None:
-        splits = path_splits([inner.keys[index] for index in kept.tolist()])
+    if described is None or folder.within:
+        files = match_files(folder, folder.ending(".txt"), USUAL, partial(is_yolo, folder))
+        if not files.matched:
+            return None
+        images = files.served(folder.keys)
+        splits = path_splits([folder.keys[index] for index in images.tolist()])
     else:
-        kept = _labelled(described, names, owners[chosen], files, findings)
-        splits = file_splits(names, names, owners[chosen][kept])
-    dataset = _ChosenLabels(
-        folder, described, files, [files.matched.get(k) for k in kept.tolist()], splits, listed
-    )
-    example = described.path if described else next(iter(files.matched.values()))
-    return BoxLayout("YOLO labels", os.path.basename(example), chosen[kept], partial(_read, dataset))
+        names, owners = assign_splits(described, folder, findings)
+        files = match_files(folder.taken(owners != ABSENT), folder.ending(".txt"), USUAL, lambda paths: True)
+        images = _labelled(described, names, owners, files, folder.keys, findings)
+        splits = file_splits(names, names, owners[images])
+    paths = [files.matched.get(folder.keys[index]) for index in images.tolist()]
+    dataset = _ChosenLabels(folder, described, files, paths, splits, listed)
+    example = os.path.basename(described.path) if described else next(iter(files.matched.values()))
+    return BoxLayout("YOLO labels", example, images, partial(_read, dataset))
 
 
 def _labelled(
@@ -121,15 +112,15 @@ def _labelled(
     names: Sequence[str],
     owners: NDArray[np.int64],
     files: MatchedFiles,
+    keys: Sequence[str],
     findings: Findings,
 ) -> NDArray[np.int64]:
     """Return the images of the splits that have label files; others are not images without objects."""
-    matched = np.zeros(len(owners), np.bool_)
-    matched[list(files.matched)] = True
+    matched = np.array([key in files.matched for key in keys], np.bool_)
     kept = np.zeros(len(owners), np.bool_)
     for number, name in enumerate(names):
         own = owners == number
-        if matched[own].any():
+        if (matched & own).any():
             kept |= own
         elif own.any():
             found = f"none of the {units.count(int(own.sum()), 'image')} of {name} has a label file"
@@ -139,7 +130,8 @@ def _labelled(
             error = f"{described.path}: {found}; labels lie in a folder labels beside images, or beside each image"
             findings.leave_out(name, f"{found}.", f"{error}. Add them")
     if not kept.any():
-        raise SourceError(f"{described.path}: no image has a label file; {_NEEDED}. Add them.")
+        found = "no image has a label file" if (owners != ABSENT).any() else "its splits hold no images"
+        raise SourceError(f"{described.path}: {found}; {_NEEDED}. Correct its paths, or add them.")
     return np.flatnonzero(kept)
 
 
@@ -167,9 +159,10 @@ def _read(
     owners, labels, lines = rows[:, [_OWNER, _CLASS, _LINE]].astype(np.int64).T
     rows = rows[~np.isin(owners, list(findings.refused))] if findings.refused else rows
     owners, labels, lines = rows[:, [_OWNER, _CLASS, _LINE]].astype(np.int64).T
+    unnamed = None
     if classes is None:
         classes = [str(number) for number in range(int(labels.max(initial=-1)) + 1)]
-        findings.notes.append(
+        unnamed = Sentence(
             f"The labels name no classes: they are called by their numbers. Names can be given by {Option('classes')}, "
             "or in a data.yaml or classes.txt."
         )
@@ -187,6 +180,7 @@ def _read(
         unit="line",
         relative=True,
     )
+    findings.notes += [] if unnamed is None else [unnamed]
     findings.notes += _told(dataset, keys, int(around.sum()), int(posed.sum()))
     return targets, dataset.splits
 
