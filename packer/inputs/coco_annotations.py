@@ -12,6 +12,8 @@ objects), boxes without area, segmentations, and keypoints (several persons per 
     photos/annotations/instances_train2017.json   detected automatically; its images are in photos/train2017,
                                                   photos/images/train2017, photos/images or photos. Several
                                                   files named train, val, test ... become splits.
+    photos/train/_annotations.coco.json           without these: any such file in photos or in a folder there; its
+                                                  images are beside it, or in the folder of its split
     any other path                                passed as labels
 """
 
@@ -20,9 +22,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
+from mmap import ACCESS_READ, mmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,17 +34,19 @@ from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
 from packer.inputs.box_table import BoxTable, box_targets
-from packer.inputs.file_names import as_text, file_splits, shorten, split_of
+from packer.inputs.file_names import as_text, file_splits, shorten, split_called, split_of
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets, read_targets
 from packer.inputs.label_csv import read_bytes
-from packer.inputs.label_files import ABSENT, BoxLayout, ListedFolder, names_of_images
+from packer.inputs.label_files import ABSENT, BoxLayout, ListedFolder, names_of_images, stem_of
 from packer.inputs.label_options import Labels
 
 FOLDER, PREFIX, ENDING = "annotations", "instances_", ".json"
 _LISTS = {"images": "image", "annotations": "annotation", "categories": "category"}
 """Lists of a file -> what messages call an entry."""
 _UNKNOWN = -2
+_WORDS = tuple(f'"{word}"'.encode() for word in (*_LISTS, "bbox", "file_name"))
+_MOST_FILES = 32
 _NO_BOX = (math.nan,) * 4
 _MOST = 1e9
 
@@ -75,7 +81,8 @@ def find_annotations(folder: str) -> list[CocoPart]:
 def find_coco(folder: ListedFolder) -> BoxLayout | None:
     """Return the dataset that a folder in COCO layout holds; None for any other folder."""
     within = f"{folder.within}/".lstrip("/")
-    parts = [part for part in find_annotations(folder.name) if part.folder.startswith(within)]
+    parts = find_annotations(folder.name) or _find_elsewhere(folder)
+    parts = [part for part in parts if part.folder.startswith(within)]
     places = tuple(part.folder for part in parts)
     if not parts:
         return None
@@ -83,6 +90,36 @@ def find_coco(folder: ListedFolder) -> BoxLayout | None:
     inner = [part._replace(folder=part.folder.removeprefix(within)) for part in parts]
     example = os.path.relpath(parts[0].path, folder.name)
     return BoxLayout("COCO annotations", as_text(example), images, partial(_read_parts, inner))
+
+
+def _find_elsewhere(folder: ListedFolder) -> list[CocoPart]:
+    """Return the annotation files at the top of a folder or one level deeper, by their content."""
+    stems = {stem_of(key) for key in folder.keys}
+    paths = [path for path in folder.ending(ENDING) if path.count("/") < 2 and stem_of(path) not in stems]
+    places = sorted({key.rpartition("/")[0] for key in folder.keys})
+    parts = []
+    for path in paths[:_MOST_FILES]:
+        if _is_coco(folder.path(path)):
+            own = path.rpartition("/")[0]
+            words = re.findall("[A-Za-z]+", path.rpartition("/")[2])
+            split = next(filter(None, map(split_called, words)), split_of(path))
+            named = [place for place in places if split is not None and split_of(place) == split]
+            images = own if own in places else named[0] if len(named) == 1 else "images"
+            below = f"{images}/" if any(key.startswith(f"{images}/") for key in folder.keys) else ""
+            parts.append(CocoPart(folder.path(path), below, split))
+    return parts
+
+
+def _is_coco(path: str) -> bool:
+    """Return True if a file holds the words of COCO annotations with boxes."""
+    try:
+        with (
+            open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file,
+            mmap(file.fileno(), 0, access=ACCESS_READ) as data,
+        ):
+            return all(data.find(word) >= 0 for word in _WORDS)
+    except (OSError, ValueError):  # an empty file
+        return False
 
 
 def _read_parts(

@@ -186,6 +186,7 @@ def _open_folder(name: str, options: SourceOptions, described: YoloDataset | Non
             f"{name}: holds no images, but files such as {beside[0]}, whose images are in another folder. Pass "
             f"{beside[1]}, the folder that holds both."
         )
+    found.images.others = found.others
     return found.images.arrange(name, found.folders, found.left_out, options)
 
 

@@ -85,6 +85,8 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     """Path that the keys are relative to, for messages."""
     folders: Collection[str] = ()
     """Visible folders of the first two levels, with or without images; () unless folders were read."""
+    others: Sequence[str] = ()
+    """Paths of visible files of a folder that are not images; () unless a folder was read."""
     left_out: Mapping[str, int] = MappingProxyType({})
     """Suffix -> number of files that are not images."""
     foldered: Sequence[str] | None = None

@@ -229,7 +229,7 @@ def _told(keys: Sequence[str], found: Sequence[_Object], below: NDArray[np.bool_
     if below.any():
         first = keys[found[int(below.argmax())].image]
         yield (
-            f"{units.count(int(below.sum()), 'box')} of the annotations, such as one of {first}, begin before pixel "
+            f"{int(below.sum()):,} boxes, such as one of {first}, begin before pixel "
             "1, the first of Pascal VOC: coordinates are read as edges that count from 0."
         )
     marks = Counter(mark for one in found for mark in one.marks)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -127,9 +128,7 @@ def _names(path: str, content: dict[Any, Any]) -> list[str] | None:
             f"are numbered 0 to {len(names) - 1:,}. Correct them."
         )
     ordered = [name for _, name in sorted(zip(map(int, numbers), names, strict=True))]
-    twice = next((name for name in ordered if ordered.count(name) > 1), None)
-    if twice is not None:
-        raise SourceError(f"{path}: two classes are called {shorten(twice)}; names are unique. Correct them.")
+    check_unique(path, ordered)
     count = _integers(content.get("nc"))
     if count is not None and count != [len(ordered)]:
         raise SourceError(
@@ -137,6 +136,13 @@ def _names(path: str, content: dict[Any, Any]) -> list[str] | None:
             "is the number of classes. Correct it."
         )
     return ordered
+
+
+def check_unique(path: str, names: Sequence[str]) -> None:
+    """Raise SourceError if two classes have the same name."""
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise SourceError(f"{path}: two classes are called {shorten(twice)}; names are unique. Correct them.")
 
 
 def dataset_root(dataset: YoloDataset) -> str:
@@ -147,10 +153,10 @@ def dataset_root(dataset: YoloDataset) -> str:
     found = [
         place for given in dataset.splits.values() for one in given for place in _places(dataset, one)[:1]
     ]
-    for root in filter(os.path.isdir, _roots(dataset)):
+    for root in _roots(dataset):
         if all(_below(place, root) is not None for place in found):
             return root
-    labels = [as_labels(f"{place}/").rstrip("/") for place in found]
+    labels = [_as_labels(f"{place}/").rstrip("/") for place in found]
     folders = [place if os.path.isdir(on_disk(place)) else os.path.dirname(place) for place in found]
     common = os.path.commonpath([*folders, *(one for one in labels if os.path.isdir(on_disk(one)))])
     if common == "/":
@@ -161,7 +167,7 @@ def dataset_root(dataset: YoloDataset) -> str:
     return common
 
 
-def as_labels(path: str) -> str:
+def _as_labels(path: str) -> str:
     """Return the path of the labels of a path: its last folder `images` becomes `labels`."""
     return "/labels/".join(path.rsplit("/images/", 1))
 
@@ -217,21 +223,23 @@ def _images(
         prefix = f"{inside}/" if inside else ""
         yield from (index for index, key in enumerate(folder.keys) if key.startswith(prefix))
     else:
-        names = names_of_images(folder.keys)
-        for line, text in enumerate(read_lines(place, "a list of image paths is needed"), 1):
-            if not text.strip():
-                continue
-            below = os.path.normpath(os.path.join(os.path.dirname(inside), text.strip()))
-            index = names.find(below)
-            index = names.find(text.strip()) if index == ABSENT else index
-            if index != ABSENT:
-                yield index
-                continue
-            found = f"no file, or several, are called {shorten(text.strip())}"
-            where = f"{place} line {line}"
-            findings.leave_out(
-                f"{inside} line {line}", f"{found}.", f"{where}: {found}; each line is an image. Correct it"
-            )
+        yield from _listed(dataset, folder, place, findings)
+
+
+def _listed(dataset: YoloDataset, folder: ListedFolder, path: str, findings: Findings) -> Iterator[int]:
+    """Yield the images in a list; its paths are absolute, relative to it or to the dataset, or end in a name."""
+    names, paths = names_of_images(folder.keys), {key: index for index, key in enumerate(folder.keys)}
+    root, bases = as_text(os.path.abspath(folder.name)), (os.path.dirname(path), *_roots(dataset))
+    for line, text in enumerate(read_lines(path, "a list of image paths is needed"), 1):
+        given = text.strip()
+        ways = (_below(os.path.normpath(os.path.join(base, given)), root) for base in bases)
+        index = next((paths[way] for way in ways if way in paths), names.find(given))
+        if given and index == ABSENT:
+            found = f"no file, or several, are called {shorten(given)}"
+            error = f"{path} line {line}: {found}; each line is an image. Correct it"
+            findings.leave_out(f"{os.path.basename(path)} line {line}", f"{found}.", error)
+        elif given:
+            yield index
 
 
 def describes(dataset: YoloDataset, folder: str) -> bool:
@@ -243,18 +251,29 @@ def describes(dataset: YoloDataset, folder: str) -> bool:
 def _roots(dataset: YoloDataset) -> Sequence[str]:
     """Return the folders that paths are relative to."""
     base = os.path.dirname(os.path.abspath(dataset.path))
-    return [base] if dataset.root is None else [os.path.normpath(os.path.join(base, dataset.root)), base]
+    if dataset.root is None:
+        return [base]
+    parts = _parts(dataset.root)
+    ways = [dataset.root, *("/".join(parts[k:]) for k in range(len(parts))), ""]
+    return [root for way in ways if os.path.isdir(root := os.path.normpath(os.path.join(base, way)))]
 
 
 def _places(dataset: YoloDataset, given: str) -> list[str]:
     """Return the existing absolute paths that a path of a split can mean, the best first."""
     roots = _roots(dataset)
     ways = [os.path.join(root, given) for root in roots]
-    parts = [part for part in given.split("/") if part not in ("", ".", "..")]
-    if given.startswith(("../", "/")):  # Roboflow's form, and paths of another machine
-        ways += [os.path.join(root, *parts[k:]) for root in roots for k in range(len(parts))]
+    parts = _parts(given)
+    if given.startswith("../"):  # Roboflow's form
+        ways += [os.path.join(root, *parts) for root in roots]
+    if given.startswith("/"):  # of another machine
+        least = 1 if split_called(parts[-1]) else 2
+        ways += [os.path.join(root, *parts[k:]) for root in roots for k in range(len(parts) - least + 1)]
     found = (as_text(os.path.normpath(way)) for way in ways)
     return [way for way in dict.fromkeys(found) if os.path.exists(on_disk(way))]
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".", "..")] or [""]
 
 
 def _below(path: str, root: str) -> str | None:

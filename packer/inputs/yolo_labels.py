@@ -38,7 +38,7 @@ from packer.inputs.label_files import (
     path_splits,
     stem_of,
 )
-from packer.inputs.yolo_dataset import YoloDataset, assign_splits, describes, find_dataset
+from packer.inputs.yolo_dataset import YoloDataset, assign_splits, check_unique, describes, find_dataset
 from packer.sentence import Option, Sentence
 
 USUAL = {"images": "labels"}
@@ -338,11 +338,7 @@ def _class_names(dataset: _ChosenLabels) -> list[str] | None:
                 f"{folder.name}/{path}: its class names differ from those of {first}; one list numbers all classes. "
                 f"Remove one, or pass {Option('classes', path)}."
             )
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise SourceError(
-                f"{folder.name}/{path}: two classes are called {shorten(twice)}; names are unique. Correct them."
-            )
+        check_unique(f"{folder.name}/{path}", names)
     return (found[first] if first is not None else None) or list(dataset.listed) or None
 
 

@@ -1,0 +1,84 @@
+"""Checks of files beside the images that are not read: probably their labels, in a form that is not known."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from packer.inputs.file_names import on_disk
+from packer.inputs.label_files import stem_of
+from packer.inputs.listing import Finding, Listing
+from packer.sentence import Option, Sentence
+
+_SIDECARS = (".json", ".txt", ".xml")
+_TABLES = (".csv", ".json", ".tsv", ".xml")
+_READABLE = (".csv", ".json", ".tsv")
+"""Suffixes of files that `labels` may read."""
+_MOST_FILES = 16
+_HEAD = 256 << 10
+"""Bytes of a file in which names of images are looked for."""
+_NAMED = 8
+_WORDS = re.compile(rb"[^\s,;:|\"'<>=(){}\[\]/\\\\]+")
+
+
+def check_sidecars(listing: Listing) -> Iterator[Finding]:
+    """Yield a note on files with the names of most images, which are not read."""
+    if listing.labels_given:
+        return
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for path in listing.source.others:
+        suffix = os.path.splitext(path)[1].lower()
+        if suffix in _SIDECARS:
+            found[suffix].setdefault(stem_of(path), path)
+    stems = {stem_of(key) for key in listing.keys} if found else set()
+    for suffix, files in sorted(found.items()):
+        common = sorted(path for stem, path in files.items() if stem in stems)
+        if 2 * len(common) > len(stems):
+            yield Finding(
+                Sentence(
+                    f"{len(common):,} {suffix} files have the names of images, such as {' and '.join(common[:2])}: "
+                    "not read, as they are not YOLO or Pascal VOC labels. If they hold labels, write these into a "
+                    f"CSV or COCO's JSON, and pass {Option('labels', 'FILE')}."
+                )
+            )
+
+
+def check_unread_tables(listing: Listing) -> Iterator[Finding]:
+    """Yield a note on a file that names images which have no labels. Reads the beginning of up to 16 files."""
+    folder = listing.source.folder
+    labelled = listing.targets.labelled and len(listing.classes or ()) != 1
+    if folder is None or listing.labels_given or labelled:
+        return
+    paths = [path for path in listing.source.others if path.lower().endswith(_TABLES)]
+    names = {key.rpartition("/")[2] for key in listing.keys} if paths else set()
+    names |= {stem for key in names if len(stem := stem_of(key)) > 4 or not stem.isdecimal()}
+    for path in sorted(paths, key=lambda path: (path.count("/"), path))[:_MOST_FILES]:
+        held = names & _words(f"{folder}/{path}")
+        if len(held) < min(_NAMED, (len(listing.keys) + 1) // 2):
+            continue
+        how = f"pass {Option('labels', f'{listing.name}/{path}')}"
+        if not path.lower().endswith(_READABLE):
+            how = f"write these into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
+        yield Finding(
+            Sentence(
+                f"{path} names images, such as {' and '.join(sorted(held)[:2])}, and is not read. If it holds labels, "
+                f"{how}."
+            )
+        )
+
+
+def _words(path: str) -> set[str]:
+    """Return the words at the beginning of a file; empty if it cannot be read."""
+    try:
+        fd = os.open(on_disk(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return set()
+    try:
+        data = os.read(fd, _HEAD)
+    except OSError:
+        data = b""
+    finally:
+        os.close(fd)
+    return {word.decode("utf-8", "surrogateescape") for word in _WORDS.findall(data)}
