@@ -29,7 +29,7 @@ class BoxTable(NamedTuple):
 
     def taken(self, rows: NDArray[np.bool_]) -> BoxTable:
         """Return some of the boxes."""
-        return BoxTable(*(column[rows] for column in self))
+        return BoxTable(self.xyxy[rows], self.owners[rows], self.labels[rows], self.lines[rows])
 
 
 def box_targets(
@@ -52,7 +52,7 @@ def box_targets(
     relative: see `Boxes` and `ImageTargets`. dropped: parts of annotations that are not packed. left_out:
     annotations that the caller left out -> their number.
     """
-    flat = (table.xyxy[:, 2:] <= table.xyxy[:, :2]).any(axis=1)
+    flat = np.any(table.xyxy[:, 2:] <= table.xyxy[:, :2], axis=1)
     table = table.taken(~flat)
     used = images - len(findings.refused)
     empty = used - len(np.setdiff1d(table.owners, list(findings.refused)))

@@ -31,7 +31,6 @@ from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import units
 from packer.errors import SourceError
 from packer.inputs.box_table import BoxTable, box_targets
 from packer.inputs.file_names import file_splits, shorten, split_called
@@ -202,17 +201,15 @@ def _read(
             findings.leave_out(path, f"{reason}.", error)
     classes = sorted({one.name for one in found})
     numbers = {name: number for number, name in enumerate(classes)}
-    owners, labels, lines = (
-        np.array(column, np.int64)
-        for column in zip(*((one.image, numbers[one.name], one.place) for one in found), strict=True)
-    )
+    columns = [(one.image, numbers[one.name], one.place) for one in found]
+    owners, labels, lines = np.array(columns, np.int64).reshape(-1, 3).T
     xyxy = np.array([one.corners for one in found]).reshape(-1, 4)
-    below = (xyxy[:, :2] < 1).any(axis=1)
+    below = np.any(xyxy[:, :2] < 1, axis=1)
     if not below.any():
         xyxy[:, :2] -= 1
     targets = box_targets(
         "Pascal VOC annotations",
-        paths[int(owners[0])].rpartition("/")[0],
+        f"{folder.name}/{next(filter(None, paths), '').rpartition('/')[0]}".rstrip("/"),
         BoxTable(xyxy, owners, labels, lines),
         classes,
         len(keys),

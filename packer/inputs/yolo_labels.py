@@ -156,8 +156,8 @@ def _read(
         image = int(rows[row, _OWNER])
         _refuse(folder, dataset.paths[image] or "", int(rows[row, _LINE]), found, image, findings)
     _spare(dataset, findings)
-    owners, labels, lines = rows[:, [_OWNER, _CLASS, _LINE]].astype(np.int64).T
-    rows = rows[~np.isin(owners, list(findings.refused))] if findings.refused else rows
+    kept = ~np.isin(rows[:, _OWNER], list(findings.refused))
+    rows, posed = rows[kept], posed[kept]
     owners, labels, lines = rows[:, [_OWNER, _CLASS, _LINE]].astype(np.int64).T
     unnamed = None
     if classes is None:
