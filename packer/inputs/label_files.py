@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import UsageError
+from packer.errors import SourceError, UsageError
 from packer.inputs.file_names import SPLIT_NAMES, as_text, is_image, on_disk, split_called
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets
@@ -250,3 +250,9 @@ def path_splits(keys: Sequence[str]) -> dict[str, NDArray[np.int64]]:
 def names_of_images(keys: Iterable[str], prefix: str = "") -> NameIndex:
     """Return the images below a folder, by the ends of their paths. prefix: with a trailing slash, or ""."""
     return NameIndex({key[len(prefix) :]: k for k, key in enumerate(keys) if key.startswith(prefix)})
+
+
+def refuse_file(findings: Findings, image: int, called: str, path: str, error: SourceError) -> None:
+    """Refuse the image of an unreadable label file."""
+    said = str(error)
+    findings.refuse(image, f"{called}: {said.removeprefix(path).lstrip(': ')}", said.removesuffix("."))

@@ -46,6 +46,7 @@ from packer.inputs.label_files import (
     NameIndex,
     match_files,
     path_splits,
+    refuse_file,
 )
 
 USUAL = {"JPEGImages": "Annotations", "images": "annotations"}
@@ -243,7 +244,7 @@ def _objects(
     try:
         root = read_annotation(where)
     except SourceError as error:
-        findings.refuse(image, f"its annotation {str(error).removeprefix(where).lstrip(': ')}", str(error))
+        refuse_file(findings, image, "its annotation", where, error)
         return
     width, height = (_number(root, f"size/{side}") for side in ("width", "height"))
     if 0 < width <= _LONGEST_SIDE and 0 < height <= _LONGEST_SIDE:

@@ -36,6 +36,7 @@ from packer.inputs.label_files import (
     MatchedFiles,
     match_files,
     path_splits,
+    refuse_file,
     stem_of,
 )
 from packer.inputs.yolo_dataset import YoloDataset, assign_splits, check_unique, describes, find_dataset
@@ -208,8 +209,7 @@ def _lines(
             if text.strip():
                 yield line, text
     except SourceError as error:
-        said = str(error)
-        findings.refuse(image, f"its label file {said.removeprefix(folder.path(path))[1:].strip()}", said)
+        refuse_file(findings, image, "its label file", folder.path(path), error)
 
 
 def _refuse(folder: ListedFolder, path: str, line: int, found: str, image: int, findings: Findings) -> None:
