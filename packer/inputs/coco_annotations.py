@@ -94,8 +94,9 @@ def find_coco(folder: ListedFolder) -> BoxLayout | None:
 
 def _find_elsewhere(folder: ListedFolder) -> list[CocoPart]:
     """Return the annotation files at the top of a folder or one level deeper, by their content."""
-    stems = {stem_of(key) for key in folder.keys}
-    paths = [path for path in folder.ending(ENDING) if path.count("/") < 2 and stem_of(path) not in stems]
+    paths = [path for path in folder.ending(ENDING) if path.count("/") < 2]
+    stems = {stem_of(key) for key in folder.keys} if paths else set()
+    paths = [path for path in paths if stem_of(path) not in stems]
     places = sorted({key.rpartition("/")[0] for key in folder.keys})
     parts = []
     for path in paths[:_MOST_FILES]:

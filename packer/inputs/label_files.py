@@ -127,8 +127,8 @@ def match_files(
     some label files of a folder, by their content.
     Raises: UsageError if two folders of images, or of label files, match equally well.
     """
-    images, labels = _by_folder(folder.keys), _by_folder(paths)
-    found = MatchedFiles({}, [])
+    found, labels = MatchedFiles({}, []), _by_folder(paths)
+    images = _by_folder(folder.keys if labels else ())
     accepted: dict[str, bool] = {}
     served: dict[str, _Match] = {}
     owners: dict[str, _Match] = {}

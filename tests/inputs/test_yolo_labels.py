@@ -215,9 +215,13 @@ def test_a_wrong_line_refuses_its_image(one: Path, tmp_path: Path, line: str, fo
 
 def test_a_label_file_that_is_no_text_or_has_no_image(one: Path, tmp_path: Path) -> None:
     (one / "labels/1.txt").write_bytes(b"\0\0")
-    assert refused(one, tmp_path).startswith(
-        f"{one}/labels/1.txt line 1: has zero bytes, which UTF-8 text has not"
+    reason = (
+        "has zero bytes, which UTF-8 text has not; YOLO labels are needed. Check the file; convert UTF-16 with: "
+        "iconv -f UTF-16 -t UTF-8 OLD > NEW"
     )
+    assert refused(one, tmp_path) == f"{one}/labels/1.txt line 1: {reason}, or pass on_error='skip'."
+    pack = packed(one, tmp_path / "out.h5", on_error="skip")
+    assert pack.header.skipped == ({"key": "images/1.png", "reason": f"its label file: line 1: {reason}."},)
     (one / "labels/1.txt").write_text("")
     write_text(one / "labels/README.txt", "Labels by hand.")
     write_text(one / "labels/9.txt", "0 0.5 0.5 0.2 0.2")

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+from packer import units
 from packer.inputs.file_names import on_disk
 from packer.inputs.label_files import stem_of
 from packer.inputs.listing import Finding, Listing
@@ -32,14 +33,15 @@ def check_sidecars(listing: Listing) -> Iterator[Finding]:
         suffix = os.path.splitext(path)[1].lower()
         if suffix in _SIDECARS:
             found[suffix].setdefault(stem_of(path), path)
-    stems = {stem_of(key) for key in listing.keys} if found else set()
+    stems = [stem_of(key) for key in listing.keys] if found else []
     for suffix, files in sorted(found.items()):
-        common = sorted(path for stem, path in files.items() if stem in stems)
-        if 2 * len(common) > len(stems):
+        common = sum(stem in files for stem in stems)
+        if 2 * common > len(stems):
+            first = " and ".join(sorted({files[stem] for stem in stems if stem in files})[:2])
             yield Finding(
                 Sentence(
-                    f"{len(common):,} {suffix} files have the names of images, such as {' and '.join(common[:2])}: "
-                    "not read, as they are not YOLO or Pascal VOC labels. If they hold labels, write these into a "
+                    f"{units.count(common, 'image')} with a {suffix} file of the same name, such as {first}: these files "
+                    "are not read, since they are not YOLO or Pascal VOC labels. If they hold labels, write these into a "
                     f"CSV or COCO's JSON, and pass {Option('labels', 'FILE')}."
                 )
             )

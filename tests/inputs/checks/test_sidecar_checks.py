@@ -32,8 +32,8 @@ def test_files_with_the_names_of_images_are_told(tmp_path: Path, image: str, lab
     first, second = (label.format(n=number) for number in range(2))
     suffix = Path(label).suffix
     assert notes(root, tmp_path) == [
-        f"4 {suffix} files have the names of images, such as {first} and {second}: not read, as they are not YOLO or "
-        f"Pascal VOC labels. If they hold labels, {HOW}"
+        f"4 images with a {suffix} file of the same name, such as {first} and {second}: these files are not read, since "
+        f"they are not YOLO or Pascal VOC labels. If they hold labels, {HOW}"
     ]
     for number in range(2):
         (root / label.format(n=number)).unlink()
