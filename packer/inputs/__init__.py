@@ -16,6 +16,7 @@
     yolo_labels.py     boxes and classes of each image, read from YOLO's text files
     yolo_dataset.py    YOLO's data.yaml: names of the classes, images of the splits
     voc_annotations.py boxes and classes of each image, read from Pascal VOC's XML files
+    surroundings.py    labels in the folders around a source
     label_files.py     label files matched to images by their names; splits in paths
     box_table.py       boxes of annotations become targets, the same way for every form
     label_csv.py       rows of the label CSV, matched to images; lines of text files

@@ -22,7 +22,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -34,7 +33,7 @@ from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
 from packer.inputs.box_table import BoxTable, box_targets
-from packer.inputs.file_names import as_text, file_splits, shorten, split_called, split_of
+from packer.inputs.file_names import as_text, file_splits, shorten, split_of
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets, read_targets
 from packer.inputs.label_csv import read_bytes
@@ -102,8 +101,7 @@ def _find_elsewhere(folder: ListedFolder) -> list[CocoPart]:
     for path in paths[:_MOST_FILES]:
         if _is_coco(folder.path(path)):
             own = path.rpartition("/")[0]
-            words = re.findall("[A-Za-z]+", path.rpartition("/")[2])
-            split = next(filter(None, map(split_called, words)), split_of(path))
+            split = split_of(path)
             named = [place for place in places if split is not None and split_of(place) == split]
             images = own if own in places else named[0] if len(named) == 1 else "images"
             below = f"{images}/" if any(key.startswith(f"{images}/") for key in folder.keys) else ""

@@ -159,7 +159,7 @@ def holds_images(source: str) -> bool:
 def _open_folder(name: str, options: SourceOptions, described: YoloDataset | None = None) -> ImageSource:
     """Open a folder. described: the YOLO dataset in it."""
     found = _scan(as_text(name), options.arrays)
-    folder = ListedFolder(name, found.images.keys, found.others)
+    folder = ListedFolder(name, found.images.keys, sorted(found.others))
     boxes = None if options.labelled else find_boxes(folder, options.listed, options.findings, described)
     if boxes is not None:
         if not len(boxes.images):
@@ -186,7 +186,7 @@ def _open_folder(name: str, options: SourceOptions, described: YoloDataset | Non
             f"{name}: holds no images, but files such as {beside[0]}, whose images are in another folder. Pass "
             f"{beside[1]}, the folder that holds both."
         )
-    found.images.others = found.others
+    found.images.others = folder.others
     return found.images.arrange(name, found.folders, found.left_out, options)
 
 

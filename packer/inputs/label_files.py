@@ -19,14 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
-from packer.inputs.file_names import SPLIT_NAMES, as_text, is_image, on_disk, split_called
+from packer.inputs.file_names import SPLIT_NAMES, as_text, is_image, on_disk, split_folders, split_in
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets
 
 ABSENT = -1
+SPLITS = tuple(dict.fromkeys(SPLIT_NAMES.values()))
+"""Names of splits, in order."""
 LISTS_OF_SPLITS = "ImageSets/Main"
 """Folder of Pascal VOC's lists."""
-SPLIT_ORDER = tuple(dict.fromkeys(SPLIT_NAMES.values()))
 _TRIED = 16
 """Files of a folder that are read to find out what they are."""
 _REJECTED = 8
@@ -180,9 +181,7 @@ def _compete(one: _Match, two: _Match) -> bool:
 
     Photos and their masks have equal names; images of another split may have.
     """
-    splits = [
-        next(filter(None, map(split_called, path.split("/"))), None) for path in (one.labels, two.images)
-    ]
+    splits = [next(filter(None, map(split_in, path.split("/"))), None) for path in (one.labels, two.images)]
     other = None not in splits and splits[0] != splits[1]
     return (
         one.nearness[0] == two.nearness[0]
@@ -240,10 +239,13 @@ def path_splits(keys: Sequence[str]) -> dict[str, NDArray[np.int64]]:
     """
     folders = [key.split("/")[:-1] for key in keys]
     for level in range(min(map(len, folders), default=0)):
-        named = [split_called(parts[level]) for parts in folders]
-        if None not in named and len(set(named)) > 1:
-            owners = np.array(named)
-            return {name: np.flatnonzero(owners == name) for name in SPLIT_ORDER if name in named}
+        names = np.array([parts[level] for parts in folders])
+        called = split_folders(set(names.tolist()))
+        if len(called) > 1 and len(set(called.values())) == len(called):
+            folder_of = {split: name for name, split in called.items()}
+            return {
+                split: np.flatnonzero(names == folder_of[split]) for split in SPLITS if split in folder_of
+            }
     return {}
 
 

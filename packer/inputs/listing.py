@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.inputs.file_names import sort_key
 from packer.inputs.image_pairs import Pair
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource
@@ -79,17 +81,20 @@ class Listing:
         classes = self.source.foldered
         return bool(classes) and not self.labels_given and not set(classes or ()) <= set(self.accepted)
 
-    def parts(self) -> Iterator[tuple[str, str, list[str], set[str]]]:
-        """Yield what class folders are searched in: the source, or each folder that is a split.
+    def index_of(self, key: str) -> int:
+        """Return the index of an image of a folder, whose keys are in `sort_key` order."""
+        return bisect_left(self.keys, sort_key(key), key=sort_key)
 
-        Yields: name of the place for messages; prefix of its keys; its keys and visible folders, without the
-        prefix.
+    def parts(self) -> Iterator[tuple[str, str, list[str]]]:
+        """Yield what holds class folders: the source, or each folder that is a split.
+
+        Yields: name of the place for messages; prefix of its keys; its keys, without the prefix.
         """
         for prefix in self.source.class_parents:
             keys = [key.removeprefix(prefix) for key in self.keys if key.startswith(prefix)]
-            folders = {f.removeprefix(prefix) for f in self.source.folders if f.startswith(prefix)}
-            yield f"{self.source.place}/{prefix}".rstrip("/"), prefix, keys, folders
+            yield f"{self.source.place}/{prefix}".rstrip("/"), prefix, keys
 
     def sample(self, most: int = SAMPLE) -> NDArray[np.int64]:
         """Return up to `most` indices of images, spread evenly over the listing."""
-        return np.unique(np.linspace(0, len(self.keys) - 1, min(most, len(self.keys))).astype(np.int64))
+        spread = np.linspace(0, len(self.keys) - 1, min(most, len(self.keys))).astype(np.int64)
+        return np.array(list(dict.fromkeys(spread.tolist())), np.int64)  # np.unique loads numpy.ma, in 0.03 s

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from packer.inputs.coco_annotations import FOLDER as ANNOTATIONS
-from packer.inputs.file_names import as_text, is_hidden, is_image, on_disk, split_called
+from packer.inputs.file_names import as_text, is_hidden, is_image, on_disk, split_in
 from packer.inputs.label_files import LISTS_OF_SPLITS, ListedFolder, stem_of
 
 _LEVELS = 3
@@ -39,7 +39,7 @@ def folders_above(folder: ListedFolder) -> Iterator[ListedFolder]:
 
     A source with class folders is left as it is.
     """
-    if not all(all(map(split_called, key.split("/")[:-1])) for key in folder.keys):
+    if not all(all(map(split_in, key.split("/")[:-1])) for key in folder.keys):
         return
     stems = {stem_of(key) for key in folder.keys}
     for found in _corresponding(folder.name, {key.rpartition("/")[0] for key in folder.keys}):

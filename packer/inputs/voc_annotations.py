@@ -33,14 +33,14 @@ from numpy.typing import NDArray
 
 from packer.errors import SourceError
 from packer.inputs.box_table import BoxTable, box_targets
-from packer.inputs.file_names import file_splits, shorten, split_called
+from packer.inputs.file_names import SPLIT_NAMES, file_splits, shorten
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_csv import read_bytes, read_lines
 from packer.inputs.label_files import (
     ABSENT,
     LISTS_OF_SPLITS,
-    SPLIT_ORDER,
+    SPLITS,
     BoxLayout,
     ListedFolder,
     NameIndex,
@@ -136,10 +136,10 @@ def _lists(folder: ListedFolder, roots: Collection[str]) -> list[tuple[str, str]
     for root in sorted(roots):
         prefix = f"{root}/{LISTS_OF_SPLITS}/".lstrip("/")
         texts = {path.removeprefix(prefix).lower(): path for path in folder.others if path.startswith(prefix)}
-        splits = {split: texts[name] for name in texts if (split := split_called(name.removesuffix(".txt")))}
+        splits = {split: path for name, path in texts.items() if (split := SPLIT_NAMES.get(name[:-4]))}
         if not splits.keys() & {"train", "val"} and "trainval.txt" in texts:
             splits["train"] = texts["trainval.txt"]
-        found += [(splits[split], split) for split in SPLIT_ORDER if split in splits]
+        found += [(splits[split], split) for split in SPLITS if split in splits]
     return found
 
 

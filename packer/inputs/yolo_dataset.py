@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from packer import units
 from packer.errors import MissingDependencyError, SourceError, UsageError
-from packer.inputs.file_names import as_text, on_disk, shorten, split_called
+from packer.inputs.file_names import SPLIT_NAMES, as_text, on_disk, shorten, split_in
 from packer.inputs.findings import Findings
 from packer.inputs.label_csv import read_bytes, read_lines
 from packer.inputs.label_files import ABSENT, ListedFolder, names_of_images
@@ -87,7 +87,7 @@ def read_dataset(path: str) -> YoloDataset | None:
     for key, value in content.items():
         paths = value if isinstance(value, list) else [value]
         given = [one for one in paths if isinstance(one, str) and one not in _NOTHING]
-        if isinstance(key, str) and split_called(key) == key and given:
+        if isinstance(key, str) and SPLIT_NAMES.get(key) == key and given:
             splits[key] = given
     root, points = content.get("path"), _integers(content.get("kpt_shape"))
     if points is not None and (len(points) != 2 or points[0] < 1 or points[1] not in (2, 3)):
@@ -266,7 +266,7 @@ def _places(dataset: YoloDataset, given: str) -> list[str]:
     if given.startswith("../"):  # Roboflow's form
         ways += [os.path.join(root, *parts) for root in roots]
     if given.startswith("/"):  # of another machine
-        least = 1 if split_called(parts[-1]) else 2
+        least = 1 if split_in(parts[-1]) else 2
         ways += [os.path.join(root, *parts[k:]) for root in roots for k in range(len(parts) - least + 1)]
     found = (as_text(os.path.normpath(way)) for way in ways)
     return [way for way in dict.fromkeys(found) if os.path.exists(on_disk(way))]

@@ -3,9 +3,11 @@
     examine.py        the list of all checks; runs them
     folder_checks.py  folders that are no classes: parts of samples or datasets, splits, copies
     class_checks.py   classes that are confusing, empty, or missing in the training split
-    mask_checks.py    images named like masks of other images
+    mask_checks.py    masks in the folder of their images
+    partner_names.py  names of files, compared between folders
+    frame_evidence.py what the pixels of partners have in common
     sidecar_checks.py files beside the images that are probably labels, and are not read
 
-Each check is a function of the listing that yields findings; it judges structure, not names. Start with
-examine.py. Imports: inputs.
+Each check is a function of the listing that yields findings; it judges structure, not names.
+Start with examine.py. Imports: inputs, pixels.
 """
