@@ -7,11 +7,12 @@ from collections.abc import Collection
 from packer.errors import UsageError
 from packer.inputs.coco_annotations import find_coco
 from packer.inputs.findings import Findings
-from packer.inputs.label_files import BoxLayout, ListedFolder
+from packer.inputs.label_files import BoxLayout, ListedFolder, stem_of
 from packer.inputs.surroundings import folders_above
 from packer.inputs.voc_annotations import find_voc
 from packer.inputs.yolo_dataset import YoloDataset
 from packer.inputs.yolo_labels import find_yolo
+from packer.sentence import Option, Sentence
 
 
 def find_boxes(
@@ -24,19 +25,39 @@ def find_boxes(
     """
     if described is not None:
         return find_yolo(folder, listed, findings, described)
-    for place in (folder, *folders_above(folder)):
-        forms = find_coco(place), find_yolo(place, listed, findings), find_voc(place, findings)
-        found = [layout for layout in forms if layout is not None]
-        if len(found) > 1:
-            one, other = found[:2]
-            raise UsageError(
-                f"{place.name}: holds {one.form} ({one.example}) and {other.form} ({other.example}); one of them is "
-                "read. Move the other ones away."
+    if (layout := _find(folder, listed, findings)) is not None:
+        return layout
+    unread: list[Sentence] = []
+    for place in folders_above(folder):
+        if (layout := _find(place, listed, findings)) is not None:
+            findings.notes.append(
+                f"The annotations of {folder.name} lie beside it, in {place.name}: {layout.example}."
             )
-        if found:
-            if place is not folder:
-                findings.notes.append(
-                    f"The annotations of {folder.name} lie beside it, in {place.name}: {found[0].example}."
-                )
-            return found[0]
+            return layout
+        unread += _note_on_unread(place)
+    findings.notes += unread[:1]
     return None
+
+
+def _find(place: ListedFolder, listed: Collection[str], findings: Findings) -> BoxLayout | None:
+    """Return the dataset of boxes that a folder itself holds, or None. Raises: UsageError, SourceError."""
+    forms = find_coco(place), find_yolo(place, listed, findings), find_voc(place, findings)
+    found = [layout for layout in forms if layout is not None]
+    if len(found) > 1:
+        one, other = found[:2]
+        raise UsageError(
+            f"{place.name}: holds {one.form} ({one.example}) and {other.form} ({other.example}); one of them is "
+            "read. Move the other ones away."
+        )
+    return found[0] if found else None
+
+
+def _note_on_unread(place: ListedFolder) -> list[Sentence]:
+    """Return a note on files in a folder above that have the names of the images; [] if there are none."""
+    stems = {stem_of(key) for key in place.keys}
+    beside = [path for path in place.others if "/" in path and stem_of(path) in stems]
+    if not beside:
+        return []
+    said = f"{place.name}: files such as {' and '.join(beside[:2])} have the names of the images, and are not read"
+    how = f"write these into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
+    return [Sentence(f"{said}. If they hold labels, {how}.")]

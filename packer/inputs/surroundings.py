@@ -17,7 +17,7 @@ from packer.inputs.label_files import LISTS_OF_SPLITS, ListedFolder, stem_of
 _LEVELS = 3
 _MOST_FOLDERS = 100
 _TRIED = 16
-_ENDINGS = (".txt", ".xml")
+_ENDINGS = (".json", ".txt", ".xml")
 
 
 class _Corresponding(NamedTuple):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from packer import convert_images
 from packer.errors import SourceError, UsageError
 from tests.inputs.box_sets import (
     NAMES,
@@ -147,3 +148,17 @@ def test_coco_of_fiftyone_and_label_studio(tmp_path: Path) -> None:
         for number in range(9):
             write_picture(root / folder / f"{number}.png", number)
         assert boxes_by_name(packed(root, tmp_path / "out.h5")) == expected_boxes()
+
+
+def test_files_beside_a_folder_that_are_not_read_are_told(tmp_path: Path) -> None:
+    """KITTI: training/image_2 and training/label_2."""
+    for number in range(4):
+        write_picture(tmp_path / "training/image_2" / f"{number}.png", number)
+        write_text(
+            tmp_path / "training/label_2" / f"{number}.txt", "Car 0.00 0 -1.58 587.01 173.33 614.12 200.12"
+        )
+    report = convert_images(tmp_path / "training/image_2", tmp_path / "out.h5", size=8)
+    assert (
+        f"{tmp_path}/training: files such as label_2/0.txt and label_2/1.txt have the names of the images, and are not "
+        "read. If they hold labels, write these into a CSV or COCO's JSON, and pass labels='FILE'."
+    ) in report.notes
