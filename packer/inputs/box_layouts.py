@@ -10,7 +10,7 @@ from packer.inputs.findings import Findings
 from packer.inputs.label_files import BoxLayout, ListedFolder, stem_of
 from packer.inputs.surroundings import folders_above
 from packer.inputs.voc_annotations import find_voc
-from packer.inputs.yolo_dataset import YoloDataset
+from packer.inputs.yolo_dataset import ENDINGS, YoloDataset
 from packer.inputs.yolo_labels import find_yolo
 from packer.sentence import Option, Sentence
 
@@ -45,9 +45,12 @@ def _find(place: ListedFolder, listed: Collection[str], findings: Findings) -> B
     found = [layout for layout in forms if layout is not None]
     if len(found) > 1:
         one, other = found[:2]
+        yaml = next(
+            (f", or pass {place.name}/{way.example}" for way in found if way.example.endswith(ENDINGS)), ""
+        )
         raise UsageError(
             f"{place.name}: holds {one.form} ({one.example}) and {other.form} ({other.example}); one of them is "
-            "read. Move the other ones away."
+            f"read. Move the other ones away{yaml}."
         )
     return found[0] if found else None
 

@@ -366,6 +366,7 @@ def _open_archive(name: str, path: str, inside: str, options: SourceOptions) -> 
         folders = [folder.removeprefix(base) for folder in archive.folders if folder.startswith(base)]
         tops = {folder for folder in folders if folder and folder.count("/") < 2}
         images, subject = ArchiveImages(keys, [archive], np.zeros_like(order), order), f"{name}/{base}"
+        images.others = [path.removeprefix(base) for path in archive.unread]
         return images.arrange(name, tops, archive.left_out, options, subject=subject.rstrip("/"))
     except BaseException:
         archive.close()

@@ -86,7 +86,7 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     folders: Collection[str] = ()
     """Visible folders of the first two levels, with or without images; () unless folders were read."""
     others: Sequence[str] = ()
-    """Paths of visible files of a folder that are not images; () unless a folder was read."""
+    """Paths of visible files that are not images, in a folder; in an archive, of those that may hold labels."""
     left_out: Mapping[str, int] = MappingProxyType({})
     """Suffix -> number of files that are not images."""
     foldered: Sequence[str] | None = None

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from packer.inputs.coco_annotations import FOLDER as ANNOTATIONS
 from packer.inputs.file_names import as_text, is_hidden, is_image, on_disk, split_in
 from packer.inputs.label_files import LISTS_OF_SPLITS, ListedFolder, stem_of
+from packer.source_kinds import LABELS
 
 _LEVELS = 3
 _MOST_FOLDERS = 100
 _TRIED = 16
-_ENDINGS = (".json", ".txt", ".xml")
 
 
 class _Corresponding(NamedTuple):
@@ -61,7 +61,7 @@ def _labels(above: str, place: str, stems: Collection[str]) -> list[str]:
     They may not if images lie beside them, or if most belong to no image: it is a folder of another dataset.
     """
     names = _names(f"{above}/{place}", False)
-    files = [name for name in names if name.lower().endswith(_ENDINGS)]
+    files = [name for name in names if name.lower().endswith(LABELS)]
     common = sum(stem_of(name) in stems for name in files)
     if 2 * common < max(len(files), 1) or any(map(is_image, names)):
         return []
@@ -70,7 +70,7 @@ def _labels(above: str, place: str, stems: Collection[str]) -> list[str]:
 
 def images_beside(folder: ListedFolder) -> tuple[str, str] | None:
     """Return a label file of a folder without images, and the folder above it that holds its image, too."""
-    labels = folder.ending(*_ENDINGS)
+    labels = folder.ending(*LABELS)
     stems = {stem_of(path): path for path in labels[:: max(len(labels) // _TRIED, 1)]}
     for found in _corresponding(folder.name, {path.rpartition("/")[0] for path in labels}):
         for place in found.beside:

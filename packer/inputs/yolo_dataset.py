@@ -57,9 +57,10 @@ def find_dataset(folder: ListedFolder) -> YoloDataset | None:
     """
     paths = [f"{folder.name}/{name}" for name in folder.ending(*ENDINGS) if "/" not in name]
     found = [dataset for path in sorted(paths) if (dataset := read_dataset(path)) is not None]
-    if len(found) > 1:
+    others = [one for one in found if one._replace(path=found[0].path) != found[0]]
+    if others:
         raise UsageError(
-            f"{found[0].path}: describes a YOLO dataset, and so does {os.path.basename(found[1].path)}; one "
+            f"{found[0].path}: describes a YOLO dataset, and so does {os.path.basename(others[0].path)}; one "
             "of them is read. Pass it as SRC."
         )
     return found[0] if found else None
@@ -86,7 +87,7 @@ def read_dataset(path: str) -> YoloDataset | None:
     splits = {}
     for key, value in content.items():
         paths = value if isinstance(value, list) else [value]
-        given = [one for one in paths if isinstance(one, str) and one not in _NOTHING]
+        given = [_slashed(one) for one in paths if isinstance(one, str) and one not in _NOTHING]
         if isinstance(key, str) and SPLIT_NAMES.get(key) == key and given:
             splits[key] = given
     root, points = content.get("path"), _integers(content.get("kpt_shape"))
@@ -97,11 +98,16 @@ def read_dataset(path: str) -> YoloDataset | None:
         )
     return YoloDataset(
         path,
-        root if isinstance(root, str) and root not in _NOTHING else None,
+        _slashed(root) if isinstance(root, str) and root not in _NOTHING else None,
         _names(path, content),
         None if points is None else (points[0], points[1]),
         splits,
     )
+
+
+def _slashed(path: str) -> str:
+    """Return a path, perhaps one of Windows, with slashes and without a drive."""
+    return re.sub("^[A-Za-z]:/", "/", path.replace("\\", "/"))
 
 
 def _integers(value: Any) -> list[int] | None:
@@ -231,7 +237,7 @@ def _listed(dataset: YoloDataset, folder: ListedFolder, path: str, findings: Fin
     names, paths = names_of_images(folder.keys), {key: index for index, key in enumerate(folder.keys)}
     root, bases = as_text(os.path.abspath(folder.name)), (os.path.dirname(path), *_roots(dataset))
     for line, text in enumerate(read_lines(path, "a list of image paths is needed"), 1):
-        given = text.strip()
+        given = _slashed(text.strip())
         ways = (_below(os.path.normpath(os.path.join(base, given)), root) for base in bases)
         index = next((paths[way] for way in ways if way in paths), names.find(given))
         if given and index == ABSENT:

@@ -113,6 +113,11 @@ def test_two_forms_of_annotations_are_an_error(tmp_path: Path) -> None:
         f"{root}: holds COCO annotations (annotations/instances_train.json) and YOLO labels (labels/train/0.txt); "
         "one of them is read. Move the other ones away."
     )
+    write_yolo(root)
+    with pytest.raises(UsageError, match=r"Move the other ones away, or pass .*/set/data\.yaml\.$"):
+        packed(root, tmp_path / "out.h5")
+    assert packed(root / "data.yaml", tmp_path / "out.h5").rows == 9
+    (root / "data.yaml").unlink()
     shutil.rmtree(root / "labels")
     assert packed(root, tmp_path / "out.h5").rows == 9
 

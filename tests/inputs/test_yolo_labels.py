@@ -61,6 +61,10 @@ FORMS = {
         "images/{split}/{name}",
         "path: /content/x\ntrain: images/train\nval: images/val",
     ),
+    "Windows": (
+        "images/{split}/{name}",
+        "path: C:\\x\\set\ntrain: images\\train\nval: C:\\x\\set\\images\\val",
+    ),
     "another machine": (
         "images/{split}/{name}",
         "train: /content/x/images/train\nval: /content/x/images/val",
@@ -130,6 +134,7 @@ def test_the_description_itself_is_a_source(tmp_path: Path) -> None:
 def test_two_descriptions_are_an_error_and_each_may_be_passed(one: Path, tmp_path: Path) -> None:
     write_text(one / "other.yaml", "train: images\nnames: [x, y, z]\n")
     write_text(one / "settings.yaml", "epochs: 3\n")
+    write_text(one / "equal.yml", (one / "data.yaml").read_text())
     assert refused(one, tmp_path) == (
         f"{one}/data.yaml: describes a YOLO dataset, and so does other.yaml; one of them is read. Pass it as SRC."
     )

@@ -12,8 +12,8 @@ from packer.inputs.file_names import on_disk
 from packer.inputs.label_files import stem_of
 from packer.inputs.listing import Finding, Listing
 from packer.sentence import Option, Sentence
+from packer.source_kinds import LABELS
 
-_SIDECARS = (".json", ".txt", ".xml")
 _TABLES = (".csv", ".json", ".tsv", ".xml")
 _READABLE = (".csv", ".json", ".tsv")
 """Suffixes of files that `labels` may read."""
@@ -31,20 +31,19 @@ def check_sidecars(listing: Listing) -> Iterator[Finding]:
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for path in listing.source.others:
         suffix = os.path.splitext(path)[1].lower()
-        if suffix in _SIDECARS:
+        if suffix in LABELS:
             found[suffix].setdefault(stem_of(path), path)
     stems = [stem_of(key) for key in listing.keys] if found else []
     for suffix, files in sorted(found.items()):
         common = sum(stem in files for stem in stems)
         if 2 * common > len(stems):
             first = " and ".join(sorted({files[stem] for stem in stems if stem in files})[:2])
-            yield Finding(
-                Sentence(
-                    f"{units.count(common, 'image')} with a {suffix} file of the same name, such as {first}: these files "
-                    "are not read, since they are not YOLO or Pascal VOC labels. If they hold labels, write these into a "
-                    f"CSV or COCO's JSON, and pass {Option('labels', 'FILE')}."
-                )
-            )
+            subject = f"{units.count(common, 'image')} with a {suffix} file of the same name, such as {first}"
+            how = "Boxes of COCO, YOLO and Pascal VOC are read from folders; unpack the archive"
+            if listing.source.folder is not None:
+                how = f"Write labels into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
+                subject += ", in which no YOLO or Pascal VOC labels were found"
+            yield Finding(Sentence(f"{subject}: these files are not read. {how}."))
 
 
 def check_unread_tables(listing: Listing) -> Iterator[Finding]:

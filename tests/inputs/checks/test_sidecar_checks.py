@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from packer import convert_images
-from tests.inputs.box_sets import write_picture, write_text
+from tests.inputs.box_sets import write_picture, write_text, write_voc
 
 HOW = "write these into a CSV or COCO's JSON, and pass labels='FILE'."
 
@@ -32,8 +33,8 @@ def test_files_with_the_names_of_images_are_told(tmp_path: Path, image: str, lab
     first, second = (label.format(n=number) for number in range(2))
     suffix = Path(label).suffix
     assert notes(root, tmp_path) == [
-        f"4 images with a {suffix} file of the same name, such as {first} and {second}: these files are not read, since "
-        f"they are not YOLO or Pascal VOC labels. If they hold labels, {HOW}"
+        f"4 images with a {suffix} file of the same name, such as {first} and {second}, in which no YOLO or Pascal VOC "
+        "labels were found: these files are not read. Write labels into a CSV or COCO's JSON, and pass labels='FILE'."
     ]
     for number in range(2):
         (root / label.format(n=number)).unlink()
@@ -71,3 +72,12 @@ def test_class_folders_and_other_files_need_no_note(tmp_path: Path) -> None:
         write_picture(flat / f"{number}.png", number)
     write_text(flat / "log.csv", "epoch,loss\n" + "".join(f"{n},{n}\n" for n in range(20)))
     assert notes(flat, tmp_path) == []
+
+
+def test_labels_in_an_archive_are_told(tmp_path: Path) -> None:
+    root = write_voc(tmp_path / "set/VOC2007")
+    path = shutil.make_archive(str(tmp_path / "voc"), "zip", root.parent)
+    assert notes(Path(path), tmp_path) == [
+        "9 images with a .xml file of the same name, such as VOC2007/Annotations/0.xml and VOC2007/Annotations/1.xml: these files are "
+        "not read. Boxes of COCO, YOLO and Pascal VOC are read from folders; unpack the archive."
+    ]
