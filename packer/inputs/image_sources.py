@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import units
 from packer.errors import ImageError, MissingDependencyError, SourceError, UsageError
 from packer.inputs.box_layouts import find_boxes
 from packer.inputs.file_names import (
@@ -165,11 +166,13 @@ def _open_folder(name: str, options: SourceOptions, described: YoloDataset | Non
         if not len(boxes.images):
             raise no_images(name)
         images = found.images.taken(boxes.images)
-        outside = len(found.images.keys) - len(images.keys)
         targets, splits = boxes.read(images.keys, options.findings)
-        if outside:
+        if len(images.keys) < len(folder.keys):
+            outside = np.delete(np.arange(len(folder.keys)), boxes.images)
+            shown = " and ".join(folder.keys[index] for index in outside[:2].tolist())
             options.findings.notes.append(
-                f"{outside:,} images lie outside the folders of the annotations, and are left out."
+                "Left out, outside the folders and lists of the annotations: "
+                f"{units.count(len(outside), 'image')}, such as {shown}."
             )
         return images.describe(name, targets, splits)
     packed = folder.ending(*TARS, *PARQUET)

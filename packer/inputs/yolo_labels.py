@@ -72,13 +72,15 @@ def is_yolo(folder: ListedFolder, paths: Sequence[str]) -> bool:
     """Return True if most of these text files that are not empty hold YOLO labels."""
     wrong = right = 0
     for path in paths:
+        kind: list[float] | str | None = None
         try:
-            lines = [line for line in read_lines(folder.path(path), _NEEDED) if line.strip()]
-        except SourceError:
-            wrong += 1
-            continue
-        good = all(isinstance(_parse(line), list) for line in lines)
-        right, wrong = right + (good and bool(lines)), wrong + (not good)
+            for line in read_lines(folder.path(path), _NEEDED):
+                kind = _parse(line) if line.strip() else kind
+                if isinstance(kind, str):
+                    break
+        except SourceError as error:
+            kind = str(error)
+        right, wrong = right + isinstance(kind, list), wrong + isinstance(kind, str)
     return right > wrong
 
 
@@ -91,6 +93,9 @@ def find_yolo(
     Raises: UsageError, SourceError.
     """
     described = described or find_dataset(folder)
+    if described is not None and folder.within:
+        source = as_text(os.path.abspath(f"{folder.name}/{folder.within}"))
+        described = described if describes(described, source) else None
     if described is None or folder.within:
         files = match_files(folder, folder.ending(".txt"), USUAL, partial(is_yolo, folder))
         if not files.matched:

@@ -85,7 +85,10 @@ def test_lists_decide_the_splits(voc: Path, tmp_path: Path, suffix: str) -> None
         "val": [(2, 3)],
         "test": [(3, 5)],
     }
-    assert "4 images lie outside the folders of the annotations, and are left out." in notes(voc, tmp_path)
+    assert (
+        "Left out, outside the folders and lists of the annotations: 4 images, such as JPEGImages/5.png and JPEGImages/6.png."
+        in notes(voc, tmp_path)
+    )
     (lists / "train.txt").unlink()
     (lists / "val.txt").unlink()
     pack = packed(voc, tmp_path / "out.h5")

@@ -105,7 +105,10 @@ def test_lists_of_images(tmp_path: Path, line: str) -> None:
     assert boxes_by_name(pack) == expected_boxes(range(8))
     assert list(pack.header.splits) == ["train", "val"]
     report = convert_images(root, tmp_path / "again.h5", size=8)
-    assert "1 images lie outside the folders of the annotations, and are left out." in report.notes
+    assert (
+        "Left out, outside the folders and lists of the annotations: 1 image, such as images/8.png."
+        in report.notes
+    )
     write_text(root / "val.txt", "images/77.png\n")
     assert refused(root, tmp_path) == (
         f"{root}/val.txt line 1: no file, or several, are called images/77.png; each line is an image. Correct it, "
