@@ -14,7 +14,7 @@ from packer.inputs.listing import Finding, Listing
 from packer.sentence import Option, Sentence
 from packer.source_kinds import LABELS
 
-_TABLES = (".csv", ".json", ".tsv", ".xml")
+_TABLES = (".csv", ".json", ".jsonl", ".tsv", ".txt", ".xml")
 _READABLE = (".csv", ".json", ".tsv")
 """Suffixes of files that `labels` may read."""
 _MOST_FILES = 16
