@@ -8,6 +8,7 @@ from packer.errors import UsageError
 from packer.inputs.coco_annotations import find_coco
 from packer.inputs.findings import Findings
 from packer.inputs.label_files import BoxLayout, ListedFolder, stem_of
+from packer.inputs.label_options import ALL
 from packer.inputs.surroundings import folders_above
 from packer.inputs.voc_annotations import find_voc
 from packer.inputs.yolo_dataset import ENDINGS, YoloDataset
@@ -31,7 +32,10 @@ def find_boxes(
     for place in folders_above(folder):
         if (layout := _find(place, listed, findings)) is not None:
             findings.notes.append(
-                f"The annotations of {folder.name} lie beside it, in {place.name}: {layout.example}."
+                Sentence(
+                    f"The annotations of {folder.name} lie beside it, in {place.name}: {layout.example}. To leave them "
+                    f"out, pass {Option('Labels.unlabeled', ALL)}."
+                )
             )
             return layout
         unread += _note_on_unread(place)
@@ -50,7 +54,7 @@ def _find(place: ListedFolder, listed: Collection[str], findings: Findings) -> B
         )
         raise UsageError(
             f"{place.name}: holds {one.form} ({one.example}) and {other.form} ({other.example}); one of them is "
-            f"read. Move the other ones away{yaml}."
+            f"read. Move the other ones away{yaml}, or pass {Option('Labels.unlabeled', ALL)} for none."
         )
     return found[0] if found else None
 

@@ -8,6 +8,7 @@ import pytest
 
 from packer import convert_images
 from packer.errors import SourceError, UsageError
+from packer.inputs.label_options import Labels
 from tests.inputs.box_sets import (
     NAMES,
     SPLITS,
@@ -82,6 +83,17 @@ def test_a_folder_of_labels_names_the_folder_to_pass(
     assert packed(root, tmp_path / "out.h5").rows == 9
 
 
+def test_labels_beside_a_folder_need_not_be_wanted(tmp_path: Path) -> None:
+    root = write_yolo(tmp_path / "set")
+    report = convert_images(root / "images/val", tmp_path / "out.h5", size=8)
+    assert (
+        f"The annotations of {root}/images/val lie beside it, in {root}: data.yaml. To leave them out, pass "
+        "labels=Labels(unlabeled='all')."
+    ) in report.notes
+    pack = packed(root / "images/val", tmp_path / "out.h5", labels=Labels(unlabeled="all"))
+    assert (pack.rows, "boxes" in [field.name for field in pack.fields]) == (4, False)
+
+
 def test_labels_of_another_dataset_are_not_taken(tmp_path: Path) -> None:
     for number in range(3):
         write_picture(tmp_path / "photos/train" / f"{number}.png", number)
@@ -111,10 +123,12 @@ def test_two_forms_of_annotations_are_an_error(tmp_path: Path) -> None:
         packed(root, tmp_path / "out.h5")
     assert str(error.value) == (
         f"{root}: holds COCO annotations (annotations/instances_train.json) and YOLO labels (labels/train/0.txt); "
-        "one of them is read. Move the other ones away."
+        "one of them is read. Move the other ones away, or pass labels=Labels(unlabeled='all') for none."
     )
+    unwanted = packed(root, tmp_path / "out.h5", labels=Labels(unlabeled="all"))
+    assert "boxes" not in [field.name for field in unwanted.fields]
     write_yolo(root)
-    with pytest.raises(UsageError, match=r"Move the other ones away, or pass .*/set/data\.yaml\.$"):
+    with pytest.raises(UsageError, match=r"Move the other ones away, or pass .*/set/data\.yaml, or pass "):
         packed(root, tmp_path / "out.h5")
     assert packed(root / "data.yaml", tmp_path / "out.h5").rows == 9
     (root / "data.yaml").unlink()
