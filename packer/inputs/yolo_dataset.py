@@ -29,6 +29,7 @@ from packer.inputs.label_csv import read_bytes, read_lines
 from packer.inputs.label_files import ABSENT, ListedFolder, names_of_images
 
 ENDINGS = (".yaml", ".yml")
+_NEEDED = "a YAML file of a YOLO dataset is needed"
 _MOST = 4 << 20
 """Largest file in bytes."""
 _SPLITS = re.compile(rb"^(train|val)\s*:", re.MULTILINE)
@@ -55,8 +56,14 @@ def find_dataset(folder: ListedFolder) -> YoloDataset | None:
 
     Raises: UsageError if several do, SourceError for a damaged file, MissingDependencyError without PyYAML.
     """
-    paths = [f"{folder.name}/{name}" for name in folder.ending(*ENDINGS) if "/" not in name]
-    found = [dataset for path in sorted(paths) if (dataset := read_dataset(path)) is not None]
+    found = []
+    for name in [name for name in folder.ending(*ENDINGS) if "/" not in name]:
+        try:
+            text = read_bytes(f"{folder.name}/{name}", _NEEDED, most=_MOST)
+        except SourceError:
+            continue  # an unreadable file need not belong to the images
+        if (dataset := _parse(f"{folder.name}/{name}", text)) is not None:
+            found.append(dataset)
     others = [one for one in found if one._replace(path=found[0].path) != found[0]]
     if others:
         raise UsageError(
@@ -68,7 +75,11 @@ def find_dataset(folder: ListedFolder) -> YoloDataset | None:
 
 def read_dataset(path: str) -> YoloDataset | None:
     """Read a YAML file; None if it does not describe a YOLO dataset. Raises: see `find_dataset`."""
-    text = read_bytes(path, "a YAML file of a YOLO dataset is needed", most=_MOST)
+    return _parse(path, read_bytes(path, _NEEDED, most=_MOST))
+
+
+def _parse(path: str, text: bytes) -> YoloDataset | None:
+    """Return the dataset that a text describes, or None."""
     if not (_SPLITS.search(text) and _NAMES.search(text)):
         return None
     try:
@@ -93,7 +104,7 @@ def read_dataset(path: str) -> YoloDataset | None:
     root, points = content.get("path"), _integers(content.get("kpt_shape"))
     if points is not None and (len(points) != 2 or points[0] < 1 or points[1] not in (2, 3)):
         raise SourceError(
-            f"{path}: kpt_shape is {shorten(str(content['kpt_shape']))}; the number of points and 2 or 3 numbers "
+            f"{path}: kpt_shape is {_shown(content['kpt_shape'])}; the number of points and 2 or 3 numbers "
             "per point are needed. Correct it."
         )
     return YoloDataset(
@@ -108,6 +119,12 @@ def read_dataset(path: str) -> YoloDataset | None:
 def _slashed(path: str) -> str:
     """Return a path, perhaps one of Windows, with slashes and without a drive."""
     return re.sub("^[A-Za-z]:/", "/", path.replace("\\", "/"))
+
+
+def _shown(value: Any) -> str:
+    """Return a value for messages; lists in lists may be endless."""
+    texts = value if isinstance(value, list) else [value]
+    return shorten(", ".join(one if isinstance(one, str) else "..." for one in texts))
 
 
 def _integers(value: Any) -> list[int] | None:
@@ -138,7 +155,7 @@ def _names(path: str, content: dict[Any, Any]) -> list[str] | None:
     count = _integers(content.get("nc"))
     if count is not None and count != [len(ordered)]:
         raise SourceError(
-            f"{path}: nc is {shorten(str(content['nc']))}, but there are {units.count(len(ordered), 'name')}; nc "
+            f"{path}: nc is {_shown(content['nc'])}, but names holds {len(ordered):,}; nc "
             "is the number of classes. Correct it."
         )
     return ordered

@@ -106,7 +106,8 @@ def find_yolo(
         names, owners = assign_splits(described, folder, findings)
         files = match_files(folder.taken(owners != ABSENT), folder.ending(".txt"), USUAL, lambda paths: True)
         images = _labelled(described, names, owners, files, folder.keys, findings)
-        splits = file_splits(names, names, owners[images])
+        used = [name for number, name in enumerate(names) if (owners[images] == number).any()]
+        splits = file_splits(names, names, owners[images]) if len(used) > 1 else {}
     paths = [files.matched.get(folder.keys[index]) for index in images.tolist()]
     dataset = _ChosenLabels(folder, described, files, paths, splits, listed)
     example = os.path.basename(described.path) if described else next(iter(files.matched.values()))

@@ -49,6 +49,11 @@ def one(tmp_path: Path) -> Path:
     return described(root, f"train: images\nnames: [{', '.join(NAMES)}]\n")
 
 
+BOMB = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 8)}]\n"
+    for before, name in zip("abcdefghijk", "bcdefghijkl", strict=True)
+)
+
 FORMS = {
     "folders of images": ("images/{split}/{name}", "train: images/train\nval: images/val"),
     "folders of splits": ("{split}/images/{name}", "train: train/images\nval: val/images"),
@@ -366,7 +371,7 @@ def test_the_unit_is_known(one: Path, tmp_path: Path) -> None:
         ("names: [cat, cat]", "two classes are called cat; names are unique. Correct them."),
         (
             "nc: 4\nnames: [cat, dog]",
-            "nc is 4, but there are 2 names; nc is the number of classes. Correct it.",
+            "nc is 4, but names holds 2; nc is the number of classes. Correct it.",
         ),
         (
             "names: [cat, [dog]]",
@@ -439,3 +444,25 @@ def test_a_source_error_is_raised_for_no_labels_at_all(one: Path, tmp_path: Path
         path.unlink()
     with pytest.raises(SourceError, match=r"none of the 4 images of train has a label file"):
         packed(one, tmp_path / "out.h5")
+
+
+def test_nested_aliases_are_not_expanded(one: Path, tmp_path: Path) -> None:
+    path = write_text(one / "data.yaml", f"{BOMB}train: images\nnames: [cat]\nnc: *l\n")
+    assert refused(one, tmp_path) == (
+        f"{path}: nc is {', '.join(['...'] * 8)}, but names holds 1; nc is the number of classes. Correct it."
+    )
+
+
+def test_unreadable_files_beside_images_are_no_descriptions(tmp_path: Path) -> None:
+    write_picture(tmp_path / "set/0.png")
+    (tmp_path / "set/data.yaml").symlink_to("nosuch")
+    assert packed(tmp_path / "set", tmp_path / "out.h5").rows == 1
+
+
+def test_a_set_without_other_splits_may_be_split(one: Path, tmp_path: Path) -> None:
+    write_text(one / "data.yaml", "train: images\nval: images\nnames: [cat, dog, emu]\n")
+    pack = packed(one, tmp_path / "out.h5", split="train=0.5,val=0.5")
+    assert {name: list(spans) for name, spans in pack.header.splits.items()} == {
+        "train": [(0, 2)],
+        "val": [(2, 4)],
+    }
