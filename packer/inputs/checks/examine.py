@@ -9,9 +9,10 @@ from packer.inputs.checks.folder_checks import (
     check_class_folders,
     check_continued_numbers,
     check_files_left_out,
+    check_levels,
     check_single_class,
 )
-from packer.inputs.checks.mask_checks import check_masks_among_images
+from packer.inputs.checks.mask_checks import check_labels_in_names, check_masks_among_images
 from packer.inputs.checks.sidecar_checks import check_sidecars, check_unread_tables
 from packer.inputs.listing import Finding, Listing
 
@@ -23,7 +24,9 @@ CHECKS: tuple[Check, ...] = (
     check_classes_of_splits,
     check_empty_classes,
     check_single_class,
+    check_levels,
     check_continued_numbers,
+    check_labels_in_names,
     check_class_names,
     check_sidecars,
     check_unread_tables,
