@@ -19,6 +19,7 @@ from packer.inputs.listing import Finding, Listing
 Check = Callable[[Listing], Iterator[Finding]]
 
 CHECKS: tuple[Check, ...] = (
+    check_sidecars,
     check_masks_among_images,
     check_class_folders,
     check_classes_of_splits,
@@ -28,7 +29,6 @@ CHECKS: tuple[Check, ...] = (
     check_continued_numbers,
     check_labels_in_names,
     check_class_names,
-    check_sidecars,
     check_unread_tables,
     check_files_left_out,
 )

@@ -25,7 +25,10 @@ _WORDS = re.compile(rb"[^\s,;:|\"'<>=(){}\[\]/\\\\]+")
 
 
 def check_sidecars(listing: Listing) -> Iterator[Finding]:
-    """Yield a note on files with the names of most images, which are not read."""
+    """Yield a note on files with the names of most images, which are not read.
+
+    An error if they lie in other folders of an archive, whose folders would be classes.
+    """
     if listing.labels_given:
         return
     found: dict[str, dict[str, str]] = defaultdict(dict)
@@ -39,11 +42,22 @@ def check_sidecars(listing: Listing) -> Iterator[Finding]:
         if 2 * common > len(stems):
             first = " and ".join(sorted({files[stem] for stem in stems if stem in files})[:2])
             subject = f"{units.count(common, 'image')} with a {suffix} file of the same name, such as {first}"
-            how = "Boxes of COCO, YOLO and Pascal VOC are read from folders; unpack the archive"
-            if listing.source.folder is not None:
+            error = False
+            if listing.source.folder is None:
+                how = "Boxes of COCO, YOLO and Pascal VOC are read from folders; unpack the archive"
+                beside = any(
+                    os.path.dirname(files.get(stem, "/")) == os.path.dirname(key)
+                    for key, stem in zip(listing.keys, stems, strict=True)
+                )
+                error = listing.foldered and not beside
+                if error:
+                    names = ",".join(listing.classes or ())
+                    subject = f"{listing.name}: {subject}"
+                    how += f", or if its folders are the classes, pass {Option('classes', names if len(names) < 100 else None)}"
+            else:
                 how = f"Write labels into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
                 subject += ", in which no YOLO or Pascal VOC labels were found"
-            yield Finding(Sentence(f"{subject}: these files are not read. {how}."))
+            yield Finding(Sentence(f"{subject}: these files are not read. {how}."), error)
 
 
 def check_unread_tables(listing: Listing) -> Iterator[Finding]:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from packer import convert_images
-from tests.inputs.box_sets import write_picture, write_text, write_voc
+from packer.errors import UsageError
+from tests.inputs.box_sets import write_picture, write_text, write_voc, write_yolo
 
 HOW = "write these into a CSV or COCO's JSON, and pass labels='FILE'."
 
@@ -75,9 +76,23 @@ def test_class_folders_and_other_files_need_no_note(tmp_path: Path) -> None:
 
 
 def test_labels_in_an_archive_are_told(tmp_path: Path) -> None:
+    root = write_yolo(tmp_path / "flat", "{split}/{name}", None)
+    path = shutil.make_archive(str(tmp_path / "flat"), "zip", root)
+    assert notes(Path(path), tmp_path) == [
+        "9 images with a .txt file of the same name, such as train/0.txt and train/1.txt: these files are not read. "
+        "Boxes of COCO, YOLO and Pascal VOC are read from folders; unpack the archive."
+    ]
+
+
+def test_folders_of_labelled_images_in_an_archive_are_no_classes(tmp_path: Path) -> None:
     root = write_voc(tmp_path / "set/VOC2007")
     path = shutil.make_archive(str(tmp_path / "voc"), "zip", root.parent)
-    assert notes(Path(path), tmp_path) == [
-        "9 images with a .xml file of the same name, such as VOC2007/Annotations/0.xml and VOC2007/Annotations/1.xml: these files are "
-        "not read. Boxes of COCO, YOLO and Pascal VOC are read from folders; unpack the archive."
-    ]
+    with pytest.raises(UsageError) as error:
+        notes(Path(path), tmp_path)
+    assert str(error.value) == (
+        f"{path}: 9 images with a .xml file of the same name, such as VOC2007/Annotations/0.xml and VOC2007/Annotations/1.xml: "
+        "these files are not read. Boxes of COCO, YOLO and Pascal VOC are read from folders; unpack the archive, or if "
+        "its folders are the classes, pass classes='VOC2007'."
+    )
+    assert convert_images(path, tmp_path / "out.h5", size=8, classes="VOC2007").rows == 9
+    assert convert_images(root, tmp_path / "out.h5", size=8, overwrite=True).rows == 9
