@@ -33,8 +33,8 @@ def find_boxes(
         if (layout := _find(place, listed, findings)) is not None:
             findings.notes.append(
                 Sentence(
-                    f"The annotations of {folder.name} lie beside it, in {place.name}: {layout.example}. To leave them "
-                    f"out, pass {Option('Labels.unlabeled', ALL)}."
+                    f"The annotations of {folder.name} lie beside it, in {place.name}: {layout.example}. To "
+                    f"leave them out, pass {Option('Labels.unlabeled', ALL)}."
                 )
             )
             return layout
@@ -53,8 +53,9 @@ def _find(place: ListedFolder, listed: Collection[str], findings: Findings) -> B
             (f", or pass {place.name}/{way.example}" for way in found if way.example.endswith(ENDINGS)), ""
         )
         raise UsageError(
-            f"{place.name}: holds {one.form} ({one.example}) and {other.form} ({other.example}); one of them is "
-            f"read. Move the other ones away{yaml}, or pass {Option('Labels.unlabeled', ALL)} for none."
+            f"{place.name}: holds {one.form} ({one.example}) and {other.form} ({other.example}); one of "
+            f"them is read. Move the other ones away{yaml}, or pass {Option('Labels.unlabeled', ALL)} for "
+            "none."
         )
     return found[0] if found else None
 
@@ -65,6 +66,7 @@ def _note_on_unread(place: ListedFolder) -> list[Sentence]:
     beside = [path for path in place.others if "/" in path and stem_of(path) in stems]
     if not beside:
         return []
-    said = f"{place.name}: files such as {' and '.join(beside[:2])} have the names of the images, and are not read"
+    shown = " and ".join(beside[:2])
+    said = f"{place.name}: files such as {shown} have the names of the images, and are not read"
     how = f"write these into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
     return [Sentence(f"{said}. If they hold labels, {how}.")]

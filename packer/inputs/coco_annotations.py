@@ -12,8 +12,8 @@ objects), boxes without area, segmentations, and keypoints (several persons per 
     photos/annotations/instances_train2017.json   detected automatically; its images are in photos/train2017,
                                                   photos/images/train2017, photos/images or photos. Several
                                                   files named train, val, test ... become splits.
-    photos/train/_annotations.coco.json           without these: any such file in photos or in a folder there; its
-                                                  images are beside it, or in the folder of its split
+    photos/train/_annotations.coco.json           without these: any such file in photos or in a folder there;
+                                                  its images are beside it, or in the folder of its split
     any other path                                passed as labels
 """
 

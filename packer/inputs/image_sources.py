@@ -187,8 +187,8 @@ def _open_folder(name: str, options: SourceOptions, described: YoloDataset | Non
             return read_parquet(name, files, options)
     if not found.images.keys and (beside := images_beside(folder)):
         raise SourceError(
-            f"{name}: holds no images, but files such as {beside[0]}, whose images are in another folder. Pass "
-            f"{beside[1]}, the folder that holds both."
+            f"{name}: holds no images, but files such as {beside[0]}, whose images are in another folder. "
+            f"Pass {beside[1]}, the folder that holds both."
         )
     found.images.others = folder.others
     return found.images.arrange(name, found.folders, found.left_out, options)
@@ -199,11 +199,13 @@ def _open_described(name: str, options: SourceOptions) -> ImageSource:
     dataset = read_dataset(name)
     if dataset is None:
         raise SourceError(
-            f"{name}: describes no YOLO dataset; train, val and names are needed. Pass the folder of the images."
+            f"{name}: describes no YOLO dataset; train, val and names are needed. Pass the folder of the "
+            "images."
         )
     if options.labelled and ALL not in options.unlabeled:
         raise UsageError(
-            f"{name}: describes labels, but {Option('labels')} is given too; only one of them can be used. Drop one."
+            f"{name}: describes labels, but {Option('labels')} is given too; only one of them can be used. "
+            "Drop one."
         )
     return _open_folder(os.fsdecode(on_disk(dataset_root(dataset))), options, dataset)
 

@@ -227,8 +227,8 @@ class ImageTargets:
         if self._relative:
             if unit == "pixels":
                 raise UsageError(
-                    f"{Option(_UNIT, unit)}: boxes of {subject} are fractions of the images' sides. Leave it "
-                    "out."
+                    f"{Option(_UNIT, unit)}: boxes of {subject} are fractions of the images' sides. Leave "
+                    "it out."
                 )
             return
         if self._boxes is not None:

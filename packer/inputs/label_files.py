@@ -158,8 +158,8 @@ def match_files(
         for keys, texts in pairs:
             if len(keys) > 1:
                 raise UsageError(
-                    f"{folder.name}/{texts[0]}: belongs to {keys[0]} and to {keys[1]}; a label file is that of "
-                    "one image. Rename one of them."
+                    f"{folder.name}/{texts[0]}: belongs to {keys[0]} and to {keys[1]}; a label file is that "
+                    "of one image. Rename one of them."
                 )
             owners[texts[0]] = match
             found.matched[keys[0]] = texts[0]

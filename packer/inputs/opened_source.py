@@ -127,7 +127,7 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     folders: Collection[str] = ()
     """Visible folders of the first two levels, with or without images; () unless folders were read."""
     others: Sequence[str] = ()
-    """Paths of visible files that are not images, in a folder; in an archive, of those that may hold labels."""
+    """Paths of visible files that are not images: in an archive, only those that may hold labels."""
     parts: Mapping[str, ImageSource] = MappingProxyType({})
     """Field of WebDataset samples -> the image of each sample that it holds, key "" for none."""
     left_out: Mapping[str, int] = MappingProxyType({})

@@ -81,7 +81,7 @@ def images_beside(folder: ListedFolder) -> tuple[str, str] | None:
 
 
 def _corresponding(name: str, inner: Collection[str]) -> Iterator[_Corresponding]:
-    """Yield the folders above a source, the nearest first. inner: folders in the source that hold its files."""
+    """Yield the folders above a source, the nearest first. inner: its folders with files."""
     above, within = as_text(os.path.abspath(name)), ""
     for _ in range(_LEVELS):
         above, last = os.path.split(above)

@@ -14,8 +14,8 @@
 
 Coordinates are the first and last pixel of a box, counted from 1; the first becomes a left and a top edge by
 subtracting 1. If a box begins before pixel 1, the set counts from 0, and its numbers are edges. The fields
-equal those of COCO annotations; the classes are the sorted names. Every image needs an annotation; one without
-objects says that there are none.
+equal those of COCO annotations; the classes are the sorted names. Every image needs an annotation; one
+without objects says that there are none.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ def _owners(
             index = next((k for way in ways if way and (k := names.find(way)) != ABSENT), ABSENT)
             if index != ABSENT and owners[index] not in (ABSENT, number):
                 raise SourceError(
-                    f"{folder.name}/{path} line {line}: {keys[index]} is in {lists[owners[index]][0]}, too; an image "
-                    "is in one split. Correct one of them."
+                    f"{folder.name}/{path} line {line}: {keys[index]} is in {lists[owners[index]][0]}, too; "
+                    "an image is in one split. Correct one of them."
                 )
             if index != ABSENT:
                 owners[index] = number
@@ -262,8 +262,8 @@ def _objects(
             findings.refuse(
                 image,
                 f"object {place} of {path} {wrong}.",
-                f"{folder.name}/{path}: object {place} {wrong}; each has a name, and a bndbox of xmin, ymin, xmax "
-                "and ymax. Correct it",
+                f"{folder.name}/{path}: object {place} {wrong}; each has a name, and a bndbox of xmin, "
+                "ymin, xmax and ymax. Correct it",
             )
             return
         marks = [mark for mark in _MARKS if _number(entry, mark) == 1]

@@ -143,12 +143,13 @@ def _names(path: str, content: dict[Any, Any]) -> list[str] | None:
     names = list(given.values()) if isinstance(given, dict) else given
     if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
         raise SourceError(
-            f"{path}: names are not a list of texts, or a text for each number; class names are. Correct them."
+            f"{path}: names are not a list of texts, or a text for each number; class names are. Correct "
+            "them."
         )
     if sorted(numbers, key=lambda key: (len(str(key)), str(key))) != [str(k) for k in range(len(names))]:
         raise SourceError(
-            f"{path}: its {len(names):,} names have the numbers {shorten(', '.join(map(str, numbers)))}; classes "
-            f"are numbered 0 to {len(names) - 1:,}. Correct them."
+            f"{path}: its {len(names):,} names have the numbers {shorten(', '.join(map(str, numbers)))}; "
+            f"classes are numbered 0 to {len(names) - 1:,}. Correct them."
         )
     ordered = [name for _, name in sorted(zip(map(int, numbers), names, strict=True))]
     check_unique(path, ordered)
@@ -233,8 +234,8 @@ def _images(
     place, inside = next((way for way in ways if way[1] is not None), (ways[0][0] if ways else "", None))
     if place and inside is None:
         raise UsageError(
-            f"{dataset.path}: {split} is {place}, outside {folder.name}; images lie in the folder that is packed. "
-            f"Pass {dataset.path} as SRC."
+            f"{dataset.path}: {split} is {place}, outside {folder.name}; images lie in the folder that is "
+            f"packed. Pass {dataset.path} as SRC."
         )
     if inside is None:
         found = f"{split} is {shorten(given)}, which does not exist"
@@ -250,7 +251,7 @@ def _images(
 
 
 def _listed(dataset: YoloDataset, folder: ListedFolder, path: str, findings: Findings) -> Iterator[int]:
-    """Yield the images in a list; its paths are absolute, relative to it or to the dataset, or end in a name."""
+    """Yield the images in a list; paths are absolute, relative to it or to the dataset, or of elsewhere."""
     names, paths = names_of_images(folder.keys), {key: index for index, key in enumerate(folder.keys)}
     root, bases = as_text(os.path.abspath(folder.name)), (os.path.dirname(path), *_roots(dataset))
     for line, text in enumerate(read_lines(path, "a list of image paths is needed"), 1):

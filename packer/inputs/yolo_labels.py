@@ -6,9 +6,9 @@
                                    packed is the box around it
     0 0.5 0.5 0.2 0.4 0.1 0.2 2    class, box, and the points of a pose: packed is the box
 
-An empty or missing file means that the image has no objects. The fields equal those of COCO annotations. Class
-names are those of data.yaml (yolo_dataset.py), also of one in a folder above, of classes.txt or a .names file
-beside the labels or above them, or the classes that the user lists; else the numbers.
+An empty or missing file means that the image has no objects. The fields equal those of COCO annotations.
+Class names are those of data.yaml (yolo_dataset.py), also of one in a folder above, of classes.txt or a
+.names file beside the labels or above them, or the classes that the user lists; else the numbers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ from packer.sentence import Option, Sentence
 
 USUAL = {"images": "labels"}
 _NEEDED = "YOLO labels are needed"
-_FORM = "a line is a class number and 4 fractions of the image's width and height (centre x, centre y, width, height)"
+_FORM = (
+    "a line is a class number and 4 fractions of the image's width and height (centre x, centre y, width, "
+    "height)"
+)
 _NAMES, _NAMES_ENDING = ("classes.txt", "_darknet.labels"), ".names"
 _MOST = 1 << 20
 _MOST_CLASSES = 100_000
@@ -52,13 +55,13 @@ _SLACK = 0.01
 """Coordinates may exceed the image by this much, as Ultralytics allows; boxes are clipped."""
 _OWNER, _LINE, _CLASS, _COUNT, _BOX, _AROUND, _POSE, _INSIDE = 0, 1, 2, 3, slice(4, 8), slice(8, 12), 12, 13
 _COLUMNS = 14
-"""Columns of a parsed line: image, line, class, count of further numbers; the first four; left, top, right and
-bottom of all numbers as points; 1 if every third number after the box is 0, 1 or 2, as of poses; 1 if the box
-holds the points after it."""
+"""Columns of a parsed line: image, line, class, count of further numbers; the first four; left, top, right
+and bottom of all numbers as points; 1 if every third number after the box is 0, 1 or 2, as of poses; 1 if the
+box holds the points after it."""
 
 
 class _ChosenLabels(NamedTuple):
-    """Label files of the chosen images. paths: of each image, or None. listed: classes that the user lists."""
+    """Label files of the chosen images. paths: of each, or None. listed: classes that the user lists."""
 
     folder: ListedFolder
     described: YoloDataset | None
@@ -134,8 +137,8 @@ def _labelled(
             if name == "test":
                 findings.notes.append(f"{described.path}: {found}; they are left out.")
                 continue
-            error = f"{described.path}: {found}; labels lie in a folder labels beside images, or beside each image"
-            findings.leave_out(name, f"{found}.", f"{error}. Add them")
+            where = "labels lie in a folder labels beside images, or beside each image"
+            findings.leave_out(name, f"{found}.", f"{described.path}: {found}; {where}. Add them")
     if not kept.any():
         found = "no image has a label file" if (owners != ABSENT).any() else "its splits hold no images"
         raise SourceError(f"{described.path}: {found}; {_NEEDED}. Correct its paths, or add them.")
@@ -170,7 +173,8 @@ def _read(
     if classes is None:
         classes = [str(number) for number in range(int(labels.max(initial=-1)) + 1)]
         unnamed = Sentence(
-            f"The labels name no classes: they are called by their numbers. Names can be given by {Option('classes')}, "
+            "The labels name no classes: they are called by their numbers. Names can be given by "
+            f"{Option('classes')}, "
             "or in a data.yaml or classes.txt."
         )
     around = (rows[:, _COUNT] > 4) & ~posed
@@ -195,13 +199,17 @@ def _read(
 def _told(dataset: _ChosenLabels, keys: Sequence[str], around: int, posed: int) -> Iterator[str]:
     """Yield notes on lines that become boxes, and on images without a label file."""
     if around:
-        yield f"{units.count(around, 'polygon')} of YOLO labels (segments or turned boxes): packed is the box around each."
+        yield (
+            f"{units.count(around, 'polygon')} of YOLO labels (segments or turned boxes): packed is the box "
+            "around each."
+        )
     if posed:
         yield f"{units.count(posed, 'pose')} of YOLO labels: packed is the box of each, without its points."
     missing = [key for key, path in zip(keys, dataset.paths, strict=True) if path is None]
     if missing:
         yield (
-            f"{units.count(len(missing), 'image')} without a label file, such as {' and '.join(missing[:2])}: packed "
+            f"{units.count(len(missing), 'image')} without a label file, such as "
+            f"{' and '.join(missing[:2])}: packed "
             "as images without objects."
         )
 
@@ -278,7 +286,8 @@ def _posed(subject: str, rows: NDArray[np.float64], points: tuple[int, int] | No
         count = int(counts[0])
         raise UsageError(
             f"{subject}: its YOLO labels have {count} numbers after the class, which may be a box and "
-            f"{count // 2 - 2} points in it, or a polygon of {count // 2} points. Write kpt_shape: [{count // 2 - 2}, 2] "
+            f"{count // 2 - 2} points in it, or a polygon of {count // 2} points. Write kpt_shape: "
+            f"[{count // 2 - 2}, 2] "
             "into data.yaml if they are points, or remove them."
         )
     return np.zeros(len(rows), np.bool_)
@@ -341,8 +350,8 @@ def _class_names(dataset: _ChosenLabels) -> list[str] | None:
     for path, names in found.items():
         if first is not None and names != found[first]:
             raise UsageError(
-                f"{folder.name}/{path}: its class names differ from those of {first}; one list numbers all classes. "
-                f"Remove one, or pass {Option('classes', path)}."
+                f"{folder.name}/{path}: its class names differ from those of {first}; one list numbers all "
+                f"classes. Remove one, or pass {Option('classes', path)}."
             )
         check_unique(f"{folder.name}/{path}", names)
     return (found[first] if first is not None else None) or list(dataset.listed) or None

@@ -52,8 +52,9 @@ def check_sidecars(listing: Listing) -> Iterator[Finding]:
                 error = listing.foldered and not beside
                 if error:
                     names = ",".join(listing.classes or ())
+                    classes = Option("classes", names if len(names) < 100 else None)
                     subject = f"{listing.name}: {subject}"
-                    how += f", or if its folders are the classes, pass {Option('classes', names if len(names) < 100 else None)}"
+                    how += f", or if its folders are the classes, pass {classes}"
             else:
                 how = f"Write labels into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
                 subject += ", in which no YOLO or Pascal VOC labels were found"
@@ -61,7 +62,7 @@ def check_sidecars(listing: Listing) -> Iterator[Finding]:
 
 
 def check_unread_tables(listing: Listing) -> Iterator[Finding]:
-    """Yield a note on a file that names images which have no labels. Reads the beginning of up to 16 files."""
+    """Yield a note on a file that names images without labels. Reads the beginning of up to 16 files."""
     folder = listing.source.folder
     labelled = listing.targets.labelled and len(listing.classes or ()) != 1
     if folder is None or listing.labels_given or labelled:
@@ -78,8 +79,8 @@ def check_unread_tables(listing: Listing) -> Iterator[Finding]:
             how = f"write these into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
         yield Finding(
             Sentence(
-                f"{path} names images, such as {' and '.join(sorted(held)[:2])}, and is not read. If it holds labels, "
-                f"{how}."
+                f"{path} names images, such as {' and '.join(sorted(held)[:2])}, and is not read. If it "
+                f"holds labels, {how}."
             )
         )
 
