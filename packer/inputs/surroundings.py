@@ -39,7 +39,7 @@ def folders_above(folder: ListedFolder) -> Iterator[ListedFolder]:
 
     A source with class folders is left as it is.
     """
-    if not all(all(map(split_in, key.split("/")[:-1])) for key in folder.keys):
+    if not folder.keys or not all(all(map(split_in, key.split("/")[:-1])) for key in folder.keys):
         return
     stems = {stem_of(key) for key in folder.keys}
     for found in _corresponding(folder.name, {key.rpartition("/")[0] for key in folder.keys}):
