@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from packer.errors import UsageError
+from packer.inputs.coco_annotations import FORM as COCO_FORM
 from packer.inputs.coco_annotations import find_coco
-from packer.inputs.findings import Findings
 from packer.inputs.label_files import BoxLayout, ListedFolder, stem_of
 from packer.inputs.label_options import ALL
+from packer.inputs.opened_source import SourceOptions
 from packer.inputs.surroundings import folders_above
 from packer.inputs.voc_annotations import find_voc
 from packer.inputs.yolo_dataset import ENDINGS, YoloDataset
@@ -17,20 +16,21 @@ from packer.sentence import Option, Sentence
 
 
 def find_boxes(
-    folder: ListedFolder, listed: Collection[str], findings: Findings, described: YoloDataset | None = None
+    folder: ListedFolder, options: SourceOptions, described: YoloDataset | None = None
 ) -> BoxLayout | None:
     """Return the dataset of boxes that a folder holds, or None.
 
-    listed: classes that the user lists. described: the YOLO dataset in the folder, if that is what is read.
+    described: the YOLO dataset in the folder, if that is what is read.
     Raises: UsageError if the folder holds annotations of two forms, SourceError for wrong ones.
     """
+    findings = options.findings
     if described is not None:
-        return find_yolo(folder, listed, findings, described)
-    if (layout := _find(folder, listed, findings)) is not None:
+        return find_yolo(folder, options.listed, findings, described)
+    if (layout := _find(folder, options)) is not None:
         return layout
     unread: list[Sentence] = []
     for place in folders_above(folder):
-        if (layout := _find(place, listed, findings)) is not None:
+        if (layout := _find(place, options)) is not None:
             findings.notes.append(
                 Sentence(
                     f"The annotations of {folder.name} lie beside it, in {place.name}: {layout.example}. To "
@@ -43,21 +43,31 @@ def find_boxes(
     return None
 
 
-def _find(place: ListedFolder, listed: Collection[str], findings: Findings) -> BoxLayout | None:
+def _find(place: ListedFolder, options: SourceOptions) -> BoxLayout | None:
     """Return the dataset of boxes that a folder itself holds, or None. Raises: UsageError, SourceError."""
-    forms = find_coco(place), find_yolo(place, listed, findings), find_voc(place, findings)
+    forms = (
+        find_coco(place, options.boxes),
+        find_yolo(place, options.listed, options.findings),
+        find_voc(place, options.boxes, options.findings),
+    )
     found = [layout for layout in forms if layout is not None]
     if len(found) > 1:
         one, other = found[:2]
-        yaml = next(
-            (f", or pass {place.name}/{way.example}" for way in found if way.example.endswith(ENDINGS)), ""
-        )
+        yaml = next((way.example for way in found if way.example.endswith(ENDINGS)), "")
         raise UsageError(
-            f"{place.name}: holds {one.form} ({one.example}) and {other.form} ({other.example}); one of "
-            f"them is read. Move the other ones away{yaml}, or pass {Option('Labels.unlabeled', ALL)} for "
-            "none."
+            f"{place.name}: holds {one.form} ({one.example}) and {other.form} ({other.example}); one of them "
+            f"is read. Move the other ones away{f', or pass {place.name}/{yaml}' if yaml else ''}, or pass "
+            f"{Option('Labels.unlabeled', ALL)} for none."
         )
-    return found[0] if found else None
+    layout = found[0] if found else None
+    chosen = options.boxes.boxes_format
+    if layout is not None and chosen is not None and layout.form != COCO_FORM:
+        raise UsageError(
+            f"{Option('Labels.boxes_format', chosen)}: applies to a CSV and to COCO annotations, but "
+            f"{place.name} holds "
+            f"{layout.form}. Leave it out."
+        )
+    return layout
 
 
 def _note_on_unread(place: ListedFolder) -> list[Sentence]:

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.inputs.boxes import Boxes
 from packer.inputs.findings import Findings
-from packer.inputs.image_targets import Boxes, ImageTargets
+from packer.inputs.image_targets import ImageTargets
 
 _NONE: Mapping[str, int] = MappingProxyType({})
 
@@ -54,11 +55,8 @@ def box_targets(
     """
     flat = np.any(table.xyxy[:, 2:] <= table.xyxy[:, :2], axis=1)
     table = table.taken(~flat)
-    used = images - len(findings.refused)
-    empty = used - len(np.setdiff1d(table.owners, list(findings.refused)))
     findings.notes.append(
-        f"Read as {form}: {len(table.owners):,} boxes of {len(classes):,} classes on {used:,} images, "
-        f"{empty:,} of them without boxes{dropped}."
+        f"Read as {form}: {len(table.owners):,} boxes of {len(classes):,} classes{dropped}."
     )
     counts = {**left_out, "whose boxes have no area": int(flat.sum())}
     findings.notes += [f"{count:,} {unit}s {what} are left out." for what, count in counts.items() if count]

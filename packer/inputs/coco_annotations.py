@@ -33,13 +33,17 @@ from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
 from packer.inputs.box_table import BoxTable, box_targets
+from packer.inputs.coordinate_columns import SizeSample
+from packer.inputs.coordinate_order import read_coco_boxes
 from packer.inputs.file_names import as_text, file_splits, shorten, split_of
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets, read_targets
 from packer.inputs.label_csv import read_bytes
 from packer.inputs.label_files import ABSENT, BoxLayout, ListedFolder, names_of_images, stem_of
 from packer.inputs.label_options import Labels
+from packer.sentence import Option
 
+FORM = "COCO annotations"
 FOLDER, PREFIX, ENDING = "annotations", "instances_", ".json"
 _LISTS = {"images": "image", "annotations": "annotation", "categories": "category"}
 """Lists of a file -> what messages call an entry."""
@@ -48,6 +52,7 @@ _WORDS = tuple(f'"{word}"'.encode() for word in (*_LISTS, "bbox", "file_name"))
 _MOST_FILES = 32
 _NO_BOX = (math.nan,) * 4
 _MOST = 1e9
+_DEFAULT = Labels()
 
 
 class CocoPart(NamedTuple):
@@ -77,8 +82,8 @@ def find_annotations(folder: str) -> list[CocoPart]:
     return parts
 
 
-def find_coco(folder: ListedFolder) -> BoxLayout | None:
-    """Return the dataset that a folder in COCO layout holds; None for any other folder."""
+def find_coco(folder: ListedFolder, chosen: Labels) -> BoxLayout | None:
+    """Return the dataset that a folder in COCO layout holds; None for any other. chosen: see `read_coco`."""
     within = f"{folder.within}/".lstrip("/")
     parts = find_annotations(folder.name) or _find_elsewhere(folder)
     parts = [part for part in parts if part.folder.startswith(within)]
@@ -88,7 +93,7 @@ def find_coco(folder: ListedFolder) -> BoxLayout | None:
     images = np.flatnonzero([key.startswith(places) for key in folder.keys])
     inner = [part._replace(folder=part.folder.removeprefix(within)) for part in parts]
     example = os.path.relpath(parts[0].path, folder.name)
-    return BoxLayout("COCO annotations", as_text(example), images, partial(_read_parts, inner))
+    return BoxLayout(FORM, as_text(example), images, partial(_read_parts, inner, chosen))
 
 
 def _find_elsewhere(folder: ListedFolder) -> list[CocoPart]:
@@ -122,37 +127,43 @@ def _is_coco(path: str) -> bool:
 
 
 def _read_parts(
-    parts: Sequence[CocoPart], keys: Sequence[str], findings: Findings
+    parts: Sequence[CocoPart], chosen: Labels, keys: Sequence[str], findings: Findings
 ) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
     """Return the targets and splits of images."""
-    targets, owners = read_coco(parts, keys, findings)
+    targets, owners = read_coco(parts, keys, findings, chosen)
     return targets, file_splits([part.path for part in parts], [part.split for part in parts], owners)
 
 
 def read_labels(
-    labels: Labels, keys: list[str], findings: Findings, beside: Sequence[str] = (), folder: str = ""
+    labels: Labels,
+    keys: list[str],
+    findings: Findings,
+    beside: Sequence[str] = (),
+    folder: str = "",
+    sample: SizeSample | None = None,
 ) -> ImageTargets:
-    """Read the labels and boxes of each image from a CSV or COCO JSON. beside, folder: see `read_targets`.
+    """Read the labels and boxes of each image from a CSV or COCO JSON. Other arguments: see `read_targets`.
 
     Raises: SourceError, UsageError.
     """
     path = os.fspath(labels.file or "")
     if not path.lower().endswith(ENDING):
-        return read_targets(labels, keys, findings, beside, folder)
+        return read_targets(labels, keys, findings, beside, folder, sample)
     if beside:
         raise UsageError(f"{path}: has no columns, but column {beside[0]} is needed. Pass a CSV.")
     for option in labels.about_csv():
         raise UsageError(f"{option}: applies to columns of a CSV, but {path} is JSON. Leave it out.")
-    return read_coco([CocoPart(path)], keys, findings)[0]
+    return read_coco([CocoPart(path)], keys, findings, labels)[0]
 
 
 def read_coco(
-    parts: Sequence[CocoPart], keys: Sequence[str], findings: Findings
+    parts: Sequence[CocoPart], keys: Sequence[str], findings: Findings, chosen: Labels = _DEFAULT
 ) -> tuple[ImageTargets, NDArray[np.int64]]:
     """Read the annotations of images.
 
     parts: files with equal categories. keys: image paths relative to the source. findings: refuses images
     that are not listed or have invalid annotations, and skips entries whose image file is missing.
+    chosen: format of the boxes, and whether images that are not listed have none.
     Returns: boxes and their labels; the index in `parts` of the file that lists each image, int64 [N], 0 if
     no file does. Raises: SourceError.
     """
@@ -176,17 +187,19 @@ def read_coco(
                     f"{paths[listed[index]]}; each image is listed once. Correct it."
                 )
             listed[index] = number
-        columns.append(_boxes(part.path, entries["annotations"], images, ids, findings, left_out))
+        told = sizes, chosen.boxes_format
+        columns.append(_boxes(part.path, entries["annotations"], images, ids, told, findings, left_out))
     subject, unlisted = " and ".join(paths), np.flatnonzero(listed < 0).tolist()
     more = f" and {len(unlisted) - 1:,} more" if len(unlisted) > 1 else ""
-    for index in unlisted:
+    for index in () if chosen.unlisted == "empty" else unlisted:
         findings.refuse(
             index,
             f"is not listed in {' and '.join(map(os.path.basename, paths))}.",
-            f"{subject}: does not list {keys[index]}{more}; images without objects are listed, too. Add them",
+            f"{subject}: does not list {keys[index]}{more}; images without objects are listed, too. Add them, "
+            f"or pass {Option('Labels.unlisted', 'empty')} if they have none",
         )
     targets = box_targets(
-        "COCO annotations",
+        FORM,
         subject,
         BoxTable(*map(np.concatenate, zip(*columns, strict=True))),
         classes,
@@ -281,15 +294,18 @@ def _boxes(
     entries: list[dict[str, Any]],
     images: Mapping[Any, int],
     classes: Mapping[Any, int],
+    told: tuple[NDArray[np.int64], str | None],
     findings: Findings,
     left_out: Counter[str],
 ) -> BoxTable:
-    """Return the boxes of objects; count those of crowds."""
+    """Return the boxes of objects; count those of crowds.
+
+    told: height and width of each image, 0: unknown; the format of the boxes, if it is chosen.
+    """
     owners, labels = _numbers(entries, "image_id", images), _numbers(entries, "category_id", classes)
     ids = np.array([_line(entry.get("id"), place) for place, entry in enumerate(entries, 1)], np.int64)
-    xyxy = np.array([_corners(entry.get("bbox")) for entry in entries], np.float64).reshape(-1, 4)
-    xyxy[:, 2:] += xyxy[:, :2]
-    wrong = (owners == _UNKNOWN) | ((owners >= 0) & ((labels == _UNKNOWN) | np.isnan(xyxy[:, 0])))
+    given = np.array([_four_numbers(entry.get("bbox")) for entry in entries], np.float64).reshape(-1, 4)
+    wrong = (owners == _UNKNOWN) | ((owners >= 0) & ((labels == _UNKNOWN) | np.isnan(given[:, 0])))
     for row in np.flatnonzero(wrong).tolist():
         found = "has no bbox of four finite numbers"
         for what, numbers in (("category", labels), ("image", owners)):
@@ -301,6 +317,8 @@ def _boxes(
     there = (owners >= 0) & ~wrong
     crowds = there & np.array([bool(entry.get("iscrowd")) for entry in entries], np.bool_)
     left_out["of crowds"] += int(crowds.sum())
+    sides = np.where(told[0] > 0, told[0], np.nan)[owners, ::-1]
+    xyxy = read_coco_boxes(path, given, sides, there & ~crowds, told[1])
     return BoxTable(xyxy, owners, labels, ids).taken(there & ~crowds)
 
 
@@ -328,7 +346,7 @@ def _numbers(entries: list[dict[str, Any]], name: str, known: Mapping[Any, int])
     return np.array([known.get(value, _UNKNOWN) if _is_id(value) else _UNKNOWN for value in column], np.int64)
 
 
-def _corners(box: Any) -> Sequence[float]:
-    """Return left, top, width and height of a box; NaNs unless it is four finite numbers below _MOST."""
+def _four_numbers(box: Any) -> Sequence[float]:
+    """Return the numbers of a box; NaNs unless it is four finite numbers below _MOST."""
     plain = isinstance(box, list) and len(box) == 4 and all(type(side) in (int, float) for side in box)
     return box if plain and all(abs(side) < _MOST for side in box) else _NO_BOX

@@ -162,7 +162,7 @@ def _open_folder(name: str, options: SourceOptions, described: YoloDataset | Non
     """Open a folder. described: the YOLO dataset in it."""
     found = _scan(as_text(name), options.arrays)
     folder = ListedFolder(name, found.images.keys, sorted(found.others))
-    boxes = None if options.labelled else find_boxes(folder, options.listed, options.findings, described)
+    boxes = None if options.labelled else find_boxes(folder, options, described)
     if boxes is not None:
         if not len(boxes.images):
             raise no_images(name)

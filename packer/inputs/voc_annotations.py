@@ -48,6 +48,8 @@ from packer.inputs.label_files import (
     path_splits,
     refuse_file,
 )
+from packer.inputs.label_options import Labels
+from packer.sentence import Option
 
 USUAL = {"JPEGImages": "Annotations", "images": "annotations"}
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
@@ -105,10 +107,11 @@ def is_voc(folder: ListedFolder, paths: Sequence[str]) -> bool:
     return 2 * right > len(paths) and boxes > 0
 
 
-def find_voc(folder: ListedFolder, findings: Findings) -> BoxLayout | None:
+def find_voc(folder: ListedFolder, chosen: Labels, findings: Findings) -> BoxLayout | None:
     """Return the dataset of Pascal VOC annotations that a folder holds, or None.
 
-    findings: leaves out names of missing images in lists of splits. Raises: UsageError, SourceError.
+    chosen: whether images without annotation have no objects. findings: leaves out names of missing images
+    in lists of splits. Raises: UsageError, SourceError.
     """
     files = match_files(folder, folder.ending(".xml"), USUAL, partial(is_voc, folder))
     if not files.matched:
@@ -126,7 +129,7 @@ def find_voc(folder: ListedFolder, findings: Findings) -> BoxLayout | None:
     paths = [files.matched.get(folder.keys[index]) for index in kept.tolist()]
     example = next(iter(files.matched.values()))
     return BoxLayout(
-        "Pascal VOC annotations", example, kept, partial(_read, folder, paths, files.spare, splits)
+        "Pascal VOC annotations", example, kept, partial(_read, folder, paths, files.spare, splits, chosen)
     )
 
 
@@ -178,16 +181,18 @@ def _read(
     paths: Sequence[str | None],
     spare: Sequence[str],
     splits: dict[str, NDArray[np.int64]],
+    chosen: Labels,
     keys: list[str],
     findings: Findings,
 ) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
     """Read the annotations of the chosen images. paths: of each, or None. Raises: SourceError."""
     sizes = np.zeros((len(keys), 2), np.int64)
-    missing = [index for index, path in enumerate(paths) if path is None]
+    missing = [index for index, path in enumerate(paths) if path is None and chosen.unlisted != "empty"]
     more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
     for index in missing:
         error = f"{folder.name}: no annotation for {keys[index]}{more}; images without objects have one, too"
-        findings.refuse(index, "has no annotation.", f"{error}. Add them")
+        how = f"Add them, or pass {Option('Labels.unlisted', 'empty')} if they have none"
+        findings.refuse(index, "has no annotation.", f"{error}. {how}")
     found = [
         one
         for image, path in enumerate(paths)

@@ -5,6 +5,7 @@
     image_decoder.py       bytes to 8-bit RGB, grey or RGBA, not turned or resized; a file's size
     exact_values.py        unchanged values: 16 bits per channel, any number of bands, masks
     coordinate_units.py    boxes and keypoints in pixels, or relative to the image's sides
+    stored_size.py         sizes and points before and after the EXIF orientation turns a picture
 
 Start with decode_resize.py. Imports: codecs.
 """

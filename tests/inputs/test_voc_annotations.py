@@ -7,6 +7,7 @@ import pytest
 
 from packer import convert_images
 from packer.errors import PackerError
+from packer.inputs.label_options import Labels
 from tests.inputs.box_sets import (
     boxes_by_name,
     boxes_of_image,
@@ -176,8 +177,10 @@ def test_an_image_without_annotation_is_refused(voc: Path, tmp_path: Path) -> No
     (voc / "Annotations/3.xml").unlink()
     assert refused(voc, tmp_path) == (
         f"{voc}: no annotation for JPEGImages/2.png and 1 more; images without objects have one, too. Add them, or "
-        "pass on_error='skip'."
+        "pass labels=Labels(unlisted='empty') if they have none, or pass on_error='skip'."
     )
+    pack = packed(voc, tmp_path / "out.h5", labels=Labels(unlisted="empty"))
+    assert boxes_by_name(pack) == {**expected_boxes(), "2.png": [], "3.png": []}
     pack = packed(voc, tmp_path / "out.h5", on_error="skip")
     assert {entry["key"]: entry["reason"] for entry in pack.header.skipped} == {
         "JPEGImages/2.png": "has no annotation.",

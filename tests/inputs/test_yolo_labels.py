@@ -186,7 +186,7 @@ def test_an_empty_or_missing_label_file_is_an_image_without_objects(one: Path, t
     (one / "labels/2.txt").unlink()
     assert boxes_by_name(packed(one, tmp_path / "out.h5")) == {**expected_boxes(range(4)), "2.png": []}
     told = notes(one, tmp_path)
-    assert "Read as YOLO labels: 3 boxes of 3 classes on 4 images, 2 of them without boxes." in told
+    assert "Read as YOLO labels: 3 boxes of 3 classes." in told
     assert "1 image without a label file, such as images/2.png: packed as images without objects." in told
 
 
@@ -354,6 +354,10 @@ def test_folders_that_match_equally_well_are_an_error(tmp_path: Path) -> None:
 
 def test_the_unit_is_known(one: Path, tmp_path: Path) -> None:
     assert packed(one, tmp_path / "out.h5", labels=Labels(boxes_unit="relative")).rows == 4
+    assert refused(one, tmp_path, labels=Labels(boxes_format="xyxy")) == (
+        f"labels=Labels(boxes_format='xyxy'): applies to a CSV and to COCO annotations, but {one} holds YOLO labels. "
+        "Leave it out."
+    )
     with pytest.raises(UsageError) as error:
         packed(one, tmp_path / "out.h5", labels=Labels(boxes_unit="pixels"))
     assert str(error.value) == (

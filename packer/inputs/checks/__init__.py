@@ -7,6 +7,7 @@
     partner_names.py  names of files, compared between folders
     frame_evidence.py what the pixels of partners have in common
     sidecar_checks.py files beside the images that are probably labels, and are not read
+    coordinate_checks.py  images without boxes, images turned by EXIF, points outside, boxes of other sizes
 
 Each check is a function of the listing that yields findings; it judges structure, not names.
 Start with examine.py. Imports: inputs, pixels.
