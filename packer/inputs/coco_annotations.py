@@ -14,7 +14,7 @@ objects), boxes without area, segmentations, and keypoints (several persons per 
                                                   files named train, val, test ... become splits.
     photos/train/_annotations.coco.json           without these: any such file in photos or in a folder there;
                                                   its images are beside it, or in the folder of its split
-    any other path                                passed as labels
+    any other file                                passed as labels: JSON with two of the lists below
 """
 
 from __future__ import annotations
@@ -38,15 +38,18 @@ from packer.inputs.coordinate_order import read_coco_boxes
 from packer.inputs.file_names import as_text, file_splits, shorten, split_of
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets, read_targets
-from packer.inputs.label_csv import read_bytes
 from packer.inputs.label_files import ABSENT, BoxLayout, ListedFolder, names_of_images, stem_of
 from packer.inputs.label_options import Labels
+from packer.inputs.label_rows import read_json
+from packer.inputs.text_files import read_bytes
 from packer.sentence import Option
 
 FORM = "COCO annotations"
 FOLDER, PREFIX, ENDING = "annotations", "instances_", ".json"
 _LISTS = {"images": "image", "annotations": "annotation", "categories": "category"}
 """Lists of a file -> what messages call an entry."""
+_TOLD = 2
+"""Number of these lists that tells COCO annotations from other JSON."""
 _UNKNOWN = -2
 _WORDS = tuple(f'"{word}"'.encode() for word in (*_LISTS, "bbox", "file_name"))
 _MOST_FILES = 32
@@ -56,11 +59,15 @@ _DEFAULT = Labels()
 
 
 class CocoPart(NamedTuple):
-    """A COCO file. folder: of its images, relative to the source and with a trailing slash, or ""."""
+    """A COCO file. folder: of its images, relative to the source and with a trailing slash, or "".
+
+    content: its parsed JSON; None to read the file.
+    """
 
     path: str
     folder: str = ""
     split: str | None = None
+    content: Any = None
 
 
 def find_annotations(folder: str) -> list[CocoPart]:
@@ -142,18 +149,19 @@ def read_labels(
     folder: str = "",
     sample: SizeSample | None = None,
 ) -> ImageTargets:
-    """Read the labels and boxes of each image from a CSV or COCO JSON. Other arguments: see `read_targets`.
+    """Read the labels and boxes of each image from a file. Other arguments: see `read_targets`.
 
     Raises: SourceError, UsageError.
     """
     path = os.fspath(labels.file or "")
-    if not path.lower().endswith(ENDING):
-        return read_targets(labels, keys, findings, beside, folder, sample)
+    content = read_json(path)
+    if not isinstance(content, dict) or sum(isinstance(content.get(n), list) for n in _LISTS) < _TOLD:
+        return read_targets(labels, keys, findings, beside, folder, sample, content)
     if beside:
         raise UsageError(f"{path}: has no columns, but column {beside[0]} is needed. Pass a CSV.")
     for option in labels.about_csv():
-        raise UsageError(f"{option}: applies to columns of a CSV, but {path} is JSON. Leave it out.")
-    return read_coco([CocoPart(path)], keys, findings, labels)[0]
+        raise UsageError(f"{option}: applies to columns, but {path} holds COCO annotations. Leave it out.")
+    return read_coco([CocoPart(path, content=content)], keys, findings, labels)[0]
 
 
 def read_coco(
@@ -172,7 +180,7 @@ def read_coco(
     classes: list[str] = []
     columns = []
     for number, part in enumerate(parts):
-        entries = _entries(part.path)
+        entries = _entries(part)
         ids, names = _categories(part.path, entries["categories"])
         if number and names != classes:
             raise SourceError(
@@ -213,10 +221,12 @@ def read_coco(
     return targets, np.maximum(listed, 0)
 
 
-def _entries(path: str) -> dict[str, list[dict[str, Any]]]:
+def _entries(part: CocoPart) -> dict[str, list[dict[str, Any]]]:
     """Return the lists `images`, `annotations` and `categories` of a file. Raises: SourceError."""
+    path, content = part.path, part.content
     try:
-        content = json.loads(read_bytes(path, "COCO annotations are needed"))
+        if content is None:
+            content = json.loads(read_bytes(path, "COCO annotations are needed"))
     except (ValueError, RecursionError):
         raise SourceError(
             f"{path}: damaged or truncated JSON; COCO annotations are needed. Get it again."

@@ -22,6 +22,7 @@ from packer.errors import SourceError, UsageError
 from packer.inputs.file_names import SPLIT_NAMES, as_text, is_image, on_disk, split_folders, split_in
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets
+from packer.path_text import compose
 
 ABSENT = -1
 SPLITS = tuple(dict.fromkeys(SPLIT_NAMES.values()))
@@ -76,14 +77,15 @@ class NameIndex:
 
     def __init__(self, names: Mapping[str, int]) -> None:
         """names: path below a folder -> index."""
-        self._paths, self._names = names, dict[str, int]()
-        for path, index in names.items():
-            last = path.rpartition("/")[2]
-            self._names[last] = ABSENT if last in self._names else index
+        self._paths, self._names = dict[str, int](), dict[str, int]()
+        for name, index in names.items():
+            path = compose(name)
+            for called, known in ((path, self._paths), (path.rpartition("/")[2], self._names)):
+                known[called] = ABSENT if called in known else index
 
     def find(self, name: str) -> int:
         """Return the index of an image, or ABSENT."""
-        normal = os.path.normpath(name)
+        normal = compose(os.path.normpath(name))
         return self._paths.get(normal, self._names.get(normal.rpartition("/")[2], ABSENT))
 
 
@@ -101,7 +103,7 @@ class MatchedFiles(NamedTuple):
 
 def stem_of(path: str) -> str:
     """Return a file's name without folder and extension; "1.jpg.json" belongs to 1.jpg, too."""
-    stem = os.path.splitext(path.rpartition("/")[2])[0]
+    stem = os.path.splitext(compose(path.rpartition("/")[2]))[0]
     return os.path.splitext(stem)[0] if is_image(stem) else stem
 
 

@@ -36,7 +36,6 @@ from packer.inputs.box_table import BoxTable, box_targets
 from packer.inputs.file_names import SPLIT_NAMES, file_splits, shorten
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets
-from packer.inputs.label_csv import read_bytes, read_lines
 from packer.inputs.label_files import (
     ABSENT,
     LISTS_OF_SPLITS,
@@ -49,6 +48,7 @@ from packer.inputs.label_files import (
     refuse_file,
 )
 from packer.inputs.label_options import Labels
+from packer.inputs.text_files import read_bytes, read_lines
 from packer.sentence import Option
 
 USUAL = {"JPEGImages": "Annotations", "images": "annotations"}

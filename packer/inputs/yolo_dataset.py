@@ -25,8 +25,8 @@ from packer import units
 from packer.errors import MissingDependencyError, SourceError, UsageError
 from packer.inputs.file_names import SPLIT_NAMES, as_text, on_disk, shorten, split_in
 from packer.inputs.findings import Findings
-from packer.inputs.label_csv import read_bytes, read_lines
 from packer.inputs.label_files import ABSENT, ListedFolder, names_of_images
+from packer.inputs.text_files import read_bytes, read_lines
 
 ENDINGS = (".yaml", ".yml")
 _NEEDED = "a YAML file of a YOLO dataset is needed"

@@ -28,7 +28,6 @@ from packer.inputs.box_table import BoxTable, box_targets
 from packer.inputs.file_names import as_text, file_splits, shorten
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets
-from packer.inputs.label_csv import read_bytes, read_lines
 from packer.inputs.label_files import (
     ABSENT,
     BoxLayout,
@@ -39,6 +38,7 @@ from packer.inputs.label_files import (
     refuse_file,
     stem_of,
 )
+from packer.inputs.text_files import read_bytes, read_lines
 from packer.inputs.yolo_dataset import YoloDataset, assign_splits, check_unique, describes, find_dataset
 from packer.sentence import Option, Sentence
 
