@@ -22,6 +22,7 @@ IMAGES = {
 }
 """Format of image files -> suffixes."""
 LISTS = (".lst", ".txt")  # of images
+LABELS = (".json", ".txt", ".xml")  # of one image
 COMPRESSED_TARS = {
     **dict.fromkeys((".tar.gz", ".tgz"), "gzip"),
     **dict.fromkeys((".tar.bz2", ".tbz2"), "bz2"),

@@ -45,11 +45,11 @@ def convert(
 
     SRC can be images: a folder with one sub-folder per class, a flat folder, a folder of train/, val/ and
     test/, a text file that lists paths, an archive of these as .tar or .zip (photos.tar/train names a folder
-    in it), WebDataset tars or Parquet files of images (a folder of them, or several SRC), a folder with COCO
-    annotations. SRC can be a table: .csv, .tsv, each also as .gz, .zst, .bz2 or .xz, .parquet, .arrow,
-    .feather; rows of several files, or quoted globs, are appended in that order. SRC can be arrays: an .h5
-    or .mat file of datasets, a .npz file, or one .npy file per field. OUT becomes one HDF5 file if it ends in
-    .h5, else a directory of .npy files.
+    in it), WebDataset tars or Parquet files of images (a folder of them, or several SRC), a folder of COCO,
+    YOLO or Pascal VOC annotations, YOLO's data.yaml. SRC can be a table: .csv, .tsv, each also as .gz, .zst,
+    .bz2 or .xz, .parquet, .arrow, .feather; rows of several files, or quoted globs, are appended in that
+    order. SRC can be arrays: an .h5 or .mat file of datasets, a .npz file, or one .npy file per field. OUT
+    becomes one HDF5 file if it ends in .h5, else a directory of .npy files.
 
     To continue an interrupted conversion, run the same command again.
 
@@ -59,6 +59,7 @@ def convert(
     packer convert photos/ train.h5 --labels labels.csv --on-error skip
     packer convert test/ test.h5 --like train.h5
     packer convert photos/ train.h5 --dry-run
+    packer convert yolo/ boxes.h5 --size max=640 --store jpeg
     packer convert images/ train.h5 --pair mask=masks/ --store jpeg
     packer convert images/ train --split train=0.9,val=0.1 --shard-size 2GB
     packer convert flights.csv flights.h5 --label arr_delay --missing median --on-error skip

@@ -111,8 +111,8 @@ def convert_images(
         archive of such a folder, as .tar or .zip (``photos.tar/train`` names a folder in it). Folders called
         train, val, valid, validation, dev, eval and test (also Training, TEST ...) are splits, each in a form
         above. Or WebDataset tars, or Parquet files of images in Hugging Face's layout (each: a folder, a
-        sequence of paths, or ``"{000000..000009}.tar"``), or a folder in COCO's layout
-        (``annotations/instances_*.json``).
+        sequence of paths, or ``"{000000..000009}.tar"``), or a folder of COCO, YOLO or
+        Pascal VOC annotations, or a YOLO dataset's data.yaml.
     out, format
         A path that ends in .h5, .hdf5, .hdf or .he5 becomes one HDF5 file, another path a directory; format
         "h5" or "npy" overrides that. Suffixes of other files, such as .zip, are refused without a format.

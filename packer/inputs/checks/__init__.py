@@ -7,6 +7,7 @@
     mask_checks.py    masks in the folder of their images
     partner_names.py  names of files, compared between folders
     frame_evidence.py what the pixels of partners have in common
+    sidecar_checks.py files beside the images that are probably labels, and are not read
     coordinate_checks.py  images without boxes, images turned by EXIF, points outside, boxes of other sizes
     point_checks.py   points that are left and right sides
 
