@@ -175,6 +175,8 @@ CONVERT = options(
     option("--channels", "rgb|gray|rgba|N|auto",
            "Channels of a pixel; default: rgb. N: that many bands (TIFF, .npy); auto: as in the first image.",
            about=_IMAGES),
+    option("--icc", ("ignore", "srgb"),
+           "Color profiles of the files: ignore (default), or convert other colors to sRGB.", about=_IMAGES),
     option("--format", FORMAT,
            "One HDF5 file, or a directory of .npy files; default: HDF5 if OUT ends in .h5 or .hdf5.",
            about=_NAMED),

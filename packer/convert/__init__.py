@@ -8,7 +8,7 @@
     row_maker.py         RowMaker: base of sources of rows, read a few rows at a time
     pixel_sums.py        sums for mean and standard deviation
     image_options.py     options that decide the content of a pack, as the pack records them
-    image_rows.py        rows from image files; a survey of some images before the conversion
+    image_rows.py        rows from image files
     pack_rows.py         rows from packs
     whole_pictures.py    rows that are uncropped images of different sizes
     splits.py            samples of each split: by share, position, column or group
@@ -25,6 +25,6 @@
     block_workers.py     blocks of rows on parallel workers
     row_filling.py       rows in any order, for a pack that is read while it is written
 
-Start with image_conversion.py. Imports: codecs, format, inputs, orders, pixels, progress, randomness, read,
-remote, tables.
+Start with image_conversion.py. Imports: codecs, format, inputs, inputs.checks, orders, pixels, progress,
+randomness, read, remote, tables.
 """

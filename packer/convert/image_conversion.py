@@ -18,7 +18,7 @@ from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask, Engine, Report, provenance
 from packer.convert.engines import published
 from packer.convert.image_options import ImageOptions, Pairs, PathLike
-from packer.convert.image_rows import ImageRows, survey
+from packer.convert.image_rows import ImageRows
 from packer.convert.reference_pack import Classes, ReferencePack, parse_classes
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange
@@ -40,7 +40,6 @@ from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.pixels.decode_resize import MAX_PIXELS, codec_builds, decoder_versions
 from packer.pixels.exact_values import count_bands
 from packer.pixels.image_decoder import without_pillow_warnings
-from packer.pixels.row_size import note_on_size
 from packer.sentence import Option, Sentence
 
 _TRIED = 16  # images tried until a readable one tells the number of bands
@@ -76,6 +75,7 @@ def convert_images(
     fit: str | None = None,
     channels: str | int | None = None,
     dtype: str | None = None,
+    icc: str | None = None,
     format: str | None = None,
     store: str | None = None,
     quality: int | None = None,
@@ -113,12 +113,12 @@ def convert_images(
         A path that ends in .h5 or .hdf5 becomes one HDF5 file, another path a directory; format "h5" or "npy"
         overrides that.
     size, fit
-        Side, "HxW" or (H, W) in pixels, default 256; a size that is no power of two gives a note (training
-        usually crops larger rows). Images of different sizes: "max=512" limits the longest side, "min=256"
-        the shortest side; they keep their aspect ratio, the other side is rounded down, and they are never
-        enlarged; "keep" stores the original size. With store="jpeg", JPEG files that need not shrink keep
-        their bytes. fit, for rows of one size: "crop" (resize the shortest side, then centre crop; the
-        default), "pad" or "stretch".
+        Side, "HxW" or (H, W) in pixels, default 256; a note advises another size if this one enlarges images,
+        turns the shape of most, or is no power of two (training usually crops larger rows). Images of
+        different sizes: "max=512" limits the longest side, "min=256" the shortest side; they keep their
+        aspect ratio, the other side is rounded down, and they are never enlarged; "keep" stores the original
+        size. With store="jpeg", JPEG files that need not shrink keep their bytes. fit, for rows of one size:
+        "crop" (resize the shortest side, then centre crop; the default), "pad" or "stretch".
     channels
         "rgb" (the default), "gray" or "rgba". Or the number of bands of every file, which are stored
         unchanged: TIFF files of bands, ``.npy`` arrays [h, w, C] (in folders and lists; accepted only then),
@@ -128,6 +128,10 @@ def convert_images(
         stored unchanged, values of 8-bit images times 257, and TIFF files of 9 to 15 bits are scaled, so that
         white is 65,535 in all of them; bands of another type than dtype are refused. Needs raw rows; rgb,
         gray or a number of bands.
+    icc
+        "ignore" (the default): color profiles (ICC) of the files are ignored, and a note counts images with
+        another profile than sRGB. "srgb": the colors of such images are converted to sRGB, by LittleCMS; for
+        rgb, gray and rgba of uint8.
     store, quality
         "raw" pixels, the default; "jpeg": each row is a JPEG file of that quality (90), decoded at loading;
         or blocks of rows compressed losslessly by "gzip", "zstd" or another codec (HDF5 only; ``--compress``
@@ -218,6 +222,7 @@ def convert_images(
         fit=fit,
         channels=channels,
         dtype=dtype,
+        icc=icc,
         max_pixels=max_pixels,
         labels=labels,
         split=split,
@@ -278,7 +283,15 @@ def plan_conversion(
     if like is not None:
         like.check(next((f for f in targets.fields if f.name == "label"), None), opened.name)
     partners = _partners(stack, opened, options, spool, existing)
-    listing = Listing(opened, targets, partners, classes or (), options.labels.file is not None)
+    listing = Listing(
+        opened,
+        targets,
+        partners,
+        accepted=classes or (),
+        labels_given=options.labels.file is not None,
+        spec=options.spec,
+        sized=model is None and not options.size.ragged,
+    )
     found = examine(listing)
     for finding in found[:1]:
         if finding.error:
@@ -367,15 +380,11 @@ def _notes(
     if like is not None:
         pixels = size.option, options.fit, options.channels, options.dtype
         yield like.note(*pixels, options.storing, listing.classes)
-    elif not size.ragged:
-        yield from note_on_size(size.height, size.width)
     yield from opened.findings.notes
     yield from (finding.sentence for finding in found)
     yield from note_left_out(opened.left_out)
-    if size.rule != "keep" or store != "jpeg":
-        yield from survey(opened, options.spec, size)
-        if not native.COMPILED:
-            yield native.without("pixels", *(["markers"] if size.limits and store == "jpeg" else []))
+    if not native.COMPILED and (size.rule != "keep" or store != "jpeg"):
+        yield native.without("pixels", *(["markers"] if size.limits and store == "jpeg" else []))
     allowed = not options.spec.deep and options.channels in (
         ("rgb",) if size.rule == "keep" else ("rgb", "gray")
     )

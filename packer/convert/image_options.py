@@ -45,6 +45,7 @@ class ImageOptions:
     shuffle: bool = True
     seed: int = 0
     normalize: Mapping[str, Any] | None = None
+    icc: str = "ignore"
 
     def __post_init__(self) -> None:
         """Check that the options can be combined. Raises UsageError."""
@@ -74,6 +75,7 @@ class ImageOptions:
         split: str | Mapping[str, float | str] | Split | None,
         seed: int,
         pairs: Pairs | None = None,
+        icc: str | None = None,
         **others: Any,
     ) -> ImageOptions:
         """Return options from the arguments of convert_images. Raises UsageError.
@@ -109,6 +111,7 @@ class ImageOptions:
             pairs=pairs,
             split=Split.of(split),
             seed=whole("seed", seed),
+            icc=icc or ("ignore" if like is None else like.icc),
             **others,
         )
 
@@ -129,6 +132,7 @@ class ImageOptions:
             "seed" in record,
             record.get("seed", record.get("split_seed", 0)),
             record.get(NORMALIZE),
+            record.get("icc", "ignore"),
         )
 
     def record(self) -> dict[str, Any]:
@@ -138,6 +142,7 @@ class ImageOptions:
             "fit": self.fit,
             "channels": self.channels,
             "dtype": None if self.dtype == "uint8" else self.dtype,
+            "icc": None if self.icc == "ignore" else self.icc,
             "max_pixels": self.max_pixels,
             "seed": self.seed if self.shuffle else None,
             **({} if self.split is None else self.split.record()),
@@ -154,7 +159,7 @@ class ImageOptions:
     def spec(self) -> PixelSpec:
         """Options of the pixels."""
         size = self.size.height, self.size.width
-        return PixelSpec(size, self.fit, self.channels, self.max_pixels, self.dtype)
+        return PixelSpec(size, self.fit, self.channels, self.max_pixels, self.dtype, self.icc)
 
     def read_as(self, kind: str) -> ImageOptions:
         """Return options that read labels as this kind, unless the user has chosen one."""

@@ -68,6 +68,7 @@ class ReferencePack(NamedTuple):
     fit: str
     channels: str | int
     dtype: str
+    icc: str
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> ReferencePack:
@@ -80,7 +81,8 @@ class ReferencePack(NamedTuple):
             )
         shape, about = image.loaded.shape, image.loaded.about
         size = str(about.get("size", "keep")) if shape is None else list(shape[:2])
-        return cls(pack, size, str(about.get("fit", "crop")), *pixel_options(image))
+        icc = pack.parts[0].header.provenance.get("options", {}).get("icc", "ignore")
+        return cls(pack, size, str(about.get("fit", "crop")), *pixel_options(image), icc)
 
     def normalize(self, channels: str | int, dtype: str) -> dict[str, list[float]] | None:
         """Return the mean and std to record; None if there are none, or channels or dtype differ."""

@@ -88,6 +88,7 @@ OPTIONS: Mapping[str, Any] = {  # those that packer reads again
     "fit?": _FITS,
     "channels?": (*CHANNELS, whole(1, 1 << 16)),
     "dtype?": str,
+    "icc?": str,
     "max_pixels?": whole(1),
     "quality?": whole(1, 100),
     "format?": ("h5", "npy"),

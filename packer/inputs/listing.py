@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.errors import ImageError
 from packer.inputs.image_pairs import Pair
+from packer.inputs.image_sources import MOST_BYTES_A_PIXEL
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource
+from packer.pixels.decode_resize import PixelSpec
+from packer.pixels.image_decoder import ImageHeader, largest_value, read_image_header
 from packer.sentence import Sentence
 
 SAMPLE = 64
@@ -32,13 +38,22 @@ class Finding:
     reason: str = ""
 
 
+class ExaminedImage(NamedTuple):
+    """The header of an image. largest: largest value of its pixels if it has more than 8 bits, or None."""
+
+    key: str
+    header: ImageHeader
+    largest: int | None
+
+
 @dataclass(frozen=True)
 class Listing:
     """Images with classes, splits, targets and partners, as they would be packed.
 
     source: keys, sizes and bytes of the images; splits. targets: labels, classes, boxes and keypoints that
     would be stored. pairs: the partners of the images. accepted: the classes that the user listed; checks of
-    folders pass if all classes are accepted. labels_given: labels come from a file.
+    folders pass if all classes are accepted. labels_given: labels come from a file. spec: how the images
+    become pixels, None if they are not examined; sized: the user chose the size of the rows, one for all.
     """
 
     source: ImageSource
@@ -46,6 +61,8 @@ class Listing:
     pairs: Sequence[Pair] = ()
     accepted: Collection[str] = ()
     labels_given: bool = False
+    spec: PixelSpec | None = None
+    sized: bool = False
 
     @property
     def name(self) -> str:
@@ -92,4 +109,28 @@ class Listing:
 
     def sample(self, most: int = SAMPLE) -> NDArray[np.int64]:
         """Return up to `most` indices of images, spread evenly over the listing."""
-        return np.unique(np.linspace(0, len(self.keys) - 1, min(most, len(self.keys))).astype(np.int64))
+        count = len(self.keys)
+        picked = min(most, count)
+        return np.arange(picked) * (count - 1) // max(1, picked - 1)
+
+    @cached_property
+    def examined(self) -> list[ExaminedImage]:
+        """The sampled images whose headers can be read; the conversion reports the others."""
+        spec, source, found = self.spec, self.source, list[ExaminedImage]()
+        if spec is None:
+            return found
+        picked = self.sample()
+        picked = picked[source.sizes[picked] <= MOST_BYTES_A_PIXEL * spec.max_pixels]
+        picked = np.array([k for k in picked.tolist() if k not in source.findings.refused], np.int64)
+        source.ahead(picked)
+        for index in picked.tolist():
+            try:
+                data = source.read(index)
+            except ImageError:
+                continue
+            header = read_image_header(data)
+            if header is None or header.height * header.width > spec.max_pixels or min(header[:2]) < 1:
+                continue
+            largest = largest_value(data, spec.max_pixels) if header.narrowed and not spec.deep else None
+            found.append(ExaminedImage(self.keys[index], header, largest))
+        return found

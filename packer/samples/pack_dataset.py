@@ -260,7 +260,7 @@ class _Job:
         maker = ColumnSamples(columns, source.rows, options.classes)
         decoded = [one.column for one in columns.values() if isinstance(one.column, DecodedColumn)]
         staged = source.rows * sum(column.row_bytes for column in decoded)
-        notes = [*options.notes, *source.notes, *_column_notes(columns)]
+        notes = [*source.notes, *_column_notes(columns)]
         nbytes = maker.pack_bytes(source.rows)
         self._begin(source.subject, maker.fields, source.rows, nbytes + staged, notes, nbytes)
         folder = os.path.dirname(os.path.abspath(run.out))
@@ -293,7 +293,7 @@ class _Job:
                 lambda: plan_samples(probe(dataset, subject, count, options.seed), subject, options.declared),
                 forks=forks,
             )
-            notes = [*options.notes, *plan.notes]
+            notes = [*plan.notes]
             options = options.for_fields(class_names_of(dataset, LABEL, options.declared.rename), plan.fields)
             classes = None if options.classes is None else len(options.classes)
             maker = DatasetRows(dataset, subject, plan, seed=options.seed, classes=classes)
@@ -320,7 +320,7 @@ class _Job:
         if not first:
             raise SourceError(f"{subject}: yields no samples; a pack has at least one.")
         plan = plan_samples([sample for _, sample in first], subject, options.declared, some=False)
-        notes = [*options.notes, *plan.notes]
+        notes = [*plan.notes]
         self._begin(subject, plan.fields, None, 0, notes)
         options = options.for_fields(class_names_of(samples, LABEL, options.declared.rename), plan.fields)
         builder = PackBuilder(self._run, options, notes)

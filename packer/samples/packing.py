@@ -19,7 +19,7 @@ from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import COORDINATES, Field
 from packer.pixels.decode_resize import FITS, decoder_versions
-from packer.pixels.row_size import note_on_size, parse_size
+from packer.pixels.row_size import parse_size
 from packer.samples.dataset_rows import in_child
 from packer.samples.field_plan import (
     IMAGE,
@@ -130,12 +130,6 @@ class PackingOptions:
             None if spanned else _without_columns(Split.of(split)),
             parse_spans(split) if spanned else None,  # type: ignore[arg-type]
         )
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes on the options, one sentence each."""
-        sized = self.declared.sized
-        return [] if sized is None else [*note_on_size(*sized.size)]
 
     def for_fields(self, found: tuple[str, ...] | None, fields: Sequence[Field]) -> PackingOptions:
         """Return the options for these fields; `found`, the source's class names, replaces missing `classes`.
