@@ -29,7 +29,6 @@ from packer.foreign_words import refuses_foreign_words
 from packer.format.pack import Pack
 from packer.inputs.checks.examine import examine
 from packer.inputs.coco_annotations import read_labels
-from packer.inputs.file_names import note_left_out
 from packer.inputs.findings import Findings
 from packer.inputs.image_pairs import Pair, Soft, folder_of, open_pair
 from packer.inputs.image_sources import Source, check_bytes, open_source
@@ -382,7 +381,6 @@ def _notes(
         yield like.note(*pixels, options.storing, listing.classes)
     yield from opened.findings.notes
     yield from (finding.sentence for finding in found)
-    yield from note_left_out(opened.left_out)
     if not native.COMPILED and (size.rule != "keep" or store != "jpeg"):
         yield native.without("pixels", *(["markers"] if size.limits and store == "jpeg" else []))
     allowed = not options.spec.deep and options.channels in (

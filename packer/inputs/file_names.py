@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -49,7 +49,6 @@ _SPLIT_BEGUN = re.compile(rf"({'|'.join(SPLIT_NAMES)})(?![A-Za-z])", re.IGNORECA
 _SPLIT_PREFIX = "seg_"  # the Intel scenes dataset has seg_train and seg_test
 _LEFT_BEHIND = frozenset(("__MACOSX", "Thumbs.db", "desktop.ini"))
 _SHOWN = 120
-_SHOWN_SUFFIXES = 8
 _LONGEST_SUFFIX = 12
 
 
@@ -261,11 +260,3 @@ def suffix_of(name: str) -> str:
     """Return a file's extension in lower case, with its dot; "" if it has none or a very long one."""
     ending = os.path.splitext(name)[1].lower()
     return ending if len(ending) <= _LONGEST_SUFFIX else ""
-
-
-def note_left_out(counts: Mapping[str, int]) -> list[str]:
-    """Return a note on files that are not images; [] if there are none. counts: suffix -> files."""
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    shown = [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in ordered[:_SHOWN_SUFFIXES]]
-    more = " ..." if len(ordered) > len(shown) else ""
-    return [f"Not read as images: {', '.join(shown)}{more}."] if shown else []

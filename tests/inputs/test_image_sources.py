@@ -12,8 +12,10 @@ import pytest
 
 from packer.convert.image_conversion import convert_images
 from packer.errors import ImageError, PackerError, SourceError, UsageError
+from packer.inputs.checks.examine import examine
 from packer.inputs.file_names import IMAGE_EXTENSIONS
 from packer.inputs.image_sources import open_source
+from packer.inputs.listing import Listing
 from packer.inputs.opened_source import ImageSource, SourceOptions
 
 Tree = Callable[..., Path]
@@ -46,6 +48,12 @@ def refused(path: str, kind: type[PackerError] = SourceError, *, labelled: bool 
     return str(error.value)
 
 
+def noted(source: ImageSource, *, labelled: bool = False) -> list[str]:
+    """The notes of the readers and the findings of all checks."""
+    listing = Listing(source, source.targets, labels_given=labelled)
+    return [*source.findings.notes, *(finding.sentence for finding in examine(listing))]
+
+
 def check(source: ImageSource, jpeg: bytes, keys: list[str]) -> None:
     with source:
         assert source.keys == keys
@@ -66,7 +74,7 @@ def test_class_folders_read_alike_from_disk_and_archive(tree: Tree, jpeg: bytes,
     source = open_source(pack("pets", "pets" + kind) if kind else "pets")
     assert source.targets.classes == ["cat", "dog"]
     assert source.targets.fixed["label"].tolist() == [0, 0, 1]
-    assert source.findings.notes == ["Not read as images: 1 .heic, 1 .md, 1 .txt."]
+    assert noted(source) == ["Not read as images: 1 .heic, 1 .md, 1 .txt."]
     assert source.name == "pets" + kind
     check(source, jpeg, KEYS)
 
@@ -153,7 +161,7 @@ def test_one_class_that_holds_folders_is_noted(tree: Tree, name: str) -> None:
     pack("pets", "pets.zip")
     with open_source(name) as source:
         assert source.targets.classes == ["animals"]
-        assert source.findings.notes == [
+        assert noted(source) == [
             "All images are in one class folder (animals); if the folders in it are the classes, pass that.",
         ]
     with open_source(f"{name}/animals") as source:
@@ -165,7 +173,7 @@ def test_a_folder_with_something_beside_it_is_a_class(tree: Tree, jpeg: bytes) -
     Path("top/README").write_text("")
     source = open_source(pack("top", "pets.tar"))
     assert source.targets.classes == ["pets"]
-    assert source.findings.notes == [
+    assert noted(source) == [
         "All images are in one class folder (pets); if the folders in it are the classes, pass that.",
         "Not read as images: 1 without a suffix.",
     ]
@@ -174,14 +182,14 @@ def test_a_folder_with_something_beside_it_is_a_class(tree: Tree, jpeg: bytes) -
 
 def test_one_class_in_splits_gets_no_advice_to_pass_it(tree: Tree) -> None:
     tree("train/cat/1.jpg", "val/cat/2.jpg")
-    assert open_source("pets").findings.notes == ["All images are in one class folder (cat)."]
+    assert noted(open_source("pets")) == ["All images are in one class folder (cat)."]
 
 
 @pytest.mark.parametrize("kind", ["", ".tar", ".zip"])
 def test_images_beside_masks_are_refused_wherever_they_lie(tree: Tree, kind: str) -> None:
     tree("images/1.jpg", "masks/1.jpg")
     name = pack("pets", "pets" + kind) if kind else "pets"
-    assert refused(name, UsageError) == (
+    assert noted(open_source(name))[0] == (
         f"{name}: images lies beside masks, as images beside their masks do; its folders would be classes. Pass one of its "
         "folders, masks by pairs={'mask': 'DIR'}, or if they are the classes, classes='images,masks'."
     )
@@ -200,7 +208,7 @@ def test_a_flat_folder_has_no_labels(tree: Tree, jpeg: bytes, kind: str) -> None
     source = open_source(pack("pets", "pets" + kind) if kind else "pets")
     assert "label" not in source.targets.fixed
     assert source.targets.classes is None
-    assert source.findings.notes == [NO_LABELS]
+    assert noted(source) == [NO_LABELS]
     check(source, jpeg, ["1.jpg", "10.jpg", "2.jpg"])
 
 
@@ -212,7 +220,7 @@ def test_labels_from_elsewhere_go_with_any_layout(tree: Tree, jpeg: bytes, kind:
         "label" in source.targets.fixed,
         source.targets.classes,
         source.splits,
-        source.findings.notes,
+        noted(source, labelled=True),
     ) == (False, None, {}, [])
     check(source, jpeg, ["1.jpg", "test/3.jpg", "train/2.jpg"])
 
@@ -242,9 +250,9 @@ def test_a_class_folder_without_images(tree: Tree, name: str) -> None:
     Path("pets/dog/deeper").mkdir(parents=True)
     pack("pets", "pets.tar")
     if name == "pets.tar":
-        assert "pets.tar/dog: a class folder without images" in refused(name)
+        assert "pets.tar/dog: a class folder without images" in noted(open_source(name))[0]
     else:
-        assert refused("pets") == (
+        assert noted(open_source("pets"))[0] == (
             "pets/dog: a class folder without images; each needs at least one. Add some, remove the folder, or pass on_error='skip'."
         )
 
@@ -431,19 +439,19 @@ class TestLists:
         ) == labels
         assert source.targets.classes == classes
         if labels is None:
-            assert source.findings.notes == [NO_LABELS]
+            assert noted(source) == [NO_LABELS]
         elif classes is None:
-            (note,) = source.findings.notes
+            (note,) = noted(source)
             assert note.startswith("Labels are ")
         else:
-            assert source.findings.notes == []
+            assert noted(source) == []
         check(source, jpeg, keys)
 
     def test_a_list_in_the_working_directory_takes_labels_from_elsewhere(self, jpeg: bytes) -> None:
         source = open_source(
             self.listed("pets/b.jpg\npets/cat/1.jpg\n", "images.lst"), SourceOptions(labelled=True)
         )
-        assert ("label" in source.targets.fixed, source.findings.notes) == (False, [])
+        assert ("label" in source.targets.fixed, noted(source, labelled=True)) == (False, [])
         check(source, jpeg, ["pets/b.jpg", "pets/cat/1.jpg"])
 
     @pytest.mark.parametrize(

@@ -6,6 +6,6 @@
     mask_checks.py    images named like masks of other images
     picture_checks.py a sample of headers: sizes, bits, color profiles, pages
 
-Each check is a function of the listing that yields findings; it judges structure, not names. Start with
-examine.py. Imports: inputs, pixels.
+Each check is a function of the listing that yields findings; it judges structure, not names.
+Start with examine.py. Imports: inputs, pixels.
 """

@@ -10,6 +10,7 @@ from packer.inputs.listing import Finding, Listing
 from packer.sentence import Option, Sentence
 
 _PICTURES = frozenset(("image", "images", "img", "imgs", "jpegimages"))
+_SHOWN_SUFFIXES = 8
 _MASKS = frozenset(
     ("annotations", "ground_truth", "gt", "labels", "mask", "masks", "segmentation", "trimaps")
 )
@@ -45,6 +46,15 @@ def check_single_class(listing: Listing) -> Iterator[Finding]:
         inner = all(key.count("/") > 1 and key.startswith(f"{classes[0]}/") for key in listing.keys)
         more = "; if the folders in it are the classes, pass that" if inner else ""
         yield Finding(Sentence(f"All images are in one class folder ({classes[0]}){more}."))
+
+
+def check_files_left_out(listing: Listing) -> Iterator[Finding]:
+    """Yield a note on files that are not images."""
+    counts = sorted(listing.source.left_out.items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in counts[:_SHOWN_SUFFIXES]]
+    if shown:
+        more = " ..." if len(counts) > len(shown) else ""
+        yield Finding(Sentence(f"Not read as images: {', '.join(shown)}{more}."))
 
 
 def _no_classes(keys: list[str], held: list[str], folders: Collection[str]) -> str:

@@ -4,6 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from packer.inputs.checks.folder_checks import check_files_left_out
+from tests.inputs.checks.conftest import list_folder
+
 Examine = Callable[..., list[str]]
 
 
@@ -100,3 +103,15 @@ def test_folders_that_are_no_classes(
     errors: Examine, keys: list[str], folders: list[str], message: str
 ) -> None:
     assert errors(keys, folders)[0] == message
+
+
+def test_files_that_are_not_read_are_counted_by_suffix() -> None:
+    def noted(counts: dict[str, int]) -> list[str]:
+        listing = list_folder(["a/1.jpg", "b/2.jpg"])
+        listing.source.left_out = counts
+        return [finding.sentence for finding in check_files_left_out(listing)]
+
+    counts = {".heic": 1200, ".csv": 1, ".jp2": 1, "": 2}
+    assert noted(counts) == ["Not read as images: 1,200 .heic, 2 without a suffix, 1 .csv, 1 .jp2."]
+    assert noted({}) == []
+    assert noted({f".{k}": 1 for k in range(11)})[0].endswith(", 1 .5, 1 .6 ....")
