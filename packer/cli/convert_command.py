@@ -100,6 +100,7 @@ def _convert_images(
     output: Output,
     *,
     pairs: Mapping[str, str],
+    mask_values: tuple[str, ...],
     soft: str = "",
     **options: Any,
 ) -> None:
@@ -114,6 +115,7 @@ def _convert_images(
         labels=_labels(options),
         split=_split(options),
         pairs=_with_soft(pairs, _names(soft)),
+        mask_values=_by_pair(mask_values),
         on_plan=partial(announce_plan, output, subject, out),
         **options,
     )
@@ -194,6 +196,19 @@ def _with_soft(pairs: Mapping[str, str], names: Iterable[str]) -> dict[str, str 
                 f" Pass --pair {name}=DIR too, or another name."
             )
     return {name: Soft(folder) if name in names else folder for name, folder in pairs.items()}
+
+
+def _by_pair(texts: tuple[str, ...]) -> str | dict[str, str] | None:
+    """Return the value of `mask_values`: ("0,255",) -> "0,255", ("mask=0,255",) -> {"mask": "0,255"}."""
+    if len(texts) == 1 and "=" not in texts[0]:
+        return texts[0]
+    given = {name: values for name, equals, values in (text.partition("=") for text in texts) if equals}
+    if len(given) < len(texts):
+        raise UsageError(
+            "--mask-values: is given several times; each is NAME=VALUE,..., for another --pair. Pass it once for"
+            " all masks."
+        )
+    return given or None
 
 
 def _mark(text: str | None) -> str | None:

@@ -212,6 +212,9 @@ CONVERT = options(
     option("--pair pairs", "NAME=DIR",
            "A field of masks: DIR/cat/1.png belongs to cat/1.jpg. Can be given several times.", multiple=True,
            about=_IMAGES),
+    option("--mask-values", "VALUE,...",
+           "Values of the masks in the order of their classes: 0,255 stores 0 and 1; or colors: '#000000,#ff0000'."
+           " For one pair: NAME=VALUE,...", multiple=True, about=_IMAGES),
     option("--soft", "NAME,...",
            "Pairs of continuous values (mattes, depth) instead of classes: resampled linearly.",
            about=_IMAGES),

@@ -35,6 +35,7 @@ from packer.inputs.image_sources import Source, check_bytes, open_source
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
 from packer.inputs.listing import Finding, Listing
+from packer.inputs.mask_values import Values
 from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.pixels.decode_resize import MAX_PIXELS, codec_builds, decoder_versions
 from packer.pixels.exact_values import count_bands
@@ -82,6 +83,7 @@ def convert_images(
     classes: Classes | None = None,
     like: PathLike | None = None,
     pairs: Pairs | None = None,
+    mask_values: Values | Mapping[str, Values] | None = None,
     split: str | Mapping[str, float | str] | Split | None = None,
     shuffle: bool = True,
     seed: int = 0,
@@ -148,6 +150,9 @@ def convert_images(
         Field -> folder of masks: cat/1.png belongs to image cat/1.jpg and is placed like it, with nearest
         sampling; it may have another size, but must show the same frame. ``Soft("mattes/")``: continuous
         values such as mattes or depth, resampled linearly, here and by ``augment=``.
+    mask_values
+        The values of the masks in the order of their classes: "0,255" stores 0 and 1; other values are
+        errors. Colors: "#000000,#ff0000". For one of several pairs: ``{"mask": "0,255"}``.
     split, shuffle, seed
         Name -> share ("train=0.9,val=0.1"): random splits drawn from the seed, with equal shares of each
         class, stored one after the other. ``Split(...)`` offers more: numbers of rows, a column of labels,
@@ -227,6 +232,7 @@ def convert_images(
         split=split,
         seed=seed,
         pairs=pairs,
+        mask_values=mask_values,
         shuffle=shuffle,
         storing=RowStorage.like(
             match and match.pack,
@@ -360,6 +366,7 @@ def _partners(
                 images=opened.folder,
                 findings=opened.findings,
                 soft=isinstance(given, Soft),
+                mask_values=options.mask_values.get(name),
                 whole=options.storing.store if options.size.ragged else None,
             )
         )

@@ -17,6 +17,7 @@ from packer.errors import UsageError
 from packer.format.header_forms import NORMALIZE
 from packer.inputs.image_pairs import Soft, folder_of
 from packer.inputs.label_options import Labels
+from packer.inputs.mask_values import MaskValues, Values
 from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option
@@ -46,6 +47,7 @@ class ImageOptions:
     seed: int = 0
     normalize: Mapping[str, Any] | None = None
     icc: str = "ignore"
+    mask_values: Mapping[str, MaskValues] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check that the options can be combined. Raises UsageError."""
@@ -76,6 +78,7 @@ class ImageOptions:
         seed: int,
         pairs: Pairs | None = None,
         icc: str | None = None,
+        mask_values: Values | Mapping[str, Values] | None = None,
         **others: Any,
     ) -> ImageOptions:
         """Return options from the arguments of convert_images. Raises UsageError.
@@ -112,6 +115,9 @@ class ImageOptions:
             split=Split.of(split),
             seed=whole("seed", seed),
             icc=icc or ("ignore" if like is None else like.icc),
+            mask_values=MaskValues.of_pairs(
+                mask_values, [name for name, given in pairs.items() if not isinstance(given, Soft)]
+            ),
             **others,
         )
 
@@ -133,6 +139,7 @@ class ImageOptions:
             record.get("seed", record.get("split_seed", 0)),
             record.get(NORMALIZE),
             record.get("icc", "ignore"),
+            MaskValues.of_pairs(record.get("mask_values"), list(pairs)),
         )
 
     def record(self) -> dict[str, Any]:
@@ -149,6 +156,7 @@ class ImageOptions:
             "split_seed": None if self.split is None else self.seed,
             "pairs": sorted(self.pairs) or None,
             "soft": sorted(name for name, given in self.pairs.items() if isinstance(given, Soft)) or None,
+            "mask_values": {name: one.text for name, one in self.mask_values.items()} or None,
             NORMALIZE: self.normalize,
             **self.labels.record(),
             **self.storing.options(),

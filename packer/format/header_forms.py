@@ -101,6 +101,7 @@ OPTIONS: Mapping[str, Any] = {  # those that packer reads again
     **dict.fromkeys(("split_column?", "split_group?", "label_separator?", "label_file_column?"), str),
     **dict.fromkeys(("label_as?", "boxes_unit?"), str),
     **dict.fromkeys(("pairs?", "soft?"), texts),
+    "mask_values?": of_texts,
     **dict.fromkeys(("label?", "boxes?", "keypoints?", "unlabeled?"), _NAMES),
     **dict.fromkeys(("repack?", "fields?", "choices?"), Mapping),
     f"{NORMALIZE}?": statistics,

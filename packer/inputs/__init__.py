@@ -15,6 +15,7 @@
     label_csv.py       rows of the label CSV, matched to images; lines of text files
     label_values.py    the rules for labels given as text
     label_options.py   Labels: the label file, its columns, and how they are parsed
+    mask_values.py     MaskValues: values or colors of masks that become class numbers
     image_pairs.py     masks and other per-pixel partners, matched by name
 
 Start with image_sources.py. Imports: format, pixels, remote.

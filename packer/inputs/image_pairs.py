@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from hashlib import blake2b
 from itertools import islice
 from keyword import iskeyword
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
@@ -30,9 +30,11 @@ from packer.inputs.file_names import as_text, on_disk
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import open_archive
 from packer.inputs.image_sources import FolderImages, check_bytes, entries_of, file_state, split_archive
+from packer.inputs.mask_values import MaskValues
 from packer.inputs.opened_source import ArchiveImages, ImageSource
 from packer.pixels.decode_resize import ImagePlacement, PixelSpec, place_soft
 from packer.pixels.exact_values import MaskKind, decode_mask
+from packer.pixels.image_decoder import format_of_image
 from packer.sentence import Sentence
 
 EXTENSIONS = (".bmp", ".gif", ".jpg", ".jpeg", ".npy", ".png", ".tif", ".tiff", ".webp")
@@ -41,7 +43,6 @@ EXTENSIONS = (".bmp", ".gif", ".jpg", ".jpeg", ".npy", ".png", ".tif", ".tiff", 
 RESERVED = frozenset(
     ("image", "label", "boxes", "box_label", "keypoints", "key", "packer", "checksums", "header", "trailer")
 )
-_JPEG_MAGIC = b"\xff\xd8\xff"
 _ASPECT_TOLERANCE = 0.02
 _TRIES = 100
 _AT_ONCE = 1 << 16
@@ -64,10 +65,19 @@ def folder_of(given: str | os.PathLike[str] | Soft) -> str | os.PathLike[str]:
     return given.folder if isinstance(given, Soft) else given
 
 
+class ExaminedMask(NamedTuple):
+    """A mask file as read. path: for messages; format: "JPEG", "npy" or another."""
+
+    path: str
+    format: str
+    values: NDArray[Any]
+
+
 class Pair(AbstractContextManager["Pair"]):
     """The partners of a list of images; a context manager, created by `open_pair`.
 
-    sizes: bytes of each file, int64 [N]. times, newest: see ImageSource.
+    sizes: bytes of each file, int64 [N]. times, newest: see ImageSource. soft: partners are sampled linearly.
+    mask_values: values that are classes, or None.
     """
 
     sizes: NDArray[np.int64]
@@ -84,18 +94,20 @@ class Pair(AbstractContextManager["Pair"]):
         findings: Findings,
         *,
         soft: bool = False,
+        mask_values: MaskValues | None = None,
         whole: str | None = None,
     ) -> None:
         """Determine dtype and channels: those of ``like``, else of the first readable file.
 
-        images: the partner of each image, with key "" for a missing one. soft: sample linearly. whole: "raw"
-        or "jpeg", how rows of varying size are stored; None for rows of one size.
+        images: the partner of each image, with key "" for a missing one. whole: "raw" or "jpeg", how rows of
+        varying size are stored; None for rows of one size.
         """
-        self._name, self._place, self._images, self._soft = name, place, images, soft
+        self._name, self._place, self._images = name, place, images
+        self.soft, self.mask_values = soft, mask_values
         self.sizes, self.times, self.newest = images.sizes, images.times, images.newest
         self._max_pixels, self.findings = spec.max_pixels, findings
-        self._kind = self._first_kind() if like is None else _kind_of(like)
-        dtype, channels = self._kind
+        self._kind = self._first_kind() if like is None or mask_values else _kind_of(like)
+        dtype, channels = self._kind if mask_values is None else mask_values.stored(self._kind)
         bits = {"bits": 1} if dtype == "|b1" else {}
         dtype = "|u1" if bits else dtype
         about, codec = partner(dtype, channels, soft=soft, raw=whole == "raw")
@@ -116,22 +128,34 @@ class Pair(AbstractContextManager["Pair"]):
         """
         try:
             data = self._data(index)
-            values = decode_mask(data, self._max_pixels, self._kind.channels, classes=not self._soft)
+            values = decode_mask(data, self._max_pixels, self._kind.channels, classes=not self.soft)
             found, (height, width) = MaskKind.of(values), values.shape[:2]
             if found != self._kind:
                 raise ImageError(f"holds {found}; {self._kind} is needed, as in the other files.")
             _check_frame((height, width), geometry.source)
+            if self.mask_values is not None:
+                values = self.mask_values.classes(values)
         except ImageError as error:
             raise ImageError(f"its {self._name} {self._images.keys[index]}: ", error.sentence) from None
         target = geometry.target
         if (target.height, target.width) != geometry.result:
             out[...] = 0
-        if self._soft:
+        if self.soft:
             place_soft(values, geometry, out)
         else:
             rows, columns = geometry.nearest(height, width)
             target.of(out)[...] = values.take(rows, axis=0).take(columns, axis=1)
         return len(data)
+
+    def examine(self, index: int) -> ExaminedMask | None:
+        """Return the partner of an image as read; None for one that the conversion refuses."""
+        try:
+            data = self._data(index)
+            values = decode_mask(data, self._max_pixels, None, classes=not self.soft)
+        except ImageError:
+            return None
+        name = "npy" if data.startswith(MAGIC_PREFIX) else format_of_image(data)[0]
+        return ExaminedMask(f"{self._place}/{self._images.keys[index]}", name, values)
 
     def fingerprint(self) -> bytes:
         """Return 16 bytes that change with the names or sizes of the files, and with the stored field."""
@@ -161,21 +185,16 @@ class Pair(AbstractContextManager["Pair"]):
             called = f"{self._place}/{self._images.keys[index]}"
             try:
                 data = self._data(index)
-                values = decode_mask(data, self._max_pixels, None, classes=not self._soft)
+                values = decode_mask(data, self._max_pixels, None, classes=not self.soft)
             except ImageError as error:
                 reasons.append(Sentence(f"{called}: ", error.sentence))
                 continue
-            if data.startswith(_JPEG_MAGIC) and not self._soft:
-                self.findings.notes.append(
-                    f"{called} is a JPEG file, which stores values only approximately: it has "
-                    f"{len(np.unique(values)):,} different values. Save masks as PNG if they are classes."
-                )
             kind = MaskKind.of(values)
-            if kind.channels > 1 and not self._soft and not data.startswith(MAGIC_PREFIX):
-                self.findings.notes.append(
-                    f"{called} has {kind.channels} channels; class masks have one. Save masks as grey or "
-                    "palette PNG if they are classes."
-                )
+            if self.mask_values is not None:
+                try:
+                    self.mask_values.stored(kind)
+                except ImageError as error:
+                    raise UsageError(f"{called}: ", error.sentence) from None
             return kind
         first = reasons[0] if reasons else f"{self._place}: holds no file for any of the images."
         raise SourceError(
@@ -194,6 +213,7 @@ def open_pair(
     images: str | None = None,
     findings: Findings | None = None,
     soft: bool = False,
+    mask_values: MaskValues | None = None,
     whole: str | None = None,
 ) -> Pair:
     """Match a partner to each image.
@@ -206,8 +226,8 @@ def open_pair(
         are required; None: those of the first readable file. spool_dir: directory for a decompressed tar.
         images: folder of the images, if they are files; the images themselves are never partners. findings:
         refuses images with no partner or several.
-    soft: sample linearly instead of nearest. whole: "raw" or "jpeg", how rows of varying size are stored;
-    None: one size.
+    soft: sample linearly instead of nearest. mask_values: values that become classes. whole: "raw" or "jpeg",
+        how rows of varying size are stored; None: one size.
     Raises: UsageError for an invalid field name or a missing folder; SourceError if an image has no partner
         or several, or if none of the first files can be read.
     """
@@ -246,7 +266,7 @@ def open_pair(
             paths = _assign(name, place, keys, members, pattern, findings)
             positions = np.array([members.get(path, -1) for path in paths], np.int64)
             files = ArchiveImages(paths, [archive], np.zeros_like(positions), positions)
-        pair = Pair(name, place, files, spec, like, findings, soft=soft, whole=whole)
+        pair = Pair(name, place, files, spec, like, findings, soft=soft, mask_values=mask_values, whole=whole)
         stack.pop_all()
     return pair
 

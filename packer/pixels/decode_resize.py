@@ -181,7 +181,7 @@ class DecodeResize:
     def __init__(self, spec: PixelSpec, rgba: bool = False) -> None:
         """rgba: treat the last of four bands as alpha, and weight colours by it."""
         self.spec, self._rgba, self._dtype = spec, rgba, np.dtype(spec.dtype)
-        self._state = _ThreadState()
+        self._state, self._srgb = _ThreadState(), spec.icc == "srgb"
         self._plain = not spec.deep and spec.shape[2] != 4 and math.prod(spec.size) <= spec.max_pixels
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -202,8 +202,13 @@ class DecodeResize:
             raise ValueError(
                 f"out: {out.dtype} {list(out.shape)}; {spec.dtype} {list(spec.shape)} is needed."
             )
-        plain = self._plain and isinstance(data, bytes) and out.flags.c_contiguous
-        if plain and not (spec.icc == "srgb" and may_hold_profile(data)) and fill_plain(data, out):
+        if (
+            self._plain
+            and isinstance(data, bytes)
+            and out.flags.c_contiguous
+            and not (self._srgb and may_hold_profile(data))
+            and fill_plain(data, out)
+        ):
             self._state.narrowed = False
             return spec.size
         image = self._decode(data, self._ratio)
@@ -235,10 +240,10 @@ class DecodeResize:
         self._place(image, self.spec.fit, out)
 
     def _decode(self, data: Encoded, ratio: Callable[[int, int], float]) -> DecodedImage:
-        spec, srgb = self.spec, self.spec.icc == "srgb"
+        spec = self.spec
         if not isinstance(data, bytes):
-            image = decode_pillow(data, str(spec.channels), spec.max_pixels, srgb=srgb)
-        elif srgb and (profile := foreign_profile(data)):
+            image = decode_pillow(data, str(spec.channels), spec.max_pixels, srgb=self._srgb)
+        elif self._srgb and (profile := foreign_profile(data)):
             image = decode_in_srgb(data, str(spec.channels), spec.max_pixels, profile)
         elif spec.deep:
             image = decode_deep(data, spec.channels, spec.dtype, spec.max_pixels)

@@ -576,14 +576,15 @@ def _has_more_pages(image: Image.Image) -> bool:
     """Return True if a file has pages or frames beyond the first; previews and masks of the first are none."""
     if not getattr(image, "is_animated", False):
         return False
-    for page in range(1, _MOST_PREVIEWS) if isinstance(image, TiffImagePlugin.TiffImageFile) else ():
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
         try:
-            image.seek(page)
+            for page in range(1, _MOST_PREVIEWS):
+                image.seek(page)
+                if not image.tag_v2.get(_SUBFILE, 0) & _OF_ANOTHER_PAGE:
+                    return True
         except EOFError:
             return False
-        except Exception:  # pixels that Pillow does not know
-            return True
-        if not int(image.tag_v2.get(_SUBFILE, 0)) & _OF_ANOTHER_PAGE:
+        except Exception:  # a page that Pillow does not know
             return True
     return True
 

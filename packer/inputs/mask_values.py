@@ -1,0 +1,108 @@
+"""MaskValues: the numbers of classes for the values, or the colors, of mask files (`mask_values`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import ImageError, UsageError
+from packer.pixels.exact_values import MaskKind
+from packer.sentence import Option
+
+Values = str | Sequence[int | str]
+_VALUE = re.compile(r"[0-9]{1,5}|#[0-9a-f]{6}")
+_MOST = 65_535
+_GREY = 0x010101  # a grey value times this is its color
+_SHOWN = 16
+
+
+class MaskValues:
+    """The values of masks in the order of their classes: the k-th becomes k.
+
+    >>> MaskValues.parse("0,255").text
+    '0,255'
+    >>> MaskValues.parse(["#000000", "#FF0000"]).text
+    '#000000,#ff0000'
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.text: str = ",".join(texts)
+        """The values as the user lists them, and as packs record them."""
+        self._colors = texts[0].startswith("#")
+        self._codes = np.array([int(text.lstrip("#"), 16 if self._colors else 10) for text in texts])
+        self._classes = np.argsort(self._codes)
+
+    @classmethod
+    def parse(cls, given: Values) -> MaskValues:
+        """Read values: whole numbers, or colors such as #ff0000. Raises UsageError."""
+        parts: Iterable[int | str] = given.split(",") if isinstance(given, str) else given
+        texts = [str(part).strip().lower() for part in parts]
+        colors = [text.startswith("#") for text in texts]
+        numbers = [int(text, 10) for text in texts if text.isdecimal()]
+        known = all(map(_VALUE.fullmatch, texts)) and max(numbers, default=0) <= _MOST
+        if (
+            not known
+            or len(set(numbers or texts)) < len(texts)
+            or any(colors) != all(colors)
+            or len(texts) < 2
+        ):
+            raise UsageError(
+                f"mask_values {_shown(','.join(texts))}: is not a list of two or more different values of masks,"
+                f" in the order of their classes; whole numbers up to {_MOST:,}, or colors such as #ff0000, are"
+                f" allowed. Pass for example {Option('mask_values', '0,255')}."
+            )
+        return cls([str(int(text, 10)) if text.isdecimal() else text for text in texts])
+
+    @classmethod
+    def of_pairs(
+        cls, given: Values | Mapping[str, Values] | None, masks: Sequence[str]
+    ) -> dict[str, MaskValues]:
+        """Return the values of each field. given: for all masks, or by field. masks: fields that are no Soft."""
+        if given is None:
+            return {}
+        named = given if isinstance(given, Mapping) else dict.fromkeys(masks, given)
+        wrong = "" if named else "all"
+        for name in [name for name in named if name not in masks][:1] or ([wrong] if wrong else []):
+            raise UsageError(
+                f"mask_values {_shown(str(name))}: there is no such pair of masks"
+                f" ({', '.join(masks) or 'none is given'}). Pass it by {Option('pairs', {'mask': 'DIR'})}."
+            )
+        return {name: cls.parse(values) for name, values in named.items()}
+
+    def stored(self, kind: MaskKind) -> MaskKind:
+        """Return the kind of the stored masks. kind: of the files. Raises ImageError if it has no such values."""
+        if kind not in (("|u1", 1), ("<u2", 1), ("|u1", 3)) or (self._colors and kind.channels == 1):
+            more = ", which are 0 and 1 already" if kind.dtype == "|b1" else ""
+            raise ImageError(
+                f"holds {kind}{more}; {Option('mask_values', self.text)} numbers"
+                f" {'colors' if self._colors else 'whole numbers'}. Leave it out."
+            )
+        return MaskKind("|u1" if len(self._codes) <= 256 else "<u2", 1)
+
+    def classes(self, values: NDArray[np.generic]) -> NDArray[np.int64]:
+        """Return the class of each value: [h, w] or [h, w, 3] -> [h, w]. Raises ImageError for another value."""
+        sought, found = self._codes, codes_of(values)
+        if values.ndim == 3 and not self._colors:
+            sought = sought * _GREY
+        sought = sought[self._classes]
+        at = np.minimum(np.searchsorted(sought, found), len(sought) - 1)
+        strange = sought[at] != found
+        if strange.any():
+            other = int(found[strange][0])
+            text = f"#{other:06x}" if values.ndim == 3 else str(other)
+            raise ImageError(f"holds {text}, which is none of {Option('mask_values', _shown(self.text))}.")
+        return self._classes[at]
+
+
+def codes_of(values: NDArray[np.generic]) -> NDArray[np.int64]:
+    """Return one number a pixel: the value of [h, w], or the color of [h, w, 3], 0xRRGGBB."""
+    numbers = values.astype(np.int64)
+    return numbers if values.ndim == 2 else (numbers[..., 0] << 16) | (numbers[..., 1] << 8) | numbers[..., 2]
+
+
+def _shown(text: str) -> str:
+    parts = text.split(",")
+    return text if len(parts) <= _SHOWN else f"{','.join(parts[:_SHOWN])},... ({len(parts):,} values)"
