@@ -20,6 +20,7 @@
     conversion_task.py   the plan of a pack; options and report of a run
     pack_run.py          writes a planned pack: a single part, shards, or part k/N of the shards
     shard_appending.py   adds shards to a pack: writes them beside it, moves them into it, indexes them
+    copied_images.py     images of equal bytes in two splits, or with two labels
     duplicate_keys.py    rows whose keys a pack already has
     engines.py           shards written by an executor's processes or a Ray cluster; packs for object stores
     block_workers.py     blocks of rows on parallel workers

@@ -16,6 +16,7 @@ from packer import native, units
 from packer.channels import CHANNELS
 from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask, Engine, Report, provenance
+from packer.convert.copied_images import notes_on_copies
 from packer.convert.engines import published
 from packer.convert.image_options import ImageOptions, Pairs, PathLike
 from packer.convert.image_rows import ImageRows
@@ -251,7 +252,8 @@ def convert_images(
             stack, source, options, out=run.out, classes=names, like=match, skip=run.running.skip
         )
         announce = partial(on_plan, plan) if on_plan is not None else lambda: None
-        return run.pack(task, plan.bytes * (2 if task.gathered else 1), plan.notes, then=announce)
+        report = run.pack(task, plan.bytes * (2 if task.gathered else 1), plan.notes, then=announce)
+        return replace(report, notes=(*report.notes, *notes_on_copies(task, report)))
 
 
 @without_pillow_warnings()

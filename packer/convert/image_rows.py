@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from packer.convert.image_options import ImageOptions
 from packer.convert.row_maker import Block, RowMaker
 from packer.convert.whole_pictures import WholePictures, store_partner
 from packer.errors import ImageError
-from packer.format.checksums import Buffer, digest
+from packer.format.checksums import Buffer, block_checksum, digest
 from packer.format.file_io import InputFile
 from packer.format.header import Field
 from packer.inputs.image_pairs import Pair
@@ -45,7 +46,14 @@ class ImageRows(RowMaker):
         if self._whole is not None:
             image, sizes = self._whole.image, self._whole.sizes
             self.ragged_bytes: int = self._whole.usual_bytes(int(source.sizes.mean()))
+        self.digests: NDArray[np.uint64] = np.frombuffer(mmap.mmap(-1, 8 * max(1, len(source))), np.uint64)
+        """Checksum of each file that was packed, 0 for others; in memory that forked processes share."""
         self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs), *sizes)
+
+    @property
+    def unlabeled(self) -> bool:
+        """True if the label UNLABELED stands for no label."""
+        return any("unlabeled" in field.about for field in self._targets.fields)
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
         """Return the labels from the CSV or the folders that do not depend on the placement of the image."""
@@ -85,6 +93,7 @@ class ImageRows(RowMaker):
                 rows[name][at] = value
         if pixels is not None:
             block.add_picture(pixels)
+        self.digests[sample] = block_checksum(data) or 1
         block.bytes_read += read
         block.narrowed += narrowed
 
