@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError, UsageError
+from packer.inputs.file_names import shorten
 from packer.pixels.exact_values import MaskKind
 from packer.sentence import Option
 
@@ -16,7 +18,6 @@ Values = str | Sequence[int | str]
 _VALUE = re.compile(r"[0-9]{1,5}|#[0-9a-f]{6}")
 _MOST = 65_535
 _GREY = 0x010101  # a grey value times this is its color
-_SHOWN = 16
 
 
 class MaskValues:
@@ -32,13 +33,18 @@ class MaskValues:
         self.text: str = ",".join(texts)
         """The values as the user lists them, and as packs record them."""
         self._colors = texts[0].startswith("#")
-        self._codes = np.array([int(text.lstrip("#"), 16 if self._colors else 10) for text in texts])
-        self._classes = np.argsort(self._codes)
+        codes = np.array([int(text.lstrip("#"), 16 if self._colors else 10) for text in texts])
+        self._count, self._order = len(codes), np.argsort(codes)
+        self._codes = codes[self._order]
+        self._table = np.full(_MOST + 1, -1, np.int32)  # value -> class, of masks of one channel
+        if not self._colors:
+            self._table[codes] = np.arange(len(codes))
 
     @classmethod
     def parse(cls, given: Values) -> MaskValues:
         """Read values: whole numbers, or colors such as #ff0000. Raises UsageError."""
-        parts: Iterable[int | str] = given.split(",") if isinstance(given, str) else given
+        parts: Iterable[object] = given.split(",") if isinstance(given, str) else given
+        parts = parts if isinstance(parts, Iterable) else [given]
         texts = [str(part).strip().lower() for part in parts]
         colors = [text.startswith("#") for text in texts]
         numbers = [int(text, 10) for text in texts if text.isdecimal()]
@@ -50,7 +56,7 @@ class MaskValues:
             or len(texts) < 2
         ):
             raise UsageError(
-                f"mask_values {_shown(','.join(texts))}: is not a list of two or more different values of masks,"
+                f"mask_values {shorten(','.join(texts))}: is not a list of two or more different values of masks,"
                 f" in the order of their classes; whole numbers up to {_MOST:,}, or colors such as #ff0000, are"
                 f" allowed. Pass for example {Option('mask_values', '0,255')}."
             )
@@ -67,7 +73,7 @@ class MaskValues:
         wrong = "" if named else "all"
         for name in [name for name in named if name not in masks][:1] or ([wrong] if wrong else []):
             raise UsageError(
-                f"mask_values {_shown(str(name))}: there is no such pair of masks"
+                f"mask_values {shorten(str(name))}: there is no such pair of masks"
                 f" ({', '.join(masks) or 'none is given'}). Pass it by {Option('pairs', {'mask': 'DIR'})}."
             )
         return {name: cls.parse(values) for name, values in named.items()}
@@ -80,29 +86,24 @@ class MaskValues:
                 f"holds {kind}{more}; {Option('mask_values', self.text)} numbers"
                 f" {'colors' if self._colors else 'whole numbers'}. Leave it out."
             )
-        return MaskKind("|u1" if len(self._codes) <= 256 else "<u2", 1)
+        return MaskKind("|u1" if self._count <= 256 else "<u2", 1)
 
-    def classes(self, values: NDArray[np.generic]) -> NDArray[np.int64]:
+    def classes(self, values: NDArray[np.generic]) -> NDArray[np.integer[Any]]:
         """Return the class of each value: [h, w] or [h, w, 3] -> [h, w]. Raises ImageError for another value."""
-        sought, found = self._codes, codes_of(values)
-        if values.ndim == 3 and not self._colors:
-            sought = sought * _GREY
-        sought = sought[self._classes]
-        at = np.minimum(np.searchsorted(sought, found), len(sought) - 1)
-        strange = sought[at] != found
-        if strange.any():
-            other = int(found[strange][0])
+        if values.ndim == 2:
+            classes: NDArray[np.integer[Any]] = self._table.take(values)
+        else:
+            sought, found = self._codes if self._colors else self._codes * _GREY, codes_of(values)
+            at = np.minimum(np.searchsorted(sought, found), self._count - 1)
+            classes = np.where(sought[at] == found, self._order[at], -1)
+        if classes.min() < 0:
+            other = int(codes_of(values)[classes < 0][0])
             text = f"#{other:06x}" if values.ndim == 3 else str(other)
-            raise ImageError(f"holds {text}, which is none of {Option('mask_values', _shown(self.text))}.")
-        return self._classes[at]
+            raise ImageError(f"holds {text}, which is none of {Option('mask_values', shorten(self.text))}.")
+        return classes
 
 
-def codes_of(values: NDArray[np.generic]) -> NDArray[np.int64]:
+def codes_of(values: NDArray[np.generic]) -> NDArray[np.int32]:
     """Return one number a pixel: the value of [h, w], or the color of [h, w, 3], 0xRRGGBB."""
-    numbers = values.astype(np.int64)
+    numbers = values.astype(np.int32)
     return numbers if values.ndim == 2 else (numbers[..., 0] << 16) | (numbers[..., 1] << 8) | numbers[..., 2]
-
-
-def _shown(text: str) -> str:
-    parts = text.split(",")
-    return text if len(parts) <= _SHOWN else f"{','.join(parts[:_SHOWN])},... ({len(parts):,} values)"

@@ -106,8 +106,9 @@ def _is_srgb(profile: bytes) -> bool:
     if (space := _space(profile)) not in ("RGB", "GRAY"):
         return False
     levels = range(0, 256, 51)
-    grid = [*product(levels, repeat=3)] if space == "RGB" else [(level,) * 3 for level in range(256)]
-    colors = np.array([grid], np.uint8)
+    colors = np.array(
+        [[*product(levels, repeat=3)] if space == "RGB" else [(x, x, x) for x in levels]], np.uint8
+    )
     image = Image.fromarray(colors if space == "RGB" else np.ascontiguousarray(colors[..., 0]))
     moved = np.asarray(_transformed(image, profile)).astype(int) - colors
     return bool(abs(moved).max() <= _SAME_LEVELS)

@@ -92,13 +92,17 @@ def _on_colors(masks: list[ExaminedMask]) -> str:
         grey = all(color == (color & 255) * 0x010101 for color in colors)
         if len(colors) <= _MOST_LISTED:
             texts = [str(color & 255) if grey else f"#{color:06x}" for color in colors]
-            kind = "equal ones, with the values" if grey else "with the colors"
+            kind = (
+                f"equal ones of {units.count(len(texts), 'value')}"
+                if grey
+                else units.count(len(texts), "color")
+            )
             return (
-                f"{begin}: {kind} {', '.join(texts)}. Class masks have one channel of numbers:"
-                f" pass {Option('mask_values', ','.join(texts))}, in the order of the classes."
+                f"{begin}: {kind}. Class masks have one channel of numbers: pass"
+                f" {Option('mask_values', ','.join(texts))}, in the order of the classes."
             )
         if len(colors) <= _MOST_COLORS:
-            begin += f", and together {len(colors):,} colors"
+            begin += f", and together {units.count(len(colors), 'color')}"
     return f"{begin}; class masks have one. Save masks as grey or palette PNG if they are classes."
 
 
