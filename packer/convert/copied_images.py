@@ -54,7 +54,7 @@ def _differing(digests: NDArray[np.uint64], values: NDArray[np.generic]) -> tupl
 
     digests: ascending. values: [N, ...], compared by their bytes.
     """
-    data = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
+    data = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1 if len(values) else 0)
     differ = np.flatnonzero((digests[1:] == digests[:-1]) & (data[1:] != data[:-1]).any(axis=1))
     if not len(differ):
         return 0, (0, 0)

@@ -102,6 +102,9 @@ class ImageOptions:
                     f"fit {fit}: is for rows of one size; with size {rows.option} images keep different"
                     " sizes. Leave it out."
                 )
+        masks = [name for name, given in pairs.items() if not isinstance(given, Soft)]
+        if mask_values is None and like is not None:
+            mask_values = {name: text for name, text in like.mask_values.items() if name in masks}
         if isinstance(channels, str) and channels.isascii() and channels.isdecimal():
             channels = int(channels)
         return cls(
@@ -115,9 +118,7 @@ class ImageOptions:
             split=Split.of(split),
             seed=whole("seed", seed),
             icc=icc or ("ignore" if like is None else like.icc),
-            mask_values=MaskValues.of_pairs(
-                mask_values, [name for name, given in pairs.items() if not isinstance(given, Soft)]
-            ),
+            mask_values=MaskValues.of_pairs(mask_values, masks),
             **others,
         )
 
@@ -139,7 +140,11 @@ class ImageOptions:
             record.get("seed", record.get("split_seed", 0)),
             record.get(NORMALIZE),
             record.get("icc", "ignore"),
-            MaskValues.of_pairs(record.get("mask_values"), list(pairs)),
+            {
+                name: MaskValues.parse(text)
+                for name, text in record.get("mask_values", {}).items()
+                if name in pairs
+            },
         )
 
     def record(self) -> dict[str, Any]:

@@ -70,11 +70,12 @@ class MaskValues:
         if given is None:
             return {}
         named = given if isinstance(given, Mapping) else dict.fromkeys(masks, given)
-        wrong = "" if named else "all"
-        for name in [name for name in named if name not in masks][:1] or ([wrong] if wrong else []):
+        strange = [str(name) for name in named if name not in masks]
+        if strange or not (named or isinstance(given, Mapping)):
+            subject = f"mask_values {shorten(strange[0])}" if strange else "mask_values"
             raise UsageError(
-                f"mask_values {shorten(str(name))}: there is no such pair of masks"
-                f" ({', '.join(masks) or 'none is given'}). Pass it by {Option('pairs', {'mask': 'DIR'})}."
+                f"{subject}: is about a pair of masks; {', '.join(masks) or 'none'} is given by"
+                f" {Option('pairs')}. Pass for example {Option('pairs', {'mask': 'DIR'})} too."
             )
         return {name: cls.parse(values) for name, values in named.items()}
 
