@@ -34,7 +34,7 @@ from packer.format.file_io import create, make_folder, pwrite_all
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.working_folder import WorkingFolder, check_space, failure
-from packer.inputs.file_names import SPLIT_NAMES, is_array, is_image, split_called
+from packer.inputs.file_names import SPLIT_NAMES, is_array, is_image, split_folders
 from packer.orders.runs import consecutive
 from packer.path_text import as_text, on_disk, safe_name
 from packer.progress import Progress
@@ -148,7 +148,7 @@ def _notes(
             f"Names that differ from the keys: {units.count(renamed, 'file')}, as the name was taken, or the"
             " key holds control characters, line ends or backslashes."
         )
-    in_folders = all("/" in key and split_called(key.partition("/")[0]) is not None for key in keys)
+    in_folders = all("/" in key for key in keys) and split_folders({key.partition("/")[0] for key in keys})
     if splits and not one_split and not in_folders:
         yield (
             f"The splits ({', '.join(sorted(splits))}) are not written as folders: only splits called train,"
@@ -230,7 +230,9 @@ def _in_split_folders(pack: Pack, keys: list[str]) -> list[str]:
     if rows != pack.rows or (owners < 0).any() or not set(SPLIT_NAMES.values()).issuperset(splits):
         return keys
     names = [list(splits)[owner] for owner in owners.tolist()]
-    if [split_called(key.partition("/")[0]) for key in keys if "/" in key] == names:
+    tops = [key.partition("/")[0] for key in keys if "/" in key]
+    called = split_folders(set(tops))
+    if [called.get(top) for top in tops] == names:
         return keys
     return [f"{name}/{key}" for key, name in zip(keys, names, strict=True)]
 

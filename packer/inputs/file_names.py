@@ -6,13 +6,14 @@ Names are decoded as UTF-8, so a pack does not depend on the locale. Invalid byt
     cat/1.jpg  dog/a/2.jpg       class folders, by the rules of torchvision's ImageFolder: the classes are the
                                  sorted names of the top folders, whose images lie at any depth
     1.jpg  2.jpg                 a flat folder: no classes
-    train/cat/1.jpg  test/...    splits (also Training, TEST, seg_train ...), if all top folders are splits;
-                                 each is one of the above, and the classes of all splits are merged
+    train/cat/1.jpg  test/...    splits (also Training, TEST, or train_images and test_images ...), if all top
+                                 folders with images are splits; each is one of the above, and the classes of
+                                 all splits are merged
 
 checks/ finds folders that would become wrong classes.
 
-Hidden files and folders (names that begin with a dot) are skipped, as are __MACOSX, Thumbs.db and
-desktop.ini.
+Hidden files and folders (names that begin with a dot) are skipped, as are those that operating systems and
+network drives leave behind (__MACOSX, @eaDir, lost+found, Thumbs.db ...).
 """
 
 from __future__ import annotations
@@ -45,9 +46,14 @@ SPLIT_NAMES = {
 UNLABELED = -1
 """The label of an unlabeled image beside labeled ones, as in Hugging Face datasets."""
 
-_SPLIT_BEGUN = re.compile(rf"({'|'.join(SPLIT_NAMES)})(?![A-Za-z])", re.IGNORECASE)
-_SPLIT_PREFIX = "seg_"  # the Intel scenes dataset has seg_train and seg_test
-_LEFT_BEHIND = frozenset(("__MACOSX", "Thumbs.db", "desktop.ini"))
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_LEFT_BEHIND = frozenset(
+    (
+        *("#recycle", "#snapshot", "$RECYCLE.BIN", "@Recently-Snapshot", "@Recycle", "@eaDir", "__MACOSX"),
+        *("System Volume Information", "Thumbs.db", "desktop.ini", "lost+found"),
+    )
+)
+"""Files and folders that operating systems and network drives leave behind."""
 _SHOWN = 120
 _LONGEST_SUFFIX = 12
 
@@ -69,23 +75,35 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name in _LEFT_BEHIND
 
 
-def split_called(folder: str) -> str | None:
-    """Return the split of a folder name, or None: "Training" -> "train", "seg_test" -> "test"."""
-    return SPLIT_NAMES.get(folder.lower().removeprefix(_SPLIT_PREFIX))
+def split_in(name: str) -> str | None:
+    """Return the split that a word of a name says, or None: "trainA", "x-train-0000" -> "train"."""
+    return next((SPLIT_NAMES[w.lower()] for w in _WORDS.findall(name) if w.lower() in SPLIT_NAMES), None)
 
 
-def split_begun(name: str) -> str | None:
-    """Return the split that a name begins with, or None: "train-00000.tar" -> "train", "trainers" -> None."""
-    found = _SPLIT_BEGUN.match(name)
-    return None if found is None else SPLIT_NAMES[found[1].lower()]
+def split_folders(folders: Collection[str]) -> dict[str, str]:
+    """Return folder -> split, if all folders say a split and are otherwise called alike; else {}.
+
+    A single folder has to be called by the word alone.
+
+    >>> split_folders(["train_images", "TEST_images"])
+    {'train_images': 'train', 'TEST_images': 'test'}
+    >>> split_folders(["trainA", "trainB", "testA", "testB"])
+    {}
+    """
+    named = {folder: split for folder in folders if (split := split_in(folder))}
+    others = {_without_split(folder) for folder in folders}
+    alone = len(folders) == 1 and others != {""}
+    return {} if alone or len(named) < len(folders) or len(others) > 1 else named
+
+
+def _without_split(name: str) -> str:
+    word = next((w for w in _WORDS.findall(name) if w.lower() in SPLIT_NAMES), "")
+    return name.replace(word, "", 1).lower()
 
 
 def split_of(path: str) -> str | None:
-    """Return the split that a file's name or folder begins with, or None: "train-00000.tar" -> "train"."""
-    for word in reversed(path.split("/")[-2:]):
-        if found := split_begun(word):
-            return found
-    return None
+    """Return the split that a file's name, or else its folder, says: "x-train-0000.tar" -> "train"."""
+    return next(filter(None, map(split_in, reversed(path.split("/")[-2:]))), None)
 
 
 def file_splits(
@@ -94,15 +112,16 @@ def file_splits(
     """Return the images of each split, if every file is a split and there are two or more; else {}.
 
     named: the split of each file, or None. owners: the file of each image, int64 [N].
-    Raises: UsageError if a file without a split lies beside files of train and of another split.
+    Raises: UsageError if only some files are splits.
     """
     names = list(dict.fromkeys(named))
-    if None in names and "train" in names and len(names) > 2:
+    if None in names and len(names) > 1:
+        split = next(filter(None, names))
         raise UsageError(
-            f"{paths[named.index(None)]}: its name is not that of a split, but {paths[named.index('train')]} "
-            "is called train; all files are splits, or none. Pass the files that belong together."
+            f"{paths[named.index(None)]}: its name is not that of a split, but {paths[named.index(split)]} "
+            f"is called {split}; all files are splits, or none. Pass the files that belong together."
         )
-    if None in names or len(names) < 2:
+    if len(names) < 2:
         return {}
     numbers = np.array([names.index(name) for name in named], np.int64)[owners]
     found = {str(name): np.flatnonzero(numbers == number) for number, name in enumerate(names)}
@@ -147,15 +166,21 @@ class FolderLayout(NamedTuple):
 
 
 def folder_splits(subject: str, keys: list[str], folders: Collection[str]) -> dict[str, NDArray[np.int64]]:
-    """Return the splits that top folders define; {} unless all top folders are splits and hold all images.
+    """Return the splits that top folders define; {} unless all top folders with images are splits.
 
     subject: name of the source in messages. keys: the images' paths, in `image_order`. folders: paths of the
     visible folders; only those at the top count.
     Raises: SourceError for a split without images, UsageError for two folders of the same split.
     """
-    tops = sorted(folder for folder in folders if "/" not in folder)
-    named = [split_called(top) for top in tops]
-    if None in named or any("/" not in key for key in keys):
+    if any("/" not in key for key in keys):
+        return {}
+    held = {key.partition("/")[0] for key in keys}
+    called = split_folders(held)
+    alike = set(map(_without_split, called))
+    empty = {f for f in folders if "/" not in f and split_in(f) and _without_split(f) in alike}
+    tops = sorted(held | empty)
+    named = [str(split_in(top)) for top in tops]
+    if not called:
         return {}
     if len(set(named)) < len(named):
         raise UsageError(
@@ -197,7 +222,7 @@ def class_folders(
         raise no_images(subject)
     splits = folder_splits(subject, keys, folders)
     level = 1 if splits else 0
-    unknown = {split_called(name) or name for name in unlabeled}
+    unknown = {split_in(name) or name for name in unlabeled}
     for name in sorted(unknown.difference(splits)):
         held = (
             f"its splits are {', '.join(splits)}"
@@ -226,7 +251,7 @@ def class_folders(
     if flat:
         raise SourceError(
             f"{subject}/{flat[0]}: holds no class folders, but other splits do; all or no splits may. Sort "
-            f"its images into class folders, or pass {Option('Labels.unlabeled', split_called(flat[0]))}."
+            f"its images into class folders, or pass {Option('Labels.unlabeled', split_in(flat[0]))}."
         )
     numbers = {name: number for number, name in enumerate(sorted(classes))}
     labelled = np.ones(len(keys), np.bool_)

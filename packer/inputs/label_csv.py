@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from packer import units
 from packer.errors import SourceError
-from packer.inputs.file_names import changed, shorten, split_begun, split_called
+from packer.inputs.file_names import changed, shorten, split_in
 from packer.inputs.findings import Findings
 from packer.inputs.label_values import CheckedRows
 from packer.sentence import Option
@@ -214,7 +214,7 @@ class LabelTable(CheckedRows):
         if last in ("", folder):
             return
         mine, other = os.path.join(self._folder, key), os.path.join(parent, last, key)
-        splits = split_called(last), split_begun(folder) or split_called(folder)
+        splits = split_in(last), split_in(folder)
         twin = os.path.isfile(mine) and os.path.isfile(other) and not os.path.samefile(mine, other)
         if twin or (None not in splits and splits[0] != splits[1]):
             raise SourceError(

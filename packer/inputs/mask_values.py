@@ -89,7 +89,7 @@ class MaskValues:
             )
         return MaskKind("|u1" if self._count <= 256 else "<u2", 1)
 
-    def classes(self, values: NDArray[np.generic]) -> NDArray[np.integer[Any]]:
+    def classes(self, values: NDArray[Any]) -> NDArray[np.integer[Any]]:
         """Return the class of each value: [h, w] or [h, w, 3] -> [h, w]. Raises ImageError for another value."""
         if values.ndim == 2:
             classes: NDArray[np.integer[Any]] = self._table.take(values)
@@ -104,7 +104,7 @@ class MaskValues:
         return classes
 
 
-def codes_of(values: NDArray[np.generic]) -> NDArray[np.int32]:
+def codes_of(values: NDArray[Any]) -> NDArray[np.int32]:
     """Return one number a pixel: the value of [h, w], or the color of [h, w, 3], 0xRRGGBB."""
     numbers = values.astype(np.int32)
     return numbers if values.ndim == 2 else (numbers[..., 0] << 16) | (numbers[..., 1] << 8) | numbers[..., 2]

@@ -91,6 +91,8 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     """The classes if they are names of folders, else None."""
     class_parents: Sequence[str] = ("",)
     """Paths of the folders that hold the class folders, with a trailing slash; "" for the source itself."""
+    scanned: bool = False
+    """True if a folder was searched for images, False if they were listed."""
     empty_folders: Sequence[str] = ()
     """Class folders without images."""
 
@@ -131,7 +133,7 @@ class ImageSource(AbstractContextManager["ImageSource"]):
         that the keys are relative to, if not ``name``. Raises: SourceError, UsageError.
         """
         subject, targets = subject or name, ImageTargets(findings=options.findings)
-        self.place, self.folders, self.left_out = subject, folders, left_out
+        self.place, self.folders, self.left_out, self.scanned = subject, folders, left_out, True
         if not self.keys:
             raise no_images(subject)
         if options.labelled:

@@ -87,6 +87,8 @@ def test_splits_may_be_flat() -> None:
         ("Train", "Test", ["train", "test"]),
         ("TRAIN", "VAL", ["train", "val"]),
         ("seg_train", "seg_test", ["train", "test"]),
+        ("train_images", "test_images", ["train", "test"]),
+        ("train2017", "val2017", ["train", "val"]),
         ("dev", "eval", ["dev", "eval"]),
         ("Valid", "validation", ["valid", "validation"]),
     ],

@@ -186,12 +186,13 @@ def test_one_class_in_splits_gets_no_advice_to_pass_it(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", ".tar", ".zip"])
-def test_images_beside_masks_are_refused_wherever_they_lie(tree: Tree, kind: str) -> None:
-    tree("images/1.jpg", "masks/1.jpg")
+def test_images_beside_masks_are_told_wherever_they_lie(tree: Tree, kind: str) -> None:
+    tree("images/a.jpg", "images/bc.jpg", "masks/a.jpg", "masks/bc.jpg")
     name = pack("pets", "pets" + kind) if kind else "pets"
     assert noted(open_source(name))[0] == (
-        f"{name}: images lies beside masks, as images beside their masks do; its folders would be classes. Pass one of its "
-        "folders, masks by pairs={'mask': 'DIR'}, or if they are the classes, classes='images,masks'."
+        f"{name}: images and masks hold 2 files of equal names, such as images/a.jpg and masks/a.jpg, as images beside "
+        f"their masks do; its folders would be classes. Pass {name}/images with pairs={{'mask': '{name}/masks'}}, or if "
+        "they are the classes, classes='images,masks'."
     )
 
 
@@ -254,6 +255,7 @@ def test_a_class_folder_without_images(tree: Tree, name: str) -> None:
     else:
         assert noted(open_source("pets"))[0] == (
             "pets/dog: a class folder without images; each needs at least one. Add some, remove the folder, or pass on_error='skip'."
+            " If cat is no class either, pass pets/cat."
         )
 
 

@@ -198,8 +198,16 @@ def test_splits_are_told_by_the_names_of_tars(tmp_path: Path) -> None:
         f"{place}/more.tar: its name is not that of a split, but {place}/train-0.tar is called train; all files are splits, or none. "
         "Pass the files that belong together."
     )
-    with open_source([place / "more.tar", place / "train-0.tar"]) as source:
-        assert source.splits == {}
+    assert refused([place / "more.tar", place / "train-0.tar"]).startswith(
+        f"{place}/more.tar: its name is not"
+    )
+    for split in ("train", "validation"):
+        write_tar(place / f"pets-{split}-0000.tar", samples(0, 2))
+    with open_source(f"{place}/pets-*.tar") as source:
+        assert {name: m.tolist() for name, m in source.splits.items()} == {
+            "train": [0, 1],
+            "validation": [2, 3],
+        }
 
 
 def test_equal_names_in_several_tars_are_told_apart(tmp_path: Path) -> None:

@@ -3,7 +3,10 @@
     examine.py        the list of all checks; runs them
     folder_checks.py  folders that are no classes: parts of samples or datasets, splits, copies
     class_checks.py   classes that are confusing, empty, or missing in the training split
-    mask_checks.py    images named like masks of other images; values of masks that are no class numbers
+    mask_checks.py    masks in the folder of their images
+    partner_names.py  names of files, compared between folders
+    frame_evidence.py what the pixels of partners have in common
+    mask_value_checks.py  values of masks that are no numbers of classes
     picture_checks.py a sample of headers: sizes, bits, color profiles, pages
 
 Each check is a function of the listing that yields findings; it judges structure, not names.

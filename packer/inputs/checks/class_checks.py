@@ -3,26 +3,70 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 
+from packer import units
+from packer.inputs.file_names import UNLABELED, shorten
 from packer.inputs.listing import Finding, Listing
 from packer.sentence import Option, Sentence
 
+_SHOWN = 3
+
 
 def check_classes_of_splits(listing: Listing) -> Iterator[Finding]:
-    """Yield an error for classes of a split that the training split lacks."""
-    return iter(())
+    """Yield an error for classes of a split that train lacks, and a note on classes that a split lacks."""
+    labels, classes, splits = listing.labels, listing.classes, listing.splits
+    if labels is None or classes is None or "train" not in splits:
+        return
+    held = {name: set(labels[members].tolist()) - {UNLABELED} for name, members in splits.items()}
+    trained = held.pop("train")
+    for name, found in held.items():
+        strange = [classes[number] for number in sorted(found - trained)]
+        absent = [classes[number] for number in sorted(trained - found)]
+        if strange and not set(strange) <= set(listing.accepted):
+            near = [close[0] for one in strange if (close := get_close_matches(one, absent, 1))]
+            like = f" (train has {near[0]})" if near else ""
+            example = listing.keys[int(next(m for m in splits[name] if classes[labels[m]] == strange[0]))]
+            yield Finding(
+                Sentence(
+                    f"{listing.name}: split {name} has {units.count(len(strange), 'class')} that train lacks: "
+                    f"{_first(strange)}{like}, such as {example}; every class is trained. Sort its images into "
+                    f"the class folders of train, pass {Option('Labels.unlabeled', name)} if they have no "
+                    f"labels, or, if all these are classes, {Option('classes', ','.join(classes))}."
+                ),
+                error=True,
+            )
+        elif absent and found:
+            yield Finding(
+                Sentence(
+                    f"Split {name} has no images of {len(absent):,} of {units.count(len(trained), 'class')}: "
+                    f"{_first(absent)}."
+                )
+            )
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(map(shorten, names[:_SHOWN])) + (" ..." if len(names) > _SHOWN else "")
 
 
 def check_empty_classes(listing: Listing) -> Iterator[Finding]:
     """Yield an error for class folders without images."""
-    for folder in listing.source.empty_folders if listing.foldered else ():
-        if folder.rpartition("/")[2] in listing.accepted:
+    source = listing.source
+    one = source.foldered[0] if source.foldered and len(source.foldered) == 1 else ""
+    for folder in source.empty_folders if listing.foldered else ():
+        above, _, name = folder.rpartition("/")
+        if name in listing.accepted:
             continue
+        only = (
+            f" If {one} is no class either, pass {source.place}/{above}{'/' * bool(above)}{one}."
+            if one
+            else ""
+        )
         yield Finding(
             Sentence(
-                f"{listing.source.place}/{folder}: a class folder without images; each needs at least one. Add "
-                f"some, remove the folder, or pass {Option('on_error', 'skip')}."
+                f"{source.place}/{folder}: a class folder without images; each needs at least one. Add some, "
+                f"remove the folder, or pass {Option('on_error', 'skip')}.{only}"
             ),
             error=True,
             key=folder,

@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from packer.inputs.checks.class_checks import check_class_names, check_classes_of_splits, check_empty_classes
-from packer.inputs.checks.folder_checks import check_class_folders, check_files_left_out, check_single_class
-from packer.inputs.checks.mask_checks import check_mask_names, check_mask_values
+from packer.inputs.checks.folder_checks import (
+    check_class_folders,
+    check_continued_numbers,
+    check_files_left_out,
+    check_single_class,
+)
+from packer.inputs.checks.mask_checks import check_masks_among_images
+from packer.inputs.checks.mask_value_checks import check_mask_values
 from packer.inputs.checks.picture_checks import check_bits, check_pages, check_profiles, check_size
 from packer.inputs.listing import Finding, Listing
 
 Check = Callable[[Listing], Iterator[Finding]]
 
 CHECKS: tuple[Check, ...] = (
+    check_masks_among_images,
     check_class_folders,
     check_classes_of_splits,
     check_empty_classes,
     check_single_class,
+    check_continued_numbers,
     check_class_names,
-    check_mask_names,
     check_mask_values,
     check_files_left_out,
     check_size,

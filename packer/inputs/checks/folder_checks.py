@@ -3,33 +3,97 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, pairwise
+from typing import NamedTuple
 
-from packer.inputs.file_names import split_begun, split_called
+from packer.inputs.checks.frame_evidence import why_partners
+from packer.inputs.checks.partner_names import FolderNames
+from packer.inputs.file_names import split_folders, split_in
 from packer.inputs.listing import Finding, Listing
 from packer.sentence import Option, Sentence
 
-_PICTURES = frozenset(("image", "images", "img", "imgs", "jpegimages"))
+_MOST_FOLDERS = 12
+"""Most class folders whose names are compared in pairs; kinds of files of a sample are few."""
+_MOST_COPIES = 0.1
+"""Largest share of names that class folders have in common, if one that has them all repeats them."""
+_SHARE = 0.9
+_FEWEST = 3
 _SHOWN_SUFFIXES = 8
-_MASKS = frozenset(
-    ("annotations", "ground_truth", "gt", "labels", "mask", "masks", "segmentation", "trimaps")
+_LISTED = 12  # classes that a message lists
+_NUMBER = re.compile(r"[0-9]+")
+_PARTS = re.compile(
+    r"batch|chunk|data|fold|frames?|(image|img|part|photo|picture)s?|set|shard|split|subset", re.I
 )
+"""Nouns that name no class: folders called by one of them and a number are parts of a set."""
+
+Folders = Mapping[str, Sequence[str]]
+"""Class folder -> its images, both relative to the folder that holds the class folders."""
+
+
+class _Doubt(NamedTuple):
+    """A reason why class folders are no classes, and what to do."""
+
+    reason: str
+    remedy: str
 
 
 def check_class_folders(listing: Listing) -> Iterator[Finding]:
-    """Yield an error for folders that would become wrong classes."""
-    for place, _, keys, folders in listing.parts() if listing.foldered else ():
-        held = sorted({key.partition("/")[0] for key in keys})
-        reason = _no_classes(keys, held, {*held, *(folder for folder in folders if "/" not in folder)})
-        if reason:
+    """Yield an error for class folders that are no classes, in the source or a split of it."""
+    for place, prefix, keys in listing.parts() if listing.foldered else ():
+        folders: dict[str, list[str]] = defaultdict(list)
+        for key in keys:
+            folders[key.partition("/")[0]].append(key)
+        doubt = (
+            _called_like_splits(place, folders)
+            or _repeating_folder(place, folders)
+            or _samples(folders)
+            or _partners(listing, place, prefix, folders)
+            or _same_folders(place, folders)
+            or _parts_of_one(place, folders)
+        )
+        if doubt:
+            classes = listing.source.foldered or ()
+            accepted = Option("classes", ",".join(classes) if len(classes) <= _LISTED else None)
+            listed = "" if len(classes) <= _LISTED else " with a file of their names"
             yield Finding(
                 Sentence(
-                    f"{place}: {reason}; its folders would be classes. Pass one of its folders, masks by "
-                    f"{Option('pairs', {'mask': 'DIR'})}, or if they are the classes, "
-                    f"{Option('classes', ','.join(held))}."
+                    f"{place}: {doubt.reason}; its folders would be classes. {doubt.remedy}, or if they are "
+                    f"the classes, {accepted}{listed}."
                 ),
                 error=True,
             )
+
+
+def check_continued_numbers(listing: Listing) -> Iterator[Finding]:
+    """Yield a note on class folders that continue one numbering of files, as parts of one set do."""
+    for _, prefix, keys in listing.parts() if listing.foldered else ():
+        spans: dict[str, list[int]] = {}
+        bases = set()
+        for key in keys:
+            folder, stem = key.partition("/")[0], _stem(key)
+            base = stem.rstrip("0123456789")
+            bases.add((_NUMBER.sub("", folder), base))
+            if len(bases) > 1 or base == stem:
+                break
+            number = int(stem[len(base) :][-18:])
+            low, high, count = spans.get(folder, (number, number, 0))
+            spans[folder] = [min(low, number), max(high, number), count + 1]
+        else:
+            ordered = sorted(spans.values())
+            fewest = min(count for _, _, count in ordered)
+            apart = all(before[1] < after[0] for before, after in pairwise(ordered))
+            if len(spans) > 1 and fewest >= _FEWEST and apart and min(bases)[0]:
+                first, second = sorted(spans)[:2]
+                yield Finding(
+                    Sentence(
+                        f"The folders {prefix}{first} and {prefix}{second} differ in a number, and continue "
+                        f"one numbering of files. If they are parts of one set, they are no classes: pass "
+                        f"{Option('labels')}."
+                    )
+                )
 
 
 def check_single_class(listing: Listing) -> Iterator[Finding]:
@@ -57,45 +121,144 @@ def check_files_left_out(listing: Listing) -> Iterator[Finding]:
         yield Finding(Sentence(f"Not read as images: {', '.join(shown)}{more}."))
 
 
-def _no_classes(keys: list[str], held: list[str], folders: Collection[str]) -> str:
-    """Return why folders are parts of samples or of a dataset instead of classes; "" if they may be classes.
+def _called_like_splits(place: str, folders: Folders) -> _Doubt | None:
+    """Find folders that are called like splits, below the folders that hold all images."""
+    above, keys = "", [key for inner in folders.values() for key in inner]
+    while True:
+        if any("/" not in key[len(above) :] for key in keys):
+            return None
+        tops = sorted({key[len(above) :].partition("/")[0] for key in keys})
+        called = [top for top in tops if split_in(top)]
+        if len(tops) == 1 and not called:
+            above += f"{tops[0]}/"
+            continue
+        break
+    if len(tops) == 1:
+        return _Doubt(
+            f"its only folder is called {above}{tops[0]}, like a split", f"Pass {place}/{above}{tops[0]}"
+        )
+    splits = {split_in(top) for top in called}
+    if "train" not in splits or len(splits) < 2:
+        return None
+    if above and split_folders(tops):
+        above = above.rstrip("/")
+        return _Doubt(f"its folder {above} holds splits ({', '.join(tops)})", f"Pass {place}/{above}")
+    beside = next((top for top in tops if top not in called), None)
+    more = f", and {beside} lies beside them" if beside else ", and several are the same split"
+    return _Doubt(
+        f"its folders {above}{f' and {above}'.join(called[:3])} are called like splits{more}",
+        "Pass a folder that holds only folders of splits, or one of them",
+    )
 
-    keys: image paths, all in folders. held: top folders that hold images. folders: all top folders.
-    """
-    called = {folder: split_called(folder) or split_begun(folder) for folder in sorted(folders)}
-    parts = [folder for folder, split in called.items() if split]
-    if "train" in called.values() and len({called[part] for part in parts}) > 1:
-        beside = next((folder for folder in called if folder not in parts), None)
-        more = (
-            f", and {beside} lies beside them"
-            if beside
-            else ", and all are splits only if called train, val, test"
-        )
-        return f"its folders {' and '.join(parts[:3])} are called like splits{more}"
-    pictures = next((folder for folder in held if folder.lower() in _PICTURES), None)
-    if pictures is not None and len(held) == 1 < len(folders):
-        return f"{pictures} lies beside {min(f for f in folders if f != pictures)}, which holds no images"
-    if pictures is not None:
-        stems = {os.path.splitext(key)[0].partition("/")[2] for key in keys if key.startswith(pictures + "/")}
-        for key in keys:
-            top, _, name = key.partition("/")
-            if top != pictures and (top.lower() in _MASKS or os.path.splitext(name)[0] in stems):
-                return f"{pictures} lies beside {top}, as images beside their masks do"
-    if len(held) == 1 and split_called(held[0]):
-        return f"its only folder is called {held[0]}, like a split"
-    inner: dict[str, set[str]] = {folder: set() for folder in held}
-    for key in keys:
-        if key.count("/") < 2:
-            return ""
-        top, name, _ = key.split("/", 2)
-        inner[top].add(name)
-    first, *rest = inner.values() or [set()]
-    if len(first) > 1 and not rest and all(map(split_called, first)):
-        return f"its only folder {held[0]} holds splits ({', '.join(sorted(first))})"
+
+def _same_folders(place: str, folders: Folders) -> _Doubt | None:
+    """Find folders that all hold mostly the same folders: they are parts, and the inner ones the classes."""
+    inner: dict[str, set[str]] = {}
+    for folder, keys in folders.items():
+        parts = [key.split("/", 2) for key in keys]
+        if any(len(part) < 3 for part in parts):
+            return None
+        inner[folder] = {part[1] for part in parts}
     # A single folder in each ("n01443537/images") is no evidence: the folders above it are the classes.
-    if len(first) > 1 and rest and all(names == first for names in rest):
-        return (
-            f"{held[0]} and {held[1]} hold the same folders ({', '.join(sorted(first)[:3])}), "
-            "as parts of a dataset do"
-        )
-    return ""
+    same, every = set.intersection(*inner.values()), set.union(*inner.values())
+    if len(folders) < 2 or len(same) < 2 or len(same) < len(every) / 2:
+        return None
+    first, second = sorted(folders)[:2]
+    return _Doubt(
+        f"{first} and {second} hold the same folders ({', '.join(sorted(same)[:3])}), as parts of a dataset do",
+        f"Pass one of them, such as {place}/{first}, or {Option('labels')}",
+    )
+
+
+def _repeating_folder(place: str, folders: Folders) -> _Doubt | None:
+    """Find a folder that holds the images, or the folders, of the folders beside it, or of the one above."""
+    for folder, keys in folders.items():
+        inner = {key.split("/", 2)[1] for key in keys if key.count("/") > 1}
+        away = f"Remove {place}/{folder}, or move it out of {place}"
+        if len(inner) > 1 and inner <= folders.keys():
+            shown = ", ".join(sorted(inner)[:3])
+            return _Doubt(f"{folder} holds folders called like those beside it ({shown})", away)
+        if repeated := _repeated_below(place, folder, keys):
+            return repeated
+    names = {folder: {_stem(key) for key in keys} for folder, keys in folders.items()}
+    owners = Counter(name for found in names.values() for name in found)
+    for folder, found in names.items() if len(folders) > 2 else ():
+        twice = sum(owners[name] == 2 for name in found)
+        others = sum(count > 1 for name, count in owners.items() if name not in found)
+        if len(found) < _FEWEST or twice < _SHARE * len(found) or others > _MOST_COPIES * len(owners):
+            continue
+        holders = sorted(other for other in names if other != folder and names[other] & found)
+        if len(holders) > 1:
+            away = f"Remove {place}/{folder}, or move it out of {place}"
+            return _Doubt(f"{folder} holds files called like those of {' and '.join(holders[:2])}", away)
+    return None
+
+
+def _repeated_below(place: str, folder: str, keys: Sequence[str]) -> _Doubt | None:
+    """Find a folder in a class folder that repeats the names beside it, as thumbnails do."""
+    deeper: dict[str, list[str]] = defaultdict(list)
+    for key in keys:
+        if key.count("/") > 1:
+            deeper[key.rpartition("/")[0] + "/"].append(key)
+    direct = FolderNames(f"{folder}/", (key for key in keys if key.count("/") == 1)) if deeper else None
+    if direct is None or not direct.files or direct.numbered:
+        return None
+    for inner, found in deeper.items():
+        if pairs := direct.partners(FolderNames(inner, found)):
+            return _Doubt(
+                f"{inner}{pairs[0][1].removeprefix(inner)} is called like {pairs[0][0]}, and so are the files "
+                "beside it",
+                f"Remove {place}/{inner.rstrip('/')}, or move it out of {place}",
+            )
+    return None
+
+
+def _parts_of_one(place: str, folders: Folders) -> _Doubt | None:
+    """Find folders that are called parts, or images, and a number."""
+    bases = {_NUMBER.sub("", folder) for folder in folders}
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", min(bases))
+    if len(folders) < 2 or len(bases) > 1 or not any(map(_PARTS.fullmatch, words)):
+        return None
+    first, second = sorted(folders)[:2]
+    return _Doubt(
+        f"{first} and {second} are called like parts of one set",
+        f"Pass {place} with {Option('labels')}, or one of its folders",
+    )
+
+
+def _samples(folders: Folders) -> _Doubt | None:
+    """Find folders that all hold the same few names, which are no numbers: a folder is one sample."""
+    names = [frozenset(key.split("/", 1)[1] for key in keys) for keys in folders.values()]
+    if len(names) < _FEWEST or len(names[0]) < 2 or len(set(names)) > 1:
+        return None
+    if FolderNames("", names[0]).numbered:
+        return None
+    shown = ", ".join(sorted(names[0])[:3])
+    return _Doubt(
+        f"each of its {len(names):,} folders holds the same files ({shown}), as folders of one sample do",
+        "Put the files of a kind into a folder of their own, named by sample, and pass the masks by "
+        f"{Option('pairs', {'mask': 'DIR'})}",
+    )
+
+
+def _partners(listing: Listing, place: str, prefix: str, folders: Folders) -> _Doubt | None:
+    """Find two folders that hold partners of the same samples, such as images and their masks."""
+    tops = sorted(folders)
+    if not 2 <= len(tops) <= _MOST_FOLDERS:
+        return None
+    names = {top: FolderNames(f"{top}/", folders[top]) for top in tops}
+    for first, second in combinations(tops, 2):
+        pairs = names[first].partners(names[second])
+        found = why_partners(listing, [(prefix + a, prefix + b) for a, b in pairs])
+        if pairs and (found.why or not (names[first].numbered and names[second].numbered)):
+            image, mask = (second, first) if found.mask == 0 else (first, second)
+            return _Doubt(
+                f"{first} and {second} hold {len(pairs):,} files of equal names, such as {pairs[0][0]} and "
+                f"{pairs[0][1]}{found.why}, as images beside their masks do",
+                f"Pass {place}/{image} with {Option('pairs', {'mask': f'{place}/{mask}'})}",
+            )
+    return None
+
+
+def _stem(key: str) -> str:
+    return os.path.splitext(key.rpartition("/")[2])[0]

@@ -14,7 +14,7 @@ Examine = Callable[..., list[str]]
     ("keys", "classes"),
     [
         (["charts/1.jpg", "images/2.jpg", "tables/3.jpg"], []),
-        (["images/1.jpg", "masks/1.png"], ["images", "masks"]),
+        (["images/a.jpg", "images/xy.jpg", "masks/a.png", "masks/xy.png"], ["images", "masks"]),
         (["fold1/cat/1.jpg", "fold1/dog/1.jpg", "fold2/cat/2.jpg", "fold2/dog/2.jpg"], ["fold1", "fold2"]),
         (["n1/images/1.jpg", "n2/images/2.jpg"], []),  # Tiny ImageNet
         (["cat/back/1.jpg", "cat/front/1.jpg", "dog/back/2.jpg"], []),
@@ -28,81 +28,59 @@ def test_folders_that_are_classes_after_all(errors: Examine, keys: list[str], cl
 CASES = [
     (
         ["fold1/cat/1.jpg", "fold1/dog/1.jpg", "fold2/cat/2.jpg", "fold2/dog/2.jpg"],
-        ["fold1", "fold2"],
-        "pets: fold1 and fold2 hold the same folders (cat, dog), as parts of a dataset do; its "
-        "folders would be classes. Pass one of its folders, masks by pairs={'mask': 'DIR'}, or "
-        "if they are the classes, classes='fold1,fold2'.",
-    ),
-    (
-        ["images/1.jpg", "images/2.jpg"],
-        ["images", "labels"],
-        "pets: images lies beside labels, which holds no images; its folders would be classes. "
-        "Pass one of its folders, masks by pairs={'mask': 'DIR'}, or if they are the classes, "
-        "classes='images'.",
-    ),
-    (
-        ["images/1.jpg", "masks/1.png"],
-        ["images", "masks"],
-        "pets: images lies beside masks, as images beside their masks do; its folders would be "
-        "classes. Pass one of its folders, masks by pairs={'mask': 'DIR'}, or if they are the "
-        "classes, classes='images,masks'.",
-    ),
-    (
-        ["train/JPEGImages/1.jpg", "train/SegmentationClass/1.png"],
-        ["train", "train/Annotations", "train/JPEGImages", "train/SegmentationClass"],
-        "pets/train: JPEGImages lies beside SegmentationClass, as images beside their masks do; "
-        "its folders would be classes. Pass one of its folders, masks by pairs={'mask': 'DIR'}, "
-        "or if they are the classes, classes='JPEGImages,SegmentationClass'.",
+        "pets: fold1 and fold2 hold the same folders (cat, dog), as parts of a dataset do; its folders would be "
+        "classes. Pass one of them, such as pets/fold1, or labels=, or if they are the classes, classes='fold1,fold2'.",
     ),
     (
         ["ground_truth/bent/1.png", "test/bent/1.png", "train/good/1.png"],
-        ["ground_truth", "test", "train"],
-        "pets: its folders test and train are called like splits, and ground_truth lies beside "
-        "them; its folders would be classes. Pass one of its folders, masks by pairs={'mask': "
-        "'DIR'}, or if they are the classes, classes='ground_truth,test,train'.",
+        "pets: its folders test and train are called like splits, and ground_truth lies beside them; its folders "
+        "would be classes. Pass a folder that holds only folders of splits, or one of them, or if they are the "
+        "classes, classes='ground_truth,test,train'.",
     ),
     (
         ["data/Testing/cat/1.jpg", "data/Training/cat/1.jpg"],
-        ["data", "data/Testing", "data/Training"],
-        "pets: its only folder data holds splits (Testing, Training); its folders would be "
-        "classes. Pass one of its folders, masks by pairs={'mask': 'DIR'}, or if they are the "
-        "classes, classes='data'.",
-    ),
-    (
-        ["test_images/1.jpg", "train_images/1.jpg"],
-        ["test_images", "train_images"],
-        "pets: its folders test_images and train_images are called like splits, and all are "
-        "splits only if called train, val, test; its folders would be classes. Pass one of its "
-        "folders, masks by pairs={'mask': 'DIR'}, or if they are the classes, "
-        "classes='test_images,train_images'.",
+        "pets: its folder data holds splits (Testing, Training); its folders would be classes. Pass pets/data, or if "
+        "they are the classes, classes='data'.",
     ),
     (
         ["seg_test/seg_test/sea/1.jpg", "seg_train/seg_train/sea/1.jpg"],
-        ["seg_test", "seg_train"],
-        "pets/seg_train: its only folder is called seg_train, like a split; its folders would "
-        "be classes. Pass one of its folders, masks by pairs={'mask': 'DIR'}, or if they are the "
-        "classes, classes='seg_train'.",
+        "pets/seg_train: its only folder is called seg_train, like a split; its folders would be classes. Pass "
+        "pets/seg_train/seg_train, or if they are the classes, classes='seg_test,seg_train'.",
     ),
     (
-        ["cat/1.jpg"],
-        ["cat", "dog", "eel"],
-        "pets/dog: a class folder without images; each needs at least one. Add some, remove the folder, or pass "
-        "on_error='skip'.",
-    ),
-    (
-        ["train/cat/1.jpg"],
-        ["train", "train/cat", "train/dog"],
-        "pets/train/dog: a class folder without images; each needs at least one. Add some, remove the folder, or pass "
-        "on_error='skip'.",
+        [f"p{number}/{name}.png" for number in range(20) for name in ("flair", "t1")],
+        "pets: each of its 20 folders holds the same files (flair.png, t1.png), as folders of one sample do; its "
+        "folders would be classes. Put the files of a kind into a folder of their own, named by sample, and pass the "
+        "masks by pairs={'mask': 'DIR'}, or if they are the classes, classes= with a file of their names.",
     ),
 ]
 
 
-@pytest.mark.parametrize(("keys", "folders", "message"), CASES)
-def test_folders_that_are_no_classes(
-    errors: Examine, keys: list[str], folders: list[str], message: str
-) -> None:
-    assert errors(keys, folders)[0] == message
+@pytest.mark.parametrize(("keys", "message"), CASES)
+def test_folders_that_are_no_classes(errors: Examine, keys: list[str], message: str) -> None:
+    assert message in errors(keys)
+
+
+def test_class_folders_without_images(errors: Examine) -> None:
+    assert errors(["cat/1.jpg", "eel/1.jpg"], ["dog"]) == [
+        "pets/dog: a class folder without images; each needs at least one. Add some, remove the folder, or pass "
+        "on_error='skip'."
+    ]
+    assert errors(["train/images/1.jpg"], ["train/labels"]) == [
+        "pets/train/labels: a class folder without images; each needs at least one. Add some, remove the folder, or "
+        "pass on_error='skip'. If images is no class either, pass pets/train/images."
+    ]
+    assert errors(["cat/1.jpg"], ["dog"], accepted=["cat", "dog"]) == []
+
+
+def test_parts_of_one_numbering_are_noted(notes: Examine) -> None:
+    keys = [f"class_{part}/{part * 10 + number:04d}.jpg" for part in range(3) for number in range(4)]
+    assert notes(keys) == [
+        "The folders class_0 and class_1 differ in a number, and continue one numbering of files. If they are parts "
+        "of one set, they are no classes: pass labels=."
+    ]
+    assert notes([key.replace("class_", "") for key in keys]) == []
+    assert notes([f"class_{part}/{number}.jpg" for part in range(3) for number in range(4)]) == []
 
 
 def test_files_that_are_not_read_are_counted_by_suffix() -> None:

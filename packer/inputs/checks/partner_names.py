@@ -1,0 +1,79 @@
+"""Names of files compared between folders: do files of two folders belong together in pairs?
+
+Names are compared without the parts that are equal in all files of a folder: case_000_0000.png,
+case_001_0000.png ... and case_000.png, case_001.png ... are the same cases.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+
+_SHARE = 0.9
+"""Least share of the files of the smaller folder that have a partner."""
+_FEWEST = 2
+"""Fewest files of a folder that is compared."""
+_NUMBER = re.compile(r"[0-9]+")
+_LAST_NUMBER = re.compile(r"[^A-Za-z0-9]+[0-9]+\Z")
+
+
+class FolderNames:
+    """Names of the images in a folder, as they can be compared with those of other folders.
+
+    files: name without the shared parts -> key of one of its images.
+    """
+
+    files: Mapping[str, str]
+
+    def __init__(self, top: str, keys: Iterable[str]) -> None:
+        """top: the folder, with a trailing slash; keys: its images."""
+        stems = {os.path.splitext(key.removeprefix(top))[0]: key for key in keys}
+        above = len(os.path.commonpath([os.path.dirname(stem) for stem in stems])) if stems else 0
+        before, after = _shared({stem.rpartition("/")[2] for stem in stems})
+        self.files = {}
+        for stem, key in stems.items():
+            folder, _, name = stem.rpartition("/")
+            self.files[f"{folder[above:]}/{name[before : len(name) - after]}"] = key
+
+    @cached_property
+    def samples(self) -> dict[str, str]:
+        """Like `files`, without the number that ends each name: of several files of a sample, the first."""
+        found: dict[str, str] = {}
+        if all(_LAST_NUMBER.search(name) for name in self.files):
+            for name, key in self.files.items():
+                found.setdefault(_LAST_NUMBER.sub("", name), key)
+        return found
+
+    @cached_property
+    def numbered(self) -> bool:
+        """True if most names differ in numbers only, as those of files in unrelated folders do."""
+        forms = {_NUMBER.sub("0", name.rpartition("/")[2]) for name in self.files}
+        return len(forms) <= len(self.files) / 2
+
+    def partners(self, other: FolderNames) -> list[tuple[str, str]]:
+        """Return the pairs of images, if nearly all of the smaller folder's have a partner; else []."""
+        for mine in (self.files, self.samples):
+            for theirs in (other.files, other.samples):
+                fewer, more = sorted((mine, theirs), key=len)
+                if len(fewer) >= _FEWEST:
+                    found = fewer.keys() & more.keys()
+                    if len(found) >= _SHARE * len(fewer):
+                        return [(mine[name], theirs[name]) for name in sorted(found)]
+        return []
+
+
+def _shared(stems: Collection[str]) -> tuple[int, int]:
+    """Return the lengths of the beginning and the end that all names share; digits are not cut off."""
+    if len(stems) < _FEWEST:
+        return 0, 0
+    before = _common_beginning(stems)
+    after = _common_beginning([stem[before:][::-1] for stem in stems])
+    return before, after
+
+
+def _common_beginning(names: Collection[str]) -> int:
+    first, last = min(names), max(names)  # what these two share, all share
+    length = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    return len(first[:length].rstrip("0123456789"))
