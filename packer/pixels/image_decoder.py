@@ -576,15 +576,14 @@ def _has_more_pages(image: Image.Image) -> bool:
     """Return True if a file has pages or frames beyond the first; previews and masks of the first are none."""
     if not getattr(image, "is_animated", False):
         return False
-    if isinstance(image, TiffImagePlugin.TiffImageFile):
+    for page in range(1, _MOST_PREVIEWS) if isinstance(image, TiffImagePlugin.TiffImageFile) else ():
         try:
-            for page in range(1, _MOST_PREVIEWS):
-                image.seek(page)
-                if not image.tag_v2.get(_SUBFILE, 0) & _OF_ANOTHER_PAGE:
-                    return True
+            image.seek(page)
         except EOFError:
             return False
-        except Exception:  # a page that Pillow does not know
+        except Exception:  # pixels that Pillow does not know; it has read the tags
+            pass
+        if not image.tag_v2.get(_SUBFILE, 0) & _OF_ANOTHER_PAGE:  # type: ignore[attr-defined]
             return True
     return True
 
