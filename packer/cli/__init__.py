@@ -4,6 +4,7 @@
     options.py            every option of convert; options shared by several commands
     inspect_commands.py   info, preview, report, bench, doctor
     pack_commands.py      append, merge, split, repack, export, verify, seal
+    dry_run.py            output of convert --dry-run
     console.py            the command group; output as text or JSON; prints plans and reports of conversions
 
 Start with convert_command.py. Imports: bench, codecs, convert, doctor, format, inputs, previews, progress,

@@ -5,21 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from packer.cli.console import OPTIONS, Output, announce_plan, announce_table_plan, cli, tell_report
+from packer.cli.dry_run import tell_columns, tell_contents, tell_dry_run
 from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption, merge_values
 from packer.errors import UsageError
 from packer.source_kinds import PARQUET, is_array_file, is_table
 
 if TYPE_CHECKING:
+    from packer.convert.image_conversion import ConversionPlan
     from packer.convert.splits import Split
     from packer.inputs.image_pairs import Soft
     from packer.inputs.label_options import Labels
+    from packer.tables.table_conversion import TablePlan
 
 
 @cli.command()
@@ -47,6 +49,7 @@ def convert(
     packer convert cifar.tar.gz/train train.h5 --size 32
     packer convert photos/ train.h5 --labels labels.csv --on-error skip
     packer convert test/ test.h5 --like train.h5
+    packer convert photos/ train.h5 --dry-run
     packer convert images/ train.h5 --pair mask=masks/ --store jpeg
     packer convert images/ train --split train=0.9,val=0.1 --shard-size 2GB
     packer convert flights.csv flights.h5 --label arr_delay --missing median --on-error skip
@@ -109,6 +112,14 @@ def _convert_images(
 
     source, *others = sources
     subject = f"{source} and {len(others):,} more" if others else source
+    contents: dict[str, Any] = {}
+
+    def announce(plan: ConversionPlan) -> None:
+        announce_plan(output, subject, out, plan)
+        if options["dry_run"]:
+            tell_contents(output, plan.contents)
+            contents.update(plan.contents.to_dict())
+
     report = convert_images(
         sources if others else source,
         out,
@@ -116,10 +127,13 @@ def _convert_images(
         split=_split(options),
         pairs=_with_soft(pairs, _names(soft)),
         mask_values=_by_pair(mask_values),
-        on_plan=partial(announce_plan, output, subject, out),
+        on_plan=announce,
         **options,
     )
-    tell_report(output, report, "image", skipping=True)
+    if options["dry_run"]:
+        tell_dry_run(output, report, contents)
+    else:
+        tell_report(output, report, "image", skipping=True)
 
 
 def _convert_tables(sources: tuple[str, ...], out: str, output: Output, **options: Any) -> None:
@@ -136,9 +150,19 @@ def _convert_tables(sources: tuple[str, ...], out: str, output: Output, **option
     csv["quote"] = "" if csv["quote"] == "none" else csv["quote"]
     csv["delimiter"] = _mark(csv.get("delimiter"))
     options["split"] = _split(options)
-    announce = partial(announce_table_plan, output, sources, out)
+    contents: dict[str, Any] = {}
+
+    def announce(plan: TablePlan) -> None:
+        announce_table_plan(output, sources, out, plan)
+        if options["dry_run"]:
+            tell_columns(output, plan)
+            contents.update(roles=plan.roles, types=plan.types)
+
     report = convert_table(sources, out, csv=csv, encode=encode, on_plan=announce, **options)
-    tell_report(output, report, "row", skipping=True)
+    if options["dry_run"]:
+        tell_dry_run(output, report, contents)
+    else:
+        tell_report(output, report, "row", skipping=True)
 
 
 def _convert_arrays(
@@ -165,7 +189,10 @@ def _convert_arrays(
         output.note(notes[1:])
 
     report = pack_dataset(list(sources), out, fields=Fields(rename=dict(rename)), on_plan=announce, **options)
-    tell_report(output, report, "row")
+    if options["dry_run"]:
+        tell_dry_run(output, report, {})
+    else:
+        tell_report(output, report, "row")
 
 
 def _labels(options: dict[str, Any]) -> Labels:

@@ -245,6 +245,8 @@ CONVERT = options(
     "--overwrite",
     option("--resume", None,
            "Continue only a conversion of the same inputs and options; leave a complete OUT as it is."),
+    option("--dry-run", None,
+           "Write nothing; print what would be packed: splits, classes, fields, doubts, with examples."),
     OUTPUT,
     option("--features", "COLUMN,...", "Tables: use only these columns as features; default: all.",
            about=_TABLES),

@@ -16,6 +16,7 @@
     staged_rows.py       rows of unknown number: written to temporary files, then read in the pack's order
     row_storage.py       raw, JPEG or compressed rows; number of shards; estimated size
     reference_pack.py    a list of classes, or a reference pack (like=)
+    plan_contents.py     the images of a planned pack by split and class, for a dry run
     conversion_run.py    frame of every conversion: existing output, progress, interruption, report
     conversion_task.py   the plan of a pack; options and report of a run
     pack_run.py          writes a planned pack: a single part, shards, or part k/N of the shards

@@ -206,7 +206,7 @@ def published(convert: Callable[Concatenate[S, Out, P], R]) -> Callable[Concaten
         local = local_name(url)
         given |= {"format": "h5", "overwrite": not given.get("resume")}
         report = convert(source, local, *args, **options)
-        if pool is None:
+        if pool is None and not given.get("dry_run"):
             _write(open_pack(local), url)
         remove(os.path.dirname(local))
         changed: R = replace(report, out=url)  # type: ignore[type-var]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -20,6 +20,7 @@ from packer.convert.copied_images import notes_on_copies
 from packer.convert.engines import published
 from packer.convert.image_options import ImageOptions, Pairs, PathLike
 from packer.convert.image_rows import ImageRows
+from packer.convert.plan_contents import PlanContents
 from packer.convert.reference_pack import Classes, ReferencePack, parse_classes
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange
@@ -54,7 +55,7 @@ class ConversionPlan:
 
     rows: number of images; shape: (H, W, C) of each, None if sizes differ; sizes: the rule of the sizes, in
     words; bytes: estimated size of the pack; classes: number of classes, None without class names; splits:
-    name -> rows; notes: sentences about the source for the user.
+    name -> rows; notes: sentences about the source for the user; contents: with dry_run, what is packed.
     """
 
     rows: int
@@ -64,6 +65,7 @@ class ConversionPlan:
     classes: int | None
     splits: Mapping[str, int]
     notes: tuple[str, ...]
+    contents: PlanContents = field(default_factory=PlanContents, repr=False)
 
 
 @refuses_foreign_words
@@ -94,6 +96,7 @@ def convert_images(
     max_pixels: int = MAX_PIXELS,
     overwrite: bool = False,
     resume: bool = False,
+    dry_run: bool = False,
     progress: bool = False,
     on_plan: Callable[[ConversionPlan], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
@@ -172,6 +175,10 @@ def convert_images(
         Replace an existing pack. Continue only an interrupted conversion of the same inputs and options:
         unfinished work of another is refused instead of discarded, and a complete pack of the same is left as
         it is.
+    dry_run
+        Write nothing: list and check the inputs, call on_plan with the contents of the pack that would be
+        made, and return a report of its rows. It fails where the conversion would fail before it reads all
+        images.
     progress, on_plan, on_progress
         Show a bar on stderr, or a line a minute if stderr is no terminal. on_plan is called once, before
         anything is written; on_progress now and then, with the images done so far.
@@ -249,9 +256,20 @@ def convert_images(
     with ExitStack() as stack:
         names = None if classes is None else parse_classes(classes)
         task, plan = plan_conversion(
-            stack, source, options, out=run.out, classes=names, like=match, skip=run.running.skip
+            stack,
+            source,
+            options,
+            out=run.out,
+            classes=names,
+            like=match,
+            skip=run.running.skip,
+            dry_run=dry_run,
         )
-        announce = partial(on_plan, plan) if on_plan is not None else lambda: None
+        announce: Callable[[], None] = (lambda: None) if on_plan is None else partial(on_plan, plan)
+        if dry_run:
+            announce()
+            _refuse(plan.contents.findings)
+            return Report(run.out, plan.rows, skipped=tuple(plan.contents.skipped), notes=plan.notes)
         report = run.pack(task, plan.bytes * (2 if task.gathered else 1), plan.notes, then=announce)
         return replace(report, notes=(*report.notes, *notes_on_copies(task, report)))
 
@@ -267,12 +285,14 @@ def plan_conversion(
     classes: Sequence[str] | None = None,
     like: ReferencePack | None = None,
     skip: bool = False,
+    dry_run: bool = False,
 ) -> tuple[ConversionTask, ConversionPlan]:
     """Open the inputs and plan their conversion.
 
     stack: closes the opened inputs. out: path of the pack. existing: the pack that these options are from,
     whose classes and fields the new rows must have. like: reference pack, whose classes and labels they must
-    have. skip: leave out unusable labels and pairs. Raises UsageError, SourceError.
+    have. skip: leave out unusable labels and pairs. dry_run: describe the contents, and leave the errors
+    among their findings to the caller. Raises UsageError, SourceError.
     """
     asked, model = options, existing if like is None else like.pack
     label = None if model is None else next((f for f in model.fields if f.name == "label"), None)
@@ -300,9 +320,8 @@ def plan_conversion(
         sized=model is None and not options.size.ragged,
     )
     found = examine(listing)
-    for finding in found[:1]:
-        if finding.error:
-            raise UsageError(finding.sentence)
+    if not dry_run:
+        _refuse(found)
     maker = ImageRows(opened, options, targets, partners)
     order = _order(opened, targets, options)
     row_bytes = estimate(maker, options.storing, order)
@@ -329,8 +348,16 @@ def plan_conversion(
         classes=None if targets.classes is None else len(targets.classes),
         splits={name: b - a for name, (a, b) in order.splits.items()},
         notes=tuple(_notes(listing, found, options, row_bytes, like)),
+        contents=PlanContents.of(listing, order, task.fields, found) if dry_run else PlanContents(),
     )
     return task, plan
+
+
+def _refuse(findings: Sequence[Finding]) -> None:
+    """Raise UsageError for the first finding that is an error."""
+    for finding in findings:
+        if finding.error:
+            raise UsageError(finding.sentence)
 
 
 def _open(
@@ -389,7 +416,7 @@ def _notes(
         pixels = size.option, options.fit, options.channels, options.dtype
         yield like.note(*pixels, options.storing, listing.classes)
     yield from opened.findings.notes
-    yield from (finding.sentence for finding in found)
+    yield from (finding.sentence for finding in found if not finding.error)
     if not native.COMPILED and (size.rule != "keep" or store != "jpeg"):
         yield native.without("pixels", *(["markers"] if size.limits and store == "jpeg" else []))
     allowed = not options.spec.deep and options.channels in (

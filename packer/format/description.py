@@ -18,8 +18,7 @@ def describe(path: str, header: Header, shards: Sequence[int], columns: Sequence
     size = f"{units.count(header.rows, 'row')}, {units.size(header.nbytes)}"
     lines = [f"{path}: {size}, {header.format}, format {VERSION}"]
     for f in header.fields:
-        about = ", ".join(f"{key} {_plain(value)}" for key, value in f.about.items())
-        lines.append(f"  {f.name:<8} {f.dtype.lstrip('<|'):<3} {_stored(f)}{f' ({about})' if about else ''}")
+        lines.append(f"  {f.name:<8} {describe_field(f)}")
     if header.classes is not None:
         shown = ", ".join(header.classes[:12]) + (", ..." if len(header.classes) > 12 else "")
         lines.append(f"classes    {len(header.classes)}: {shown}")
@@ -51,6 +50,12 @@ def describe(path: str, header: Header, shards: Sequence[int], columns: Sequence
     if shards:
         lines.append(f"shards     {len(shards)}: {shards[0]:,} rows in the first")
     return lines
+
+
+def describe_field(f: Field) -> str:
+    """Return dtype, row shape and storage of a field, and what its rows mean."""
+    about = ", ".join(f"{key} {_plain(value)}" for key, value in f.about.items())
+    return f"{f.dtype.lstrip('<|'):<3} {_stored(f)}{f' ({about})' if about else ''}"
 
 
 def _stored(f: Field) -> str:

@@ -141,13 +141,15 @@ def is_array(name: str) -> bool:
 
 def image_order(keys: list[str]) -> NDArray[np.int64]:
     """Return the order of ImageFolder: by class, then folder, then name; int64 [N], indices of `keys`."""
+    order = sorted(range(len(keys)), key=lambda index: sort_key(keys[index]))
+    return np.fromiter(order, np.int64, len(keys))
 
+
+def sort_key(key: str) -> str:
+    """Return the text by which `image_order` sorts a key."""
     # NUL sorts before every character of a name, so the joined string sorts like the three parts.
-    def parts(index: int) -> str:
-        folder, _, name = keys[index].rpartition("/")
-        return f"{folder.partition('/')[0]}\0{folder}\0{name}"
-
-    return np.fromiter(sorted(range(len(keys)), key=parts), np.int64, len(keys))
+    folder, _, name = key.rpartition("/")
+    return f"{folder.partition('/')[0]}\0{folder}\0{name}"
 
 
 class FolderLayout(NamedTuple):

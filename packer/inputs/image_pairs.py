@@ -10,7 +10,7 @@ file is stored.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -118,6 +118,8 @@ class Pair(AbstractContextManager["Pair"]):
         else:
             self.field = Field(name, "|u1", None, about | bits, codec)
         """The stored field: [H, W], or [H, W, C] for several channels; ragged if rows vary in size."""
+        self.keys: Sequence[str] = images.keys
+        """Path of each image's partner in its folder; "" for a missing one."""
 
     def read(self, index: int, geometry: ImagePlacement, out: NDArray[Any]) -> int:
         """Fill ``out`` with the partner of image ``index``; thread-safe, in any order.

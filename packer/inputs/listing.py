@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError
+from packer.inputs.file_names import sort_key
 from packer.inputs.image_pairs import Pair
 from packer.inputs.image_sources import MOST_BYTES_A_PIXEL
 from packer.inputs.image_targets import ImageTargets
@@ -95,6 +97,10 @@ class Listing:
         """True if the classes are the names of folders, and the user has not listed them all."""
         classes = self.source.foldered
         return bool(classes) and not self.labels_given and not set(classes or ()) <= set(self.accepted)
+
+    def index_of(self, key: str) -> int:
+        """Return the index of an image of a folder, whose keys are in `sort_key` order."""
+        return bisect_left(self.keys, sort_key(key), key=sort_key)
 
     def parts(self) -> Iterator[tuple[str, str, list[str]]]:
         """Yield what holds class folders: the source, or each folder that is a split.

@@ -63,6 +63,7 @@ def pack_dataset(
     on_error: str = "stop",
     overwrite: bool = False,
     resume: bool | str = False,
+    dry_run: bool = False,
     progress: bool | Callable[[int], None] = False,
     on_plan: Callable[[Sequence[str]], None] | None = None,
 ) -> Report:
@@ -101,6 +102,9 @@ def pack_dataset(
     resume
         As in convert_images. For a dataset pass text that identifies its content, for example "birds v3":
         equal text means equal samples. Arrays and files are compared by their values.
+    dry_run
+        Write nothing: plan the fields, call on_plan, and return a report of the rows, as far as their number
+        is known.
     progress
         True shows a progress bar; a function is called repeatedly with the number of finished samples.
     on_plan
@@ -149,7 +153,7 @@ def pack_dataset(
         run.out, fields, size, fit, classes, store, quality, shuffle, seed, split, shards
     )
     run.check_output()
-    job = _Job(run, options, on_plan, progress is True)
+    job = _Job(run, options, on_plan, progress is True, dry_run)
     try:
         if _is_arrays(dataset):
             forms = options.declared.forms
@@ -159,6 +163,8 @@ def pack_dataset(
         if is_map_style(dataset):
             return job.dataset(dataset, _key(dataset, resume))
         return job.iterable(dataset)
+    except _Planned as planned:
+        return planned.report
     except PackerError as error:
         with_dataset_cause(error)
         raise
@@ -234,6 +240,14 @@ def _key(dataset: Any, resume: bool | str) -> str | None:
     return None
 
 
+class _Planned(Exception):
+    """Raised once a dry run has planned. report: its result."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__()
+        self.report = report
+
+
 class _Job:
     """A conversion of samples with checked options."""
 
@@ -243,8 +257,10 @@ class _Job:
         options: PackingOptions,
         on_plan: Callable[[Sequence[str]], None] | None,
         shown: bool,
+        dry_run: bool,
     ) -> None:
         self._run, self._options, self._on_plan, self._shown = run, options, on_plan, shown
+        self._dry_run = dry_run
 
     def arrays(self, source: ArraySource) -> Report:
         """Pack arrays or files of arrays."""
@@ -362,7 +378,7 @@ class _Job:
         """Check the disk space and call `on_plan`, before any work that grows with the number of samples.
 
         rows: number of samples or None. needed: bytes on the disk. nbytes: uncompressed size of the pack.
-        Raises SpaceError.
+        Raises SpaceError; _Planned if that was all.
         """
         if not self._run.running.resume:
             check_room(self._run.out, needed)
@@ -372,6 +388,8 @@ class _Job:
             if rows is not None:
                 many, size = units.count(rows, "row"), f"; about {units.size(nbytes)}"
             self._on_plan([f"{subject}: {many} -> {self._run.out}: {forms}{size}", *notes])
+        if self._dry_run:
+            raise _Planned(Report(self._run.out, rows or 0, notes=tuple(notes)))
 
 
 def _numbered(samples: Iterable[Any], subject: str) -> Iterator[tuple[int, Any]]:

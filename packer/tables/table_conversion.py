@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from packer.arguments import choice, whole
@@ -43,7 +43,7 @@ class TablePlan:
 
     columns: number of columns of the input; bytes: size of the input; rows: number of rows, None if not known
     yet; roles: role of columns ("features", "categories", "label", "kept", "dropped", "splits by") -> names;
-    notes: sentences about the input for the user.
+    notes: sentences about the input for the user; types: column -> its type.
     """
 
     columns: int
@@ -51,6 +51,7 @@ class TablePlan:
     rows: int | None
     roles: Mapping[str, tuple[str, ...]]
     notes: tuple[str, ...]
+    types: Mapping[str, str] = field(default_factory=dict)
 
 
 @refuses_foreign_words
@@ -82,6 +83,7 @@ def convert_table(
     on_error: str = "stop",
     overwrite: bool = False,
     resume: bool = False,
+    dry_run: bool = False,
     progress: bool = False,
     on_plan: Callable[[TablePlan], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
@@ -133,6 +135,9 @@ def convert_table(
         or over all rows if there is none.
     on_error : {"stop", "skip"}
         Stop at the first bad row, or skip bad rows; rows without a label are bad.
+    dry_run
+        Write nothing: open the files, infer the columns, call on_plan, and return a report of the rows, as far
+        as their number is known.
     on_plan, on_progress : callable, optional
         Called once before rows are read; called repeatedly with the bytes read, then with the rows written.
 
@@ -172,6 +177,8 @@ def convert_table(
         return _report(job, found, already=True)
     if on_plan is not None:
         on_plan(_plan(job))
+    if dry_run:
+        return Report(run.out, job.table.rows or 0, notes=tuple(source_notes(job)))
     return _write_new(job, overwrite=overwrite, resume=resume)
 
 
@@ -391,7 +398,8 @@ def _plan(job: TableJob) -> TablePlan:
         roles[words.get(column.role) or ("categories" if column.coded else "features")].append(column.name)
     roles["label"].sort(key=plan.label.index)
     named = {word: tuple(names) for word, names in roles.items() if names}
-    return TablePlan(len(plan.columns), table.nbytes, table.rows, named, tuple(source_notes(job)))
+    types = {column.name: column.notation or column.type for column in plan.columns}
+    return TablePlan(len(plan.columns), table.nbytes, table.rows, named, tuple(source_notes(job)), types)
 
 
 def _report(

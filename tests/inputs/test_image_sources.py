@@ -190,7 +190,7 @@ def test_images_beside_masks_are_told_wherever_they_lie(tree: Tree, kind: str) -
     tree("images/a.jpg", "images/bc.jpg", "masks/a.jpg", "masks/bc.jpg")
     name = pack("pets", "pets" + kind) if kind else "pets"
     assert noted(open_source(name))[0] == (
-        f"{name}: images and masks hold 2 files of equal names, such as images/a.jpg and masks/a.jpg, as images beside "
+        f"{name}: images and masks hold files of equal names, such as images/a.jpg and masks/a.jpg, as images beside "
         f"their masks do; its folders would be classes. Pass {name}/images with pairs={{'mask': '{name}/masks'}}, or if "
         "they are the classes, classes='images,masks'."
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations, pairwise
+from itertools import chain, combinations, pairwise
 from typing import NamedTuple
 
-from packer.inputs.checks.frame_evidence import why_partners
+from packer.inputs.checks.frame_evidence import ImageForm, why_partners
 from packer.inputs.checks.partner_names import FolderNames
 from packer.inputs.file_names import split_folders, split_in
 from packer.inputs.listing import Finding, Listing
@@ -21,6 +20,7 @@ _MOST_COPIES = 0.1
 """Largest share of names that class folders have in common, if one that has them all repeats them."""
 _SHARE = 0.9
 _FEWEST = 3
+_MOST_FILES = 50  # of a sample
 _SHOWN_SUFFIXES = 8
 _LISTED = 12  # classes that a message lists
 _NUMBER = re.compile(r"[0-9]+")
@@ -123,16 +123,14 @@ def check_files_left_out(listing: Listing) -> Iterator[Finding]:
 
 def _called_like_splits(place: str, folders: Folders) -> _Doubt | None:
     """Find folders that are called like splits, below the folders that hold all images."""
-    above, keys = "", [key for inner in folders.values() for key in inner]
-    while True:
-        if any("/" not in key[len(above) :] for key in keys):
+    above, tops = "", sorted(folders)
+    while len(tops) == 1 and not split_in(tops[0]):
+        above += f"{tops[0]}/"
+        inner = [key[len(above) :].partition("/") for keys in folders.values() for key in keys]
+        if not all(slash for _, slash, _ in inner):
             return None
-        tops = sorted({key[len(above) :].partition("/")[0] for key in keys})
-        called = [top for top in tops if split_in(top)]
-        if len(tops) == 1 and not called:
-            above += f"{tops[0]}/"
-            continue
-        break
+        tops = sorted({top for top, _, _ in inner})
+    called = [top for top in tops if split_in(top)]
     if len(tops) == 1:
         return _Doubt(
             f"its only folder is called {above}{tops[0]}, like a split", f"Pass {place}/{above}{tops[0]}"
@@ -155,10 +153,9 @@ def _same_folders(place: str, folders: Folders) -> _Doubt | None:
     """Find folders that all hold mostly the same folders: they are parts, and the inner ones the classes."""
     inner: dict[str, set[str]] = {}
     for folder, keys in folders.items():
-        parts = [key.split("/", 2) for key in keys]
-        if any(len(part) < 3 for part in parts):
+        if any(key.count("/") < 2 for key in keys):
             return None
-        inner[folder] = {part[1] for part in parts}
+        inner[folder] = {key.split("/", 2)[1] for key in keys}
     # A single folder in each ("n01443537/images") is no evidence: the folders above it are the classes.
     same, every = set.intersection(*inner.values()), set.union(*inner.values())
     if len(folders) < 2 or len(same) < 2 or len(same) < len(every) / 2:
@@ -174,15 +171,19 @@ def _repeating_folder(place: str, folders: Folders) -> _Doubt | None:
     """Find a folder that holds the images, or the folders, of the folders beside it, or of the one above."""
     for folder, keys in folders.items():
         inner = {key.split("/", 2)[1] for key in keys if key.count("/") > 1}
+        if not inner:
+            continue
         away = f"Remove {place}/{folder}, or move it out of {place}"
         if len(inner) > 1 and inner <= folders.keys():
             shown = ", ".join(sorted(inner)[:3])
             return _Doubt(f"{folder} holds folders called like those beside it ({shown})", away)
         if repeated := _repeated_below(place, folder, keys):
             return repeated
-    names = {folder: {_stem(key) for key in keys} for folder, keys in folders.items()}
-    owners = Counter(name for found in names.values() for name in found)
-    for folder, found in names.items() if len(folders) > 2 else ():
+    if len(folders) < 3:
+        return None
+    names = {folder: set(map(_stem, keys)) for folder, keys in folders.items()}
+    owners = Counter(chain.from_iterable(names.values()))
+    for folder, found in names.items() if len(owners) < sum(map(len, names.values())) else ():
         twice = sum(owners[name] == 2 for name in found)
         others = sum(count > 1 for name, count in owners.items() if name not in found)
         if len(found) < _FEWEST or twice < _SHARE * len(found) or others > _MOST_COPIES * len(owners):
@@ -228,8 +229,11 @@ def _parts_of_one(place: str, folders: Folders) -> _Doubt | None:
 
 def _samples(folders: Folders) -> _Doubt | None:
     """Find folders that all hold the same few names, which are no numbers: a folder is one sample."""
-    names = [frozenset(key.split("/", 1)[1] for key in keys) for keys in folders.values()]
-    if len(names) < _FEWEST or len(names[0]) < 2 or len(set(names)) > 1:
+    counts = set(map(len, folders.values()))
+    if len(folders) < _FEWEST or len(counts) > 1 or not 2 <= max(counts) <= _MOST_FILES:
+        return None
+    names = [frozenset(key.partition("/")[2] for key in keys) for keys in folders.values()]
+    if len(set(names)) > 1:
         return None
     if FolderNames("", names[0]).numbered:
         return None
@@ -247,13 +251,14 @@ def _partners(listing: Listing, place: str, prefix: str, folders: Folders) -> _D
     if not 2 <= len(tops) <= _MOST_FOLDERS:
         return None
     names = {top: FolderNames(f"{top}/", folders[top]) for top in tops}
+    seen: dict[str, ImageForm | None] = {}
     for first, second in combinations(tops, 2):
         pairs = names[first].partners(names[second])
-        found = why_partners(listing, [(prefix + a, prefix + b) for a, b in pairs])
+        found = why_partners(listing, [(prefix + a, prefix + b) for a, b in pairs], seen)
         if pairs and (found.why or not (names[first].numbered and names[second].numbered)):
             image, mask = (second, first) if found.mask == 0 else (first, second)
             return _Doubt(
-                f"{first} and {second} hold {len(pairs):,} files of equal names, such as {pairs[0][0]} and "
+                f"{first} and {second} hold files of equal names, such as {pairs[0][0]} and "
                 f"{pairs[0][1]}{found.why}, as images beside their masks do",
                 f"Pass {place}/{image} with {Option('pairs', {'mask': f'{place}/{mask}'})}",
             )
@@ -261,4 +266,4 @@ def _partners(listing: Listing, place: str, prefix: str, folders: Folders) -> _D
 
 
 def _stem(key: str) -> str:
-    return os.path.splitext(key.rpartition("/")[2])[0]
+    return key.rpartition("/")[2].rpartition(".")[0]

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from packer.errors import ImageError
 from packer.inputs.image_sources import check_bytes
 from packer.inputs.listing import Listing
 from packer.pixels.decode_resize import MAX_PIXELS
-from packer.pixels.exact_values import decode_mask
+from packer.pixels.image_decoder import opened
 
-_READ = 8
+_READ = 6
 """Pairs that are read."""
 _FEW_VALUES = 32
 """Most distinct values of a mask of classes."""
 _FEWEST = 3
+_ONE_CHANNEL = ("1", "L", "I", "I;16", "P", "F")
 
 
 class Evidence(NamedTuple):
@@ -25,7 +28,7 @@ class Evidence(NamedTuple):
     mask: int | None = None
 
 
-class _Seen(NamedTuple):
+class ImageForm(NamedTuple):
     """Height, width and channels of an image, and True if it has few distinct values."""
 
     height: int
@@ -33,19 +36,35 @@ class _Seen(NamedTuple):
     channels: int
     few: bool
 
+    @classmethod
+    def of(cls, listing: Listing, key: str) -> ImageForm | None:
+        """Return the form of an image; None for one that cannot be read."""
+        index = listing.index_of(key)
+        try:
+            check_bytes(int(listing.source.sizes[index]), MAX_PIXELS)
+            with opened(listing.source.read(index), MAX_PIXELS) as image:
+                # JPEG files of masks have many values, too, so they need not be decoded.
+                few = image.format != "JPEG" and _few(np.asarray(image))
+                channels = 1 if image.mode in _ONE_CHANNEL else len(image.getbands())
+                return cls(image.height, image.width, channels, few)
+        except ImageError:
+            return None
 
-def why_partners(listing: Listing, pairs: Sequence[tuple[str, str]]) -> Evidence:
+
+def why_partners(
+    listing: Listing, pairs: Sequence[tuple[str, str]], seen: dict[str, ImageForm | None]
+) -> Evidence:
     """Return the evidence that images of two folders are partners.
 
-    pairs: keys of images. The evidence: in all pairs that are read one side has one channel and the other
-    several; or few values, and the other many; or the sizes of an image vary, but agree in each pair.
+    pairs: keys of images. seen: forms of the images that were read, which are added. The evidence: in all
+    pairs that are read one side has one channel and the other several; or few values, and the other many; or
+    the sizes of an image vary, but agree in each pair.
     """
-    if not pairs:
-        return Evidence()
-    index = {key: number for number, key in enumerate(listing.keys)}
-    picked = pairs[:: -(-len(pairs) // _READ)]
-    seen = [(_look(listing, index[a]), _look(listing, index[b])) for a, b in picked]
-    both = [(one, other) for one, other in seen if one is not None and other is not None]
+    picked = pairs[:: -(-len(pairs) // _READ)] if pairs else []
+    for key in (key for pair in picked for key in pair if key not in seen):
+        seen[key] = ImageForm.of(listing, key)
+    forms = [(seen[first], seen[second]) for first, second in picked]
+    both = [(one, other) for one, other in forms if one is not None and other is not None]
     if not both:
         return Evidence()
     for side in (0, 1):
@@ -54,21 +73,15 @@ def why_partners(listing: Listing, pairs: Sequence[tuple[str, str]]) -> Evidence
             return Evidence(", of one channel on one side", side)
         if all(one.few for one in mine) and not any(other.few for other in theirs):
             return Evidence(", of few values on one side", side)
-    ratios = {(one.height * other.width, one.width * other.height) for one, other in both}
     frames = {(one.height, one.width) for one, _ in both}
-    if len(frames) >= _FEWEST and all(a == b for a, b in ratios):
+    if len(frames) >= _FEWEST and all(
+        one.height * other.width == one.width * other.height for one, other in both
+    ):
         return Evidence(", whose sizes vary together")
     return Evidence()
 
 
-def _look(listing: Listing, index: int) -> _Seen | None:
-    """Return the form of an image; None for one that cannot be read."""
-    try:
-        check_bytes(int(listing.source.sizes[index]), MAX_PIXELS)
-        values = decode_mask(listing.source.read(index), MAX_PIXELS, None)
-    except ImageError:
-        return None
-    flat = values.reshape(-1, values.shape[2]) if values.ndim == 3 else values.reshape(-1, 1)
-    distinct = {tuple(pixel) for pixel in flat[:: max(1, len(flat) // 4096)].tolist()}
-    height, width = values.shape[:2]
-    return _Seen(height, width, flat.shape[1], len(distinct) <= _FEW_VALUES)
+def _few(pixels: np.ndarray) -> bool:
+    """Return True for an image of few distinct values or colours."""
+    flat = pixels.reshape(-1, pixels.shape[2]) if pixels.ndim == 3 else pixels.reshape(-1, 1)
+    return len({tuple(pixel) for pixel in flat[:: max(1, len(flat) // 4096)].tolist()}) <= _FEW_VALUES

@@ -10,13 +10,15 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
+from itertools import islice
 
 _SHARE = 0.9
 """Least share of the files of the smaller folder that have a partner."""
 _FEWEST = 2
 """Fewest files of a folder that is compared."""
+_LOOKED_AT = 256  # names of a folder that are compared
 _NUMBER = re.compile(r"[0-9]+")
-_LAST_NUMBER = re.compile(r"[^A-Za-z0-9]+[0-9]+\Z")
+_LAST_NUMBER = re.compile(r"[^A-Za-z0-9/]+[0-9]+\Z")
 
 
 class FolderNames:
@@ -29,13 +31,19 @@ class FolderNames:
 
     def __init__(self, top: str, keys: Iterable[str]) -> None:
         """top: the folder, with a trailing slash; keys: its images."""
-        stems = {os.path.splitext(key.removeprefix(top))[0]: key for key in keys}
-        above = len(os.path.commonpath([os.path.dirname(stem) for stem in stems])) if stems else 0
-        before, after = _shared({stem.rpartition("/")[2] for stem in stems})
-        self.files = {}
-        for stem, key in stems.items():
-            folder, _, name = stem.rpartition("/")
-            self.files[f"{folder[above:]}/{name[before : len(name) - after]}"] = key
+        stems = {key[len(top) :].rpartition(".")[0]: key for key in keys}
+        folders = {stem.rpartition("/")[0] for stem in stems}
+        above = os.path.commonpath(folders) if folders else ""
+        names = {stem.rpartition("/")[2] for stem in stems}
+        before, after = _shared(names)
+        self.files = stems
+        if above or before or after:
+            self.files = {}
+            for stem, key in stems.items():
+                folder, _, name = stem[len(above) :].rpartition("/")
+                self.files[f"{folder.lstrip('/')}/{name[before : len(name) - after]}"] = key
+        else:
+            self.files = {stem if "/" in stem else f"/{stem}": key for stem, key in stems.items()}
 
     @cached_property
     def samples(self) -> dict[str, str]:
@@ -49,18 +57,18 @@ class FolderNames:
     @cached_property
     def numbered(self) -> bool:
         """True if most names differ in numbers only, as those of files in unrelated folders do."""
-        forms = {_NUMBER.sub("0", name.rpartition("/")[2]) for name in self.files}
-        return len(forms) <= len(self.files) / 2
+        names = list(islice(self.files, _LOOKED_AT))
+        return len({_NUMBER.sub("0", name.rpartition("/")[2]) for name in names}) <= len(names) / 2
 
     def partners(self, other: FolderNames) -> list[tuple[str, str]]:
-        """Return the pairs of images, if nearly all of the smaller folder's have a partner; else []."""
-        for mine in (self.files, self.samples):
-            for theirs in (other.files, other.samples):
+        """Return pairs of images, some of all, if nearly all of the smaller folder's have a partner; else []."""
+        for mine in filter(None, (self.files, self.samples)):
+            for theirs in filter(None, (other.files, other.samples)):
                 fewer, more = sorted((mine, theirs), key=len)
-                if len(fewer) >= _FEWEST:
-                    found = fewer.keys() & more.keys()
-                    if len(found) >= _SHARE * len(fewer):
-                        return [(mine[name], theirs[name]) for name in sorted(found)]
+                some = list(islice(fewer, 0, None, -(-len(fewer) // _LOOKED_AT)))
+                found = [name for name in some if name in more]
+                if len(fewer) >= _FEWEST and len(found) >= _SHARE * len(some):
+                    return [(mine[name], theirs[name]) for name in found]
         return []
 
 

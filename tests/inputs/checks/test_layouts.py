@@ -264,12 +264,12 @@ TOLD: dict[str, tuple[dict[str, Kind], str]] = {
         | {f"images/validation/ADE_val_{i}.jpg": "rgb" for i in n(3, 8)}
         | {f"annotations/training/ADE_train_{i}.png": "mask" for i in n(3, 8)}
         | {f"annotations/validation/ADE_val_{i}.png": "mask" for i in n(3, 8)},
-        "annotations and images hold 6",
+        "annotations and images hold files",
     ),
     "oxford pets": (
         {f"images/{c}_{i}.jpg": "rgb" for c in ("Abyssinian", "beagle") for i in n(3)}
         | {f"annotations/trimaps/{c}_{i}.png": "mask" for c in ("Abyssinian", "beagle") for i in n(3)},
-        "annotations and images hold 6",
+        "annotations and images hold files",
     ),
     "camvid": (
         {f"{s}/x{i}.png": "rgb" for s in ("train", "val") for i in n(3)}
