@@ -19,6 +19,7 @@ from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.image_decoder import ImageHeader, largest_value, read_image_header
+from packer.pixels.image_pages import has_more_pages
 from packer.sentence import Sentence
 
 SAMPLE = 64
@@ -46,6 +47,16 @@ class ExaminedImage(NamedTuple):
     key: str
     header: ImageHeader
     largest: int | None
+
+
+class ExaminedImages(NamedTuple):
+    """A sample of images. read: number of files; images: those whose header can be read; several: keys of files of
+    several pages.
+    """
+
+    read: int
+    images: list[ExaminedImage]
+    several: list[str]
 
 
 @dataclass(frozen=True)
@@ -117,13 +128,13 @@ class Listing:
         return np.array(list(dict.fromkeys(spread.tolist())), np.int64)  # np.unique loads numpy.ma, in 0.03 s
 
     @cached_property
-    def examined(self) -> list[ExaminedImage]:
-        """The sampled images whose headers can be read; the conversion reports the others."""
-        spec, source, found = self.spec, self.source, list[ExaminedImage]()
-        if spec is None:
-            return found
-        picked = self.sample()
-        picked = picked[source.sizes[picked] <= MOST_BYTES_A_PIXEL * spec.max_pixels]
+    def examined(self) -> ExaminedImages:
+        """The headers of the sampled images; the conversion reports those that cannot be read."""
+        spec, source = self.spec, self.source
+        read, found, several = 0, list[ExaminedImage](), list[str]()
+        picked = self.sample() if spec is not None else np.empty(0, np.int64)
+        most = MOST_BYTES_A_PIXEL * spec.max_pixels if spec is not None else 0
+        picked = picked[source.sizes[picked] <= most]
         picked = np.array([k for k in picked.tolist() if k not in source.findings.refused], np.int64)
         source.ahead(picked)
         for index in picked.tolist():
@@ -131,9 +142,13 @@ class Listing:
                 data = source.read(index)
             except ImageError:
                 continue
+            read += 1
+            if has_more_pages(data):
+                several.append(self.keys[index])
             header = read_image_header(data)
-            if header is None or header.height * header.width > spec.max_pixels or min(header[:2]) < 1:
+            if spec is None or header is None or header.height * header.width > spec.max_pixels:
                 continue
-            largest = largest_value(data, spec.max_pixels) if header.narrowed and not spec.deep else None
-            found.append(ExaminedImage(self.keys[index], header, largest))
-        return found
+            if min(header[:2]) >= 1:
+                largest = largest_value(data, spec.max_pixels) if header.narrowed and not spec.deep else None
+                found.append(ExaminedImage(self.keys[index], header, largest))
+        return ExaminedImages(read, found, several)

@@ -121,8 +121,6 @@ _HARMLESS = {b"IHDR", b"IDAT", b"IEND", b"gAMA", b"cHRM", b"sRGB", b"pHYs", b"tI
 
 _BITS, _PHOTOMETRIC, _SAMPLES = 258, 262, 277  # TIFF tags
 _ZERO_IS_WHITE = 0
-_SUBFILE, _OF_ANOTHER_PAGE = 254, 1 | 4  # TIFF 6.0, NewSubfileType: of lower resolution, or a mask
-_MOST_PREVIEWS = 32
 
 _UNKNOWN = (
     f"a TIFF file of bands, or of values that are not of 8, 12 or 16 bits. Pass {Option('channels', 'auto')}"
@@ -541,9 +539,9 @@ class TiffLevels(NamedTuple):
 class ImageHeader(NamedTuple):
     """Size, depth and kind of an image file's pixels.
 
-    height, width: upright for JPEG files, otherwise as stored; narrowed: True for more than 8 bits per
+    height, width: upright; narrowed: True for more than 8 bits per
     channel; mode: Pillow's; levels: scale of 16-bit pixels; all_bands: True if Pillow returns as many bands
-    as a TIFF file has; profile: its ICC profile, or b""; several: True if it has further pages or frames.
+    as a TIFF file has; profile: its ICC profile, or b"".
     """
 
     height: int
@@ -553,7 +551,6 @@ class ImageHeader(NamedTuple):
     levels: TiffLevels
     all_bands: bool
     profile: bytes
-    several: bool
 
 
 def read_image_header(data: bytes) -> ImageHeader | None:
@@ -564,28 +561,12 @@ def read_image_header(data: bytes) -> ImageHeader | None:
             tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
             all_bands = not tags or tags.get(_SAMPLES, 1) == len(image.getbands())
             properties = loses_bits(image), image.mode, TiffLevels.of(image), all_bands, profile_of(image)
-            several = _has_more_pages(image)
+            orientation = jpeg_orientation(data) if data.startswith(_JPEG_MAGIC) else exif_orientation(image)
     except (ImageError, MemoryError):
         return None
-    if data.startswith(_JPEG_MAGIC) and swaps_sides(jpeg_orientation(data)):
+    if swaps_sides(orientation):
         width, height = height, width
-    return ImageHeader(height, width, *properties, several)
-
-
-def _has_more_pages(image: Image.Image) -> bool:
-    """Return True if a file has pages or frames beyond the first; previews and masks of the first are none."""
-    if not getattr(image, "is_animated", False):
-        return False
-    for page in range(1, _MOST_PREVIEWS) if isinstance(image, TiffImagePlugin.TiffImageFile) else ():
-        try:
-            image.seek(page)
-        except EOFError:
-            return False
-        except Exception:  # pixels that Pillow does not know; it has read the tags
-            pass
-        if not image.tag_v2.get(_SUBFILE, 0) & _OF_ANOTHER_PAGE:  # type: ignore[attr-defined]
-            return True
-    return True
+    return ImageHeader(height, width, *properties)
 
 
 def largest_value(data: bytes, max_pixels: int) -> int | None:

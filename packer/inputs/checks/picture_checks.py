@@ -16,7 +16,7 @@ Size = tuple[int, int]
 def check_size(listing: Listing) -> Iterator[Finding]:
     """Yield a note on a size that does not suit the images, with one that does."""
     if listing.spec is not None and listing.sized:
-        sizes = [(seen.header.height, seen.header.width) for seen in listing.examined]
+        sizes = [(seen.header.height, seen.header.width) for seen in listing.examined.images]
         yield from map(Finding, note_on_size(listing.spec.size, sizes, listing.spec.fit))
 
 
@@ -84,8 +84,8 @@ def _text(size: Size) -> str:
 
 def check_bits(listing: Listing) -> Iterator[Finding]:
     """Yield a note on images whose bit depth changes."""
-    spec, count = listing.spec, len(listing.examined)
-    narrowed = [seen for seen in listing.examined if seen.header.narrowed]
+    spec, count = listing.spec, len(listing.examined.images)
+    narrowed = [seen for seen in listing.examined.images if seen.header.narrowed]
     if spec is not None and spec.deep:
         widened = 0 if isinstance(spec.channels, int) else count - len(narrowed)
         if widened:
@@ -111,13 +111,13 @@ def check_profiles(listing: Listing) -> Iterator[Finding]:
     spec = listing.spec
     if spec is None or spec.icc != "ignore" or isinstance(spec.channels, int):
         return
-    others = [seen for seen in listing.examined if not is_srgb(seen.header.profile)]
+    others = [seen for seen in listing.examined.images if not is_srgb(seen.header.profile)]
     if others:
         first = others[0]
         how = "Convert them to sRGB first" if spec.deep else f"Pass {Option('icc', 'srgb')} to convert them"
         yield Finding(
             Sentence(
-                f"{len(others):,} of {len(listing.examined):,} images examined have another color profile than"
+                f"{len(others):,} of {len(listing.examined.images):,} images examined have another color profile than"
                 f" sRGB, such as {shorten(first.key)} ({shorten(describe(first.header.profile))}); it is ignored,"
                 f" so their colors differ from those of sRGB images. {how}."
             )
@@ -126,11 +126,11 @@ def check_profiles(listing: Listing) -> Iterator[Finding]:
 
 def check_pages(listing: Listing) -> Iterator[Finding]:
     """Yield a note on files of several pages or frames, of which the first is packed."""
-    several = [seen.key for seen in listing.examined if seen.header.several]
+    read, _, several = listing.examined
     if several:
         yield Finding(
             Sentence(
-                f"{len(several):,} of {len(listing.examined):,} images examined have several pages or frames, such"
+                f"{len(several):,} of {read:,} images examined have several pages or frames, such"
                 f" as {' and '.join(map(shorten, several[:2]))}; only the first of each is packed. To pack the"
                 " others, save them as files of their own."
             )

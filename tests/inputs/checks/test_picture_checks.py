@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from PIL import Image
 from packer.inputs.checks.examine import examine
 from packer.inputs.checks.picture_checks import note_on_size
 from packer.pixels.decode_resize import PixelSpec, place
+from packer.pixels.image_pages import has_more_pages
 from tests.inputs.checks.conftest import list_folder
 from tests.pixels.profiles import ADOBE, P3, PROPHOTO, SRGB, cmyk, grey, rgb
 
@@ -160,17 +162,39 @@ def test_files_of_several_pages_or_frames_are_counted(encode: Encode, format: st
     ]
 
 
-def pyramid(*kinds: int) -> bytes:
+def pyramid(*kinds: int, **options: object) -> bytes:
     """A TIFF file whose further pages have these values of NewSubfileType."""
     tifffile = pytest.importorskip("tifffile")
     file = io.BytesIO()
-    with tifffile.TiffWriter(file) as writer:
+    with tifffile.TiffWriter(file, **options) as writer:
         writer.write(np.zeros((64, 64), np.uint8))
         for kind in kinds:
             writer.write(np.zeros((32, 32), bool if kind & 4 else np.uint8), subfiletype=kind)
     return file.getvalue()
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"bigtiff": True}, {"byteorder": ">"}, {"byteorder": ">", "bigtiff": True}], ids=str
+)
 @pytest.mark.parametrize(("kinds", "noted"), [((1, 1), False), ((1, 4), False), ((1, 0), True), ((2,), True)])
-def test_previews_and_masks_of_a_page_are_no_pages(kinds: tuple[int, ...], noted: bool) -> None:
-    assert bool(notes({"a.tif": pyramid(*kinds)})) is noted
+def test_previews_and_masks_of_a_page_are_no_pages(
+    kinds: tuple[int, ...], noted: bool, options: dict[str, object]
+) -> None:
+    assert bool(notes({"a.tif": pyramid(*kinds, **options)})) is noted
+
+
+def test_pages_that_only_bands_are_read_from() -> None:
+    tifffile = pytest.importorskip("tifffile")
+    file = io.BytesIO()
+    tifffile.imwrite(
+        file, np.zeros((5, 20, 20, 7), np.uint16), photometric="minisblack", planarconfig="contig"
+    )
+    (note,) = notes({"a.tif": file.getvalue()}, channels=7, dtype="uint16")
+    assert note.startswith("1 of 1 images examined have several pages")
+
+
+def test_a_chain_of_pages_that_does_not_end() -> None:
+    data = bytearray(pyramid(1))
+    assert not has_more_pages(bytes(data[: len(data) // 2]))
+    loop = struct.pack("<2sHIHHHIIHHIII", b"II", 42, 8, 2, 254, 4, 1, 1, 255, 3, 1, 1, 8)
+    assert not has_more_pages(loop)
