@@ -130,9 +130,12 @@ class Pair(AbstractContextManager["Pair"]):
         """
         try:
             data = self._data(index)
-            values = decode_mask(data, self._max_pixels, self._kind.channels, classes=not self.soft)
+            channels = None if self.mask_values else self._kind.channels
+            values = decode_mask(data, self._max_pixels, channels, classes=not self.soft)
             found, (height, width) = MaskKind.of(values), values.shape[:2]
-            if found != self._kind:
+            if self.mask_values is not None:
+                self.mask_values.stored(found)
+            elif found != self._kind:
                 raise ImageError(f"holds {found}; {self._kind} is needed, as in the other files.")
             _check_frame((height, width), geometry.source)
             if self.mask_values is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ _MOST_PIXELS = 32 << 20  # of all masks that are examined; a file of 2048x1024 t
 _COUNTED = 1 << 16  # pixels of a mask that are counted
 _MOST_LISTED = 16  # values or colors that a note lists
 _MOST_COLORS = 256  # more are not colors of classes
+_MOST_VALUES = 64  # in a mask of classes
+_SOFT = "if they are amounts, such as mattes or depth, pass them as soft"
 _LEAST_GAP = 8  # between values that were scaled to be seen; ids of classes have smaller ones
 _EDGE_VALUES = 18  # more in a mask are soft edges even if these are a tenth of it
 
@@ -58,7 +61,7 @@ def _on_jpegs(masks: list[ExaminedMask]) -> str:
     found = len(np.unique(masks[0].values))
     return (
         f"{len(masks):,} are JPEG files, which store values only approximately, such as {shorten(masks[0].path)}"
-        f" ({found:,} different values). Save masks as PNG if they are classes, or pass {Option('soft')}."
+        f" ({found:,} different values). Save masks as PNG if they are classes; {_SOFT}."
     )
 
 
@@ -68,25 +71,36 @@ def _on_colors(masks: list[ExaminedMask]) -> str:
     begin = f"{len(masks):,} have {channels} channels, such as {shorten(masks[0].path)}"
     if channels == 3:
         colors = np.unique(np.concatenate([np.unique(codes_of(mask.values)) for mask in masks])).tolist()
-        grey = all(color == (color & 255) * 0x010101 for color in colors)
-        if len(colors) <= _MOST_LISTED:
-            texts = [str(color & 255) if grey else f"#{color:06x}" for color in colors]
-            kind = (
-                f"equal ones of {units.count(len(texts), 'value')}"
-                if grey
-                else units.count(len(texts), "color")
-            )
+        texts = _texts(colors)
+        if texts:
+            kind = units.count(len(texts), "color" if texts[0].startswith("#") else "grey value")
             return (
                 f"{begin}: {kind}. Class masks have one channel of numbers: pass"
                 f" {Option('mask_values', ','.join(texts))}, in the order of the classes."
             )
         if len(colors) <= _MOST_COLORS:
-            begin += f", and together {units.count(len(colors), 'color')}"
+            return (
+                f"{begin}: {units.count(len(colors), 'color')}. Class masks have one channel of numbers: list the"
+                f" colors of the classes by {Option('mask_values')}, or save masks as grey or palette PNG."
+            )
     return f"{begin}; class masks have one. Save masks as grey or palette PNG if they are classes."
 
 
+def _texts(colors: list[int]) -> list[str]:
+    """Return colors, or grey values, as in `mask_values`; [] for many, or similar ones, as of lossy files."""
+    if len(colors) > _MOST_LISTED:
+        return []
+    channels = np.array([[color >> 16, color >> 8 & 255, color & 255] for color in colors])
+    grey = channels[:, 0]
+    if (channels == grey[:, None]).all():
+        return [*map(str, grey.tolist())] if _are_scaled(grey, 255) or grey[-1] < _MOST_LISTED else []
+    apart = abs(channels[:, None] - channels).max(axis=2)
+    similar = (apart < _LEAST_GAP).sum() > len(colors)  # each color with itself
+    return [] if similar else [f"#{color:06x}" for color in colors]
+
+
 def _on_values(masks: list[ExaminedMask]) -> str:
-    """Return the end of a sentence on grey masks whose values were scaled to be seen, or have soft edges."""
+    """Return the end of a sentence on grey masks whose values were scaled to be seen, or are amounts."""
     counted = [np.unique(mask.values, return_counts=True) for mask in masks]
     values = np.unique(np.concatenate([found for found, _ in counted])).astype(np.int64)
     most = int(np.iinfo(masks[0].values.dtype).max)
@@ -97,13 +111,22 @@ def _on_values(masks: list[ExaminedMask]) -> str:
             f"all hold the values {_and(texts)}, {such}; a network's classes are numbered {_and(numbers)}. Pass"
             f" {Option('mask_values', ','.join(texts))} to store these."
         )
-    soft = sum(_has_soft_edges(found, counts, most) for found, counts in counted)
-    if 2 * soft > len(masks):
+    if 2 * sum(_has_soft_edges(found, counts, most) for found, counts in counted) > len(masks):
         return (
-            f"{soft:,} hold 0, {most:,} and values between, as soft edges have, {such}; as classes these"
-            f" are {len(values):,}. Save masks without them, or pass {Option('soft')}."
+            f"most hold 0, {most:,} and values between, as soft edges have, {such}; as classes these are"
+            f" {len(values):,}. Save masks without them; {_SOFT}."
+        )
+    if 2 * sum(_varies(mask.values) for mask in masks) > len(masks):
+        return (
+            f"most hold values that change from pixel to pixel, as depth does, {such}; as classes these are"
+            f" {len(values):,}, and resizing picks the nearest; {_SOFT}."
         )
     return ""
+
+
+def _varies(values: NDArray[Any]) -> bool:
+    """Return True if values are many, and most differ from their neighbour."""
+    return bool((values[:, 1:] != values[:, :-1]).mean() > 0.5 and len(np.unique(values)) > _MOST_VALUES)
 
 
 def _are_scaled(values: NDArray[np.int64], most: int) -> bool:

@@ -103,9 +103,11 @@ def test_soft_edges(tmp_path: Path) -> None:
     masks = {f"{k}.png": file_of(np.asarray(edge.filter(ImageFilter.GaussianBlur(0.6)))) for k in range(3)}
     (sentence,) = notes(tmp_path, masks)
     assert sentence.startswith(
-        "of 3 files examined, 3 hold 0, 255 and values between, as soft edges have, such as masks/0.png; as classes these are "
+        "of 3 files examined, most hold 0, 255 and values between, as soft edges have, such as masks/0.png; as classes these are "
     )
-    assert sentence.endswith(" Save masks without them, or pass soft=.")
+    assert sentence.endswith(
+        " Save masks without them; if they are amounts, such as mattes or depth, pass them as soft."
+    )
 
 
 def test_jpeg_files(tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ COLORS = np.array([(0, 0, 0), (128, 0, 0), (0, 128, 0)], np.uint8)
         ),
         (
             np.repeat(stripes([0, 255])[..., None], 3, 2),
-            "of 2 files examined, 2 have 3 channels, such as masks/0.png: equal ones of 2 values. Class masks have one "
+            "of 2 files examined, 2 have 3 channels, such as masks/0.png: 2 grey values. Class masks have one "
             "channel of numbers: pass mask_values='0,255', in the order of the classes.",
         ),
         (
@@ -151,3 +153,27 @@ COLORS = np.array([(0, 0, 0), (128, 0, 0), (0, 128, 0)], np.uint8)
 )
 def test_masks_of_several_channels(tmp_path: Path, values: np.ndarray, sentence: str) -> None:
     assert notes(tmp_path, {f"{k}.png": file_of(values) for k in range(2)}) == [sentence]
+
+
+def test_colors_that_are_similar_or_many(tmp_path: Path) -> None:
+    lossy = np.array([(0, 0, 0), (1, 1, 2), (255, 255, 255)], np.uint8)
+    many = np.random.default_rng(0).integers(0, 256, (30, 3)).astype(np.uint8)
+    for colors, number in ((lossy, 3), (many, 30)):
+        masks = {f"{k}.png": file_of(colors[stripes([*range(number)])]) for k in range(2)}
+        assert notes(tmp_path, masks) == [
+            f"of 2 files examined, 2 have 3 channels, such as masks/0.png: {number} colors. Class masks have one channel of "
+            "numbers: list the colors of the classes by mask_values=, or save masks as grey or palette PNG."
+        ]
+
+
+def test_amounts(tmp_path: Path) -> None:
+    y, x = np.mgrid[0:SIDE, 0:SIDE]
+    depth = (500 * np.hypot(x - 20, y - 9)).astype(np.uint16)
+    masks = {f"{k}.png": file_of(depth + k) for k in range(2)}
+    (sentence,) = notes(tmp_path, masks)
+    assert sentence.startswith(
+        "of 2 files examined, most hold values that change from pixel to pixel, as depth does, such as masks/0.png; as "
+    )
+    assert sentence.endswith(
+        ", and resizing picks the nearest; if they are amounts, such as mattes or depth, pass them as soft."
+    )
