@@ -32,7 +32,7 @@ def notes_on_copies(task: ConversionTask, report: Report) -> Iterator[Sentence]:
         return
     order = np.argsort(digests, kind="stable")
     order = order[np.count_nonzero(digests == 0) :]
-    lists = Call("report", (report.out,))
+    lists = Call("report", ("PACK",))
     for where, values in known.items():
         some = order if values is parts or not maker.unlabeled else order[values[order] != UNLABELED]
         count, (one, other) = _differing(digests[some], values[some])
@@ -40,7 +40,7 @@ def notes_on_copies(task: ConversionTask, report: Report) -> Iterator[Sentence]:
             first, second = (maker.key(int(samples[some[at]])) for at in (one, other))
             yield Sentence(
                 f"{count:,} image{' has a copy' if count == 1 else 's have copies'} of equal bytes {where}, such as"
-                f" {first} and {second}. Leave them out of one; {lists} lists them."
+                f" {first} and {second}. Keep one of each; {lists} lists them."
             )
     if len(order) < packed:
         yield Sentence(

@@ -45,19 +45,17 @@ def test_copies_in_two_splits(tmp_path: Path, workers: int) -> None:
         "train/a/a2.png and test/a/a2.png",
         "train/b/b0.png and test/b/b1.png",
     )
-    assert end == f"Leave them out of one; report('{tmp_path}/p.h5') lists them."
+    assert end == "Keep one of each; report('PACK') lists them."
 
 
 def test_copies_under_two_labels(tmp_path: Path) -> None:
     photos = folder_of(tmp_path, a=[1, 2], b=[3, 1], c=[4])
     assert notes(photos) == [
-        "1 image has a copy of equal bytes with another label, such as a/a0.png and b/b1.png. Leave them out of one; "
-        f"report('{tmp_path}/p.h5') lists them."
+        "1 image has a copy of equal bytes with another label, such as a/a0.png and b/b1.png. Keep one of each; "
+        "report('PACK') lists them."
     ]
     report = convert_images(photos, tmp_path / "q.h5", size=8)
-    assert in_options(report.notes[-1]).endswith(
-        f"Leave them out of one; packer report {tmp_path}/q.h5 lists them."
-    )
+    assert in_options(report.notes[-1]).endswith("Keep one of each; packer report PACK lists them.")
 
 
 def test_other_copies_are_not_noted(tmp_path: Path) -> None:
@@ -104,7 +102,7 @@ def test_rows_of_an_earlier_run_are_told(tmp_path: Path, monkeypatch: pytest.Mon
     assert report.resumed
     assert report.notes[-1] == (
         f"{6 - report.resumed} of 6 images were searched for copies of equal bytes, those that were read by this process; "
-        f"report('{tmp_path}/p.h5') searches all."
+        f"report('PACK') searches all."
     )
     again = convert_images(photos, tmp_path / "p.h5", size=8, resume=True)
     assert again.already
