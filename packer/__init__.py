@@ -23,7 +23,7 @@
     Weighted, Balanced             orders that draw some rows more often           (packer.orders)
     Padding                        batches of images that differ in size, padded   (packer.load)
     PythonTransform                a Python function in separate processes         (packer.load)
-    preview                        a contact sheet of a batch                      (packer.previews)
+    preview                        a contact sheet of a source, or of a batch      (packer.previews)
     report                         the data card of packs: an HTML page            (packer.reports)
     show                           a batch as a picture, in a notebook             (packer.previews)
     open_pack, Pack                an opened pack: fields, header, rows            (packer.filling, .format)

@@ -36,6 +36,6 @@ def duration(seconds: float) -> str:
 def count(number: int, noun: str) -> str:
     """Return a number and a noun: (1, "image") -> "1 image", (3068, "image") -> "3,068 images".
 
-    Nouns in "ss" and "ch" get "es".
+    Nouns in "ss", "ch" and "x" get "es".
     """
-    return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith(('ss', 'ch')) else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith(('ss', 'ch', 'x')) else 's'}"

@@ -176,7 +176,17 @@ UNITS: dict[str, set[str]] = {
         "packer.load",
         "packer.load.batch_dataset",
         "packer.orders",
+        "packer.previews.source_rows",
         "packer.read",
+    },
+    # Loaded for sources alone, which the convert half packs and the load half draws.
+    "packer.previews.source_rows": {
+        "packer.convert",
+        "packer.convert.image_conversion",
+        "packer.format",
+        "packer.inputs",
+        "packer.previews",
+        "packer.samples",
     },
     # Both halves: images become rows as they are converted, and batches as they are loaded.
     "packer.serving": {

@@ -87,7 +87,7 @@ def test_convert_says_what_it_will_do_and_what_it_did(photos: Path, run: Run):
     done = run("convert", photos, "p.h5", "--size", 32)
     assert (done.code, done.err) == (0, "")
     first, second = done.out.splitlines()
-    assert first == "photos: 24 images of 3 classes -> p.h5: 32x32x3 each, about 140 kB"
+    assert first == "photos: 24 images of 3 classes (blue, green, red) -> p.h5: 32x32x3 each, about 140 kB"
     assert second.startswith("packed 24 images, ")
     assert second.endswith(("workers)", "1 worker)"))
     assert open_pack("p.h5").rows == 24
@@ -388,6 +388,7 @@ def test_splits_shards_and_more_images(photos: Path, run: Run):
     assert run("convert", photos, "flat", "--size", 16, "--shard-size", "5kB").code == 0
     assert run("append", "flat", "more").code == 2  # 23 of the images are there
     added = run("append", "flat", "more", "--duplicates", "keep")
+    assert added.out.startswith("more: 24 images of 3 classes (blue, green, red) -> flat: 16x16x3 each, ")
     assert added.code == 0
     assert added.out.splitlines()[-1].startswith("added 24 images, ")
     assert open_pack("flat").rows == 47

@@ -2,7 +2,8 @@
 
     convert_command.py    convert: images, or a table, into one pack
     options.py            every option of convert; options shared by several commands
-    inspect_commands.py   info, preview, report, bench, doctor
+    preview_command.py    preview: a contact sheet of a source, with convert's options, or of a pack
+    inspect_commands.py   info, report, bench, doctor
     pack_commands.py      append, merge, split, repack, export, verify, seal
     dry_run.py            output of convert --dry-run
     console.py            the command group; output as text or JSON; prints plans and reports of conversions
@@ -21,7 +22,7 @@ from typing import NoReturn
 
 import click
 
-from packer.cli import convert_command, inspect_commands, pack_commands  # noqa: F401  register commands
+from packer.cli import convert_command, inspect_commands, pack_commands, preview_command  # noqa: F401  register
 from packer.cli.console import cli, in_options, say, say_lines
 from packer.errors import PackerError, UsageError
 from packer.standard_streams import Outlet

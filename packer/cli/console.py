@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 SKIPPED = 3
 SHOWN = 20  # skipped inputs printed; all are in the pack's header
-_LISTED = 8  # columns named in a sentence
+_LISTED = 8  # columns or classes named in a sentence
+_LETTERS = 40  # of a class named in it
 COMPRESS = ("none", *NAMES)
 """Values of --compress."""
 OPTIONS = {
@@ -157,12 +158,18 @@ def _worded(value: Any) -> Any:
     return value
 
 
-def announce_plan(output: Output, source: str, out: str, plan: ConversionPlan) -> None:
-    """Print the plan of an image conversion."""
-    classes = "" if plan.classes is None else f" of {units.count(plan.classes, 'class')}"
+def announce_plan(output: Output, sources: tuple[str, ...], out: str, plan: ConversionPlan) -> None:
+    """Print the plan of an image conversion. out: the pack, "" if there is none."""
+    source = sources[0] if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1:,} more"
+    classes = ""
+    if plan.classes is not None:
+        first = [f"{name[:_LETTERS]}{'...' if name[_LETTERS:] else ''}" for name in plan.classes[:_LISTED]]
+        more = ["..."] if len(plan.classes) > _LISTED else []
+        classes = f" of {units.count(len(plan.classes), 'class')} ({', '.join(first + more)})"
     shape = plan.sizes if plan.shape is None else "x".join(map(str, plan.shape))
     images = units.count(plan.rows, "image") + classes
-    output.say(f"{source}: {images} -> {out}: {shape} each, about {units.size(plan.bytes)}")
+    arrow = f" -> {out}" if out else ""
+    output.say(f"{source}: {images}{arrow}: {shape} each, about {units.size(plan.bytes)}")
     if plan.splits:
         output.say("splits: " + ", ".join(f"{name} {rows:,}" for name, rows in plan.splits.items()))
     output.note(plan.notes)
@@ -179,6 +186,12 @@ def announce_table_plan(output: Output, sources: tuple[str, ...], out: str, plan
     table = f"{rows}{units.count(plan.columns, 'column')}, {units.size(plan.bytes)}"
     output.say(f"{name}: {table} -> {out}: {'; '.join(parts)}")
     output.note(plan.notes)
+
+
+def announce_arrays(output: Output, lines: Sequence[str]) -> None:
+    """Print the plan of a conversion of arrays: a line about it, then notes."""
+    output.say(lines[0])
+    output.note(lines[1:])
 
 
 def tell_report(
@@ -217,10 +230,18 @@ def tell_report(
         count, listed = report.skipped_rows, f"the first {count:,}"
         why = ", ".join(f"{rows:,} {reason}" for reason, rows in report.reasons.items())
         title = f"left out {units.count(count, 'row')} ({why})"
-    if not output.as_json:
-        say(f"{title}:", err=True)
-        for item in report.skipped[:SHOWN]:
-            say(f"  {item['key']}: {in_options(item['reason'])}", err=True)
-        if count > SHOWN:
-            say(f"  and {count - SHOWN:,} more; packer info {report.out} --json lists {listed}", err=True)
+    tell_skipped(output, title, report.skipped, count, f"; packer info {report.out} --json lists {listed}")
     raise click.exceptions.Exit(SKIPPED)
+
+
+def tell_skipped(
+    output: Output, title: str, skipped: Sequence[Mapping[str, str]], count: int, more: str = ""
+) -> None:
+    """List inputs that were left out, on stderr. count: of all of them; more: where the others are listed."""
+    if output.as_json:
+        return
+    say(f"{title}:", err=True)
+    for item in skipped[:SHOWN]:
+        say(f"  {item['key']}: {in_options(item['reason'])}", err=True)
+    if count > SHOWN:
+        say(f"  and {count - SHOWN:,} more{more}", err=True)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from packer.cli.console import OPTIONS, Output, announce_plan, announce_table_plan, cli, tell_report
+from packer.cli.console import (
+    OPTIONS,
+    Output,
+    announce_arrays,
+    announce_plan,
+    announce_table_plan,
+    cli,
+    tell_report,
+)
 from packer.cli.dry_run import tell_columns, tell_contents, tell_dry_run
 from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption, merge_values
 from packer.errors import UsageError
@@ -59,19 +68,30 @@ def convert(
         raise UsageError(
             f"{out}: OUT, the pack to write, is missing. Pass for example packer convert {out} train.h5."
         )
-    kind, run = _kind_of(sources[0])
+    kind = kind_of(sources[0])
+    given = take_options(context, kind, sources[0], out, options)
+    run = {IMAGES: _convert_images, TABLES: _convert_tables, ARRAYS: _convert_arrays}[kind]
+    run(sources, out, output, progress=not output.quiet, **given)
+
+
+def take_options(
+    context: click.Context, kind: str, source: str, out: str, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the options that apply to a kind of source, as arguments of the library, if they have a value.
+
+    out: for messages. Raises UsageError if an option was given that does not apply.
+    """
     for parameter in context.command.params:
         name = str(parameter.name)
-        if isinstance(parameter, InputOption) and kind not in parameter.about:
+        if isinstance(parameter, InputOption) and kind not in parameter.about and name in options:
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 read_as = "a table" if kind == TABLES else kind
                 raise UsageError(
                     f"{parameter.opts[0]}: is about {' and '.join(parameter.about)};"
-                    f" {sources[0]} is read as {read_as}. {_remedy(name, kind, options[name], out)}"
+                    f" {source} is read as {read_as}. {_remedy(name, kind, options[name], out)}"
                 )
             del options[name]
-    given = {name: value for name, value in merge_values(options).items() if value is not None}
-    run(sources, out, output, progress=not output.quiet, **given)
+    return {name: value for name, value in merge_values(options).items() if value is not None}
 
 
 def _remedy(name: str, kind: str, value: Any, out: str) -> str:
@@ -83,53 +103,50 @@ def _remedy(name: str, kind: str, value: Any, out: str) -> str:
     return "Leave it out."
 
 
-def _kind_of(source: str) -> tuple[str, Callable[..., None]]:
-    """Return the kind of a source (IMAGES, TABLES or ARRAYS) and the function that converts it."""
+def kind_of(source: str) -> str:
+    """Return the kind of a source: IMAGES, TABLES or ARRAYS."""
     if is_array_file(source):
-        return ARRAYS, _convert_arrays
+        return ARRAYS
     if not is_table(source):
-        return IMAGES, _convert_images
+        return IMAGES
     if source.lower().endswith(PARQUET):
         from packer.inputs.image_sources import holds_images
 
         if holds_images(source):
-            return IMAGES, _convert_images
-    return TABLES, _convert_tables
+            return IMAGES
+    return TABLES
 
 
-def _convert_images(
-    sources: tuple[str, ...],
-    out: str,
-    output: Output,
-    *,
-    pairs: Mapping[str, str],
-    mask_values: tuple[str, ...],
-    soft: str = "",
-    **options: Any,
-) -> None:
+def image_keywords(
+    *, pairs: Mapping[str, str], soft: str = "", mask_values: tuple[str, ...] = (), **options: Any
+) -> dict[str, Any]:
+    """Return the options of an image conversion as keywords of convert_images."""
+    labels, split, masks = _labels(options), _split(options), _with_soft(pairs, _names(soft))
+    values = _by_pair(mask_values)
+    return {"labels": labels, "split": split, "pairs": masks, "mask_values": values, **options}
+
+
+def array_keywords(*, rename: Mapping[str, str], **options: Any) -> dict[str, Any]:
+    """Return the options of a conversion of files of arrays as keywords of pack_dataset."""
+    from packer.samples.packing import Fields
+
+    return {"fields": Fields(rename=dict(rename)), **options}
+
+
+def _convert_images(sources: tuple[str, ...], out: str, output: Output, **options: Any) -> None:
     """Run packer.convert_images and print its report."""
     from packer.convert.image_conversion import convert_images
 
-    source, *others = sources
-    subject = f"{source} and {len(others):,} more" if others else source
     contents: dict[str, Any] = {}
 
     def announce(plan: ConversionPlan) -> None:
-        announce_plan(output, subject, out, plan)
+        announce_plan(output, sources, out, plan)
         if options["dry_run"]:
             tell_contents(output, plan.contents)
             contents.update(plan.contents.to_dict())
 
-    report = convert_images(
-        sources if others else source,
-        out,
-        labels=_labels(options),
-        split=_split(options),
-        pairs=_with_soft(pairs, _names(soft)),
-        mask_values=_by_pair(mask_values),
-        on_plan=announce,
-        **options,
-    )
+    source = sources if len(sources) > 1 else sources[0]
+    report = convert_images(source, out, on_plan=announce, **image_keywords(**options))
     if options["dry_run"]:
         tell_dry_run(output, report, contents)
     else:
@@ -165,30 +182,12 @@ def _convert_tables(sources: tuple[str, ...], out: str, output: Output, **option
         tell_report(output, report, "row", skipping=True)
 
 
-def _convert_arrays(
-    sources: tuple[str, ...],
-    out: str,
-    output: Output,
-    *,
-    rename: Mapping[str, str],
-    **options: Any,
-) -> None:
+def _convert_arrays(sources: tuple[str, ...], out: str, output: Output, **options: Any) -> None:
     """Run packer.pack_dataset on files of arrays and print its report."""
     from packer.samples.pack_dataset import pack_dataset
-    from packer.samples.packing import Fields
 
-    for source in sources:
-        if not is_array_file(source):
-            raise UsageError(
-                f"{source}: is not a file of arrays (.h5, .npy, .npz), but the first SRC is; all have to be."
-                " Leave it out."
-            )
-
-    def announce(notes: Sequence[str]) -> None:
-        output.say(notes[0])
-        output.note(notes[1:])
-
-    report = pack_dataset(list(sources), out, fields=Fields(rename=dict(rename)), on_plan=announce, **options)
+    announce = partial(announce_arrays, output)
+    report = pack_dataset(list(sources), out, on_plan=announce, **array_keywords(**options))
     if options["dry_run"]:
         tell_dry_run(output, report, {})
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer import units
-from packer.cli.console import SHOWN, SKIPPED, Output, in_options, say
+from packer.cli.console import SKIPPED, Output, in_options, tell_skipped
 
 if TYPE_CHECKING:
     from packer.convert.conversion_task import Report
@@ -57,10 +57,7 @@ def tell_dry_run(output: Output, report: Report, contents: Mapping[str, Any]) ->
     record = {"dry_run": True, "out": report.out, "rows": report.rows, "notes": report.notes, **contents}
     output.tell(record, f"nothing was written; without --dry-run {report.out} is")
     if skipped:
-        if not output.as_json:
-            say(f"would skip {units.count(len(skipped), 'input')}:", err=True)
-            for item in skipped[:SHOWN]:
-                say(f"  {item['key']}: {in_options(item['reason'])}", err=True)
+        tell_skipped(output, f"would skip {units.count(len(skipped), 'input')}", skipped, len(skipped))
         raise click.exceptions.Exit(SKIPPED)
 
 

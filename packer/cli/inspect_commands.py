@@ -1,4 +1,4 @@
-"""packer info, preview, report, bench and doctor: inspect a pack, measure its speed, examine this machine."""
+"""packer info, report, bench and doctor: inspect a pack, measure its speed, examine this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer import units
 from packer.cli.console import Output, cli, in_options, json_text, say, say_lines
 from packer.cli.options import OUTPUT, PATH, option, options
 from packer.errors import UsageError
@@ -38,45 +37,6 @@ def info(pack: str, *, as_json: bool) -> None:
         return
     for line in opened.describe(_columns(opened)):
         say(line)
-
-
-@cli.command()
-@click.argument("pack", metavar="PACK", type=PATH)
-@options(
-    option("-o --out", "FILE", "Output image, .png or .jpg.", "preview.png"),
-    option("--augment", "TEXT",
-           "Transforms of packer.augment; Normalize() uses the pack's mean, std. Default: images as stored."),
-    option("--rows", "N", "Most images on the sheet.", 64),
-    option("--columns", "N", "Images per line of the sheet; default: a roughly square sheet."),
-    option("--repeat", "K", "Show each image as K epochs augment it.", 1),
-    option("--seed", "N", "Seed of the augmentation and of the order.", 0),
-    option("--epoch", "N", "Epoch of the augmentation; the first one with --repeat.", 0),
-    option("--order", "NAME", "Loader order; the sheet shows its first rows.", "sequential"),
-    "--split",
-    option("--overwrite", None, "Replace FILE even if it is not an earlier sheet."),
-    OUTPUT,
-)  # fmt: skip
-def preview(pack: str, out: str, *, output: Output, **given: Any) -> None:
-    """Draw a contact sheet of one batch, as the network receives it.
-
-    Labels are printed under the images; masks, boxes and keypoints are drawn over them.
-
-    \b
-    packer preview train.h5 -o sheet.png
-    packer preview train.h5 --augment "RandomResizedCrop(224), RandomHorizontalFlip(), Normalize()"
-    packer preview train.h5 --augment "RandomCrop(224), ColorJitter(0.4, 0.4, 0.4)" --rows 8 --repeat 6
-    """
-    from packer.previews.contact_sheet import preview as run
-
-    sheet = run(pack, out, **given)
-    times = f" as {sheet.repeat} epochs draw them" if sheet.repeat > 1 else ""
-    over = f" with {', '.join(sheet.overlaid)}" if sheet.overlaid else ""
-    width, height = sheet.size
-    output.tell(
-        sheet._asdict(),
-        f"{sheet.path}: {units.count(sheet.rows, 'image')}{over}{times}, {width:,}x{height:,} pixels,"
-        f" {units.size(sheet.nbytes)}; {', '.join((*sheet.transforms, sheet.text))}",
-    )
 
 
 @cli.command()

@@ -197,7 +197,7 @@ CONVERT = options(
            "Separator of several class names in a cell of the label column; also space, tab, comma, bar.",
            about=_IMAGES),
     option("--unlabeled", "NAME,...",
-           "Splits without class folders, beside splits with class folders: their images get the label -1.",
+           "Splits without labels, beside splits with labels: their images get the label -1; all: no labels.",
            about=_IMAGES),
     option("--classes", "FILE|A,B,C",
            "The classes, in order: names, or a file with one per line. Other classes are errors; a class may"

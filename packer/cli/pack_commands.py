@@ -47,7 +47,7 @@ def append(
     if open_pack(pack).parts[0].header.table is None:
         from packer.convert.repacking import append_images
 
-        announce = partial(announce_plan, output, source, pack)
+        announce = partial(announce_plan, output, (source,), pack)
         report = append_images(pack, source, labels=labels, pairs=pairs, on_plan=announce, **given)
         noun = "image"
     else:

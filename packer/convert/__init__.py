@@ -13,6 +13,7 @@
     whole_pictures.py    rows that are uncropped images of different sizes
     splits.py            samples of each split: by share, position, column or group
     sample_order.py      the sample of each row; closes the holes of skipped inputs
+    some_rows.py         an engine that writes a few rows, of all splits and classes
     staged_rows.py       rows of unknown number: written to temporary files, then read in the pack's order
     row_storage.py       raw, JPEG or compressed rows; number of shards; estimated size
     reference_pack.py    a list of classes, or a reference pack (like=)

@@ -16,6 +16,7 @@ from packer.convert.conversion_task import NO_ROWS, ConversionTask, Engine, Repo
 from packer.convert.engines import PartsEngine
 from packer.convert.pack_run import write_pack
 from packer.convert.row_storage import RowStorage
+from packer.convert.some_rows import SomeRows
 from packer.errors import BusyError, PackerError, SourceError, UsageError
 from packer.format.file_io import InputFile
 from packer.format.header import PARTIAL_SUFFIX
@@ -144,7 +145,9 @@ class Conversion:
         rows = total
         if self.running.only is not None:
             rows = task.rows_of(self.running.only)
-            nbytes = nbytes * rows // total
+        elif isinstance(self.engine, SomeRows):
+            rows = min(total, self.engine.rows)
+        nbytes = nbytes * rows // total
         if not self.url:
             check_room(self.out, nbytes)
         then()

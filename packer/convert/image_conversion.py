@@ -35,10 +35,11 @@ from packer.inputs.findings import Findings
 from packer.inputs.image_pairs import Pair, Soft, folder_of, open_pair
 from packer.inputs.image_sources import Source, check_bytes, open_source
 from packer.inputs.image_targets import ImageTargets
-from packer.inputs.label_options import Labels
+from packer.inputs.label_options import ALL, Labels
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.mask_values import Values
 from packer.inputs.opened_source import ImageSource, SourceOptions
+from packer.inputs.webdataset_tars import is_part
 from packer.pixels.decode_resize import MAX_PIXELS, codec_builds, decoder_versions
 from packer.pixels.exact_values import count_bands
 from packer.pixels.image_decoder import without_pillow_warnings
@@ -54,15 +55,15 @@ class ConversionPlan:
     """The plan of a conversion, passed to ``on_plan``.
 
     rows: number of images; shape: (H, W, C) of each, None if sizes differ; sizes: the rule of the sizes, in
-    words; bytes: estimated size of the pack; classes: number of classes, None without class names; splits:
-    name -> rows; notes: sentences about the source for the user; contents: with dry_run, what is packed.
+    words; bytes: estimated size of the pack; classes: names of the classes, or None; splits: name -> rows;
+    notes: sentences about the source for the user; contents: with dry_run, what is packed.
     """
 
     rows: int
     shape: tuple[int, int, int] | None
     sizes: str
     bytes: int
-    classes: int | None
+    classes: tuple[str, ...] | None
     splits: Mapping[str, int]
     notes: tuple[str, ...]
     contents: PlanContents = field(default_factory=PlanContents, repr=False)
@@ -315,7 +316,7 @@ def plan_conversion(
         targets,
         partners,
         accepted=classes or (),
-        labels_given=options.labels.file is not None,
+        labels_given=options.labels.file is not None or options.labels.unwanted,
         spec=options.spec,
         sized=model is None and not options.size.ragged,
     )
@@ -345,7 +346,7 @@ def plan_conversion(
         shape=None if options.size.ragged else options.spec.shape,
         sizes=options.size.words,
         bytes=round(len(order.samples) * row_bytes) + (1 << 16),
-        classes=None if targets.classes is None else len(targets.classes),
+        classes=task.classes,
         splits={name: b - a for name, (a, b) in order.splits.items()},
         notes=tuple(_notes(listing, found, options, row_bytes, like)),
         contents=PlanContents.of(listing, order, task.fields, found) if dry_run else PlanContents(),
@@ -364,15 +365,16 @@ def _open(
     source: Source, options: ImageOptions, spool: str, classes: Sequence[str], findings: Findings
 ) -> ImageSource:
     """Open the images. spool: folder for decompressed archives."""
-    columns = options.labels.columns("column")
+    columns, unlabeled = options.labels.columns("column"), options.labels.columns("unlabeled")
     opening = SourceOptions(
-        labelled=options.labels.file is not None,
+        labelled=options.labels.file is not None or options.labels.unwanted,
         spool_dir=spool,
         label=columns[0] if len(columns) == 1 else None,
         label_as=options.labels.as_,
         listed=classes,
         arrays=options.channels not in CHANNELS,
-        unlabeled=options.labels.columns("unlabeled"),
+        unlabeled=unlabeled,
+        parts=[folder for folder in map(str, map(folder_of, options.pairs.values())) if is_part(folder)],
         findings=findings,
     )
     return open_source(source, opening)
@@ -394,6 +396,7 @@ def _partners(
                 spool_dir=spool,
                 images=opened.folder,
                 findings=opened.findings,
+                parts=opened.parts,
                 soft=isinstance(given, Soft),
                 mask_values=options.mask_values.get(name),
                 whole=options.storing.store if options.size.ragged else None,
@@ -479,10 +482,11 @@ def _targets(
                 f"{source.name} has classes. Leave it out."
             )
         targets = source.targets
-    if labels.unlabeled and not any("unlabeled" in f.about for f in targets.fields):
+    unlabeled = labels.columns("unlabeled")
+    if unlabeled and not labels.unwanted and not any("unlabeled" in f.about for f in targets.fields):
         raise UsageError(
-            f"{source.name}: has no splits with class folders beside {', '.join(labels.unlabeled)}, the"
-            f" splits without labels. Leave out {Option('Labels.unlabeled')}."
+            f"{source.name}: has no splits with labels beside {', '.join(unlabeled)}, the splits without labels."
+            f" Leave out {Option('Labels.unlabeled')}, or pass {Option('Labels.unlabeled', ALL)}."
         )
     targets.measured_in(labels.boxes_unit, source.name if labels.file is None else os.fspath(labels.file))
     if classes is None:

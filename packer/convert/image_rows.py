@@ -97,6 +97,10 @@ class ImageRows(RowMaker):
         block.bytes_read += read
         block.narrowed += narrowed
 
+    def labels(self) -> NDArray[np.int64] | None:
+        """Return the class of each image, of several the rarest; None without classes."""
+        return self._targets.rarest
+
     def name(self, sample: int) -> str:
         """Return the path of the file, or its path in the archive."""
         return f"{self._source.name}/{self._source.keys[sample]}"

@@ -15,16 +15,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from packer.errors import FormatError, damaged
+from packer.errors import FormatError, MissingObjectError, damaged
 from packer.format.checksums import SIZE, Trailer
 from packer.format.file_io import check_inside, not_regular, pread_path
-from packer.format.header import HDF5_MAGIC, HEADER_FILE, INDEX_FILE, PARTIAL_SUFFIX, TRAILER_FILE, Header
+from packer.format.header import (
+    CHECKSUMS_FILE,
+    HDF5_MAGIC,
+    HEADER_FILE,
+    INDEX_FILE,
+    PARTIAL_SUFFIX,
+    TRAILER_FILE,
+    Header,
+)
 from packer.format.pack import Pack, check_extents, check_heads, check_own, read_seal, unreadable
 from packer.format.shards import is_header_sealed, not_listed, read_index, together
-from packer.format.unsealed_hdf5 import hdf5_end, read_unsealed
+from packer.format.unsealed_hdf5 import hdf5_end, is_foreign, read_unsealed
 from packer.remote.urls import is_url
 from packer.standard_streams import open_closed
 
+_FORMAT, _FORMAT_WITHIN = b'"format":"packer"', 100  # in the first bytes of an index
 _ATTEMPTS = 5  # of opening a pack that is being replaced
 
 
@@ -41,6 +50,36 @@ def open_pack(path: str | os.PathLike[str]) -> Pack:
 
         return open_remote(name)
     return _opened(name, _open_shards if _has_index(name) else _open_checked)
+
+
+def is_pack(path: str | os.PathLike[str]) -> bool:
+    """Return True for what packer wrote as a pack, also if it is damaged, unfinished or was edited.
+
+    Raises RemoteError.
+    """
+    name = os.fspath(path)
+    if is_url(name):
+        try:
+            return bool(open_pack(name))
+        except MissingObjectError:
+            return False
+        except FormatError:
+            return True
+    if name.rstrip("/").endswith(PARTIAL_SUFFIX):
+        return True
+    with suppress(OSError):
+        header, trailer, sums, index = (
+            os.path.isfile(os.path.join(name, file))
+            for file in (HEADER_FILE, TRAILER_FILE, CHECKSUMS_FILE, INDEX_FILE)
+        )
+        if header and (trailer or sums):
+            return True
+        if index:  # other programs write files of that name, too
+            return _FORMAT in pread_path(os.path.join(name, INDEX_FILE), _FORMAT_WITHIN, 0)
+        if os.path.isfile(name):
+            sealed = Trailer.from_bytes(read_seal(name)) is not None
+            return sealed or (pread_path(name, 8, 0) == HDF5_MAGIC and not is_foreign(name))
+    return False
 
 
 def open_part(path: str) -> Pack:

@@ -74,6 +74,11 @@ def read_unsealed(name: str) -> UnsealedFile:
     return UnsealedFile(text, now, header.extents, inspected["others"], *places)
 
 
+def is_foreign(name: str) -> bool:
+    """Return True for an HDF5 file that HDF5 can read, and that is no pack."""
+    return "holds" in _ask(name)
+
+
 def _content_of(name: str, inspected: dict[str, Any]) -> str:
     """Return the description of an HDF5 file without a header.
 

@@ -224,17 +224,7 @@ def class_folders(
         raise no_images(subject)
     splits = folder_splits(subject, keys, folders)
     level = 1 if splits else 0
-    unknown = {split_in(name) or name for name in unlabeled}
-    for name in sorted(unknown.difference(splits)):
-        held = (
-            f"its splits are {', '.join(splits)}"
-            if splits
-            else "it has no folders that are splits, such as train and test"
-        )
-        raise UsageError(
-            f"{subject}: {Option('Labels.unlabeled', name)} is not one of its splits; {held}. Pass one of "
-            "its splits."
-        )
+    unknown = unlabeled_splits(subject, splits, unlabeled)
     parts = [
         keys[members[0]].partition("/")[0] + "/" for name, members in splits.items() if name not in unknown
     ] or [""] * (not splits)
@@ -263,6 +253,18 @@ def class_folders(
     for index in np.flatnonzero(labelled).tolist():
         labels[index] = numbers[keys[index].split("/", level + 1)[level]]
     return FolderLayout(labels, list(numbers), splits, parts, empty)
+
+
+def unlabeled_splits(subject: str, splits: Collection[str], unlabeled: Collection[str]) -> set[str]:
+    """Return the names of the splits that have no labels. Raises: UsageError for one that is no split."""
+    unknown = {split_in(name) or name for name in unlabeled}
+    for name in sorted(unknown.difference(splits)):
+        held = f"its splits are {', '.join(splits)}" if splits else "it has no splits, such as train and test"
+        raise UsageError(
+            f"{subject}: {Option('Labels.unlabeled', name)} is not one of its splits; {held}. Pass one of "
+            f"its splits, or {Option('Labels.unlabeled', 'all')}."
+        )
+    return unknown
 
 
 def _classes(place: str, keys: list[str]) -> set[str]:

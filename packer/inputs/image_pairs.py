@@ -10,13 +10,14 @@ file is stored.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from itertools import islice
 from keyword import iskeyword
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -217,6 +218,7 @@ def open_pair(
     spool_dir: str | None = None,
     images: str | None = None,
     findings: Findings | None = None,
+    parts: Mapping[str, ImageSource] = MappingProxyType({}),
     soft: bool = False,
     mask_values: MaskValues | None = None,
     whole: str | None = None,
@@ -231,8 +233,9 @@ def open_pair(
         are required; None: those of the first readable file. spool_dir: directory for a decompressed tar.
         images: folder of the images, if they are files; the images themselves are never partners. findings:
         refuses images with no partner or several.
-    soft: sample linearly instead of nearest. mask_values: values that become classes. whole: "raw" or "jpeg",
-        how rows of varying size are stored; None: one size.
+    parts: images that are fields of samples, which `folder` may name. soft: sample linearly instead of
+        nearest. mask_values: values that become classes. whole: "raw" or "jpeg", how rows of varying size are
+        stored; None: one size.
     Raises: UsageError for an invalid field name or a missing folder; SourceError if an image has no partner
         or several, or if none of the first files can be read.
     """
@@ -248,7 +251,13 @@ def open_pair(
     findings = findings or Findings()
     files: ImageSource
     with ExitStack() as stack:
-        if os.path.isdir(place):
+        if place in parts:
+            files = parts[place]
+            for index, key in enumerate(files.keys):
+                if not key:
+                    called = f"{keys[index]} has no .{place} beside it"
+                    findings.refuse(index, f"has no {name}.", f"{called}; each sample needs one. Add it")
+        elif os.path.isdir(place):
             images_here: Collection[str] = ()  # the images, if they lie in the same folder
             with suppress(OSError):
                 if images is not None and os.path.samefile(on_disk(images), on_disk(place)):

@@ -43,9 +43,10 @@ from packer.inputs.file_names import (
 from packer.inputs.image_archives import open_archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_csv import read_lines
+from packer.inputs.label_options import ALL
 from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions
 from packer.inputs.parquet_images import find_images, read_parquet
-from packer.inputs.webdataset_tars import is_label, open_samples, open_tars, split_sample
+from packer.inputs.webdataset_tars import are_samples, is_label, open_samples, open_tars, split_sample
 from packer.remote.urls import is_url
 from packer.sentence import Option
 from packer.source_kinds import ARCHIVES, LISTS, PARQUET, TARS, is_archive
@@ -333,7 +334,8 @@ def _open_archive(name: str, path: str, inside: str, options: SourceOptions) -> 
     archive = open_archive(path, as_text(inside), options.spool_dir, is_label(options.label, asked=tar))
     try:
         beside = {split_sample(other)[0] for other in archive.others}
-        if any(split_sample(key)[0] in beside for key in archive.keys):
+        parts = options.parts or (path.lower().endswith(TARS) and are_samples(archive.keys))
+        if parts or any(split_sample(key)[0] in beside for key in archive.keys):
             return open_samples(name, [archive], options, os.path.dirname(path))
         base = archive.base
         order = image_order(archive.keys)
@@ -384,7 +386,7 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
             problem = f"none of its {len(left_out):,} lines names a file; {first}"
         raise SourceError(f"{name}: {problem}")
     targets = ImageTargets(findings=findings)
-    if any(text is not None for text in texts):
+    if any(text is not None for text in texts) and ALL not in options.unlabeled:
         if options.labelled:
             raise UsageError(
                 f"{name}: has labels, but {Option('labels')} is given too; only one of them can be used. "

@@ -104,9 +104,14 @@ class Boxes:
             placed["box_label"] = self.labels[rows][keep].tobytes()
         return placed
 
+    @property
+    def images(self) -> int:
+        """Number of images, with or without boxes."""
+        return len(self._starts) - 1
+
     def owners(self) -> NDArray[np.int64]:
         """Return the image of each box, int64 [R], in the order of ``labels``."""
-        return np.repeat(np.arange(len(self._starts) - 1), np.diff(self._starts))
+        return np.repeat(np.arange(self.images), np.diff(self._starts))
 
     def arrays(self) -> list[NDArray[Any]]:
         """Return the arrays that determine the rows, for a fingerprint."""
@@ -170,6 +175,25 @@ class ImageTargets:
             label = label.copy()
             label[list(self.findings.refused)] = np.iinfo(np.int64).min
         return label
+
+    @property
+    def rarest(self) -> NDArray[np.int64] | None:
+        """Rarest class of each image, int64 [N], UNLABELED for none; None if images and boxes have no classes.
+
+        Boxes without labels count as one class.
+        """
+        label, boxes = self.fixed.get("label"), self._boxes
+        if boxes is not None:
+            images = boxes.owners()
+            count, found = boxes.images, np.zeros_like(images) if boxes.labels is None else boxes.labels
+        elif label is not None and label.ndim == 2 and label.dtype == np.uint8:
+            (images, found), count = np.nonzero(label), len(label)
+        else:
+            return self.strata
+        rarest = np.full(count, UNLABELED)
+        order = np.argsort(-np.bincount(found)[found], kind="stable")
+        rarest[images[order]] = found[order]  # the last assignment to an image counts
+        return rarest
 
     def place(self, index: int, geometry: ImagePlacement) -> dict[str, NDArray[np.float32] | bytes]:
         """Transform boxes and keypoints of image ``index`` with its pixels.

@@ -69,6 +69,7 @@ class LabelTable(CheckedRows):
         image.
         """
         super().__init__(path, array("q"), findings)
+        beside = [name for name in beside if name not in chosen]
         self._keys = keys
         self._paths = {key: index for index, key in enumerate(keys)}
         self._prefix: str | None = None  # common prefix of the names in all rows; None before the first row

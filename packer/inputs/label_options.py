@@ -25,6 +25,8 @@ _RECORDED = {
     "unlabeled": "unlabeled",
 }
 """Attribute of Labels -> its name in the header of a pack."""
+ALL = "all"
+"""Value of `unlabeled` for all images."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class Labels:
         "relative": coordinates are fractions of the image's width and height. Without it, coordinates that
         all look like fractions are an error.
     unlabeled
-        Splits without class folders, beside splits with class folders: their images get the label -1.
+        Splits without labels, beside splits with labels: their images get the label -1. "all": the labels of
+        the source are not wanted, so the pack has none.
 
     Examples
     --------
@@ -133,6 +136,11 @@ class Labels:
     def columns(self, name: str) -> list[str]:
         """Return the columns in attribute `name`; [] if it is None."""
         return list(getattr(self, name) or ())
+
+    @property
+    def unwanted(self) -> bool:
+        """True if the labels of the source are not wanted."""
+        return self.columns("unlabeled") == [ALL]
 
     def _given(self) -> Iterator[tuple[str, Any]]:
         for name in _RECORDED:

@@ -12,12 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.errors import UsageError
 from packer.format.file_io import InputFile, newest_file
-from packer.inputs.file_names import UNLABELED, class_folders, folder_splits, no_images
+from packer.inputs.file_names import (
+    UNLABELED,
+    class_folders,
+    folder_splits,
+    no_images,
+    unlabeled_splits,
+)
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_values import CheckedRows, number_labels
+from packer.sentence import Option
 
 Splits = dict[str, NDArray[np.int64]]
 """Split name -> indices of its images, int64, ascending; {} without splits."""
@@ -27,11 +35,12 @@ Splits = dict[str, NDArray[np.int64]]
 class SourceOptions:
     """Options for reading a source.
 
-    labelled: labels come from a separate file, so folders are not classes.
+    labelled: labels come from a separate file, or are not wanted, so folders are not classes.
     spool_dir: directory for temporary copies of images; None for the system's temporary directory.
     label: label to read from a WebDataset or Parquet dataset that has several.
     label_as: how labels are parsed, see label_values.py. listed: classes that may be empty.
-    arrays: include .npy files of folders. unlabeled: splits without classes, beside splits with classes.
+    arrays: include .npy files of folders. unlabeled: splits without labels, beside splits with labels.
+    parts: fields of WebDataset samples that are wanted as partners of the images ("seg.png").
     findings: leaves out empty class folders and missing files of a list, refuses images with invalid labels.
     """
 
@@ -42,16 +51,48 @@ class SourceOptions:
     listed: Collection[str] = ()
     arrays: bool = False
     unlabeled: Collection[str] = ()
+    parts: Collection[str] = ()
     findings: Findings = field(default_factory=Findings)
 
     def number(
-        self, subject: str, texts: Sequence[str], lines: Sequence[int], unit: str, **more: Any
+        self,
+        subject: str,
+        texts: Sequence[str],
+        lines: Sequence[int],
+        unit: str,
+        *,
+        unlabeled: NDArray[np.bool_] | None = None,
+        **more: Any,
     ) -> ImageTargets:
-        """Return targets from one text per image. lines: line numbers; more: options of `number_labels`."""
-        rows = CheckedRows(subject, lines, self.findings, unit=unit)
-        rows.refused.update(self.findings.refused)
-        labels, classes = number_labels(rows, texts, **{"label_as": self.label_as, **more})
-        return ImageTargets(labels, classes, findings=self.findings)
+        """Return targets from one text per image.
+
+        lines: line numbers. unlabeled: True for images that get UNLABELED, whatever their text, [N]. more:
+        options of `number_labels`. Raises: SourceError, UsageError.
+        """
+        some = np.arange(len(texts)) if unlabeled is None else np.flatnonzero(~unlabeled)
+        rows = CheckedRows(subject, np.asarray(lines, np.int64)[some], self.findings, unit=unit)
+        rows.images = some
+        rows.refused.update(np.flatnonzero(np.isin(some, list(self.findings.refused))).tolist())
+        labels, classes = number_labels(
+            rows, [texts[k] for k in some.tolist()], **{"label_as": self.label_as, **more}
+        )
+        if len(some) == len(texts):
+            return ImageTargets(labels, classes, findings=self.findings)
+        if labels.dtype != np.int64:
+            raise UsageError(
+                f"{subject}: its labels are not classes, so images without a label have none to get. Leave "
+                f"out {Option('Labels.unlabeled')}."
+            )
+        whole = np.full(len(texts), UNLABELED)
+        whole[some] = labels
+        return ImageTargets(whole, classes, about={"unlabeled": UNLABELED}, findings=self.findings)
+
+    def without_labels(self, subject: str, splits: Splits, count: int) -> NDArray[np.bool_]:
+        """Return True for the images of the splits in `unlabeled`, bool [count]. Raises: UsageError."""
+        mask = np.zeros(count, np.bool_)
+        for name in unlabeled_splits(subject, splits, self.unlabeled):
+            mask[splits[name]] = True
+        return mask
 
 
 class ImageSource(AbstractContextManager["ImageSource"]):
@@ -85,6 +126,8 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     """Path that the keys are relative to, for messages."""
     folders: Collection[str] = ()
     """Visible folders of the first two levels, with or without images; () unless folders were read."""
+    parts: Mapping[str, ImageSource] = MappingProxyType({})
+    """Field of WebDataset samples -> the image of each sample that it holds, key "" for none."""
     left_out: Mapping[str, int] = MappingProxyType({})
     """Suffix -> number of files that are not images."""
     foldered: Sequence[str] | None = None

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from packer.errors import ImageError, MissingDependencyError, SourceError, UsageError
 from packer.format.file_io import pread_all
-from packer.inputs.file_names import changed, file_splits, is_hidden, shorten, split_of
+from packer.inputs.file_names import UNLABELED, changed, file_splits, is_hidden, shorten, split_of
 from packer.inputs.image_archives import spooled
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource, SourceOptions, Splits
@@ -101,7 +101,7 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
         if not sizes:
             raise SourceError(f"{name}: holds no rows; images are needed. Check the file.")
         splits = file_splits(paths, [split_of(path) for path in paths], np.array(owners, np.int64))
-        targets = columns.targets(name, labels, rows, options)
+        targets = columns.targets(name, labels, rows, splits, options)
         keys = _keys(named, endings, splits)
         images = SpooledImages(keys, np.array(sizes, np.int64), times, files=paths)
         images.fd = os.dup(spool.fileno())
@@ -232,9 +232,12 @@ class _Columns(NamedTuple):
             raise changed(path)
 
     def targets(
-        self, subject: str, labels: Sequence[Any], rows: Sequence[int], options: SourceOptions
+        self, subject: str, labels: Sequence[Any], rows: Sequence[int], splits: Splits, options: SourceOptions
     ) -> ImageTargets:
-        """Return the labels, and note the columns that are not packed. Raises: SourceError."""
+        """Return the labels, and note the columns that are not packed. Raises: SourceError, UsageError.
+
+        A split of which every ClassLabel is -1 has no labels, as in Hugging Face datasets.
+        """
         targets, notes = ImageTargets(findings=options.findings), options.findings.notes
         if self.label is not None:
             kind, names = self.wanted[self.label]
@@ -242,8 +245,25 @@ class _Columns(NamedTuple):
             if label_as == "auto" and kind == "float":
                 label_as = "float"
             texts = ["" if value is None else str(value).strip() for value in labels]
+            unlabeled = options.without_labels(subject, splits, len(texts))
+            none = np.array([text == str(UNLABELED) for text in texts])
+            for split, members in (splits or {"": np.arange(len(texts))}).items() if names else ():
+                if none[members].all() and not unlabeled[members].all():
+                    unlabeled[members] = True
+                    of = f"of split {split} " if split else ""
+                    notes.append(f"All labels {of}are -1, which means that there are none.")
+            if unlabeled.all():
+                return targets
+            given = unlabeled if unlabeled.any() else None
             targets = options.number(
-                subject, texts, rows, "row", column=self.label, label_as=label_as, names=names
+                subject,
+                texts,
+                rows,
+                "row",
+                column=self.label,
+                label_as=label_as,
+                names=names,
+                unlabeled=given,
             )
         elif not options.labelled:
             usable = shorten(", ".join(self.usable)) or "none"

@@ -3,12 +3,14 @@
     000.jpg  000.cls                 an image and its label: a whole number or a class name, as text
     001.jpg  001.cls  001.json       with label="x": entry x of the .json; label="txt": the text of the .txt
     001.jpg  001.coarse.cls          with label="coarse.cls": the text of that field
-    001.seg.png                      two extensions: another part of the sample (mask, second view), skipped
+    001.seg.png                      two extensions: another part of the sample (mask, second view), packed with
+                                     pairs={"mask": "seg.png"}; if all images have two (001.input.jpg,
+                                     001.output.png), the one that is not in pairs is the image
 
 As in the webdataset library, a member's key is its path up to the first dot of its name; the rest, in lower
-case, is the field name. A tar is read as WebDataset if it holds a .cls or if a label is requested; else like
-a folder. Several tars are read in the given order; names that begin with different words among train, val,
-test ... define splits. Whole numbers index the lines of a classes.txt beside the tars.
+case, is the field name. A tar is read as WebDataset if it holds a .cls, or if a label or a part is requested;
+else like a folder. Several tars are read in the given order; words of their names (train, val, test ...)
+define splits. Whole numbers index the lines of a classes.txt beside the tars.
 """
 
 from __future__ import annotations
@@ -16,17 +18,20 @@ from __future__ import annotations
 import json
 import os
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from typing import NamedTuple
 
 import numpy as np
 
-from packer.errors import ImageError, SourceError
+from packer.errors import ImageError, SourceError, UsageError
 from packer.inputs.file_names import as_text, file_splits, no_images, shorten, split_of
 from packer.inputs.image_archives import Archive, archive_stem, open_archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_csv import read_lines
-from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions
+from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions, Splits
+from packer.sentence import Option, Sentence
 
 CLASSES_FILE = "classes.txt"
 _LARGEST_LABEL = 16 << 20
@@ -64,6 +69,30 @@ def split_sample(path: str) -> tuple[str, str]:
     return f"{folder}{slash}{stem}", ending.lower()
 
 
+def are_samples(keys: Sequence[str]) -> bool:
+    """Return True if the images are samples of several images each: 0.input.png, 0.output.png, 1.input.png ...
+
+    >>> are_samples(["0.a.png", "0.b.png", "1.a.png", "1.b.png"]), are_samples(["cat.0.png", "cat.1.png"])
+    (True, False)
+    """
+    samples: dict[str, set[str]] = {}
+    for key in keys:
+        sample, field = split_sample(key)
+        if "." not in field or part_name(field).isdecimal():
+            return False
+        samples.setdefault(sample, set()).add(field)
+    return len(keys) > len(samples) and len(set(map(frozenset, samples.values()))) == 1
+
+
+def is_part(path: str) -> bool:
+    """Return True if the folder of a pair is meant as a field of samples: "seg.png", and no such file.
+
+    >>> is_part("seg.png"), is_part("masks/")
+    (True, False)
+    """
+    return os.sep not in path and "*" not in path and "." in path.strip(".") and not os.path.exists(path)
+
+
 def open_tars(paths: Sequence[str], options: SourceOptions) -> Iterator[Archive]:
     """Yield the listing of each tar in turn. Raises: SourceError, SpaceError."""
     return (open_archive(path, "", options.spool_dir, is_label(options.label)) for path in paths)
@@ -74,80 +103,152 @@ def open_samples(name: str, archives: Iterable[Archive], options: SourceOptions,
 
     name: name of the tars in messages. folder: folder that may hold classes.txt.
     options: options.findings refuses images without a label, and leaves out labels without an image.
-    Raises: SourceError.
+    Raises: SourceError, UsageError.
     """
     findings, targets = options.findings, ImageTargets(findings=options.findings)
     keys: list[str] = []
-    texts: list[str] = []
     owners, members = array("q"), array("q")
     with ExitStack() as stack:
         tars = [stack.enter_context(closing(archive)) for archive in archives]
-        for owner, tar in enumerate(tars):
-            samples, read = _samples(tar, options)
-            for sample, index in samples.items():
-                if not options.labelled:
-                    texts.append("")
-                    try:
-                        texts[-1] = read(sample)
-                    except ImageError as error:
-                        called = f"{tar.path}: {shorten(tar.keys[index])} {error} {_REMEDY}"
-                        findings.refuse(len(keys), str(error), called)
+        listed = [_Samples.of(tar, options) for tar in tars]
+        image = _image_field(name, listed, options)
+        for owner, (tar, samples) in enumerate(zip(tars, listed, strict=True)):
+            samples.leave_out_labels(image, options)
+            for index in samples.images.get(image, {}).values():
                 keys.append(tar.keys[index])
                 owners.append(owner)
                 members.append(index)
         if not keys:
             raise no_images(name)
-        if texts:
-            path = os.path.join(folder, CLASSES_FILE)
-            names = read_classes(path) if os.path.isfile(path) else None
-            column = options.label or "the .cls"
-            lines = range(1, len(texts) + 1)
-            targets = options.number(name, texts, lines, "sample", column=column, names=names)
         paths, called = [tar.path for tar in tars], "a tar" if len(tars) == 1 else f"{len(tars):,} tars"
         splits = file_splits(paths, [split_of(path) for path in paths], np.array(owners, np.int64))
+        if not options.labelled:
+            targets = _read_labels(name, listed, image, splits, options, folder)
         named = "" if targets.classes is None else f" in {len(targets.classes):,} classes"
         findings.notes.insert(0, f"Read as WebDataset: {len(keys):,} samples of {called}{named}.")
-        if parts := sum(len(tar.keys) for tar in tars) - len(keys):
+        others = Counter(
+            field
+            for samples in listed
+            for field, found in samples.images.items()
+            if field != image
+            for _ in found
+        )
+        for field in sorted(others.keys() - set(options.parts)):
             findings.notes.append(
-                f"{parts:,} images are parts of samples (their names have two extensions, as a.seg.png), "
-                "and are left out."
+                Sentence(
+                    f"{others[field]:,} images called .{field} are parts of samples, and are left out; "
+                    f"{Option('pairs', {part_name(field): field})} packs them."
+                )
             )
         places = np.array([owners, members], np.int64)
         images = ArchiveImages(_unique(name, keys, tars, owners), tars, *places)
+        images.parts = {
+            field: _partners(tars, listed, image, field) for field in options.parts if field in others
+        }
         stack.pop_all()
     return images.describe(name, targets, splits, label_chosen=True)
 
 
-def _samples(tar: Archive, options: SourceOptions) -> tuple[dict[str, int], Callable[[str], str]]:
-    """Return sample -> index for the images of a tar, and a function that reads a sample's label.
+class _Samples(NamedTuple):
+    """The members of a tar by field: images, field -> sample -> index; labels, sample -> path."""
 
-    Leaves out labels without an image. Raises: SourceError.
-    """
-    field = label_field(options.label)
-    labels: dict[str, str] = {}
-    images: dict[str, int] = {}
-    for path in () if options.labelled else tar.others:
-        sample, found = split_sample(path)
-        if found == field:
-            _check_alone(tar, labels.setdefault(sample, path), path, "labels")
-    for index, key in enumerate(tar.keys):
-        sample, found = split_sample(key)
-        if "." not in found:
-            _check_alone(tar, tar.keys[images.setdefault(sample, index)], key, "images")
-    for sample, path in labels.items():
-        if sample not in images:
-            reason = "is a label without an image."
-            error = f"{tar.path}: {shorten(path)} {reason} {_REMEDY}"
-            options.findings.leave_out(f"{os.path.basename(tar.path)}/{path}", reason, error)
-    fields = {split_sample(path)[1] for path in tar.others}
-    there = f" (there are .{shorten(', .'.join(sorted(fields)))})" if fields and field not in fields else ""
+    tar: Archive
+    images: dict[str, dict[str, int]]
+    labels: dict[str, str]
 
-    def read(sample: str) -> str:
-        if sample not in labels:
-            raise ImageError(f"has no .{field} beside it{there}.")
-        return _label(tar, labels[sample], options.label)
+    @classmethod
+    def of(cls, tar: Archive, options: SourceOptions) -> _Samples:
+        """List the members of a tar. Images with a plain extension are the field "". Raises: SourceError."""
+        wanted = label_field(options.label)
+        images: dict[str, dict[str, int]] = {}
+        labels: dict[str, str] = {}
+        for path in () if options.labelled else tar.others:
+            sample, field = split_sample(path)
+            if field == wanted:
+                _check_alone(tar, labels.setdefault(sample, path), path, "labels")
+        for index, key in enumerate(tar.keys):
+            sample, field = split_sample(key)
+            members = images.setdefault(field if "." in field else "", {})
+            _check_alone(tar, tar.keys[members.setdefault(sample, index)], key, "images")
+        return cls(tar, images, labels)
 
-    return images, read
+    def leave_out_labels(self, image: str, options: SourceOptions) -> None:
+        """Leave out labels without an image. Raises: SourceError."""
+        for sample, path in self.labels.items():
+            if sample not in self.images.get(image, {}):
+                reason = "is a label without an image."
+                error = f"{self.tar.path}: {shorten(path)} {reason} {_REMEDY}"
+                options.findings.leave_out(f"{os.path.basename(self.tar.path)}/{path}", reason, error)
+
+    def read_label(self, sample: str, options: SourceOptions) -> str:
+        """Return a sample's label as text. Raises ImageError whose text continues the image's name."""
+        if sample in self.labels:
+            return _label(self.tar, self.labels[sample], options.label)
+        wanted, fields = label_field(options.label), {split_sample(path)[1] for path in self.tar.others}
+        there = f" (there are .{shorten(', .'.join(sorted(fields)))})" if fields - {wanted} else ""
+        raise ImageError(f"has no .{wanted} beside it{there}.")
+
+
+def _image_field(name: str, listed: Sequence[_Samples], options: SourceOptions) -> str:
+    """Return the field of the images: "" for a plain extension, else the only one that is not in `parts`."""
+    fields = {field for samples in listed for field in samples.images}
+    for part in options.parts:
+        if part not in fields:
+            raise UsageError(
+                f"{name}: its samples have no image called .{part}; they have "
+                f"{shorten(', '.join(f'.{field}' for field in sorted(fields) if field)) or 'one image each'}. Pass one of them."
+            )
+    left = sorted(fields - set(options.parts))
+    if "" in fields or not fields:
+        return ""
+    if len(left) == 1:
+        return left[0]
+    raise UsageError(
+        f"{name}: its samples have several images, .{shorten(', .'.join(left))}; one is the image. Pass the "
+        f"others as partners of it, such as {Option('pairs', {part_name(left[-1]): left[-1]})}."
+    )
+
+
+def part_name(field: str) -> str:
+    """Return the name of a part of samples: "seg.png" -> "seg"."""
+    return field.partition(".")[0]
+
+
+def _read_labels(
+    name: str, listed: Sequence[_Samples], image: str, splits: Splits, options: SourceOptions, folder: str
+) -> ImageTargets:
+    """Return the label of each image. Raises: SourceError, UsageError."""
+    texts: list[str] = []
+    count = sum(len(samples.images.get(image, {})) for samples in listed)
+    unlabeled = options.without_labels(name, splits, count)
+    for samples in listed:
+        for sample, index in samples.images.get(image, {}).items():
+            texts.append("")
+            if not unlabeled[len(texts) - 1]:
+                try:
+                    texts[-1] = samples.read_label(sample, options)
+                except ImageError as error:
+                    called = f"{samples.tar.path}: {shorten(samples.tar.keys[index])} {error}"
+                    none = f", pass {Option('Labels.unlabeled', 'all')}" if not samples.labels else ""
+                    options.findings.refuse(len(texts) - 1, str(error), f"{called} {_REMEDY}{none}")
+    path = os.path.join(folder, CLASSES_FILE)
+    names = read_classes(path) if os.path.isfile(path) else None
+    column, lines = options.label or "the .cls", range(1, len(texts) + 1)
+    given = unlabeled if unlabeled.any() else None
+    return options.number(name, texts, lines, "sample", column=column, names=names, unlabeled=given)
+
+
+def _partners(tars: Sequence[Archive], listed: Sequence[_Samples], image: str, field: str) -> ArchiveImages:
+    """Return the images of another field of the samples, key "" for a sample without one."""
+    keys, owners, members = [], array("q"), array("q")
+    for owner, (tar, samples) in enumerate(zip(tars, listed, strict=True)):
+        parts = samples.images.get(field, {})
+        for sample in samples.images.get(image, {}):
+            index = parts.get(sample, -1)
+            keys.append(tar.keys[index] if index >= 0 else "")
+            owners.append(owner)
+            members.append(index)
+    return ArchiveImages(keys, tars, *np.array([owners, members], np.int64))
 
 
 def _check_alone(tar: Archive, first: str, path: str, what: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -17,7 +17,7 @@ from packer.arguments import whole
 from packer.errors import UsageError
 from packer.format.file_io import write_file
 from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
+from packer.format.pack_opening import is_pack, open_pack
 from packer.path_text import visible
 from packer.previews.drawing import MARK, arrange_tiles, draw_sheet, words_height
 from packer.previews.preview_batch import (
@@ -29,8 +29,12 @@ from packer.previews.preview_batch import (
     first_rows,
     image_of,
     label_columns,
+    origins,
     pictures,
+    point_names,
     read_batch,
+    undrawn_fields,
+    unlabeled_of,
 )
 from packer.sentence import Option
 
@@ -50,6 +54,7 @@ class Preview(NamedTuple):
     transforms: their names, () without augmentation.
     overlaid: fields drawn over the images.
     text: a description of the pictures.
+    notes, skipped: of a source, as in Report; of the inputs that were chosen.
     """
 
     path: str
@@ -61,6 +66,8 @@ class Preview(NamedTuple):
     transforms: tuple[str, ...]
     overlaid: tuple[str, ...]
     text: str
+    notes: tuple[str, ...] = ()
+    skipped: tuple[Mapping[str, str], ...] = ()
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         """Return the sheet for notebooks; only the text if the file no longer exists."""
@@ -88,7 +95,7 @@ class Shown:
 
 
 def preview(
-    path: str | os.PathLike[str] | Pack,
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Pack,
     out: str | os.PathLike[str],
     *,
     augment: One | None = None,
@@ -98,10 +105,15 @@ def preview(
     seed: int = 0,
     epoch: int = 0,
     order: str = "sequential",
-    split: str | None = None,
+    split: Any = None,
     overwrite: bool = False,
+    **options: Any,
 ) -> Preview:
-    """Write a contact sheet of the first rows that a PackedBatchDataset with these arguments yields.
+    """Write a contact sheet of a pack, or of images or arrays before they are packed.
+
+    Of a pack: the first rows that a PackedBatchDataset with these arguments yields. Of a source: the rows
+    that a conversion with these options would write; some of each split and class, with the split and the end
+    of the key under each label. They are packed into a temporary folder (in TMPDIR), which is removed.
 
     Labels stand under the images. Masks are overlaid half transparent, with a colour for each value except 0
     and a legend in the lower margin. Boxes and points are drawn. 16-bit images are scaled so that the
@@ -109,6 +121,7 @@ def preview(
     boxes and points are shown after augmentation. The random draws are the loader's, by (seed, epoch, row).
     MixUp and CutMix mix the rows of the sheet as they mix the rows of a batch.
 
+    path: a pack; or a source: what convert_images takes, or files of arrays as pack_dataset takes them.
     out: .png, .jpg or .jpeg; replaces an earlier sheet, and any other file only with overwrite.
     augment: transforms of packer.augment, a Pipeline, or a text,
         ``"RandomCrop(32, padding=4), Normalize()"``. Normalize() has the same defaults as in
@@ -116,22 +129,22 @@ def preview(
     rows: maximum number of rows.
     columns: maximum number of images side by side; None: an approximately square sheet.
     repeat: number of epochs drawn side by side, starting with `epoch`.
-    seed, epoch, order, split: as in PackedBatchDataset.
+    seed, epoch, order, split: as in PackedBatchDataset. Of a source: no order; seed and split as in the
+        conversion, or split is the name of one of the source's splits.
+    options: of a source, the other keywords of convert_images or pack_dataset, such as size, labels, pairs;
+        those about the output, such as shards, change nothing.
     Returns a Preview, which notebooks display as its picture.
-    Raises UsageError (an argument is wrong, out is another file, or the pack has no images), FormatError,
-    MissingDependencyError (augment needs torch), PackerError (out cannot be written).
+    Raises UsageError (an argument is wrong, out is another file, or there are no images), FormatError,
+    SourceError, MissingDependencyError (augment needs torch), PackerError (out cannot be written).
+
+    Examples
+    --------
+    >>> sheet = preview("photos", "sheet.png", rows=6, size=64)
+    >>> sheet.rows, sheet.text
+    (6, 'images as they would be stored')
     """
     out = os.fspath(out)
-    format = _format(out)
-    if not format:
-        raise UsageError(
-            f"{out}: its ending is no picture's; .png, .jpg and .jpeg are allowed. Pass another name."
-        )
-    if not overwrite and os.path.lexists(out) and not _is_sheet(out):
-        raise UsageError(
-            f"{out}: exists, and is not a contact sheet by packer; only those are replaced by default. Pass "
-            f"{Option('overwrite', True)}, or another name."
-        )
+    format = _checked_format(out, overwrite)
     for name, value, least in (("rows", rows, 1), ("repeat", repeat, 1), ("epoch", epoch, 0)):
         whole(name, value, least, _MOST_ROWS)
     if columns is not None:
@@ -140,21 +153,52 @@ def preview(
         raise UsageError(
             f"repeat: it is {repeat}, and without augment all draws are alike. Pass augment too."
         )
-    pack = path if isinstance(path, Pack) else open_pack(path)
-    image = image_of(pack)
-    chosen = first_rows(pack, rows, order=order, seed=seed, epoch=epoch, split=split)
-    names: tuple[str, ...] = ()
+    epochs = range(epoch, epoch + repeat)
+    if isinstance(path, Pack) or (isinstance(path, str | os.PathLike) and is_pack(path)):
+        pack = path if isinstance(path, Pack) else open_pack(path)
+        for name in options:
+            raise UsageError(f"{pack.path}: is a pack; {Option(name)} is about sources. Leave it out.")
+        image_of(pack)
+        chosen = first_rows(pack, rows, order=order, seed=seed, epoch=epoch, split=split)
+        return _written(out, format, pack, chosen, augment, seed, epochs, columns)
+    from packer.previews.source_rows import some_packed  # loads what converts
+
+    if order != "sequential":
+        raise UsageError(f"{Option('order', order)}: is about packs; a source has no order. Leave it out.")
+    with some_packed(path, out, rows, split, {**options, "seed": seed}) as (pack, report):
+        chosen = np.arange(pack.rows)
+        made = _written(out, format, pack, chosen, augment, seed, epochs, columns, origins(pack))
+        return made._replace(notes=report.notes, skipped=report.skipped)
+
+
+def _written(
+    out: str,
+    format: str,
+    pack: Pack,
+    chosen: NDArray[np.int64],
+    augment: One | None,
+    seed: int,
+    epochs: Sequence[int],
+    columns: int | None,
+    sources: Sequence[tuple[str, str]] | None = None,
+) -> Preview:
+    """Draw rows of a pack and write the sheet. sources: see PreviewBatch.origins."""
+    image, names = image_of(pack), tuple[str, ...]()
     if augment is None:
-        batch, text = read_batch(pack, chosen), "images as stored"
+        text = "images as stored" if sources is None else "images as they would be stored"
+        batch = read_batch(pack, chosen)
         draws = [replace(batch, images=pictures(batch.images, image)[0])]
     else:
-        draws, names, text = augmented(augment, pack, chosen, seed, range(epoch, epoch + repeat))
+        draws, names, text = augmented(augment, pack, chosen, seed, epochs)
+    draws = [replace(draw, origins=sources) for draw in draws]
+    if sources is not None and (left_out := undrawn_fields(pack)):
+        text += f"; not drawn: {', '.join(left_out)}"
     one_size = _LARGEST_TILE if augment is None and image.shape is None else None
     columns_used, size, data = _sheet(draws, pack, columns, one_size, format)
     write_file(out, data)
     drawn = {"boxes": draws[0].boxes, "keypoints": draws[0].points}
     overlaid = (*draws[0].masks, *(name for name, what in drawn.items() if what is not None))
-    return Preview(out, len(chosen), columns_used, repeat, size, len(data), names, overlaid, text)
+    return Preview(out, len(chosen), columns_used, len(epochs), size, len(data), names, overlaid, text)
 
 
 def show(
@@ -197,6 +241,21 @@ def show(
     first, alike = batch.images[0], len({image.shape for image in batch.images}) == 1
     shape = "x".join(map(str, first.shape)) if alike else "of different sizes"
     return Shown(png, f"{len(drawn)} images {shape} {first.dtype}; {text}")
+
+
+def _checked_format(out: str, overwrite: bool) -> str:
+    """Return Pillow's name of the format of a sheet. Raises UsageError for a name that it cannot have."""
+    format = _format(out)
+    if not format:
+        raise UsageError(
+            f"{out}: its ending is no picture's; .png, .jpg and .jpeg are allowed. Pass another name."
+        )
+    if not overwrite and os.path.lexists(out) and not _is_sheet(out):
+        raise UsageError(
+            f"{out}: exists, and is not a contact sheet by packer; only those are replaced by default. Pass "
+            f"{Option('overwrite', True)}, or another name."
+        )
+    return format
 
 
 def _format(path: str) -> str:
@@ -257,9 +316,14 @@ def _sheet(
     draws: pictures, side by side; tile: (h, w), None: as large as the largest picture.
     """
     classes = None if pack is None else pack.header.classes
-    texts = [captions(draw, classes, label_columns(pack)) for draw in draws]
+    texts = [captions(draw, classes, label_columns(pack), unlabeled_of(pack)) for draw in draws]
     shapes = [one.shape for one in draws[0].images]
     tile = tile or (max(shape[0] for shape in shapes), max(shape[1] for shape in shapes))
-    words = words_height(max(len(lines) for each in texts for lines in each))
+    source = draws[0].origins is not None
+    words = words_height(max(len(lines) for each in texts for lines in each), source=source)
     grid = arrange_tiles(len(shapes), len(draws), tile, columns, words)
-    return grid.columns, grid.size, draw_sheet(grid, draws, texts, classes, format)
+    return (
+        grid.columns,
+        grid.size,
+        draw_sheet(grid, draws, texts, classes, format, point_names(draws[0], pack)),
+    )

@@ -21,10 +21,11 @@ from packer.previews.preview_batch import PreviewBatch, class_name
 
 MAX_WIDTH, MAX_HEIGHT = 2400, 32_000
 MARGIN, GAP = 20, 10
-PAPER, FRAME, INK = (
+PAPER, FRAME, INK, FAINT = (
     (246, 247, 249),
     (223, 227, 232),
     (29, 33, 39),
+    (102, 112, 128),
 )  # the same colours as in reports/html_parts.py
 LINE = 18  # pixels from one line of text to the next
 MARK = "contact sheet by packer"
@@ -33,7 +34,9 @@ _LEAST_TILE = 24  # pixels of the longer side
 _SMALL = 96  # pixels: least size of a tile that is shrunk for more columns
 _TINY = 110  # pixels: smaller images are enlarged
 _FONT, _TAG = 13, 11  # pixels
+_LARGE, _LARGE_LINE = 17, 23  # of the labels of a source, which are to be checked
 _PAD = 4  # pixels between a tile and its words
+_MOST_TAGS = 12  # boxes of an image above which names are left out where they do not fit
 _MOST_LETTERS = 200  # limit for names, which may be megabytes long
 _END = 5  # letters kept at the end of a shortened line: the share of a class
 # Hue step between classes, in turns: neighbours differ much; 1 and 255 (binary masks) are both red.
@@ -128,10 +131,12 @@ def draw_sheet(
     texts: Sequence[Sequence[Sequence[str]]],
     classes: Sequence[str] | None,
     format: str,
+    points: Sequence[str] = (),
 ) -> bytes:
     """Return the file of a sheet.
 
-    draws: a batch for each repeat; texts: the lines under its images; format: "PNG" or "JPEG".
+    draws: a batch for each repeat; texts: the lines under its images; format: "PNG" or "JPEG"; points: names
+    of the keypoints, for the legend.
     """
     sheet = Image.new("RGB", grid.size, PAPER)
     pen = ImageDraw.Draw(sheet)
@@ -143,10 +148,16 @@ def draw_sheet(
             if picture.size != grid.tile:
                 pen.rectangle((left, top, left + width - 1, top + height - 1), fill=FRAME)
             sheet.paste(picture, (left + (width - picture.width) // 2, top + (height - picture.height) // 2))
-            for number, line in enumerate(lines):
-                place = (left, top + height + _PAD + number * LINE)
-                pen.text(place, shortened(line, width), fill=INK, font=_font(_FONT))
-    _draw_legend(pen, grid.size, mask_colors(draws))
+            large = batch.origins is not None
+            below, font = top + height + _PAD, _font(_LARGE if large else _FONT)
+            for line in lines:
+                pen.text((left, below), shortened(line, width, font), fill=INK, font=font)
+                below += _LARGE_LINE if large else LINE
+            if batch.origins is not None:
+                text = _origin(*batch.origins[index], width)
+                pen.text((left, below), text, fill=FAINT, font=_font(_FONT))
+    colors = {name: class_color(number) for number, name in enumerate(points)}
+    _draw_legend(pen, grid.size, mask_colors(draws) | colors)
     memory = io.BytesIO()
     options: dict[str, Any] = {"quality": 92, "subsampling": 0, "comment": MARK}
     if format == "PNG":
@@ -211,20 +222,28 @@ def _draw_legend(pen: ImageDraw.ImageDraw, size: tuple[int, int], colors: Mappin
         left = right + LINE
 
 
-def words_height(lines: int) -> int:
-    """Return the height of some lines of text under a tile, in pixels."""
-    return lines * LINE + _PAD
+def words_height(lines: int, *, source: bool = False) -> int:
+    """Return the height of some lines of text under a tile, in pixels. source: of a source, with its key."""
+    return _PAD + (lines * _LARGE_LINE + LINE if source else lines * LINE)
 
 
-def shortened(line: str, width: int) -> str:
+def shortened(line: str, width: int, font: Any = None) -> str:
     """Return a line at most `width` pixels wide; dots replace letters before the last few."""
-    line, font = visible(line[: 2 * _MOST_LETTERS], "?"), _font(_FONT)
+    line, font = visible(line[: 2 * _MOST_LETTERS], "?"), font or _font(_FONT)
     if len(line) <= _MOST_LETTERS and font.getlength(line) <= width:
         return line
     for kept in range(min(len(line), _MOST_LETTERS) - _END, -1, -1):
         if font.getlength(shown := f"{line[:kept]}...{line[-_END:]}") <= width:
             return shown
     return ""
+
+
+def _origin(split: str, key: str, width: int) -> str:
+    """Return a split and the end of a key, at most `width` pixels wide."""
+    split, key = (visible(text[-_MOST_LETTERS:], "?") for text in (split, key))
+    between = "  " if split and key else ""
+    lines = [f"{split}{between}{key}", *(f"{split}{between}...{key[cut:]}" for cut in range(1, len(key) + 1))]
+    return next((line for line in lines if _font(_FONT).getlength(line) <= width), shortened(split, width))
 
 
 def fit_tile(size: tuple[int, int], tile: tuple[int, int]) -> tuple[int, int]:
@@ -282,7 +301,7 @@ def _draw_boxes(
     size: tuple[int, int],
     classes: Sequence[str] | None,
 ) -> None:
-    """Draw outlines, and the class's name where it fits. boxes: [n, 2, 2] in pixels of the tile."""
+    """Draw outlines and the class's name: inside, or over a small box. boxes: [n, 2, 2], pixels of the tile."""
     boxes, finite = boxes.clip(0, size), np.isfinite(boxes).all(axis=(1, 2))
     for i in np.flatnonzero(finite):
         (left, top), (right, bottom) = boxes[i].round().astype(int).tolist()
@@ -293,7 +312,10 @@ def _draw_boxes(
             continue
         name = visible(class_name(label, classes)[:_MOST_LETTERS], "?")
         _, _, wide, below = _font(_TAG).getbbox(name)
-        if wide + 6 <= right - left and below + 4 <= bottom - top:
+        inside = wide + 6 <= right - left and below + 4 <= bottom - top
+        if not inside:
+            left, top = min(left, size[0] - wide - 6), top - below - 3
+        if inside or (min(left, top) >= 0 and len(boxes) <= _MOST_TAGS):
             pen.rectangle((left, top, left + wide + 5, top + below + 2), fill=class_color(label))
             pen.text((left + 3, top + 1), name, fill=(0, 0, 0), font=_font(_TAG))
 

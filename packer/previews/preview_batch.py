@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import units
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
@@ -39,6 +40,7 @@ class PreviewBatch:
     masks: name -> N arrays int32 [h, w].
     boxes: N arrays float32 [n, 4], or None; box_label: N arrays int64 [n], or None.
     points: float32 [N, K, 2], NaN for missing points, or None.
+    origins: of a source that is not packed yet: (split, key) of each row.
     """
 
     rows: NDArray[np.int64]
@@ -48,17 +50,21 @@ class PreviewBatch:
     boxes: list[NDArray[np.float32]] | None
     box_label: list[NDArray[np.int64]] | None
     points: NDArray[np.float32] | None
+    origins: Sequence[tuple[str, str]] | None = None
 
 
-def image_of(pack: Pack) -> Field:
-    """Return the image field as it is loaded. Raises UsageError for a pack without images."""
+def image_of(pack: Pack, source: str = "") -> Field:
+    """Return the image field as it is loaded. Raises UsageError for a pack without images.
+
+    source: name of what was packed to be shown, for the message.
+    """
     found = next((f.loaded for f in pack.fields if f.name == "image"), None)
     pixels = found is not None and (found.pixels or (found.ragged and found.about.get("layout") == "HWC"))
     if found is None or not pixels:
         has = ", ".join(f.name for f in pack.fields)
         raise UsageError(
-            f"{pack.path}: has no images; a field 'image' of uint8 or uint16 [H, W, C] is shown, and it has "
-            f"{has}. Pass a pack of images."
+            f"{source or pack.path}: has no images; a field 'image' of uint8 or uint16 [H, W, C] is shown, and"
+            f" it has {has}. Pass {'images' if source else 'a pack of images'}."
         )
     return found
 
@@ -188,6 +194,12 @@ def drawn_fields(pack: Pack) -> list[str]:
     return wanted + [n for n in ("boxes", "box_label") if n in fields and "row_shape" in fields[n].about]
 
 
+def undrawn_fields(pack: Pack) -> list[str]:
+    """Return the fields that a sheet shows nothing of."""
+    shown = {*drawn_fields(pack), "key", "height", "width"}
+    return [f.name for f in pack.fields if f.name not in shown]
+
+
 def _is_drawn(f: Field, image: Field) -> bool:
     """Return True for a mask with an integer a pixel."""
     layers = () if f.own_size is None else (f.own_size.channels or 1,)
@@ -195,18 +207,36 @@ def _is_drawn(f: Field, image: Field) -> bool:
     return integer and is_mask(f, (None, None) if image.shape is None else image.shape[:2])
 
 
+def origins(pack: Pack) -> list[tuple[str, str]]:
+    """Return the split and the key of each row of a pack of a few rows; "" without splits, or keys."""
+    spans = [(name, span) for name, found in pack.header.splits.items() for span in found]
+    splits = [next((name for name, (a, b) in spans if a <= row < b), "") for row in range(pack.rows)]
+    keys = pack.keys() if any(f.name == "key" for f in pack.fields) else [""] * pack.rows
+    return list(zip(splits, keys, strict=True))
+
+
 def captions(
-    batch: PreviewBatch, classes: Sequence[str] | None, columns: Sequence[str] | None
+    batch: PreviewBatch,
+    classes: Sequence[str] | None,
+    columns: Sequence[str] | None,
+    unlabeled: int | None = None,
 ) -> list[list[str]]:
     """Return up to three lines for each image: its label (or its boxes' labels), else its row number.
 
     Labels are shown as classes, shares of classes or numbers. classes: names by number, or None. columns:
-    names of the label's components, or None.
+    names of the label's components, or None. unlabeled: the label of images without one, or None.
     """
     if batch.label is not None:
-        entries = [_describe(label, classes, columns) for label in batch.label]
+        entries = [
+            ["no label"] if np.ndim(label) == 0 and label == unlabeled else _describe(label, classes, columns)
+            for label in batch.label
+        ]
     elif batch.box_label is not None:
         entries = [_count(labels, classes) or ["no boxes"] for labels in batch.box_label]
+    elif batch.boxes is not None:
+        entries = [[units.count(len(boxes), "box")] for boxes in batch.boxes]
+    elif batch.origins is not None:
+        entries = [["no label"]] * len(batch.rows)
     else:
         entries = [[f"row {row:,}"] for row in batch.rows]
     return [
@@ -219,6 +249,21 @@ def label_columns(pack: Pack | None) -> list[str] | None:
     """Return the names of the label's components, None if they have none."""
     label = next((f for f in pack.fields if f.name == "label"), None) if pack is not None else None
     return [str(name) for name in (label.about.get("columns") if label else None) or ()] or None
+
+
+def point_names(batch: PreviewBatch, pack: Pack | None) -> list[str]:
+    """Return the names of the points that are drawn, "point 0" ... if they have none."""
+    if batch.points is None:
+        return []
+    field = next((f for f in pack.fields if f.name == "keypoints"), None) if pack is not None else None
+    names = (field.about.get("points") if field else None) or ()
+    return [str(name) for name in names] or [f"point {k}" for k in range(batch.points.shape[1])]
+
+
+def unlabeled_of(pack: Pack | None) -> int | None:
+    """Return the label of images without one, None if every image has one."""
+    label = next((f for f in pack.fields if f.name == "label"), None) if pack is not None else None
+    return label.about.get("unlabeled") if label is not None else None
 
 
 def class_name(number: int, classes: Sequence[str] | None) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from packer import units
 from packer.convert.conversion_run import Conversion, check_room
-from packer.convert.conversion_task import ConversionTask, Report
+from packer.convert.conversion_task import ConversionTask, Engine, Report
 from packer.convert.reference_pack import Classes
 from packer.errors import PackerError, SourceError, UsageError
 from packer.foreign_words import refuses_foreign_words
@@ -66,6 +66,7 @@ def pack_dataset(
     dry_run: bool = False,
     progress: bool | Callable[[int], None] = False,
     on_plan: Callable[[Sequence[str]], None] | None = None,
+    engine: Engine | None = None,
 ) -> Report:
     """Pack arrays, files of arrays, a map-style dataset, or an iterable of samples.
 
@@ -109,6 +110,8 @@ def pack_dataset(
         True shows a progress bar; a function is called repeatedly with the number of finished samples.
     on_plan
         Called once, before writing, with a line on fields and approximate size, and with notes on the input.
+    engine
+        Function that writes the planned rows of arrays, files of arrays or a dataset; nothing is resumed.
 
     Returns
     -------
@@ -148,6 +151,7 @@ def pack_dataset(
         resume=resume is not False,
         progress=progress is True,
         on_progress=progress if callable(progress) else None,
+        engine=engine,
     )
     options = PackingOptions.of(
         run.out, fields, size, fit, classes, store, quality, shuffle, seed, split, shards
@@ -180,7 +184,13 @@ def _is_arrays(dataset: Any) -> bool:
             "separate functions. Use convert_images or convert_table."
         )
     if isinstance(dataset, list):
-        return bool(dataset) and all(map(is_array_file, dataset))
+        others = [one for one in dataset if not is_array_file(one)]
+        if others and len(others) < len(dataset):
+            raise UsageError(
+                f"{others[0]}: is not a file of arrays (.h5, .npy, .npz), but others are; all have to be."
+                " Leave it out."
+            )
+        return bool(dataset) and not others
     if isinstance(dataset, tuple):
         columns = (isinstance(value, list) or _is_array(value) for value in dataset)
         return not hasattr(dataset, "_fields") and any(map(_is_array, dataset)) and all(columns)
@@ -278,7 +288,8 @@ class _Job:
         staged = source.rows * sum(column.row_bytes for column in decoded)
         notes = [*source.notes, *_column_notes(columns)]
         nbytes = maker.pack_bytes(source.rows)
-        self._begin(source.subject, maker.fields, source.rows, nbytes + staged, notes, nbytes)
+        needed = staged if run.engine else nbytes + staged
+        self._begin(source.subject, maker.fields, source.rows, needed, notes, nbytes)
         folder = os.path.dirname(os.path.abspath(run.out))
         with ExitStack() as stack:
             try:
@@ -288,7 +299,7 @@ class _Job:
                 raise failure(run.out, error) from error
             maker.check_pixels(source.subject)
             identity = None
-            if not source.decoded:
+            if not source.decoded and run.engine is None:
                 with Progress(self._shown, "B") as bar:
                     bar.start(source.nbytes)
                     identity = maker.fingerprint(bar.move)
@@ -387,7 +398,8 @@ class _Job:
             many, size = "samples", ""
             if rows is not None:
                 many, size = units.count(rows, "row"), f"; about {units.size(nbytes)}"
-            self._on_plan([f"{subject}: {many} -> {self._run.out}: {forms}{size}", *notes])
+            out = "" if self._run.engine else f" -> {self._run.out}"
+            self._on_plan([f"{subject}: {many}{out}: {forms}{size}", *notes])
         if self._dry_run:
             raise _Planned(Report(self._run.out, rows or 0, notes=tuple(notes)))
 

@@ -199,7 +199,7 @@ def test_plan_comes_before_the_first_byte_and_progress_ends_at_all(photo_folder:
 
     convert_images(photo_folder, tmp_path / "p.h5", size=32, on_plan=on_plan, on_progress=steps.append)
     size = (tmp_path / "p.h5").stat().st_size
-    assert [(p.rows, p.shape, p.classes) for p in plans] == [(24, (32, 32, 3), 3)]
+    assert [(p.rows, p.shape, p.classes) for p in plans] == [(24, (32, 32, 3), ("blue", "green", "red"))]
     assert size <= plans[0].bytes <= size + (1 << 17)
     assert steps == sorted(steps)
     assert steps[-1] == 24

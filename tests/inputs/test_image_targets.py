@@ -13,7 +13,7 @@ from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.inputs import image_targets
 from packer.inputs.findings import Findings
-from packer.inputs.image_targets import ImageTargets
+from packer.inputs.image_targets import Boxes, ImageTargets
 from packer.inputs.label_options import Labels
 from packer.pixels.decode_resize import ImagePlacement
 
@@ -507,3 +507,16 @@ def test_labels_of_which_all_are_refused_are_renumbered(write: Write, chosen: di
     )
     made = targets.renumbered(["a", "b"], "photos")
     assert (made.classes, sorted(made.findings.refused)) == (["a", "b"], [0, 1, 2])
+
+
+def test_the_rarest_class_of_each_image() -> None:
+    hot = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]], np.uint8)
+    assert ImageTargets(hot).rarest.tolist() == [1, 0, -1, 2]
+    assert ImageTargets(np.array([4, 2, 4])).rarest.tolist() == [4, 2, 4]
+    assert ImageTargets(np.array([0.5, 2])).rarest is None
+    assert ImageTargets().rarest is None
+    owners, labels = np.array([2, 0, 2, 0]), np.array([0, 0, 5, 0])
+    corners, lines = np.tile([0.0, 0, 1, 1], (4, 1)), np.arange(4)
+    for given, expected in ((labels, [0, -1, 5, -1]), (None, [0, -1, 0, -1])):
+        boxes = Boxes("x", corners, owners, lines, given, 4)
+        assert ImageTargets(boxes=boxes).rarest.tolist() == expected

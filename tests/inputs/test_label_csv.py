@@ -8,7 +8,8 @@ import pytest
 from packer.errors import SourceError
 from packer.inputs import label_csv
 from packer.inputs.file_names import shorten
-from packer.inputs.label_csv import read_lines
+from packer.inputs.findings import Findings
+from packer.inputs.label_csv import LabelTable, read_lines
 
 
 @pytest.fixture(autouse=True)
@@ -76,3 +77,9 @@ def test_a_file_that_is_written_while_it_is_read_is_refused() -> None:
 def test_long_texts_are_cut_for_messages() -> None:
     assert shorten("a" * 120) == "a" * 120
     assert shorten("a" * 1200) == "a" * 120 + "... (1,200 characters)"
+
+
+def test_a_column_may_be_label_and_split() -> None:
+    Path("l.csv").write_text("file,kind\na.jpg,x\nb.jpg,y\n")
+    table = LabelTable("l.csv", ["a.jpg", "b.jpg"], ["kind"], Findings(), beside=["kind"])
+    assert table.columns == {"kind": ["x", "y"]}

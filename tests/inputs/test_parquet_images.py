@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from packer import convert_images, open_pack
-from packer.errors import MissingDependencyError, PackerError
+from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.inputs.findings import Findings
 from packer.inputs.image_sources import holds_images, open_source
 from packer.inputs.label_options import Labels
@@ -203,6 +203,26 @@ def test_labels_that_are_no_classes_are_one_sentence_or_skipped(
     )
     with open_source(path, SourceOptions(findings=Findings(True))) as source:
         assert source.findings.refused == {8: f"label is {said} (a.parquet row 9)."}
+
+
+def test_a_split_of_labels_that_are_all_none_has_no_labels(tmp_path: Path) -> None:
+    usual(tmp_path / "hf" / "train.parquet")
+    none = pyarrow.array([-1] * len(LABELS), pyarrow.int64())
+    write(tmp_path / "hf" / "test.parquet", {"image": images(), "label": none}, FEATURES)
+    with open_source(tmp_path / "hf") as source:
+        label, note = (
+            source.targets.fixed["label"],
+            "All labels of split test are -1, which means that there are none.",
+        )
+        assert label[source.splits["test"]].tolist() == [-1] * len(LABELS)
+        assert label[source.splits["train"]].tolist() == list(LABELS)
+        assert (source.targets.fields[0].about, note in source.findings.notes) == ({"unlabeled": -1}, True)
+    with open_source(tmp_path / "hf" / "test.parquet") as source:
+        assert "label" not in source.targets.fixed
+    with open_source(tmp_path / "hf", SourceOptions(unlabeled=["test"])) as source:
+        assert source.targets.fixed["label"][source.splits["test"]].max() == -1
+    with pytest.raises(UsageError, match=r"its splits are test, train\. Pass one of its splits, or"):
+        open_source(tmp_path / "hf", SourceOptions(unlabeled=["val"]))
 
 
 def test_damaged_files_are_one_sentence(tmp_path: Path) -> None:

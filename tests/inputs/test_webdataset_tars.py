@@ -4,6 +4,7 @@ import io
 import json
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import cv2
 import h5py
@@ -247,7 +248,57 @@ def test_parts_of_samples_are_left_out_with_a_note(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tar", {"1.png": PNG[0], "1.cls": b"7", "1.seg.png": PNG[1]})
     with open_source(path) as source:
         assert source.keys == ["1.png"]
-        assert any(note.startswith("1 images are parts of samples") for note in source.findings.notes)
+        assert source.findings.notes[-1:] == [
+            "1 images called .seg.png are parts of samples, and are left out; pairs={'seg': 'seg.png'} packs them."
+        ]
+
+
+def test_several_images_a_sample_are_fields(tmp_path: Path) -> None:
+    members = {
+        f"{n}.{part}": PNG[n + k] for n in range(3) for k, part in enumerate(("input.png", "output.png"))
+    }
+    path = write_tar(tmp_path / "a-0.tar", members)
+    write_tar(tmp_path / "a-1.tar", {"3.input.png": PNG[0]})
+    none: Any = Labels(unlabeled="all")
+    with pytest.raises(UsageError) as error:
+        convert_images(path, tmp_path / "a.h5", size=4, labels=none, pairs={"x": "other.png"})
+    assert str(error.value).endswith("they have .input.png, .output.png. Pass one of them.")
+    with pytest.raises(UsageError) as error:
+        convert_images(path, tmp_path / "a.h5", size=4)
+    assert str(error.value) == (
+        f"{path}: its samples have several images, .input.png, .output.png; one is the image. Pass the others as "
+        "partners of it, such as pairs={'output': 'output.png'}."
+    )
+    options: dict[str, Any] = {
+        "size": 4,
+        "labels": none,
+        "pairs": {"output": "output.png"},
+        "on_error": "skip",
+    }
+    report = convert_images(str(tmp_path / "a-*.tar"), tmp_path / "a.h5", **options)
+    pack = open_pack(tmp_path / "a.h5")
+    assert [field.name for field in pack.fields] == ["image", "output", "key"]
+    assert [one["reason"] for one in report.skipped] == ["has no output."]
+    for row, key in enumerate(pack.keys()):
+        n = int(key.rpartition("/")[2][0])
+        assert np.array_equal(pack.read("image")[row], PICTURES[n])
+        assert np.array_equal(pack.read("output")[row], PICTURES[n + 1])
+
+
+def test_tars_without_labels(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        labels = {f"{split}{n}.cls": b"%d" % n for n in range(2)} if split == "train" else {}
+        write_tar(tmp_path / f"a-{split}.tar", {f"{split}{n}.png": PNG[n] for n in range(2)} | labels)
+    assert "has no .cls beside it" in refused(tmp_path)
+    with open_source(tmp_path, SourceOptions(unlabeled=["test"])) as source:
+        assert source.targets.fixed["label"][source.splits["test"]].tolist() == [-1, -1]
+        assert source.targets.fixed["label"][source.splits["train"]].tolist() == [0, 1]
+    assert "its splits are test, train. Pass one of its splits" in refused(tmp_path, unlabeled=["val"])
+    report = convert_images(tmp_path, tmp_path / "a.h5", size=4, labels=Labels(unlabeled="all"))
+    assert (report.rows, [field.name for field in open_pack(tmp_path / "a.h5").fields]) == (
+        4,
+        ["image", "key"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -301,7 +352,8 @@ def test_a_field_is_all_that_follows_the_first_dot(tmp_path: Path) -> None:
     only = {name: data for name, data in members.items() if not name.endswith(("0.cls", "1.cls"))}
     path = write_tar(tmp_path / "b.tar", only)
     assert refused(path) == (
-        f"{path}: a.b/0.png has no .cls beside it (there are .coarse.cls). Create the tar again, or pass on_error='skip'."
+        f"{path}: a.b/0.png has no .cls beside it (there are .coarse.cls). Create the tar again, pass labels=Labels(unlabeled='all'), "
+        "or pass on_error='skip'."
     )
     assert refused(path, label="fine.cls").startswith(
         f"{path}: a.b/0.png has no .fine.cls beside it (there are .coarse.cls)."
@@ -354,6 +406,6 @@ def test_tars_of_webdataset_itself(tmp_path: Path) -> None:
 
 def test_tars_without_an_image_are_one_sentence(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", {"0.cls": b"1"})
-    write_tar(tmp_path / "b.tar", {"1.seg.png": PNG[0]})
+    write_tar(tmp_path / "b.tar", {"1.txt": b"no image"})
     with pytest.raises(SourceError, match="no images found"):
         convert_images([tmp_path / "a.tar", tmp_path / "b.tar"], tmp_path / "out.h5", on_error="skip")
