@@ -13,8 +13,11 @@ from packer.inputs.file_names import UNLABELED
 from packer.sentence import Call, Sentence
 
 
-def notes_on_copies(task: ConversionTask, report: Report) -> Iterator[Sentence]:
-    """Yield notes on the images that this process has packed. Files are compared by checksums of 64 bits."""
+def notes_on_copies(task: ConversionTask, report: Report, rows: int) -> Iterator[Sentence]:
+    """Yield notes on the images that this process has packed. Files are compared by checksums of 64 bits.
+
+    rows: of the complete pack, which a resumed run and one of several processes have not read.
+    """
     maker = task.maker
     assert isinstance(maker, ImageRows)
     samples, splits = np.asarray(task.order.samples), task.order.splits
@@ -27,7 +30,6 @@ def notes_on_copies(task: ConversionTask, report: Report) -> Iterator[Sentence]:
         known["in another split, so results on that split are too good"] = parts
     if isinstance(labels, np.ndarray):
         known["with another label"] = labels
-    packed = len(samples) - (len(report.skipped) - len(task.skipped))
     if not known or report.already:
         return
     order = np.argsort(digests, kind="stable")
@@ -42,9 +44,9 @@ def notes_on_copies(task: ConversionTask, report: Report) -> Iterator[Sentence]:
                 f"{count:,} image{' has a copy' if count == 1 else 's have copies'} of equal bytes {where}, such as"
                 f" {first} and {second}. Keep one of each; {lists} lists them."
             )
-    if len(order) < packed:
+    if len(order) < rows:
         yield Sentence(
-            f"{len(order):,} of {packed:,} images were searched for copies of equal bytes, those that were read by"
+            f"{len(order):,} of {rows:,} images were searched for copies of equal bytes, those that were read by"
             f" this process; {lists} searches all."
         )
 

@@ -272,7 +272,8 @@ def convert_images(
             _refuse(plan.contents.findings)
             return Report(run.out, plan.rows, skipped=tuple(plan.contents.skipped), notes=plan.notes)
         report = run.pack(task, plan.bytes * (2 if task.gathered else 1), plan.notes, then=announce)
-        return replace(report, notes=(*report.notes, *notes_on_copies(task, report)))
+        rows = report.rows if only_shards is None else len(task.order.samples)
+        return replace(report, notes=(*report.notes, *notes_on_copies(task, report, rows)))
 
 
 @without_pillow_warnings()
