@@ -23,6 +23,7 @@ _MARKS = {b"\xff\xd8": b"ICC_PROFILE\0", b"\x89P": b"iCCP", b"RI": b"ICCP"}
 """First bytes of JPEG, PNG and WebP files -> bytes that each profile in them follows."""
 _NONE = (b"GIF", b"BM", b"P")  # GIF, BMP, PPM: Pillow reads no profile from these
 _GRAY = ("1", "L", "LA")
+_SPACE = slice(16, 20)  # ICC.1: the header's data color space
 
 
 def may_hold_profile(data: bytes) -> bool:
@@ -43,7 +44,7 @@ def describe(profile: bytes) -> str:
     """Return the name of a color profile."""
     try:
         return ImageCms.getProfileDescription(_opened(profile)).strip() or "without a name"
-    except (ImageCms.PyCMSError, ImageError):
+    except (ImageCms.PyCMSError, ImageError, UnicodeDecodeError):
         return "damaged"
 
 
@@ -86,7 +87,8 @@ def _opened(profile: bytes) -> ImageCms.ImageCmsProfile:
 @lru_cache(maxsize=64)
 def _space(profile: bytes) -> str:
     """Return the colors that a profile is for: "RGB", "GRAY", "CMYK" or another."""
-    return str(_opened(profile).profile.xcolor_space).strip()
+    _opened(profile)
+    return profile[_SPACE].decode("latin-1").strip()
 
 
 @lru_cache(maxsize=64)

@@ -72,6 +72,11 @@ def test_modes(mode: str, profile: bytes, result: str) -> None:
         ("RGB", grey(1.5, "Dots"), "its color profile (Dots) is of GRAY colors, its pixels are RGB."),
         ("CMYK", PROFILE, "its color profile (Display P3) is of RGB colors, its pixels are CMYK."),
         ("RGB", b"no profile" * 20, "its color profile is damaged."),
+        (
+            "RGB",
+            PROFILE.replace(b"RGB ", b"RG\xeb ", 1),
+            "its color profile (Display P3) is of RG\xeb colors, its pixels are RGB.",
+        ),
     ],
 )
 def test_profiles_that_cannot_be_applied(encode: Encode, mode: str, profile: bytes, sentence: str) -> None:
