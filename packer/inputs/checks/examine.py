@@ -9,9 +9,10 @@ from packer.inputs.checks.folder_checks import (
     check_class_folders,
     check_continued_numbers,
     check_files_left_out,
+    check_levels,
     check_single_class,
 )
-from packer.inputs.checks.mask_checks import check_masks_among_images
+from packer.inputs.checks.mask_checks import check_labels_in_names, check_masks_among_images
 from packer.inputs.checks.mask_value_checks import check_mask_values
 from packer.inputs.checks.picture_checks import check_bits, check_pages, check_profiles, check_size
 from packer.inputs.listing import Finding, Listing
@@ -24,7 +25,9 @@ CHECKS: tuple[Check, ...] = (
     check_classes_of_splits,
     check_empty_classes,
     check_single_class,
+    check_levels,
     check_continued_numbers,
+    check_labels_in_names,
     check_class_names,
     check_mask_values,
     check_files_left_out,

@@ -17,7 +17,7 @@ def png(values: np.ndarray) -> bytes:
 
 
 PHOTO = png(np.random.default_rng(0).integers(0, 256, (40, 48, 3), np.uint8))
-MASK = png(np.tile(np.uint8([[0, 255]]), (40, 24)))
+MASK = png(np.tile(np.array([[0, 255]], np.uint8), (40, 24)))
 
 
 @pytest.mark.parametrize(("image", "mask"), [("", "_mask"), ("_sat", "_mask"), ("", " seg"), ("-rgb", "-L")])
@@ -40,3 +40,16 @@ def test_names_in_pairs_are_no_masks_if_their_pixels_are_those_of_images(errors:
         errors({f"{name}_{side}.png": PHOTO for name in ("x", "y", "z") for side in ("left", "right")}) == []
     )
     assert errors({"a.png": PHOTO, "b.png": PHOTO, "c.png": PHOTO, "c_mask.png": MASK}) == []
+
+
+def test_labels_in_names_are_noted(notes: Examine) -> None:
+    assert notes([f"{name}.{number}.jpg" for name in ("cat", "dog") for number in range(3)])[1:] == [
+        "The names begin with 2 words (cat 3, dog 3). If these are the classes, sort the images into folders called by "
+        "them, or write them into a CSV for labels=."
+    ]
+    for keys in (
+        ["cat.1.jpg", "cat.2.jpg"],
+        ["a1.jpg", "b1.jpg", "c1.jpg"],
+        ["1.jpg", "a2.jpg", "a3.jpg", "b1.jpg"],
+    ):
+        assert len(notes(keys)) == 1
