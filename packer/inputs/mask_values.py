@@ -74,8 +74,8 @@ class MaskValues:
         if strange or not (named or isinstance(given, Mapping)):
             subject = f"mask_values {shorten(strange[0])}" if strange else "mask_values"
             raise UsageError(
-                f"{subject}: is about a pair of masks; {', '.join(masks) or 'none'} is given by"
-                f" {Option('pairs')}. Pass for example {Option('pairs', {'mask': 'DIR'})} too."
+                f"{subject}: is about masks of classes, pairs that are not soft; {', '.join(masks) or 'none'} is"
+                f" given. Pass for example {Option('pairs', {'mask': 'DIR'})} too."
             )
         return {name: cls.parse(values) for name, values in named.items()}
 

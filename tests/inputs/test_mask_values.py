@@ -120,8 +120,12 @@ def test_lists_that_are_refused(values: Any) -> None:
 @pytest.mark.parametrize(
     ("values", "pairs", "sentence"),
     [
-        ("0,255", [], "mask_values: is about a pair of masks; none is given by pairs=."),
-        ({"seg": "0,255"}, ["mask"], "mask_values seg: is about a pair of masks; mask is given by pairs=."),
+        ("0,255", [], "mask_values: is about masks of classes, pairs that are not soft; none is given."),
+        (
+            {"seg": "0,255"},
+            ["mask"],
+            "mask_values seg: is about masks of classes, pairs that are not soft; mask is given.",
+        ),
     ],
 )
 def test_values_of_no_pair(values: Any, pairs: list[str], sentence: str) -> None:
