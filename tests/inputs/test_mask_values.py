@@ -13,6 +13,7 @@ from PIL import Image
 from packer import append_images, open_pack
 from packer.convert.image_conversion import convert_images
 from packer.errors import SourceError, UsageError
+from packer.format.recorded_command import convert_again
 from packer.inputs.mask_values import MaskValues
 
 LIST = (
@@ -154,6 +155,9 @@ def test_masks_that_have_no_such_values(folder: Path) -> None:
 def test_packs_record_the_values_and_others_take_them(folder: Path) -> None:
     convert(folder, "grey", "0,128,255", "shards", shards=2)
     assert open_pack(folder / "shards").header.provenance["options"]["mask_values"] == {"mask": "0,128,255"}
+    assert convert_again(open_pack(folder / "shards")).endswith(
+        " --pair mask=DIR --mask-values mask=0,128,255"
+    )
     convert(folder, "grey", None, "like.h5", like=folder / "shards")
     assert masks(folder, "like.h5").max() == 2
     (folder / "more").mkdir()
