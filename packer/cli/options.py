@@ -20,7 +20,8 @@ Decorator = Callable[[_Command], _Command]
 IMAGES, TABLES, ARRAYS = _ALL = ("images", "tables", "arrays")
 _IMAGES, _TABLES, _ARRAYS = (IMAGES,), (TABLES,), (ARRAYS,)
 _PICTURES, _NAMED = (IMAGES, ARRAYS), (IMAGES, TABLES)
-UNITS = ("relative", "pixels")
+UNITS, FRAMES, UNLISTED = ("relative", "pixels"), ("upright", "stored"), ("error", "empty")
+BOXES = ("xyxy", "xywh", "cxcywh")
 FIT, FORMAT, STORE = ("crop", "pad", "stretch"), ("h5", "npy"), ("raw", "jpeg")
 
 PATH = click.Path(readable=False)
@@ -189,7 +190,8 @@ CONVERT = options(
            "CSV of file names (first column) and labels, if folders are not the classes; or COCO's JSON of"
            " boxes.", about=_IMAGES),
     option("--label", "COLUMN,...",
-           "Images: label columns of --labels; default: the second. Tables: columns to predict.",
+           "Images: label columns of --labels; default: the second, or of boxes and keypoints the one of classes."
+           " Tables: columns to predict.",
            about=_NAMED),
     option("--label-file-column", "COLUMN",
            "Column of --labels that holds the file names; default: the first.", about=_IMAGES),
@@ -202,12 +204,22 @@ CONVERT = options(
     option("--classes", "FILE|A,B,C",
            "The classes, in order: names, or a file with one per line. Other classes are errors; a class may"
            " have no images.", about=_PICTURES),
-    option("--boxes", "X1,Y1,X2,Y2", "Columns of --labels that hold boxes, in pixels of the image.",
-           about=_IMAGES),
+    option("--boxes", "X1,Y1,X2,Y2",
+           "Columns of --labels that hold boxes, in pixels of the image; names such as ymin,xmin,ymax,xmax and"
+           " cx,cy,w,h tell the order.", about=_IMAGES),
     option("--keypoints", "X,Y,...", "Columns of --labels that hold points, in pixels of the image.",
            about=_IMAGES),
     option("--boxes-unit", UNITS,
            "Unit of boxes and keypoints: pixels (default), or relative to the image's width and height.",
+           about=_IMAGES),
+    option("--boxes-format", BOXES,
+           "Format of boxes: the columns of --boxes in this order (cx, cy: centre); default: by their names, else"
+           " by their values; COCO: xywh.", about=_IMAGES),
+    option("--boxes-frame", FRAMES,
+           "Boxes and keypoints are those of the image turned upright by EXIF, or of the picture as stored;"
+           " default: by the sizes in --labels, else upright.", about=_IMAGES),
+    option("--unlisted", UNLISTED,
+           "Images that the file of boxes or keypoints does not list: an error (default), or without any.",
            about=_IMAGES),
     option("--pair pairs", "NAME=DIR",
            "A field of masks: DIR/cat/1.png belongs to cat/1.jpg. Can be given several times.", multiple=True,

@@ -311,6 +311,7 @@ def plan_conversion(
     targets = _targets(opened, options, asked, classes, numbered=model is None)
     if like is not None:
         like.check(next((f for f in targets.fields if f.name == "label"), None), opened.name)
+    options = replace(options, labels=targets.read_as or options.labels)
     partners = _partners(stack, opened, options, spool, existing)
     listing = Listing(
         opened,
@@ -374,6 +375,7 @@ def _open(
         label_as=options.labels.as_,
         listed=classes,
         arrays=options.channels not in CHANNELS,
+        boxes=options.labels,
         unlabeled=unlabeled,
         parts=[folder for folder in map(str, map(folder_of, options.pairs.values())) if is_part(folder)],
         findings=findings,
@@ -465,7 +467,7 @@ def _targets(
     """
     labels, columns = options.labels, () if options.split is None else options.split.columns
     if labels.file is not None:
-        targets = read_labels(labels, source.keys, source.findings, columns, source.name)
+        targets = read_labels(labels, source.keys, source.findings, columns, source.name, source.sample_sizes)
     else:
         for option in () if options.split is None else options.split.about_columns():
             raise UsageError(
@@ -489,7 +491,15 @@ def _targets(
             f"{source.name}: has no splits with labels beside {', '.join(unlabeled)}, the splits without labels."
             f" Leave out {Option('Labels.unlabeled')}, or pass {Option('Labels.unlabeled', ALL)}."
         )
+    for option in labels.about_coordinates() if not targets.needs_geometry else ():
+        raise UsageError(
+            f"{option}: applies to boxes and keypoints, but there are none. Pass {Option('Labels.boxes')} or "
+            f"{Option('Labels.keypoints')}, or leave it out."
+        )
     targets.measured_in(labels.boxes_unit, source.name if labels.file is None else os.fspath(labels.file))
+    targets.frames.settle(
+        labels.boxes_frame, {} if targets.frames.sizes is None else source.sample_sizes(targets.located)
+    )
     if classes is None:
         return targets
     if numbered and not targets.labelled:

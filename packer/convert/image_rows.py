@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from packer.inputs.image_sources import MOST_BYTES_A_PIXEL, check_bytes
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import DecodeResize, ImagePlacement
+from packer.pixels.image_decoder import read_orientation
 
 _AT_ONCE = 1 << 16
 
@@ -89,7 +91,7 @@ class ImageRows(RowMaker):
                 read += pair.read(sample, geometry, out)
                 if sized is not None:
                     values[at] = store_partner(pair.field, out)
-            for name, value in self._targets.place(sample, geometry).items():
+            for name, value in self._targets.place(sample, geometry, partial(read_orientation, data)).items():
                 rows[name][at] = value
         if pixels is not None:
             block.add_picture(pixels)

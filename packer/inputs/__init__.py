@@ -11,6 +11,12 @@
     parquet_images.py  Parquet files with an image column, as Hugging Face datasets writes them
     file_names.py      file names as text in every locale; class folders and split folders
     image_targets.py   labels, boxes and keypoints of each image, read from a CSV
+    boxes.py           Boxes: the boxes of all images, placed in rows
+    coordinate_columns.py  boxes, keypoints and image sizes from the columns of a CSV
+    coordinate_names.py  axis and place that a column's name tells: xmin, cx, row
+    coordinate_order.py  order and format of the columns of boxes and points, by names and values
+    coordinate_frames.py boxes and points of upright images, or of pictures as stored
+    spare_columns.py   the columns of classes and image sizes among those that are not chosen
     coco_annotations.py  boxes and classes of each image, read from COCO JSON
     label_csv.py       rows of the label CSV, matched to images; lines of text files
     label_values.py    the rules for labels given as text

@@ -28,11 +28,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
+from packer.inputs.boxes import Boxes
+from packer.inputs.coordinate_columns import SizeSample
+from packer.inputs.coordinate_order import read_coco_boxes
 from packer.inputs.file_names import as_text, shorten, split_of
 from packer.inputs.findings import Findings
-from packer.inputs.image_targets import Boxes, ImageTargets, read_targets
+from packer.inputs.image_targets import ImageTargets, read_targets
 from packer.inputs.label_csv import read_bytes
 from packer.inputs.label_options import Labels
+from packer.sentence import Option
 
 FOLDER, PREFIX, ENDING = "annotations", "instances_", ".json"
 _LISTS = {"images": "image", "annotations": "annotation", "categories": "category"}
@@ -40,6 +44,7 @@ _LISTS = {"images": "image", "annotations": "annotation", "categories": "categor
 _ABSENT, _UNKNOWN = -1, -2
 _NO_BOX = (math.nan,) * 4
 _MOST = 1e9
+_DEFAULT = Labels()
 
 
 class CocoPart(NamedTuple):
@@ -70,29 +75,35 @@ def find_annotations(folder: str) -> list[CocoPart]:
 
 
 def read_labels(
-    labels: Labels, keys: list[str], findings: Findings, beside: Sequence[str] = (), folder: str = ""
+    labels: Labels,
+    keys: list[str],
+    findings: Findings,
+    beside: Sequence[str] = (),
+    folder: str = "",
+    sample: SizeSample | None = None,
 ) -> ImageTargets:
-    """Read the labels and boxes of each image from a CSV or COCO JSON. beside, folder: see `read_targets`.
+    """Read the labels and boxes of each image from a CSV or COCO JSON. Other arguments: see `read_targets`.
 
     Raises: SourceError, UsageError.
     """
     path = os.fspath(labels.file or "")
     if not path.lower().endswith(ENDING):
-        return read_targets(labels, keys, findings, beside, folder)
+        return read_targets(labels, keys, findings, beside, folder, sample)
     if beside:
         raise UsageError(f"{path}: has no columns, but column {beside[0]} is needed. Pass a CSV.")
     for option in labels.about_csv():
         raise UsageError(f"{option}: applies to columns of a CSV, but {path} is JSON. Leave it out.")
-    return read_coco([CocoPart(path)], keys, findings)[0]
+    return read_coco([CocoPart(path)], keys, findings, labels)[0]
 
 
 def read_coco(
-    parts: Sequence[CocoPart], keys: Sequence[str], findings: Findings
+    parts: Sequence[CocoPart], keys: Sequence[str], findings: Findings, chosen: Labels = _DEFAULT
 ) -> tuple[ImageTargets, NDArray[np.int64]]:
     """Read the annotations of images.
 
     parts: files with equal categories. keys: image paths relative to the source. findings: refuses images
     that are not listed or have invalid annotations, and skips entries whose image file is missing.
+    chosen: format of the boxes, and whether images that are not listed have none.
     Returns: boxes and their labels; the index in `parts` of the file that lists each image, int64 [N], 0 if
     no file does. Raises: SourceError.
     """
@@ -116,22 +127,22 @@ def read_coco(
                     f"{paths[listed[index]]}; each image is listed once. Correct it."
                 )
             listed[index] = number
-        columns.append(_boxes(part.path, entries["annotations"], images, ids, findings, left_out))
+        told = sizes, chosen.boxes_format
+        columns.append(_boxes(part.path, entries["annotations"], images, ids, told, findings, left_out))
     subject, unlisted = " and ".join(paths), np.flatnonzero(listed < 0).tolist()
     more = f" and {len(unlisted) - 1:,} more" if len(unlisted) > 1 else ""
-    for index in unlisted:
+    for index in () if chosen.unlisted == "empty" else unlisted:
         findings.refuse(
             index,
             f"is not listed in {' and '.join(map(os.path.basename, paths))}.",
-            f"{subject}: does not list {keys[index]}{more}; images without objects are listed, too. Add them",
+            f"{subject}: does not list {keys[index]}{more}; images without objects are listed, too. Add them, "
+            f"or pass {Option('Labels.unlisted', 'empty')} if they have none",
         )
     xyxy, owners, labels, lines = map(np.concatenate, zip(*columns, strict=True))
     boxes = Boxes(subject, xyxy, owners, lines, labels, len(keys), unit="annotation", sizes=sizes)
-    images_listed = len(keys) - len(unlisted)
     findings.notes.append(
-        f"Read as COCO annotations: {len(owners):,} boxes of {len(classes):,} classes on {images_listed:,} "
-        f"images, {images_listed - len(np.unique(owners)):,} of them without boxes; segmentations and "
-        "keypoints are left out."
+        f"Read as COCO annotations: {len(owners):,} boxes of {len(classes):,} classes; segmentations and keypoints "
+        "are left out."
     )
     findings.notes += [
         f"{count:,} annotations {what} are left out." for what, count in left_out.items() if count
@@ -225,15 +236,18 @@ def _boxes(
     entries: list[dict[str, Any]],
     images: Mapping[Any, int],
     classes: Mapping[Any, int],
+    told: tuple[NDArray[np.int64], str | None],
     findings: Findings,
     left_out: Counter[str],
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return left, top, right, bottom, images, classes and ids of the packed boxes; count the others."""
+    """Return left, top, right, bottom, images, classes and ids of the packed boxes; count the others.
+
+    told: height and width of each image, 0: unknown; the format of the boxes, if it is chosen.
+    """
     owners, labels = _numbers(entries, "image_id", images), _numbers(entries, "category_id", classes)
     ids = np.array([_line(entry.get("id"), place) for place, entry in enumerate(entries, 1)], np.int64)
-    xyxy = np.array([_corners(entry.get("bbox")) for entry in entries], np.float64).reshape(-1, 4)
-    xyxy[:, 2:] += xyxy[:, :2]
-    wrong = (owners == _UNKNOWN) | ((owners >= 0) & ((labels == _UNKNOWN) | np.isnan(xyxy[:, 0])))
+    given = np.array([_four_numbers(entry.get("bbox")) for entry in entries], np.float64).reshape(-1, 4)
+    wrong = (owners == _UNKNOWN) | ((owners >= 0) & ((labels == _UNKNOWN) | np.isnan(given[:, 0])))
     for row in np.flatnonzero(wrong).tolist():
         found = "has no bbox of four finite numbers"
         for what, numbers in (("category", labels), ("image", owners)):
@@ -244,6 +258,8 @@ def _boxes(
         _refuse(findings, path, f"annotation {ids[row]}", found, int(owners[row]))
     there = (owners >= 0) & ~wrong
     crowds = there & np.array([bool(entry.get("iscrowd")) for entry in entries], np.bool_)
+    sides = np.where(told[0] > 0, told[0], np.nan)[owners, ::-1]
+    xyxy = read_coco_boxes(path, given, sides, there & ~crowds, told[1])
     flat = there & ~crowds & (xyxy[:, 2:] <= xyxy[:, :2]).any(axis=1)
     left_out.update({"of crowds": int(crowds.sum()), "whose boxes have no area": int(flat.sum())})
     packed = there & ~crowds & ~flat
@@ -274,7 +290,7 @@ def _numbers(entries: list[dict[str, Any]], name: str, known: Mapping[Any, int])
     return np.array([known.get(value, _UNKNOWN) if _is_id(value) else _UNKNOWN for value in column], np.int64)
 
 
-def _corners(box: Any) -> Sequence[float]:
-    """Return left, top, width and height of a box; NaNs unless it is four finite numbers below _MOST."""
+def _four_numbers(box: Any) -> Sequence[float]:
+    """Return the numbers of a box; NaNs unless it is four finite numbers below _MOST."""
     plain = isinstance(box, list) and len(box) == 4 and all(type(side) in (int, float) for side in box)
     return box if plain and all(abs(side) < _MOST for side in box) else _NO_BOX

@@ -161,7 +161,7 @@ def _open_folder(name: str, options: SourceOptions) -> ImageSource:
         if not inside:
             raise no_images(name)
         images = found.images.taken(np.array(inside))
-        targets, owners = read_coco(parts, images.keys, options.findings)
+        targets, owners = read_coco(parts, images.keys, options.findings, options.boxes)
         splits = file_splits([part.path for part in parts], [part.split for part in parts], owners)
         if len(inside) < len(found.images.keys):
             options.findings.notes.append(

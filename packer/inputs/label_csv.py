@@ -25,7 +25,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from copy import copy
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from typing import IO, Any
 
 import numpy as np
@@ -36,12 +36,14 @@ from packer.errors import SourceError
 from packer.inputs.file_names import changed, shorten, split_in
 from packer.inputs.findings import Findings
 from packer.inputs.label_values import CheckedRows
+from packer.inputs.spare_columns import SpareColumns
 from packer.sentence import Option
 
 LONGEST = 16 << 20
 """Longest line in characters; a longer line means that the file is not text."""
 
 _UNKNOWN, _AMBIGUOUS = -1, -2
+_HEAD = 1000  # rows that show what a column holds
 
 
 class LabelTable(CheckedRows):
@@ -60,13 +62,14 @@ class LabelTable(CheckedRows):
         file_column: str | None = None,
         beside: Sequence[str] = (),
         folder: str = "",
+        spare: SpareColumns | None = None,
     ) -> None:
         """Read the CSV.
 
         keys: paths of the images. chosen: columns to read; empty: the CSV has two columns, and the one
         without file names is read. file_column: the column of file names; None: the first. beside: further
-        columns to read. folder: the images' folder. findings: leaves out invalid rows and rows that name no
-        image.
+        columns to read. folder: the images' folder. spare: chooses more columns by the first rows. findings:
+        leaves out invalid rows and rows that name no image.
         """
         super().__init__(path, array("q"), findings)
         beside = [name for name in beside if name not in chosen]
@@ -78,7 +81,7 @@ class LabelTable(CheckedRows):
         """Cells of each column that is read; key "" for the label column if no columns were chosen."""
         images, lines, left_out = array("q"), array("q"), len(self.findings.skipped)
         with closing(_rows(path)) as rows:
-            for line, image, cells in self._read(rows, chosen, file_column, beside):
+            for line, image, cells in self._read(rows, chosen, file_column, beside, spare):
                 images.append(image)
                 lines.append(line)
                 for column, cell in zip(self.columns.values(), cells, strict=True):
@@ -99,6 +102,7 @@ class LabelTable(CheckedRows):
         chosen: Sequence[str],
         file_column: str | None,
         beside: Sequence[str],
+        spare: SpareColumns | None,
     ) -> Iterator[tuple[int, int, list[str]]]:
         """Yield line, image and chosen cells of each row that names an image; leave out other rows."""
         start, first = next(rows, (0, [""]))
@@ -106,6 +110,11 @@ class LabelTable(CheckedRows):
         file, places = self._find(header, start, chosen, file_column, beside) if start else (0, [])
         if not (chosen or file_column or beside) and self._image(header[0]) != _UNKNOWN:  # there is no header
             rows = chain([(start, first)], rows)
+        if spare is not None:
+            head = list(islice(rows, _HEAD))
+            more = spare.choose(header, file, (*chosen, *beside), [row for _, row in head])
+            self.columns |= {name: [] for name in more}
+            places, rows = [*places, *map(header.index, more)], chain(head, rows)
         for line, row in rows:
             if len(row) != len(header):
                 found, allowed = (
@@ -251,10 +260,28 @@ class LabelTable(CheckedRows):
         table.columns = {name: [cells[row] for row in rows.tolist()] for name, cells in self.columns.items()}
         return table
 
-    def one_an_image(self, columns: Sequence[Sequence[str]], what: str) -> NDArray[np.int64]:
+    @property
+    def count(self) -> int:
+        """The number of images."""
+        return len(self._keys)
+
+    def refuse_unlisted(self, what: str, rule: str) -> None:
+        """Refuse images without a row. what: what they lack; rule: what is allowed, and the remedy."""
+        listed = np.zeros(len(self._keys), np.bool_)
+        listed[self.images] = True
+        missing = np.flatnonzero(~listed).tolist()
+        others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        for image in missing:
+            error = f"{self.subject}: no {what} for {self._keys[image]}{others}; {rule}"
+            self.findings.refuse(image, f"has no row in {os.path.basename(self.subject)}.", error)
+
+    def one_an_image(
+        self, columns: Sequence[Sequence[str]], what: str, *, optional: bool = False
+    ) -> NDArray[np.int64]:
         """Return the first row of each image, int64 [N]; refuse images with no row or contradicting rows.
 
-        columns: the cells that must agree. what: their name in messages. Refused images get an arbitrary row.
+        columns: the cells that must agree. what: their name in messages. optional: -1 for images without a row;
+        otherwise refused images get an arbitrary row.
         """
         first = np.full(len(self._keys), -1, np.int64)
         owners, rows = np.unique(self.images, return_index=True)
@@ -271,12 +298,9 @@ class LabelTable(CheckedRows):
                     f"{path} line {line}: {self._keys[image]} has the {what} {now}, but {then} in line "
                     f"{earlier}; each image has one. Remove one of the rows",
                 )
-        missing = np.flatnonzero(first < 0).tolist()
-        others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-        for image in missing:
-            error = f"{path}: no {what} for {self._keys[image]}{others}; every image needs one. Add the rows"
-            refuse(image, f"has no row in {called}.", error)
-        first[missing] = 0
+        if not optional:
+            self.refuse_unlisted(what, "every image needs one. Add the rows")
+            first[first < 0] = 0
         return first
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from packer.arguments import choice
 from packer.errors import UsageError
 from packer.inputs.label_values import LABEL_AS
-from packer.pixels.coordinate_units import UNITS
+from packer.pixels.coordinate_units import FORMATS, FRAMES, UNITS
 from packer.sentence import Option
 
-_SIZES = frozenset(("w", "width", "h", "height"))
+UNLISTED = ("error", "empty")
 _RECORDED = {
     "column": "label",
     "file_column": "label_file_column",
@@ -22,9 +22,14 @@ _RECORDED = {
     "boxes": "boxes",
     "keypoints": "keypoints",
     "boxes_unit": "boxes_unit",
+    "boxes_format": "boxes_format",
+    "boxes_frame": "boxes_frame",
+    "unlisted": "unlisted",
     "unlabeled": "unlabeled",
 }
 """Attribute of Labels -> its name in the header of a pack."""
+_CHOICES = {"boxes_unit": UNITS, "boxes_format": FORMATS, "boxes_frame": FRAMES, "unlisted": UNLISTED}
+
 ALL = "all"
 """Value of `unlabeled` for all images."""
 
@@ -40,7 +45,8 @@ class Labels:
         COCO JSON file of boxes. Without a file, `column` chooses the label of WebDataset tars or of Parquet
         files.
     column
-        Label column, or several columns: a list of names, or names joined by commas. Default: the second.
+        Label column, or several columns: a list of names, or names joined by commas. Default: the second; of
+        boxes and keypoints the one that holds classes, "" for none.
     separator
         Separator of several class names in a cell; also "space", "tab", "comma".
     file_column
@@ -49,11 +55,21 @@ class Labels:
         "auto": class names are numbered, whole numbers become int64, other numbers float32. "classes":
         numbers are class names, too. "float": float32.
     boxes, keypoints
-        Columns of xmin, ymin, xmax, ymax, or of x, y, x, y ..., in pixels of the original image. Coordinates
-        are transformed with the image.
+        Columns of xmin, ymin, xmax, ymax, or of x, y, x, y ..., in pixels of the original image. Names that
+        tell another order are believed (ymin, xmin, ymax, xmax), as are cx, cy, w, h. Coordinates are
+        transformed with the image.
     boxes_unit
         "relative": coordinates are fractions of the image's width and height. Without it, coordinates that
         all look like fractions are an error.
+    boxes_format
+        "xyxy" (left, top, right, bottom), "xywh" (left, top, width, height) or "cxcywh" (centre): the columns of
+        `boxes` are these, in this order. Default: by their names, else by their values.
+    boxes_frame
+        "upright" or "stored": boxes and keypoints are in the frame of the image turned upright by its EXIF
+        orientation, or of the picture before that. Default: the one with the width and height that the file of
+        labels records, else "upright".
+    unlisted
+        "empty": images that the file of boxes or keypoints does not list have none. Default: an error.
     unlabeled
         Splits without labels, beside splits with labels: their images get the label -1. "all": the labels of
         the source are not wanted, so the pack has none.
@@ -73,6 +89,9 @@ class Labels:
     boxes: str | Sequence[str] | None = None
     keypoints: str | Sequence[str] | None = None
     boxes_unit: str | None = None
+    boxes_format: str | None = None
+    boxes_frame: str | None = None
+    unlisted: str | None = None
     unlabeled: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
@@ -80,12 +99,15 @@ class Labels:
         if self.file is not None and not isinstance(self.file, str | os.PathLike):
             raise UsageError(f"labels={self.file!r}: is not a file name. Pass a file name, or Labels(...).")
         choice("as_", self.as_, LABEL_AS)
-        if self.boxes_unit is not None:
-            choice("boxes_unit", self.boxes_unit, UNITS)
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) is not None:
+                choice(name, getattr(self, name), allowed)
         for name in ("column", "boxes", "keypoints", "unlabeled"):
             given = getattr(self, name)
             chosen = [word.strip() for word in (given.split(",") if isinstance(given, str) else given or ())]
-            if given is not None and not (chosen and all(chosen)):
+            if name == "column" and chosen in ([], [""]) and (self.boxes or self.keypoints):
+                chosen = []  # no column
+            elif given is not None and not (chosen and all(chosen)):
                 raise UsageError(
                     f"{Option(f'Labels.{name}')} {given!r}: holds an empty name; names of "
                     f"{'splits' if name == 'unlabeled' else 'columns'} are needed. Pass for example "
@@ -105,10 +127,15 @@ class Labels:
         twice = next((name for name in chosen if chosen.count(name) > 1), None)
         if twice is not None:
             raise UsageError(f"column {twice}: chosen twice; each column has one role. Pass it once.")
-        if corners and (len(corners) != 4 or _SIZES.issuperset(name.lower() for name in corners[2:])):
+        if corners and len(corners) != 4:
             raise UsageError(
-                f"boxes {','.join(corners)}: four columns are needed: left, top, right, bottom, not width "
-                "and height. Pass for example xmin,ymin,xmax,ymax."
+                f"boxes {','.join(corners)}: four columns are needed: left, top, right, bottom, or a corner or the "
+                "centre, width and height. Pass for example xmin,ymin,xmax,ymax."
+            )
+        if self.boxes_format is not None and points and not corners:
+            raise UsageError(
+                f"{Option('Labels.boxes_format', self.boxes_format)}: applies to columns of boxes, but none are "
+                f"given. Pass {Option('Labels.boxes')}, or leave it out."
             )
         if len(points) % 2:
             raise UsageError(
@@ -126,7 +153,7 @@ class Labels:
                 "not be empty, and boxes have one label each. Pass for example "
                 f"{Option('Labels.separator', 'space')}, or leave it out."
             )
-        none = (corners or points) and not labels
+        none = (corners or points) and self.column == ()
         if self.as_ != "auto" and (separator is not None or none or (corners and self.as_ != "classes")):
             raise UsageError(
                 f"{Option('Labels.as_', self.as_)}: applies to labels that are numbers, but these are not. "
@@ -157,10 +184,22 @@ class Labels:
     def about_csv(self) -> Iterator[Option]:
         """Yield the given options that apply only to a CSV."""
         for name, value in self._given():
-            if name not in ("boxes_unit", "unlabeled"):
+            if name not in (*_CHOICES, "unlabeled"):
                 yield Option(f"Labels.{name}", value if isinstance(value, str) else ",".join(value))
+
+    def about_coordinates(self) -> Iterator[Option]:
+        """Yield the given options that apply only to boxes and keypoints."""
+        for name in _CHOICES:
+            if getattr(self, name) is not None:
+                yield Option(f"Labels.{name}", getattr(self, name))
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], file: str | os.PathLike[str] | None) -> Labels:
-        """Return the Labels of a pack's record, with labels in `file`."""
-        return cls(file, **{name: record[told] for name, told in _RECORDED.items() if told in record})
+        """Return the Labels of a pack's record, with labels in `file`.
+
+        Packs of boxes or keypoints that record no label column have none.
+        """
+        given = {name: record[told] for name, told in _RECORDED.items() if told in record}
+        if "boxes" in given or "keypoints" in given:
+            given.setdefault("column", ())
+        return cls(file, **given)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import UsageError
+from packer.errors import ImageError, UsageError
 from packer.format.file_io import InputFile, newest_file
 from packer.inputs.file_names import (
     UNLABELED,
@@ -24,8 +24,13 @@ from packer.inputs.file_names import (
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
+from packer.inputs.label_options import Labels
 from packer.inputs.label_values import CheckedRows, number_labels
+from packer.pixels.stored_size import StoredSize, read_stored_size
 from packer.sentence import Option
+
+_SAMPLE = 64
+_MOST_BYTES = 256 << 20  # of a file that is read only for its size
 
 Splits = dict[str, NDArray[np.int64]]
 """Split name -> indices of its images, int64, ascending; {} without splits."""
@@ -39,6 +44,7 @@ class SourceOptions:
     spool_dir: directory for temporary copies of images; None for the system's temporary directory.
     label: label to read from a WebDataset or Parquet dataset that has several.
     label_as: how labels are parsed, see label_values.py. listed: classes that may be empty.
+    boxes: options of the source's own boxes: their format, and whether it lists all images.
     arrays: include .npy files of folders. unlabeled: splits without labels, beside splits with labels.
     parts: fields of WebDataset samples that are wanted as partners of the images ("seg.png").
     findings: leaves out empty class folders and missing files of a list, refuses images with invalid labels.
@@ -51,6 +57,7 @@ class SourceOptions:
     listed: Collection[str] = ()
     arrays: bool = False
     unlabeled: Collection[str] = ()
+    boxes: Labels = field(default_factory=Labels)
     parts: Collection[str] = ()
     findings: Findings = field(default_factory=Findings)
 
@@ -149,6 +156,7 @@ class ImageSource(AbstractContextManager["ImageSource"]):
         files: Sequence[str] = (),
     ) -> None:
         self.keys, self.sizes, self.times = keys, sizes, times
+        self._headers: dict[int, StoredSize | None] = {}
         self.folder, self.files = folder, tuple(files)
         self.newest: InputFile = newest_file(list(map(os.path.basename, files)) or keys, times)
         """The most recently changed file, which shows later whether a file has changed since."""
@@ -202,6 +210,27 @@ class ImageSource(AbstractContextManager["ImageSource"]):
 
     def ahead(self, indices: NDArray[np.int64]) -> None:
         """Start prefetching images that will be read soon, in that order; does nothing for local files."""
+
+    def sample_sizes(self, images: NDArray[np.int64]) -> dict[int, StoredSize]:
+        """Return the sizes of up to 64 of `images`, evenly spread; unreadable ones are left out.
+
+        images: indices in ascending order. Each header is read once.
+        """
+        places = np.linspace(0, len(images) - 1, min(len(images), _SAMPLE)).astype(np.int64)
+        picked = images[np.unique(places)] if len(images) else images
+        self.ahead(np.array([k for k in picked.tolist() if k not in self._headers], np.int64))
+        for index in picked.tolist():
+            if index not in self._headers:
+                self._headers[index] = self._stored_size(index)
+        return {k: size for k in picked.tolist() if (size := self._headers[k]) is not None}
+
+    def _stored_size(self, index: int) -> StoredSize | None:
+        if self.sizes[index] > _MOST_BYTES:
+            return None
+        try:
+            return read_stored_size(self.read(index))
+        except ImageError:
+            return None  # the conversion reports the error
 
     def close(self) -> None:
         """Close the open files; further calls do nothing."""

@@ -7,6 +7,7 @@
     color_profiles.py      ICC profiles, and pictures converted to sRGB
     exact_values.py        unchanged values: 16 bits per channel, any number of bands, masks
     coordinate_units.py    boxes and keypoints in pixels, or relative to the image's sides
+    stored_size.py         sizes and points before and after the EXIF orientation turns a picture
 
 Start with decode_resize.py. Imports: codecs.
 """

@@ -119,6 +119,9 @@ _HARMLESS = {b"IHDR", b"IDAT", b"IEND", b"gAMA", b"cHRM", b"sRGB", b"pHYs", b"tI
 """Chunks that both decoders ignore or treat alike. Colours are read as stored, regardless of their profile.
 """
 
+_UNTURNED = {*_HARMLESS, b"PLTE", b"tRNS", b"iCCP", b"sBIT", b"bKGD", b"hIST"}
+"""Chunks without an orientation."""
+
 _BITS, _PHOTOMETRIC, _SAMPLES = 258, 262, 277  # TIFF tags
 _ZERO_IS_WHITE = 0
 
@@ -425,6 +428,19 @@ def integer_orientation(value: object) -> int:
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
+def read_orientation(data: bytes) -> int:
+    """Return the EXIF orientation of an image file, 1 to 8, without decoding it; 1 if it is unreadable."""
+    if data.startswith(_JPEG_MAGIC):
+        return jpeg_orientation(data)
+    if data.startswith(_SIGNATURE) and _UNTURNED.issuperset(kind for kind, _ in _png_chunks(data)):
+        return 1  # Pillow decodes a PNG file to find its EXIF
+    try:
+        with opened(data) as image:
+            return exif_orientation(image)
+    except ImageError:
+        return 1
+
+
 def loses_bits(image: Image.Image) -> bool:
     """Return True if an opened, not yet loaded image has more than 8 bits per channel."""
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
@@ -561,10 +577,9 @@ def read_image_header(data: bytes) -> ImageHeader | None:
             tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
             all_bands = not tags or tags.get(_SAMPLES, 1) == len(image.getbands())
             properties = loses_bits(image), image.mode, TiffLevels.of(image), all_bands, profile_of(image)
-            orientation = jpeg_orientation(data) if data.startswith(_JPEG_MAGIC) else exif_orientation(image)
     except (ImageError, MemoryError):
         return None
-    if swaps_sides(orientation):
+    if not tags and swaps_sides(read_orientation(data)):  # of TIFF files Pillow tells the upright size
         width, height = height, width
     return ImageHeader(height, width, *properties)
 

@@ -116,7 +116,13 @@ def test_boxes_are_corners_and_labels_number_the_categories_by_their_ids(flat: P
 
 def test_a_pack_is_that_of_a_csv_of_the_same_boxes(flat: Path) -> None:
     convert_images(flat / "images", flat / "json.h5", size=4, labels=flat / "told.json", fit="pad")
-    rows = ["file,name,x0,y0,x1,y1", "0.png,ear,1,2,4,6", "0.png,paw,0,0,8,8", "2.png,tail,0.5,1.5,2.5,3.5"]
+    rows = [
+        "file,name,x0,y0,x1,y1",
+        "0.png,ear,1,2,4,6",
+        "0.png,paw,0,0,8,8",
+        "1.png,,,,,",
+        "2.png,tail,0.5,1.5,2.5,3.5",
+    ]
     (flat / "labels.csv").write_text("\n".join(rows))
     told = {
         "labels": Labels(flat / "labels.csv", column="name", boxes="x0,y0,x1,y1"),
@@ -171,10 +177,11 @@ def test_crowds_and_boxes_without_area_are_left_out_with_a_note(flat: Path) -> N
     changed(flat, annotations=[*told, crowd, line, line])
     report = convert_images(flat / "images", flat / "out.h5", size=8, labels=flat / "told.json")
     assert boxes_of(open_pack(flat / "out.h5"))["1.png"] == ([], [])
-    assert report.notes[-3:] == (
-        "Read as COCO annotations: 3 boxes of 3 classes on 3 images, 1 of them without boxes; segmentations and keypoints are left out.",
+    assert report.notes[-4:] == (
+        "Read as COCO annotations: 3 boxes of 3 classes; segmentations and keypoints are left out.",
         "1 annotations of crowds are left out.",
         "2 annotations whose boxes have no area are left out.",
+        "3 boxes on 2 images; 1 image without boxes, such as 1.png.",
     )
 
 
@@ -244,8 +251,11 @@ def test_images_that_are_not_listed_are_one_sentence_or_skipped(flat: Path) -> N
     picture(flat / "images" / "more.png", 6)
     assert refused(flat) == (
         f"{flat / 'told.json'}: does not list more.png and 1 more; images without objects are listed, too. Add them, "
-        "or pass on_error='skip'."
+        "or pass labels=Labels(unlisted='empty') if they have none, or pass on_error='skip'."
     )
+    labels = Labels(flat / "told.json", unlisted="empty")
+    convert_images(flat / "images", flat / "all.h5", size=8, labels=labels)
+    assert boxes_of(open_pack(flat / "all.h5"))["new.png"] == ([], [])
     pack = converted(flat, on_error="skip")
     assert pack.rows == 3
     assert {s["key"]: s["reason"] for s in pack.header.skipped} == {
@@ -311,3 +321,18 @@ def test_options_about_a_csv_are_refused(flat: Path) -> None:
         match=r"^labels=Labels\(boxes='a,b,c,d'\): applies to columns of a CSV, but .*told\.json is JSON\. Leave it out\.",
     ):
         converted(flat, labels=Labels(flat / "told.json", boxes="a,b,c,d"))
+
+
+def test_boxes_that_only_fit_as_corners_are_refused_unless_told(flat: Path) -> None:
+    told = annotations(["0.png", "1.png", "2.png"])["annotations"]
+    corners = [{**entry, "bbox": [1, 2, 7 + k % 2, 8]} for k, entry in enumerate(told * 2)]
+    path = changed(flat, annotations=corners)
+    assert refused(flat) == (
+        f"{path}: read as left, top, width, height, 6 of 6 boxes have no area or lie outside their image; all fit as "
+        "left, top, right, bottom. Pass labels=Labels(boxes_format='xyxy'), or labels=Labels(boxes_format='xywh') to "
+        "read them so."
+    )
+    labels = Labels(path, boxes_format="xyxy")
+    convert_images(flat / "images", flat / "all.h5", size=8, labels=labels)
+    found = [box for boxes, _ in boxes_of(open_pack(flat / "all.h5")).values() for box in boxes]
+    assert sorted(found) == [[1, 2, 7, 8]] * 3 + [[1, 2, 8, 8]] * 3

@@ -12,8 +12,9 @@ import pytest
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.inputs import image_targets
+from packer.inputs.boxes import Boxes
 from packer.inputs.findings import Findings
-from packer.inputs.image_targets import Boxes, ImageTargets
+from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
 from packer.pixels.decode_resize import ImagePlacement
 
@@ -35,7 +36,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 def read_targets(path: str, keys: list[str], *, skip: bool = False, **chosen: Any) -> ImageTargets:
     """chosen: members of Labels, under the names by which packs record them."""
-    labels = Labels.of_record(chosen, path)
+    labels = Labels.of_record({"unlisted": "empty"} | chosen if "boxes" in chosen else chosen, path)
     return image_targets.read_targets(labels, keys, Findings(skip))
 
 
@@ -198,11 +199,6 @@ def test_shares_of_the_sides_become_pixels(write: Write) -> None:
     targets.measured_in("relative", "l.csv")
     np.testing.assert_array_equal(targets.place(0, CROP)["keypoints"], [[50, 50]])
     np.testing.assert_array_equal(targets.place(2, CROP)["keypoints"], [[np.nan, np.nan]])
-    with pytest.raises(
-        UsageError,
-        match=r"^labels=Labels\(boxes_unit=\): applies to boxes and keypoints, but there are none. Pass labels=Labels\(boxes=",
-    ):
-        read_targets(write("1,2\n2,2\n3,2\n"), KEYS).measured_in("pixels", "l.csv")
 
 
 def test_boxes_without_labels_and_images_without_rows(write: Write) -> None:
@@ -295,7 +291,8 @@ def test_half_a_point_is_refused(write: Write) -> None:
 
 def test_every_image_needs_keypoints_of_its_own(write: Write) -> None:
     assert refused(write("file,x,y\n1,1,2\n"), keypoints="x,y") == (
-        "l.csv: no keypoints for cat/2.png and 1 more; every image needs one. Add the rows, or pass on_error='skip'."
+        "l.csv: no keypoints for cat/2.png and 1 more; every image needs a row. Add it, pass "
+        "labels=Labels(unlisted='empty'), or pass on_error='skip'."
     )
     assert refused(write("file,x,y\n1,1,2\n1,1,3\n2,1,2\n3,1,2\n"), keypoints="x,y") == (
         "l.csv line 3: cat/1.jpg has the keypoints 1,3, but 1,2 in line 2; each image has one. "
@@ -320,13 +317,13 @@ def test_boxes_and_keypoints_together(write: Write) -> None:
     [
         (
             {"boxes": "a,b,c"},
-            "boxes a,b,c: four columns are needed: left, top, right, bottom, not width and height. "
-            "Pass for example xmin,ymin,xmax,ymax.",
+            "boxes a,b,c: four columns are needed: left, top, right, bottom, or a corner or the centre, "
+            "width and height. Pass for example xmin,ymin,xmax,ymax.",
         ),
         (
-            {"boxes": "x,y,w,h"},
-            "boxes x,y,w,h: four columns are needed: left, top, right, bottom, not width and height. "
-            "Pass for example xmin,ymin,xmax,ymax.",
+            {"boxes_format": "xywh", "keypoints": "x,y"},
+            "labels=Labels(boxes_format='xywh'): applies to columns of boxes, but none are given. Pass "
+            "labels=Labels(boxes=), or leave it out.",
         ),
         (
             {"keypoints": "x,y,z"},

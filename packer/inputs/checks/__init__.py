@@ -8,6 +8,7 @@
     frame_evidence.py what the pixels of partners have in common
     mask_value_checks.py  values of masks that are no numbers of classes
     picture_checks.py a sample of headers: sizes, bits, color profiles, pages
+    coordinate_checks.py  images without boxes, images turned by EXIF, points outside, boxes of other sizes
 
 Each check is a function of the listing that yields findings; it judges structure, not names.
 Start with examine.py. Imports: inputs, pixels.

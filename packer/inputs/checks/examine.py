@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from packer.inputs.checks.class_checks import check_class_names, check_classes_of_splits, check_empty_classes
+from packer.inputs.checks.coordinate_checks import (
+    check_extent,
+    check_images_without_boxes,
+    check_outside_points,
+    check_turned_images,
+)
 from packer.inputs.checks.folder_checks import (
     check_class_folders,
     check_continued_numbers,
@@ -35,6 +41,10 @@ CHECKS: tuple[Check, ...] = (
     check_bits,
     check_profiles,
     check_pages,
+    check_images_without_boxes,
+    check_turned_images,
+    check_outside_points,
+    check_extent,
 )
 """All checks; errors of earlier ones are shown first."""
 

@@ -103,6 +103,16 @@ def test_a_size_is_not_noted_without_sizes_of_images_or_if_a_pack_has_chosen_it(
     )
 
 
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "TIFF", "WebP"])
+def test_sizes_are_upright(encode: Encode, format: str) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    files = {f"{k}.png": encode(Image.new("RGB", (16, 8)), format, exif=exif) for k in range(3)}
+    for size, noted in (((16, 8), False), ((8, 16), True)):
+        listing = replace(list_folder(files), spec=PixelSpec(size), sized=True)
+        assert any("is height x width" in one.sentence for one in examine(listing)) is noted
+
+
 # Color profiles
 
 
