@@ -209,6 +209,9 @@ CONVERT = options(
            " cx,cy,w,h tell the order.", about=_IMAGES),
     option("--keypoints", "X,Y,...", "Columns of --labels that hold points, in pixels of the image.",
            about=_IMAGES),
+    option("--flip-pairs", "LEFT:RIGHT,...|none",
+           "Points that exchange their numbers in mirrored images; default: names with left and right.",
+           about=_IMAGES),
     option("--boxes-unit", UNITS,
            "Unit of boxes and keypoints: pixels (default), or relative to the image's width and height.",
            about=_IMAGES),
@@ -222,7 +225,8 @@ CONVERT = options(
            "Images that the file of boxes or keypoints does not list: an error (default), or without any.",
            about=_IMAGES),
     option("--pair pairs", "NAME=DIR",
-           "A field of masks: DIR/cat/1.png belongs to cat/1.jpg. Can be given several times.", multiple=True,
+           "A field of masks: DIR/cat/1.png belongs to cat/1.jpg; also 'DIR/*_mask.png', or of both names"
+           " 'DIR/*_mask.png from *_sat.jpg'. Can be given several times.", multiple=True,
            about=_IMAGES),
     option("--mask-values", "VALUE,...",
            "Values of the masks in the order of their classes: 0,255 stores 0 and 1; or colors: '#000000,#ff0000'."
@@ -290,7 +294,7 @@ CONVERT = options(
            "Images: take classes, size, fit, channels, mean, std from PACK. Tables: columns, categories,"
            " statistics. Both: store, shards.", about=_NAMED),
     option("--rename", "NAME=FIELD",
-           "Arrays: field name of an array or .npy file; other arrays of equal length keep the names found.",
+           "Arrays: field name of an array or .npy file, where x, images, y, labels and the like do not tell it.",
            multiple=True, about=_ARRAYS),
     option("--header/--no-header", None,
            "CSV: the first line holds the column names; without it columns are called 0, 1, 2 ...", True,

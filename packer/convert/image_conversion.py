@@ -32,13 +32,14 @@ from packer.format.pack import Pack
 from packer.inputs.checks.examine import examine
 from packer.inputs.coco_annotations import read_labels
 from packer.inputs.findings import Findings
-from packer.inputs.image_pairs import Pair, Soft, folder_of, open_pair
+from packer.inputs.image_pairs import Pair, Soft, folder_of, open_pair, partners_among
 from packer.inputs.image_sources import Source, check_bytes, open_source
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import ALL, Labels
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.mask_values import Values
 from packer.inputs.opened_source import ImageSource, SourceOptions
+from packer.inputs.pair_names import PairPlace
 from packer.inputs.webdataset_tars import is_part
 from packer.pixels.decode_resize import MAX_PIXELS, codec_builds, decoder_versions
 from packer.pixels.exact_values import count_bands
@@ -312,6 +313,8 @@ def plan_conversion(
     if like is not None:
         like.check(next((f for f in targets.fields if f.name == "label"), None), opened.name)
     options = replace(options, labels=targets.read_as or options.labels)
+    if existing is not None:
+        targets.named_as_in(existing.fields)
     partners = _partners(stack, opened, options, spool, existing)
     listing = Listing(
         opened,
@@ -376,6 +379,7 @@ def _open(
         listed=classes,
         arrays=options.channels not in CHANNELS,
         boxes=options.labels,
+        partner=partners_among(source, options.pairs.values()) if options.pairs else None,
         unlabeled=unlabeled,
         parts=[folder for folder in map(str, map(folder_of, options.pairs.values())) if is_part(folder)],
         findings=findings,
@@ -392,7 +396,7 @@ def _partners(
         stack.enter_context(
             open_pair(
                 name,
-                folder_of(given),
+                str(PairPlace.of(os.fspath(folder_of(given))).at(opened.folder or opened.name)),
                 opened.keys,
                 spec=options.spec,
                 like=fields.get(name),

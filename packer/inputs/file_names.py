@@ -75,9 +75,14 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name in _LEFT_BEHIND
 
 
+def split_word(name: str) -> str:
+    """Return the word of a name that says a split, or "": "trainA" -> "train", "X_Test" -> "Test"."""
+    return next((word for word in _WORDS.findall(name) if word.lower() in SPLIT_NAMES), "")
+
+
 def split_in(name: str) -> str | None:
     """Return the split that a word of a name says, or None: "trainA", "x-train-0000" -> "train"."""
-    return next((SPLIT_NAMES[w.lower()] for w in _WORDS.findall(name) if w.lower() in SPLIT_NAMES), None)
+    return SPLIT_NAMES.get(split_word(name).lower())
 
 
 def split_folders(folders: Collection[str]) -> dict[str, str]:
@@ -97,8 +102,7 @@ def split_folders(folders: Collection[str]) -> dict[str, str]:
 
 
 def _without_split(name: str) -> str:
-    word = next((w for w in _WORDS.findall(name) if w.lower() in SPLIT_NAMES), "")
-    return name.replace(word, "", 1).lower()
+    return name.replace(split_word(name), "", 1).lower()
 
 
 def split_of(path: str) -> str | None:

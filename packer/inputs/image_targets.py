@@ -10,7 +10,8 @@ columns, file and label, and needs no header (label_csv.py).
     boxes (left, top, right, bottom)    boxes: ragged float32 [n, 4], one per CSV row; a row with four empty
                                         cells adds no box; an image without rows is an error
     boxes and a label column            boxes, box_label: ragged int64 [n]
-    keypoints (x, y, x, y ...)          keypoints: float32 [K, 2]; NaN for empty cells and invisible points
+    keypoints (x, y, x, y ...)          keypoints: float32 [K, 2]; NaN for empty cells and invisible points;
+                                        their names, and which are sides: point_names.py
 
 coordinate_order.py finds other orders and formats of the columns, spare_columns.py the label column if none is
 chosen. Input coordinates are continuous pixels of the upright image (or of the picture as stored, see
@@ -22,7 +23,7 @@ labels.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -50,6 +51,7 @@ from packer.inputs.findings import Findings
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
 from packer.inputs.label_values import multi_hot, number_columns, number_labels
+from packer.inputs.point_names import point_names, read_pairs, sides
 from packer.inputs.spare_columns import SpareColumns
 from packer.pixels.coordinate_units import check_unit
 from packer.pixels.decode_resize import ImagePlacement
@@ -73,9 +75,11 @@ class ImageTargets:
         boxes: Boxes | None = None,
         keypoints: NDArray[np.float64] | None = None,
         frames: CoordinateFrames | None = None,
+        points: Mapping[str, Any] | None = None,
         findings: Findings | None = None,
     ) -> None:
-        """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels.
+        """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels, described by
+        ``points``.
 
         frames: the frames of boxes and keypoints; None: those of the sizes in `boxes`.
         """
@@ -106,7 +110,8 @@ class ImageTargets:
             if boxes.labels is not None:
                 fields.append(Field("box_label", "|u1", None, {"dtype": "<i8", "row_shape": []}))
         if keypoints is not None:
-            fields.append(Field("keypoints", "<f4", keypoints.shape[1:], {"format": "xy", "unseen": "nan"}))
+            described = {"format": "xy", "unseen": "nan", **(points or {})}
+            fields.append(Field("keypoints", "<f4", keypoints.shape[1:], described))
         self.fields: tuple[Field, ...] = tuple(fields)
         """The stored fields, in order."""
 
@@ -219,6 +224,16 @@ class ImageTargets:
             check_unit(subject, "keypoints", [self.keypoints], unit, _UNIT)
         self.relative, self.unit_chosen = unit == "relative", unit is not None
 
+    def named_as_in(self, fields: Sequence[Field]) -> None:
+        """Leave the points of rows for a pack without names, if the pack with these fields has none."""
+        unnamed = [f.name for f in fields if f.name == "keypoints" and "points" not in f.about]
+        self.fields = tuple(
+            replace(f, about={k: v for k, v in f.about.items() if k not in ("points", "flip_pairs")})
+            if f.name in unnamed
+            else f
+            for f in self.fields
+        )
+
     def renumbered(self, classes: Sequence[str], subject: str) -> ImageTargets:
         """Return the targets with labels that number `classes`, such as those of a pack that is extended.
 
@@ -322,7 +337,7 @@ def read_targets(
         spare=spare,
     )
     separator = _SEPARATORS.get(labels.separator or "", labels.separator)
-    boxes, moved, frames, values, classes, about = None, None, None, None, None, None
+    boxes, moved, named, frames, values, classes, about = (None,) * 7
     if spare is not None:
         findings.notes += spare.notes
         columns = columns if spare.label is None else [spare.label]
@@ -338,6 +353,7 @@ def read_targets(
         boxes, classes, found = boxes_of_table(table, columns, found, pictures)
     if points:
         moved, found = points_of_table(table, found, pictures)
+        named = _named(labels, found.columns("keypoints"))
     if located and labels.unlisted != "empty":
         empty = " (with empty cells if it has none)" if corners else ""
         what = "boxes" if corners else "keypoints"
@@ -349,7 +365,14 @@ def read_targets(
             f"Cells hold class names: {len(classes or ()):,} classes, {_shown(classes or ())}."
         )
     targets = ImageTargets(
-        values, classes, about=about, boxes=boxes, keypoints=moved, frames=frames, findings=findings
+        values,
+        classes,
+        about=about,
+        boxes=boxes,
+        keypoints=moved,
+        points=named,
+        frames=frames,
+        findings=findings,
     )
     targets.beside = {name: _cells(table, name) for name in beside}
     targets.read_as = found if found != labels else None
@@ -384,3 +407,12 @@ def _labels(
         return hot[rows], numbered, {"columns": numbered}
     values, found = number_labels(table, texts, column=called, label_as=label_as)
     return values[rows], found, {}
+
+
+def _named(labels: Labels, columns: Sequence[str]) -> dict[str, Any]:
+    """Return names and sides of points, for their field's description."""
+    names, given = point_names(columns), labels.flip_pairs
+    pairs = sides(names) if given is None else read_pairs(given, names)
+    if given is None and not pairs:  # unknown: the loader warns of mirrored points that may be sides
+        return {"points": list(names)}
+    return {"points": list(names), "flip_pairs": [*map(list, pairs)]}

@@ -9,7 +9,9 @@ from typing import Any
 
 from packer.arguments import choice
 from packer.errors import UsageError
+from packer.inputs.coordinate_names import point_order
 from packer.inputs.label_values import LABEL_AS
+from packer.inputs.point_names import point_names, read_pairs
 from packer.pixels.coordinate_units import FORMATS, FRAMES, UNITS
 from packer.sentence import Option
 
@@ -21,6 +23,7 @@ _RECORDED = {
     "separator": "label_separator",
     "boxes": "boxes",
     "keypoints": "keypoints",
+    "flip_pairs": "flip_pairs",
     "boxes_unit": "boxes_unit",
     "boxes_format": "boxes_format",
     "boxes_frame": "boxes_frame",
@@ -58,6 +61,10 @@ class Labels:
         Columns of xmin, ymin, xmax, ymax, or of x, y, x, y ..., in pixels of the original image. Names that
         tell another order are believed (ymin, xmin, ymax, xmax), as are cx, cy, w, h. Coordinates are
         transformed with the image.
+    flip_pairs
+        Points that exchange their numbers when augmentation mirrors an image: "left_eye:right_eye,...", or
+        "none". Default: the points whose names are sides, as left_eye and right_eye are. A point's name is
+        what its columns have in common: left_eye_x, left_eye_y.
     boxes_unit
         "relative": coordinates are fractions of the image's width and height. Without it, coordinates that
         all look like fractions are an error.
@@ -88,6 +95,7 @@ class Labels:
     as_: str = "auto"
     boxes: str | Sequence[str] | None = None
     keypoints: str | Sequence[str] | None = None
+    flip_pairs: str | Sequence[str] | None = None
     boxes_unit: str | None = None
     boxes_format: str | None = None
     boxes_frame: str | None = None
@@ -120,6 +128,23 @@ class Labels:
                 f"labels come from {os.fspath(self.file)}. Leave one of them out."
             )
         self._check_columns(self.columns("column"), self.columns("boxes"), self.columns("keypoints"))
+        if self.flip_pairs is not None:
+            self._check_sides(self.flip_pairs)
+
+    def _check_sides(self, given: str | Sequence[str]) -> None:
+        """Set `flip_pairs` to a tuple of texts. Raises UsageError for what are no pairs of points."""
+        if isinstance(given, str):
+            given = [] if given.strip() in ("", "none") else given.split(",")
+        pairs = tuple(word.strip() for word in given)
+        if not self.keypoints:
+            raise UsageError(
+                f"{Option('Labels.flip_pairs', ','.join(pairs))}: applies to points, but there are none. Pass"
+                f" {Option('Labels.keypoints')}, or leave it out."
+            )
+        object.__setattr__(self, "flip_pairs", pairs)
+        columns = self.columns("keypoints")
+        order = point_order(columns)
+        read_pairs(pairs, point_names(columns if order is None else [columns[place] for place in order]))
 
     def _check_columns(self, labels: list[str], corners: list[str], points: list[str]) -> None:
         """Raise UsageError for columns or options that cannot be combined."""

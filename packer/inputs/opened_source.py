@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -47,6 +47,7 @@ class SourceOptions:
     boxes: options of the source's own boxes: their format, and whether it lists all images.
     arrays: include .npy files of folders. unlabeled: splits without labels, beside splits with labels.
     parts: fields of WebDataset samples that are wanted as partners of the images ("seg.png").
+    partner: True for the key of a file that is no image, but belongs to one (image_pairs.py).
     findings: leaves out empty class folders and missing files of a list, refuses images with invalid labels.
     """
 
@@ -59,7 +60,27 @@ class SourceOptions:
     unlabeled: Collection[str] = ()
     boxes: Labels = field(default_factory=Labels)
     parts: Collection[str] = ()
+    partner: Callable[[str], bool] | None = None
     findings: Findings = field(default_factory=Findings)
+
+    def images_among(
+        self, keys: Sequence[str], folders: Collection[str], subject: str
+    ) -> tuple[NDArray[np.int64], Collection[str]]:
+        """Return the indices of keys that are no partners, and the folders that do not hold only partners.
+
+        subject: name of the source. Raises UsageError if all are partners.
+        """
+        if self.partner is None or not keys:
+            return np.arange(len(keys)), folders
+        images = [index for index, key in enumerate(keys) if not self.partner(key)]
+        if not images:
+            raise UsageError(
+                f"{subject}: all of its images are named as partners by {Option('pairs')}; their pattern must"
+                " leave images. Pass patterns of both, such as"
+                f" {Option('pairs', {'mask': f'{subject}/*_mask.png from *_sat.jpg'})}."
+            )
+        held, kept = _parents(keys), _parents(keys[index] for index in images)
+        return np.array(images), [folder for folder in folders if folder in kept or folder not in held]
 
     def number(
         self,
@@ -100,6 +121,11 @@ class SourceOptions:
         for name in unlabeled_splits(subject, splits, self.unlabeled):
             mask[splits[name]] = True
         return mask
+
+
+def _parents(keys: Iterable[str]) -> set[str]:
+    """Return the folders that hold files, directly or deeper."""
+    return {key[:at] for key in keys for at, letter in enumerate(key) if letter == "/"}
 
 
 class ImageSource(AbstractContextManager["ImageSource"]):

@@ -269,7 +269,7 @@ def test_keypoints_are_fixed_fields_with_nan_for_what_is_not_seen(write: Write) 
     targets = read_targets(write(text), KEYS, keypoints="x1,y1,x2,y2", label="kind")
     assert targets.fields == (
         Field("label", "<i8", ()),
-        Field("keypoints", "<f4", (2, 2), {"format": "xy", "unseen": "nan"}),
+        Field("keypoints", "<f4", (2, 2), {"format": "xy", "unseen": "nan", "points": ["1", "2"]}),
     )
     assert targets.fixed["label"].tolist() == [1, 0, 0]
     points = [targets.place(index, CROP)["keypoints"] for index in range(3)]

@@ -9,6 +9,7 @@
     mask_value_checks.py  values of masks that are no numbers of classes
     picture_checks.py a sample of headers: sizes, bits, color profiles, pages
     coordinate_checks.py  images without boxes, images turned by EXIF, points outside, boxes of other sizes
+    point_checks.py   points that are left and right sides
 
 Each check is a function of the listing that yields findings; it judges structure, not names.
 Start with examine.py. Imports: inputs, pixels.

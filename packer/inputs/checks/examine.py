@@ -21,6 +21,7 @@ from packer.inputs.checks.folder_checks import (
 from packer.inputs.checks.mask_checks import check_labels_in_names, check_masks_among_images
 from packer.inputs.checks.mask_value_checks import check_mask_values
 from packer.inputs.checks.picture_checks import check_bits, check_pages, check_profiles, check_size
+from packer.inputs.checks.point_checks import check_sides
 from packer.inputs.listing import Finding, Listing
 
 Check = Callable[[Listing], Iterator[Finding]]
@@ -45,6 +46,7 @@ CHECKS: tuple[Check, ...] = (
     check_turned_images,
     check_outside_points,
     check_extent,
+    check_sides,
 )
 """All checks; errors of earlier ones are shown first."""
 
