@@ -118,10 +118,13 @@ def kind_of(source: str) -> str:
     return TABLES
 
 
-def image_keywords(*, pairs: Mapping[str, str], soft: str = "", **options: Any) -> dict[str, Any]:
+def image_keywords(
+    *, pairs: Mapping[str, str], soft: str = "", mask_values: tuple[str, ...] = (), **options: Any
+) -> dict[str, Any]:
     """Return the options of an image conversion as keywords of convert_images."""
     labels, split, masks = _labels(options), _split(options), _with_soft(pairs, _names(soft))
-    return {"labels": labels, "split": split, "pairs": masks, **options}
+    values = _by_pair(mask_values)
+    return {"labels": labels, "split": split, "pairs": masks, "mask_values": values, **options}
 
 
 def array_keywords(*, rename: Mapping[str, str], **options: Any) -> dict[str, Any]:
@@ -220,6 +223,19 @@ def _with_soft(pairs: Mapping[str, str], names: Iterable[str]) -> dict[str, str 
                 f" Pass --pair {name}=DIR too, or another name."
             )
     return {name: Soft(folder) if name in names else folder for name, folder in pairs.items()}
+
+
+def _by_pair(texts: tuple[str, ...]) -> str | dict[str, str] | None:
+    """Return the value of `mask_values`: ("0,255",) -> "0,255", ("mask=0,255",) -> {"mask": "0,255"}."""
+    if len(texts) == 1 and "=" not in texts[0]:
+        return texts[0]
+    given = {name: values for name, equals, values in (text.partition("=") for text in texts) if equals}
+    if len(given) < len(texts):
+        raise UsageError(
+            "--mask-values: is given several times; each is NAME=VALUE,..., for another --pair. Pass it once for"
+            " all masks."
+        )
+    return given or None
 
 
 def _mark(text: str | None) -> str | None:

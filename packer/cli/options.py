@@ -185,6 +185,8 @@ CONVERT = options(
     option("--channels", "rgb|gray|rgba|N|auto",
            "Channels of a pixel; default: rgb. N: that many bands (TIFF, .npy); auto: as in the first image.",
            about=_IMAGES),
+    option("--icc", ("ignore", "srgb"),
+           "Color profiles of the files: ignore (default), or convert other colors to sRGB.", about=_IMAGES),
     option("--format", FORMAT,
            "One HDF5 file, or a directory of .npy files; default: HDF5 if OUT ends in .h5, .hdf5, .hdf or .he5.",
            about=_NAMED),
@@ -235,6 +237,9 @@ CONVERT = options(
            "A field of masks: DIR/cat/1.png belongs to cat/1.jpg; also 'DIR/*_mask.png', or of both names"
            " 'DIR/*_mask.png from *_sat.jpg'. Can be given several times.", multiple=True,
            about=_IMAGES),
+    option("--mask-values", "VALUE,...",
+           "Values of the masks in the order of their classes: 0,255 stores 0 and 1; or colors: '#000000,#ff0000'."
+           " For one pair: NAME=VALUE,...", multiple=True, about=_IMAGES),
     option("--soft", "NAME,...",
            "Pairs of continuous values (mattes, depth) instead of classes: resampled linearly.",
            about=_IMAGES),

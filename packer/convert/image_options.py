@@ -18,6 +18,7 @@ from packer.format.header_forms import NORMALIZE
 from packer.given_values import shown
 from packer.inputs.image_pairs import Soft, folder_of
 from packer.inputs.label_options import Labels
+from packer.inputs.mask_values import MaskValues, Values
 from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option
@@ -46,6 +47,8 @@ class ImageOptions:
     shuffle: bool = True
     seed: int = 0
     normalize: Mapping[str, Any] | None = None
+    icc: str = "ignore"
+    mask_values: Mapping[str, MaskValues] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check that the options can be combined. Raises UsageError."""
@@ -75,6 +78,8 @@ class ImageOptions:
         split: str | Mapping[str, float | str] | Split | None,
         seed: int,
         pairs: Pairs | None = None,
+        icc: str | None = None,
+        mask_values: Values | Mapping[str, Values] | None = None,
         **others: Any,
     ) -> ImageOptions:
         """Return options from the arguments of convert_images. Raises UsageError.
@@ -91,6 +96,9 @@ class ImageOptions:
                     f"fit {fit}: is for rows of one size; with size {rows.option} images keep different"
                     " sizes. Leave it out."
                 )
+        masks = [name for name, given in pairs.items() if not isinstance(given, Soft)]
+        if mask_values is None and like is not None:
+            mask_values = {name: text for name, text in like.mask_values.items() if name in masks}
         if isinstance(channels, str) and channels.isascii() and channels.isdecimal():
             channels = int(channels)
         bands = as_whole(channels)  # of any type of whole number
@@ -105,6 +113,8 @@ class ImageOptions:
             pairs=pairs,
             split=Split.of(split),
             seed=whole("seed", seed),
+            icc=icc or ("ignore" if like is None else like.icc),
+            mask_values=MaskValues.of_pairs(mask_values, masks),
             **others,
         )
 
@@ -128,6 +138,12 @@ class ImageOptions:
             "seed" in record,
             record.get("seed", record.get("split_seed", 0)),
             record.get(NORMALIZE),
+            record.get("icc", "ignore"),
+            {
+                name: MaskValues.parse(text)
+                for name, text in record.get("mask_values", {}).items()
+                if name in pairs
+            },
         )
 
     def record(self) -> dict[str, Any]:
@@ -137,12 +153,14 @@ class ImageOptions:
             "fit": self.fit,
             "channels": self.channels,
             "dtype": None if self.dtype == "uint8" else self.dtype,
+            "icc": None if self.icc == "ignore" else self.icc,
             "max_pixels": self.max_pixels,
             "seed": self.seed if self.shuffle else None,
             **({} if self.split is None else self.split.record()),
             "split_seed": None if self.split is None else self.seed,
             "pairs": sorted(self.pairs) or None,
             "soft": sorted(name for name, given in self.pairs.items() if isinstance(given, Soft)) or None,
+            "mask_values": {name: one.text for name, one in self.mask_values.items()} or None,
             NORMALIZE: self.normalize,
             **self.labels.record(),
             **self.storing.options(),
@@ -153,7 +171,7 @@ class ImageOptions:
     def spec(self) -> PixelSpec:
         """Options of the pixels."""
         size = self.size.height, self.size.width
-        return PixelSpec(size, self.fit, self.channels, self.max_pixels, self.dtype)
+        return PixelSpec(size, self.fit, self.channels, self.max_pixels, self.dtype, self.icc)
 
     def read_as(self, kind: str) -> ImageOptions:
         """Return options that read labels as this kind, unless the user has chosen one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import eq
 from typing import Any, NamedTuple
 
@@ -66,13 +66,18 @@ def _read(path: str) -> list[str]:
 
 
 class ReferencePack(NamedTuple):
-    """A pack that a conversion has to match. size: [height, width] or a rule, as RowSize.option."""
+    """A pack that a conversion has to match.
+
+    size: [height, width] or a rule, as RowSize.option. mask_values: field -> values, as recorded.
+    """
 
     pack: Pack
     size: list[int] | str
     fit: str
     channels: str | int
     dtype: str
+    icc: str
+    mask_values: Mapping[str, str]
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> ReferencePack:
@@ -85,7 +90,9 @@ class ReferencePack(NamedTuple):
             )
         shape, about = image.loaded.shape, image.loaded.about
         size = str(about.get("size", "keep")) if shape is None else list(shape[:2])
-        return cls(pack, size, str(about.get("fit", "crop")), *pixel_options(image))
+        options = pack.parts[0].header.provenance.get("options", {})
+        read = options.get("icc", "ignore"), options.get("mask_values", {})
+        return cls(pack, size, str(about.get("fit", "crop")), *pixel_options(image), *read)
 
     def normalize(self, channels: str | int, dtype: str) -> dict[str, list[float]] | None:
         """Return the mean and std to record; None if there are none, or channels or dtype differ."""

@@ -48,7 +48,7 @@ from packer.format.pack_opening import check_order, open_pack
 from packer.format.working_folder import check_output, check_space
 from packer.path_text import on_disk
 from packer.pixels.decode_resize import FITS, PixelSpec
-from packer.pixels.row_size import RowSize, note_on_size
+from packer.pixels.row_size import RowSize
 from packer.remote.urls import check_local
 from packer.sentence import Call, Option
 from packer.tables.table_packs import is_table, tables_together
@@ -459,7 +459,6 @@ def repack(
         storing = storing.with_rows(rows.row_bytes if table else estimate(rows, storing, order))
     record = {"repack": how, **storing.options()}
     notes = [] if store is not None else storing.notes(opened)
-    notes += [] if spec is None or rule is None or rule.ragged else note_on_size(*spec.size)
     task = _task(rows, storing, order, record, seed if shuffle else opened.header.seed)
     return _write(run, rows, task, notes)
 

@@ -32,6 +32,7 @@
     text_files.py      lines of text files, in bounded memory
     label_values.py    the rules for labels given as text
     label_options.py   Labels: the label file, its columns, and how they are parsed
+    mask_values.py     MaskValues: values or colors of masks that become class numbers
     point_names.py     names of points, from their columns, and which of them are left and right
     image_pairs.py     masks and other per-pixel partners, matched by name
     pair_names.py      the rules by which names of images and partners match

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, SupportsIndex
 
 from packer.errors import UsageError
 from packer.given_values import shown
-from packer.sentence import Option, Sentence
 
 _LARGEST = 1 << 16
 _LIMITS = {"max": "longest", "min": "shortest"}
@@ -107,23 +106,6 @@ class RowSize(NamedTuple):
     def usual_bytes(self, given: int) -> int:
         """Return the approximate bytes of a row as a JPEG file. given: average bytes of the source files."""
         return min(given, self.height * self.width // 4 + 1) if self.limits else given
-
-
-def note_on_size(height: int, width: int) -> list[Sentence]:
-    """Return a note if a size is not a power of two: usually such sizes are random crops of larger rows."""
-    rows = [1 << (side - 1).bit_length() for side in (height, width)]
-    if rows == [height, width]:
-        return []
-    square = height == width
-    given, larger = (str(a) if square else f"{a}x{b}" for a, b in ((height, width), rows))
-    option = Option("size", rows[0] if square else larger)
-    crop = height if square else (height, width)
-    return [
-        Sentence(
-            f"{given}: is not a power of two. Training usually takes {option} and"
-            f" augment='RandomCrop({crop})'."
-        )
-    ]
 
 
 def parse_size(size: int | str | tuple[int, int]) -> tuple[int, int]:

@@ -354,6 +354,6 @@ def create(
     earlier = _building.get(path)
     if earlier is not None and not earlier.in_block:
         earlier.discard()
-    builder = _building[path] = PackBuilder(run, options, options.notes)
+    builder = _building[path] = PackBuilder(run, options)
     run.bar.start(None, "rows")
     return builder

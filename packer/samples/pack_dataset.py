@@ -311,7 +311,7 @@ class _Job:
         maker = ColumnSamples(columns, source.rows, options.classes)
         staged = [one for field in columns.values() if field.column for one in field.column.decoded]
         room = sum(one.row_bytes * one.shape[0] for one in staged)
-        notes = [*options.notes, *source.notes, *column_notes(columns, named)]
+        notes = [*source.notes, *column_notes(columns, named)]
         nbytes = maker.pack_bytes(source.rows)
         needed = room if run.engine else nbytes + room
         self._begin(source.subject, maker.fields, source.rows, needed, notes, nbytes)
@@ -345,7 +345,7 @@ class _Job:
                 lambda: plan_samples(probe(dataset, subject, count, options.seed), subject, options.declared),
                 forks=forks,
             )
-            notes = [*options.notes, *plan.notes]
+            notes = [*plan.notes]
             options = options.for_fields(class_names_of(dataset, LABEL, options.declared.rename), plan.fields)
             classes = None if options.classes is None else len(options.classes)
             maker = DatasetRows(dataset, subject, plan, seed=options.seed, classes=classes)
@@ -372,7 +372,7 @@ class _Job:
         if not first:
             raise SourceError(f"{subject}: yields no samples; a pack has at least one.")
         plan = plan_samples([sample for _, sample in first], subject, options.declared, some=False)
-        notes = [*options.notes, *plan.notes]
+        notes = [*plan.notes]
         self._begin(subject, plan.fields, None, 0, notes)
         options = options.for_fields(class_names_of(samples, LABEL, options.declared.rename), plan.fields)
         builder = PackBuilder(self._run, options, notes)

@@ -20,7 +20,7 @@ from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import COORDINATES, Field
 from packer.pixels.decode_resize import FITS, decoder_versions
-from packer.pixels.row_size import note_on_size, parse_size
+from packer.pixels.row_size import parse_size
 from packer.samples.dataset_rows import in_child
 from packer.samples.field_plan import (
     IMAGE,
@@ -131,12 +131,6 @@ class PackingOptions:
             None if spanned else _without_columns(Split.of(split)),
             parse_spans(split) if spanned else None,  # type: ignore[arg-type]
         )
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes on the options, one sentence each."""
-        sized = self.declared.sized
-        return [] if sized is None else [*note_on_size(*sized.size)]
 
     def for_splits(self, subject: str, spans: dict[str, range]) -> PackingOptions:
         """Return the options with the splits of the source, if any. Raises UsageError for others beside."""

@@ -36,6 +36,11 @@ LABELS = Labels("l.csv", column="a", as_="classes", boxes="l,t,r,b", boxes_unit=
         {},
         {"size": "max=512", "store": "jpeg", "quality": 70, "labels": "l.csv"},
         {"size": (32, 48), "fit": "pad", "channels": 7, "dtype": "uint16", "pairs": PAIRS, "labels": LABELS},
+        {
+            "icc": "srgb",
+            "pairs": {"a": "a/", "b": "b/"},
+            "mask_values": {"a": [0, 255], "b": "#000000,#ff0000"},
+        },
         {"split": "a=0.5,b=0.5", "seed": 3, "shards": 9, "labels": Labels("l.csv", separator="|")},
         {"split": "a=0.5,b=0.5", "seed": 3, "shuffle": False, "store": "gzip"},
     ],
@@ -66,6 +71,7 @@ def test_a_record_gives_the_options_again(given: dict[str, Any]):
         storing,
         options.labels.record(),
     )
+    assert {name: values.text for name, values in again.mask_values.items()} == record.get("mask_values", {})
     assert (again.pairs, again.shuffle, again.split) == (options.pairs, options.shuffle, options.split)
 
 

@@ -772,7 +772,7 @@ def test_sizes_that_are_refused_or_nothing(photo_folder: Path, tmp_path: Path, c
         " Pass a smaller size, or convert the source again."
     )
     report = repack(tmp_path / "a", tmp_path / "c", size=20)
-    assert [note.partition(".")[0] for note in report.notes] == ["20: is not a power of two"]
+    assert report.notes == ()
     assert repack(tmp_path / "a", tmp_path / "b", size=32, fit="pad").notes == ()
     assert images_of(opened(tmp_path / "b")) == images_of(pack)
 
