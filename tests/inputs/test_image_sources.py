@@ -162,7 +162,8 @@ def test_one_class_that_holds_folders_is_noted(tree: Tree, name: str) -> None:
     with open_source(name) as source:
         assert source.targets.classes == ["animals"]
         assert noted(source) == [
-            "All images are in one class folder (animals); if the folders in it are the classes, pass that.",
+            f"{name}: all images are in animals, so its folders (cat, dog) would be one class. Pass {name}/animals, or, if "
+            "that is the class, classes='animals'."
         ]
     with open_source(f"{name}/animals") as source:
         assert source.targets.classes == ["cat", "dog"]
@@ -174,7 +175,8 @@ def test_a_folder_with_something_beside_it_is_a_class(tree: Tree, jpeg: bytes) -
     source = open_source(pack("top", "pets.tar"))
     assert source.targets.classes == ["pets"]
     assert noted(source) == [
-        "All images are in one class folder (pets); if the folders in it are the classes, pass that.",
+        "pets.tar: all images are in pets, so its folders (cat, dog) would be one class. Pass pets.tar/pets, or, if that "
+        "is the class, classes='pets'.",
         "Not read as images: 1 without a suffix.",
     ]
     check(source, jpeg, ["pets/cat/1.jpg", "pets/dog/2.jpg"])
@@ -187,10 +189,11 @@ def test_one_class_in_splits_gets_no_advice_to_pass_it(tree: Tree) -> None:
 
 @pytest.mark.parametrize("kind", ["", ".tar", ".zip"])
 def test_images_beside_masks_are_told_wherever_they_lie(tree: Tree, kind: str) -> None:
-    tree("images/a.jpg", "images/bc.jpg", "masks/a.jpg", "masks/bc.jpg")
+    names = ["abel", "zoe", "kim", "li", "mary", "ned", "olga", "pat"]
+    tree(*(f"{folder}/{name}.jpg" for folder in ("images", "masks") for name in names))
     name = pack("pets", "pets" + kind) if kind else "pets"
     assert noted(open_source(name))[0] == (
-        f"{name}: images and masks hold files of equal names, such as images/a.jpg and masks/a.jpg, as images beside "
+        f"{name}: images and masks hold files of equal names, such as images/abel.jpg and masks/abel.jpg, as images beside "
         f"their masks do; its folders would be classes. Pass {name}/images with pairs={{'mask': '{name}/masks'}}, or if "
         "they are the classes, classes='images,masks'."
     )
@@ -416,11 +419,19 @@ def test_an_image_that_vanishes_is_an_image_error(tree: Tree) -> None:
 class TestLists:
     @pytest.fixture(autouse=True)
     def _images(self, tree: Tree) -> None:
-        tree("b.jpg", "a b.jpg", "cat/1.jpg", "odd.name")
+        tree("b.jpg", "a b.jpg", "cat/1.jpg", "odd.name", "caf\u00e9.jpg")
 
     def listed(self, text: str, name: str = "pets/list.txt") -> str:
         Path(name).write_text(text, newline="")
         return name
+
+    def test_several_labels_in_a_line_are_separated(self) -> None:
+        text = "b.jpg\tbig dog\na b.jpg\tdog\ncat/1.jpg\tbig\n"
+        targets = open_source(self.listed(text), SourceOptions(separator="space")).targets
+        assert (targets.fixed["label"].tolist(), targets.classes) == (
+            [[1, 1], [0, 1], [1, 0]],
+            ["big", "dog"],
+        )
 
     @pytest.mark.parametrize(
         ("text", "keys", "labels", "classes"),
@@ -430,6 +441,7 @@ class TestLists:
             ("b.jpg 3\na b.jpg   1\nodd.name 0\n", ["b.jpg", "a b.jpg", "odd.name"], [3, 1, 0], None),
             ("b.jpg\tbig dog\na b.jpg\tcat\n", ["b.jpg", "a b.jpg"], [0, 1], ["big dog", "cat"]),
             ("b.jpg 1\na b.jpg 0.5\n", ["b.jpg", "a b.jpg"], [1.0, 0.5], None),
+            ("cafe\u0301.jpg x\nb.jpg y\n", ["caf\u00e9.jpg", "b.jpg"], [0, 1], ["x", "y"]),
         ],
     )
     def test_lines(

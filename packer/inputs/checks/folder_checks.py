@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, combinations, pairwise
+from itertools import chain, combinations, islice, pairwise
 from typing import NamedTuple
 
 from packer.inputs.checks.frame_evidence import ImageForm, why_partners
@@ -21,8 +22,8 @@ _MOST_COPIES = 0.1
 _SHARE = 0.9
 _FEWEST = 3
 _MOST_FILES = 50  # of a sample
+_SURE = 8  # files of equal names that are no accident
 _SHOWN_SUFFIXES = 8
-_LISTED = 12  # classes that a message lists
 _NUMBER = re.compile(r"[0-9]+")
 _PARTS = re.compile(
     r"batch|chunk|data|fold|frames?|(image|img|part|photo|picture)s?|set|shard|split|subset", re.I
@@ -34,10 +35,11 @@ Folders = Mapping[str, Sequence[str]]
 
 
 class _Doubt(NamedTuple):
-    """A reason why class folders are no classes, and what to do."""
+    """A reason why class folders are no classes, and what to do. certain: False if they may well be."""
 
     reason: str
     remedy: str
+    certain: bool = True
 
 
 def check_class_folders(listing: Listing) -> Iterator[Finding]:
@@ -49,22 +51,24 @@ def check_class_folders(listing: Listing) -> Iterator[Finding]:
         doubt = (
             _called_like_splits(place, folders)
             or _repeating_folder(place, folders)
-            or _samples(folders)
+            or _samples(listing, prefix, folders)
             or _partners(listing, place, prefix, folders)
+            or _initials(place, folders)
             or _same_folders(place, folders)
             or _parts_of_one(place, folders)
         )
-        if doubt:
-            classes = listing.source.foldered or ()
-            accepted = Option("classes", ",".join(classes) if len(classes) <= _LISTED else None)
-            listed = "" if len(classes) <= _LISTED else " with a file of their names"
+        if doubt and doubt.certain:
+            accepted = listing.accepting(listing.source.foldered or ())
             yield Finding(
                 Sentence(
                     f"{place}: {doubt.reason}; its folders would be classes. {doubt.remedy}, or if they are "
-                    f"the classes, {accepted}{listed}."
+                    f"the classes, {accepted}."
                 ),
                 error=True,
             )
+        elif doubt:
+            remedy = doubt.remedy[:1].lower() + doubt.remedy[1:]
+            yield Finding(Sentence(f"{place}: {doubt.reason}. If they are no classes, {remedy}."))
 
 
 def check_continued_numbers(listing: Listing) -> Iterator[Finding]:
@@ -97,7 +101,7 @@ def check_continued_numbers(listing: Listing) -> Iterator[Finding]:
 
 
 def check_single_class(listing: Listing) -> Iterator[Finding]:
-    """Yield a note on images without labels, or of one class."""
+    """Yield a note on images without labels, or of one class; an error if that class holds folders."""
     classes = listing.source.foldered
     if not (listing.labels_given or listing.targets.labelled):
         yield Finding(
@@ -107,9 +111,35 @@ def check_single_class(listing: Listing) -> Iterator[Finding]:
             )
         )
     elif classes is not None and len(classes) == 1 and not listing.labels_given:
-        inner = all(key.count("/") > 1 and key.startswith(f"{classes[0]}/") for key in listing.keys)
-        more = "; if the folders in it are the classes, pass that" if inner else ""
-        yield Finding(Sentence(f"All images are in one class folder ({classes[0]}){more}."))
+        above = os.path.commonpath([key.rpartition("/")[0] for key in listing.keys])
+        inner = {key[len(above) + 1 :].partition("/")[0] for key in listing.keys}
+        if listing.foldered and above and inner != {key[len(above) + 1 :] for key in listing.keys}:
+            yield Finding(
+                Sentence(
+                    f"{listing.source.place}: all images are in {above}, so its folders "
+                    f"({', '.join(sorted(inner)[:3])}) would be one class. Pass {listing.source.place}/{above}, "
+                    f"or, if that is the class, {Option('classes', classes[0])}."
+                ),
+                error=True,
+            )
+        else:
+            yield Finding(Sentence(f"All images are in one class folder ({classes[0]})."))
+
+
+def check_levels(listing: Listing) -> Iterator[Finding]:
+    """Yield a note on class folders that hold more folders than images, as collections of classes do."""
+    for _, prefix, keys in listing.parts() if listing.foldered else ():
+        if all(key.count("/") > 1 for key in keys):
+            tops = {key.partition("/")[0] for key in keys}
+            inner = sorted({key.rpartition("/")[0] for key in keys})
+            if len(tops) > 1 and len(inner) >= 2 * len(tops):
+                yield Finding(
+                    Sentence(
+                        f"The classes are the {len(tops):,} folders at the top; their images lie in {len(inner):,} "
+                        f"folders below ({prefix}{inner[0]}, {prefix}{inner[-1]}). If these are the classes, "
+                        f"pass {Option('labels')}."
+                    )
+                )
 
 
 def check_files_left_out(listing: Listing) -> Iterator[Finding]:
@@ -142,7 +172,7 @@ def _called_like_splits(place: str, folders: Folders) -> _Doubt | None:
         above = above.rstrip("/")
         return _Doubt(f"its folder {above} holds splits ({', '.join(tops)})", f"Pass {place}/{above}")
     beside = next((top for top in tops if top not in called), None)
-    more = f", and {beside} lies beside them" if beside else ", and several are the same split"
+    more = f", and {beside} lies beside them" if beside else ", but not alike otherwise"
     return _Doubt(
         f"its folders {above}{f' and {above}'.join(called[:3])} are called like splits{more}",
         "Pass a folder that holds only folders of splits, or one of them",
@@ -164,6 +194,20 @@ def _same_folders(place: str, folders: Folders) -> _Doubt | None:
     return _Doubt(
         f"{first} and {second} hold the same folders ({', '.join(sorted(same)[:3])}), as parts of a dataset do",
         f"Pass one of them, such as {place}/{first}, or {Option('labels')}",
+    )
+
+
+def _initials(place: str, folders: Folders) -> _Doubt | None:
+    """Find folders that are the initials of the folders in them, as in an index: a/abbey, b/bakery."""
+    for folder, keys in folders.items():
+        for key in keys:
+            _, inner, *rest = key.split("/", 2)
+            if not rest or not inner.lower().startswith(folder.lower()) or len(folder) > 2:
+                return None
+    first = min(folders)
+    return _Doubt(
+        f"{first} holds folders whose names begin with it, as in an index",
+        f"Move the folders in it out of it, or pass {place} with {Option('labels')}",
     )
 
 
@@ -218,7 +262,7 @@ def _parts_of_one(place: str, folders: Folders) -> _Doubt | None:
     """Find folders that are called parts, or images, and a number."""
     bases = {_NUMBER.sub("", folder) for folder in folders}
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", min(bases))
-    if len(folders) < 2 or len(bases) > 1 or not any(map(_PARTS.fullmatch, words)):
+    if len(folders) < 2 or len(bases) > 1 or not words or not _PARTS.fullmatch(words[-1]):
         return None
     first, second = sorted(folders)[:2]
     return _Doubt(
@@ -227,21 +271,27 @@ def _parts_of_one(place: str, folders: Folders) -> _Doubt | None:
     )
 
 
-def _samples(folders: Folders) -> _Doubt | None:
+def _samples(listing: Listing, prefix: str, folders: Folders) -> _Doubt | None:
     """Find folders that all hold the same few names, which are no numbers: a folder is one sample."""
     counts = set(map(len, folders.values()))
     if len(folders) < _FEWEST or len(counts) > 1 or not 2 <= max(counts) <= _MOST_FILES:
         return None
-    names = [frozenset(key.partition("/")[2] for key in keys) for keys in folders.values()]
-    if len(set(names)) > 1:
+    names = [FolderNames(f"{folder}/", folders[folder]) for folder in islice(folders, _SURE)]
+    kinds = sorted(names[0].files)
+    if any(one.files.keys() != names[0].files.keys() for one in names) or names[0].numbered:
         return None
-    if FolderNames("", names[0]).numbered:
-        return None
-    shown = ", ".join(sorted(names[0])[:3])
+    seen: dict[str, ImageForm | None] = {}
+    differ = any(
+        why_partners(listing, [(prefix + one.files[a], prefix + one.files[b]) for one in names], seen).why
+        for a, b in pairwise(kinds)
+    )
+    shown = ", ".join(key.partition("/")[2] for key in sorted(names[0].files.values())[:3])
     return _Doubt(
-        f"each of its {len(names):,} folders holds the same files ({shown}), as folders of one sample do",
+        f"each of its {len(folders):,} folders holds files of the same names ({shown}), as folders of one sample "
+        "do",
         "Put the files of a kind into a folder of their own, named by sample, and pass the masks by "
         f"{Option('pairs', {'mask': 'DIR'})}",
+        differ,
     )
 
 
@@ -255,12 +305,14 @@ def _partners(listing: Listing, place: str, prefix: str, folders: Folders) -> _D
     for first, second in combinations(tops, 2):
         pairs = names[first].partners(names[second])
         found = why_partners(listing, [(prefix + a, prefix + b) for a, b in pairs], seen)
-        if pairs and (found.why or not (names[first].numbered and names[second].numbered)):
+        numbered = names[first].numbered and names[second].numbered
+        if pairs and (found.why or not numbered):
             image, mask = (second, first) if found.mask == 0 else (first, second)
             return _Doubt(
                 f"{first} and {second} hold files of equal names, such as {pairs[0][0]} and "
                 f"{pairs[0][1]}{found.why}, as images beside their masks do",
                 f"Pass {place}/{image} with {Option('pairs', {'mask': f'{place}/{mask}'})}",
+                bool(found.why) or len(pairs) >= _SURE,
             )
     return None
 

@@ -9,10 +9,14 @@ from collections.abc import Iterator, Sequence
 
 from packer import units
 from packer.inputs.checks.frame_evidence import why_partners
+from packer.inputs.file_names import shorten
 from packer.inputs.listing import Finding, Listing
+from packer.inputs.pair_names import beside
 from packer.sentence import Option, Sentence
 
 _LAST_WORD = re.compile(r"(.*[^/])[^A-Za-z0-9/]+([A-Za-z][A-Za-z0-9]*)\Z", re.DOTALL)
+_FIRST_WORDS = re.compile(r"([A-Za-z][A-Za-z_ -]*?)[^A-Za-z0-9]*[0-9]+[^A-Za-z]*\.[A-Za-z]+\Z")
+_FEWEST_A_WORD = 2  # images a word
 _SHARE = 0.9
 _FIRST = 256
 
@@ -20,38 +24,81 @@ _FIRST = 256
 def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
     """Yield an error for masks in the folder of their images: 1_sat.png and 1_mask.png, or 1.png and 1_mask.png.
 
-    Nearly all names have to belong to such pairs, and the pixels to show which side are masks. A list of
-    images says which files are images, so it is not checked.
+    Nearly all names have to belong to such groups, and the pixels of pairs to show which side are masks; a
+    note without that. Three or more files of a name are an error. A list of images says which files are
+    images, so it is not checked.
     """
-    # Names of a pair stand side by side, so most listings are through after the first names.
-    if not listing.source.scanned or not _pairs(listing.keys[:_FIRST]):
+    # Names of a group stand side by side, so most listings are through after the first names.
+    if not listing.source.scanned or not _groups(listing.keys[:_FIRST]):
         return
-    pairs = _pairs(listing.keys)
-    found = why_partners(listing, pairs, {})
-    if found.mask is not None:
-        mask, image = pairs[0][found.mask], pairs[0][1 - found.mask]
+    groups = _groups(listing.keys)
+    if not groups:
+        return
+    shown = f"{listing.name}: nearly all names belong to {len(groups):,} groups of {len(groups[0])} files"
+    if len(groups[0]) > 2:
+        example = ", ".join(groups[0])
         yield Finding(
             Sentence(
-                f"{listing.name}: {units.count(len(pairs), 'image')} are named like masks of other images, such "
-                f"as {mask} beside {image}{found.why}; they would be packed as images. Move them into a "
-                f"separate folder, and pass it by {Option('pairs', {'mask': 'DIR'})}, or pass a list of the "
+                f"{shown}, such as {example}; each would be an image. Pass each kind that belongs to the images by "
+                f"its pattern, such as {_pattern(listing, groups[0][0], groups[0][1])}, or pass a list of the "
                 "files that are images."
             ),
             error=True,
         )
+        return
+    pairs = [(group[0], group[1]) for group in groups]
+    found = why_partners(listing, pairs, {})
+    if found.mask is None:
+        example = " and ".join(pairs[0])
+        yield Finding(Sentence(f"{shown}, such as {example}; each is packed as an image."))
+        return
+    mask, image = pairs[0][found.mask], pairs[0][1 - found.mask]
+    yield Finding(
+        Sentence(
+            f"{listing.name}: {units.count(len(pairs), 'image')} are named like masks of other images, such as "
+            f"{mask} beside {image}{found.why}; they would be packed as images. Pass "
+            f"{_pattern(listing, image, mask)}, or, if they are images, a list of the files."
+        ),
+        error=True,
+    )
 
 
-def _pairs(keys: Sequence[str]) -> list[tuple[str, str]]:
-    """Return pairs of keys whose names differ in the last word, the same two words in all; else []."""
+def _pattern(listing: Listing, image: str, mask: str) -> str:
+    """Return the option that names files as partners of images beside them."""
+    return f"{Option('pairs', {'mask': shorten(str(beside(listing.source.place, image, mask)))})}"
+
+
+def check_labels_in_names(listing: Listing) -> Iterator[Finding]:
+    """Yield a note on images without labels whose names begin with the same few words: cat.0.jpg, dog.0.jpg."""
+    if listing.labels_given or listing.targets.labelled or listing.pairs or not listing.source.scanned:
+        return
+    counts: Counter[str] = Counter()
+    for key in listing.keys:
+        match = _FIRST_WORDS.match(key.rpartition("/")[2])
+        if match is None:
+            return
+        counts[match[1]] += 1
+    if 1 < len(counts) <= len(listing.keys) / _FEWEST_A_WORD:
+        shown = ", ".join(f"{word} {count:,}" for word, count in counts.most_common(3))
+        more = ", ..." if len(counts) > 3 else ""
+        yield Finding(
+            Sentence(
+                f"The names begin with {len(counts):,} words ({shown}{more}). If these are the classes, sort the "
+                f"images into folders called by them, or write them into a CSV for {Option('labels')}."
+            )
+        )
+
+
+def _groups(keys: Sequence[str]) -> list[list[str]]:
+    """Return the keys whose names differ in the last word only, the same words in all groups; else []."""
     words: dict[str, dict[str, str]] = defaultdict(dict)
     for key in keys:
         stem = os.path.splitext(key)[0]
         match = _LAST_WORD.match(stem)
         name, word = (stem, "") if match is None else match.groups()
         words[name][word] = key
-    kinds = Counter(frozenset(of) for of in words.values() if len(of) == 2)
+    kinds = Counter(frozenset(of) for of in words.values() if len(of) > 1)
     ((kind, count),) = kinds.most_common(1) or [(frozenset(), 0)]
     if not count or count < _SHARE * len(words):
         return []
-    first, second = sorted(kind)
-    return [(of[first], of[second]) for of in words.values() if of.keys() == kind]
+    return [[of[word] for word in sorted(kind)] for of in words.values() if of.keys() == kind]

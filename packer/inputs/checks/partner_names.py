@@ -56,9 +56,10 @@ class FolderNames:
 
     @cached_property
     def numbered(self) -> bool:
-        """True if most names differ in numbers only, as those of files in unrelated folders do."""
-        names = list(islice(self.files, _LOOKED_AT))
-        return len({_NUMBER.sub("0", name.rpartition("/")[2]) for name in names}) <= len(names) / 2
+        """True if most names differ in numbers or single letters, as in folders that have nothing in common."""
+        names = [name.rpartition("/")[2] for name in islice(self.files, _LOOKED_AT)]
+        forms = {_NUMBER.sub("0", name) if len(name) > 2 else "" for name in names}
+        return len(forms) <= max(1, len(names) / 2)
 
     def partners(self, other: FolderNames) -> list[tuple[str, str]]:
         """Return pairs of images, some of all, if nearly all of the smaller folder's have a partner; else []."""

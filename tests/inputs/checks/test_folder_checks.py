@@ -47,18 +47,40 @@ CASES = [
         "pets/seg_train: its only folder is called seg_train, like a split; its folders would be classes. Pass "
         "pets/seg_train/seg_train, or if they are the classes, classes='seg_test,seg_train'.",
     ),
-    (
-        [f"p{number}/{name}.png" for number in range(20) for name in ("flair", "t1")],
-        "pets: each of its 20 folders holds the same files (flair.png, t1.png), as folders of one sample do; its "
-        "folders would be classes. Put the files of a kind into a folder of their own, named by sample, and pass the "
-        "masks by pairs={'mask': 'DIR'}, or if they are the classes, classes= with a file of their names.",
-    ),
 ]
 
 
 @pytest.mark.parametrize(("keys", "message"), CASES)
 def test_folders_that_are_no_classes(errors: Examine, keys: list[str], message: str) -> None:
     assert message in errors(keys)
+
+
+def test_folders_that_may_be_samples_are_noted(notes: Examine) -> None:
+    keys = [f"p{number}/{name}.png" for number in range(20) for name in ("flair", "t1")]
+    assert notes(keys) == [
+        "pets: each of its 20 folders holds files of the same names (flair.png, t1.png), as folders of one sample do. "
+        "If they are no classes, put the files of a kind into a folder of their own, named by sample, and pass the masks "
+        "by pairs={'mask': 'DIR'}."
+    ]
+    assert notes([f"p{number}/{name}.png" for number in range(20) for name in "ab"]) == []
+
+
+def test_a_long_list_of_classes_is_not_printed(errors: Examine) -> None:
+    (error,) = errors([f"fold{number}/{number}.jpg" for number in range(20)])
+    assert error.endswith("or if they are the classes, classes= with a file of their names.")
+
+
+def test_folders_of_equal_names_are_noted_if_they_are_few(notes: Examine, errors: Examine) -> None:
+    names = ["abel", "zoe", "kim", "li", "mary", "ned", "olga", "pat"]
+    few = [f"{folder}/{name}.jpg" for folder in ("input", "target") for name in names[:3]]
+    assert notes(few) == [
+        "pets: input and target hold files of equal names, such as input/abel.jpg and target/abel.jpg, as images beside "
+        "their masks do. If they are no classes, pass pets/input with pairs={'mask': 'pets/target'}."
+    ]
+    many = [f"{folder}/{name}.jpg" for folder in ("input", "target") for name in names]
+    assert "hold files of equal names" in errors(many)[0]
+    for enumerated in ("abc", "123"):
+        assert notes([f"{folder}/{name}.jpg" for folder in ("cat", "dog") for name in enumerated]) == []
 
 
 def test_class_folders_without_images(errors: Examine) -> None:

@@ -17,7 +17,7 @@ def png(values: np.ndarray) -> bytes:
 
 
 PHOTO = png(np.random.default_rng(0).integers(0, 256, (40, 48, 3), np.uint8))
-MASK = png(np.tile(np.uint8([[0, 255]]), (40, 24)))
+MASK = png(np.tile(np.array([[0, 255]], np.uint8), (40, 24)))
 
 
 @pytest.mark.parametrize(("image", "mask"), [("", "_mask"), ("_sat", "_mask"), ("", " seg"), ("-rgb", "-L")])
@@ -30,8 +30,8 @@ def test_masks_in_the_folder_of_their_images(errors: Examine, folder: str, image
     }
     assert errors(files) == [
         f"pets: 3 images are named like masks of other images, such as {folder}x (1){mask}.png beside {folder}x (1)"
-        f"{image}.png, of one channel on one side; they would be packed as images. Move them into a separate folder, "
-        "and pass it by pairs={'mask': 'DIR'}, or pass a list of the files that are images."
+        f"{image}.png, of one channel on one side; they would be packed as images. Pass "
+        f"pairs={{'mask': 'pets/*{mask}.png'}}, or, if they are images, a list of the files."
     ]
 
 
@@ -40,3 +40,16 @@ def test_names_in_pairs_are_no_masks_if_their_pixels_are_those_of_images(errors:
         errors({f"{name}_{side}.png": PHOTO for name in ("x", "y", "z") for side in ("left", "right")}) == []
     )
     assert errors({"a.png": PHOTO, "b.png": PHOTO, "c.png": PHOTO, "c_mask.png": MASK}) == []
+
+
+def test_labels_in_names_are_noted(notes: Examine) -> None:
+    assert notes([f"{name}.{number}.jpg" for name in ("cat", "dog") for number in range(3)])[1:] == [
+        "The names begin with 2 words (cat 3, dog 3). If these are the classes, sort the images into folders called by "
+        "them, or write them into a CSV for labels=."
+    ]
+    for keys in (
+        ["cat.1.jpg", "cat.2.jpg"],
+        ["a1.jpg", "b1.jpg", "c1.jpg"],
+        ["1.jpg", "a2.jpg", "a3.jpg", "b1.jpg"],
+    ):
+        assert len(notes(keys)) == 1
