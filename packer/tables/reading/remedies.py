@@ -1,0 +1,276 @@
+"""Remedies, tried before they are proposed: the beginning of a file, read again under other options.
+
+An error that proposes reading options names its candidates. Each candidate reads the sample again, all of its
+columns, and is proposed only if it explains every row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from packer.errors import SourceError, UsageError
+from packer.sentence import Option
+from packer.tables.reading.dialect import (
+    Candidate,
+    Undecided,
+    delimiter_of,
+    endless,
+    first_line_at,
+    first_records,
+)
+from packer.tables.reading.header import Header, header_of
+from packer.tables.reading.record_parser import Record, is_unclosed, one_column, read_texts
+from packer.tables.reading.table_source import ReadOptions
+from packer.tables.reading.type_inference import MOSTLY, SAMPLE_ROWS, fits, infer
+from packer.tables.transform.column_types import NOTATIONS, TYPES, TableColumn, listed, shortest, unique
+from packer.tables.transform.records import RecordLayout, RecordMember
+
+_SHORT = 40  # most characters of a text that may mean "missing"
+_KINDS = ("integer", "number", *(name for name, type in TYPES.items() if type.read), *NOTATIONS)
+_DEFAULT = ReadOptions()
+_SHOWN_ROWS, _SHOWN_COLUMNS, _SHOWN_CELL = 3, 4, 24
+_NUMBER = re.compile(rb"[+-]?(?:\d[\d., '_]*|[.,]\d+)(?:[eE][+-]?\d+)?")
+_MARKED = re.compile(rb"[., '_]")
+_NOTATIONS = ((",", "."), ("'", "."), ("_", "."), (" ", "."), ("", ","), (".", ","), (" ", ","))
+"""Common thousands separators and decimal points; "" for none."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The beginning of a file.
+
+    name: for messages; text: from the file's first byte; ended: True if that is all; later: complete records
+    from another place of the file.
+    """
+
+    name: str
+    text: bytes
+    ended: bool
+    later: bytes = b""
+
+
+class Trial(NamedTuple):
+    """A sample as options read it.
+
+    header: of the file; columns: with inferred types; records: the first rows; reading: these
+    options.
+    """
+
+    header: Header
+    columns: tuple[TableColumn, ...]
+    records: list[Record]
+    reading: ReadOptions
+
+
+def begin_of(sample: Sample, reading: ReadOptions) -> tuple[Header, list[Record], int]:
+    """Return the header, the first records, header included, and the offset of the first. Raises Undecided."""
+    begin = first_line_at(sample.name, sample.text, reading.skip_rows)
+    rest = sample.text[begin:]
+    dialect = replace(reading.dialect(), delimiter=delimiter_of(sample.name, rest, sample.ended, reading))
+    records = first_records(rest, sample.ended, dialect, SAMPLE_ROWS + 1)
+    if not records and not rest.strip():
+        raise SourceError(f"{sample.name}: holds no row; at least one is needed. Check it.")
+    if not records or is_unclosed(rest[: records[0].end], dialect):
+        raise endless(begin)
+    return header_of(sample.name, [record.cells for record in records], dialect, reading), records, begin
+
+
+def tried(sample: Sample, reading: ReadOptions, *, strict: bool = True) -> Trial | None:
+    """Return the sample as options read it, None unless all its rows have a cell for each name.
+
+    strict: False to leave out the other rows.
+    """
+    try:
+        header, records, _ = begin_of(sample, reading)
+        rows = records[header.lines :]
+        if sample.later:
+            rows += first_records(sample.later, True, header.dialect, SAMPLE_ROWS)
+        width = header.dialect.width + header.dialect.surplus
+        whole = [row for row in rows if not row.fault and len(row.cells) == width]
+        if not whole or (strict and len(whole) < len(rows)):
+            return None
+        rows = whole
+        quoted = (
+            cell for row in rows for cell in row.cells if cell[:1] == b'"' == cell[-1:] and len(cell) > 1
+        )
+        if not reading.quote and any(quoted):
+            return None
+        names = unique(header.names)
+        columns, _ = infer(sample.name, names, [row.cells for row in rows], header.dialect, reading.types)
+    except (Undecided, SourceError, UsageError):
+        return None
+    return Trial(header, columns, rows, reading)
+
+
+def remedies(
+    sample: Sample, reading: ReadOptions, candidates: Iterable[Candidate]
+) -> list[tuple[Candidate, Trial]]:
+    """Return the candidates that explain every row of the sample, and what they read.
+
+    Their numbers are numbers in all columns: none is left in another notation.
+    """
+    found = []
+    for changes, when in candidates:
+        try:
+            trial = tried(sample, replace(reading, **changes))
+        except UsageError:
+            continue  # two marks would be the same
+        if trial is not None and not other_numbers(trial.columns, trial.records, trial.reading):
+            found.append(((changes, when), trial))
+    return found
+
+
+def refusal(sample: Sample, reading: ReadOptions, undecided: Undecided) -> SourceError:
+    """Return the error for a file that its options do not explain, with the remedies that do."""
+    found = remedies(sample, reading, undecided.candidates)
+    ways = [way(*remedy, several=len(found) > 1) for remedy in found]
+    ways += [undecided.otherwise] if undecided.otherwise else []
+    ends = f"Pass {', or '.join(ways)}" if ways else "No option that was tried explains all rows; correct it"
+    return SourceError(f"{sample.name}: {undecided.problem}. {ends}.")
+
+
+def way(candidate: Candidate, trial: Trial, *, several: bool = False) -> str:
+    """Return the words for a remedy, with what it makes of the first rows if there are several."""
+    changes, when = candidate
+    options = " ".join(
+        f"{Option('types', value) if name == 'types' else Option(f'Csv.{name}', value)}"
+        for name, value in changes.items()
+        if name == "types" or value != getattr(_DEFAULT, name)
+    )
+    shown = f", which reads {values_of(trial)}" if several else ""
+    return f"{options}{' ' if when else ''}{when}{shown}"
+
+
+def values_of(trial: Trial) -> str:
+    """Return the values of a trial's first rows, for messages."""
+    lines, rows = [], trial.records[:_SHOWN_ROWS]
+    alone = one_column(trial.header.dialect)
+    for row in rows:
+        cells = []
+        for number, column in enumerate(trial.columns[:_SHOWN_COLUMNS]):
+            text = row.cells[number]
+            shown = repr(text.decode(errors="replace")[:_SHOWN_CELL])
+            if column.type in ("number", "integer"):
+                layout = RecordLayout((RecordMember(0, TableColumn("", "number")),))
+                values, bad = read_texts([text], layout, alone)
+                shown = shown if bad or values[0] != values[0] else shortest(values[0].item())
+            cells.append(shown)
+        lines.append("(" + ", ".join(cells) + ("" if len(trial.columns) == len(cells) else ", ...") + ")")
+    return listed(lines)
+
+
+class Odd(NamedTuple):
+    """A number in another notation: its line from 0, and all cells of its column that look like numbers."""
+
+    line: int
+    text: str
+    cells: list[bytes]
+
+
+def other_numbers(
+    columns: Sequence[TableColumn], records: Sequence[Record], reading: ReadOptions
+) -> dict[str, Odd]:
+    """Return the columns of categories that are numbers in another notation.
+
+    Dates, addresses and versions (1.2.3) are no numbers: no notation reads them.
+    """
+    dialect = reading.dialect()
+    found = {}
+    for number, column in enumerate(columns):
+        if column.type != "category" or column.name in reading.types:
+            continue
+        present = [
+            (row.line, cell)
+            for row in records
+            if number < len(row.cells) and (cell := row.cells[number].strip(b" \t")) not in dialect.na
+        ]
+        odd = [(line, cell) for line, cell in present if _NUMBER.fullmatch(cell)]
+        marked = [(line, cell) for line, cell in odd if _MARKED.search(cell)]
+        if not marked or len(odd) < MOSTLY * len(present):
+            continue
+        cells = list({cell for _, cell in odd})
+        wrong = [(line, cell) for line, cell in marked if not fits([cell], "number", dialect)]
+        given = bool(dialect.thousands) and any(
+            dialect.thousands in cell and fits([cell], "number", dialect) for cell in cells
+        )
+        if wrong and (given or any(_reads(cells, marks) for marks in _NOTATIONS)):
+            found[column.name] = Odd(wrong[0][0], wrong[0][1].decode(), cells)
+    return found
+
+
+def _reads(cells: Sequence[bytes], marks: tuple[str, str]) -> bool:
+    return fits(
+        cells, "number", ReadOptions(thousands=marks[0], decimal=marks[1], delimiter="\x1f").dialect()
+    )
+
+
+def check_notation(
+    sample: Sample, reading: ReadOptions, columns: Sequence[TableColumn], records: Sequence[Record]
+) -> None:
+    """Raise SourceError for columns of numbers in another notation, with the notations that read all columns.
+
+    columns, records: of the sample, as `reading` reads it.
+    """
+    odd = other_numbers(columns, records, reading)
+    if not odd:
+        return
+    held = {chr(c) for row in records for cell in row.cells if _NUMBER.fullmatch(cell.strip()) for c in cell}
+    candidates: list[Candidate] = [
+        ({"thousands": thousands, "decimal": decimal}, "")
+        for thousands, decimal in _NOTATIONS
+        if {thousands, decimal} - {"", "."} <= held and (thousands != "." or "." in held)
+    ]
+    typed = {column.name: column.type for column in columns}
+    found = [
+        (candidate, trial)
+        for candidate, trial in remedies(sample, reading, candidates)
+        if all(_as_good(c, typed.get(c.name), c.name in odd) for c in trial.columns)
+        and all(_reads(o.cells, tuple(candidate[0].values())) for o in odd.values())
+    ]
+    seen = " and ".join(
+        f"line {reading.skip_rows + o.line + 1:,}, column {name!r} holds {o.text[:40]!r}"
+        for name, o in list(odd.items())[:2]
+    )
+    dialect = reading.dialect()
+    marks = f"the decimal point {dialect.decimal.decode()!r}"
+    marks += f" and {dialect.thousands.decode()!r} between groups of three digits" * bool(dialect.thousands)
+    ways = [way(*remedy, several=len(found) > 1) for remedy in found]
+    ways = ways or ["a file in one notation, as none reads all columns"]
+    ways.append(f"{Option('types', dict.fromkeys(list(odd)[:4], 'category'))} if they are not numbers")
+    raise SourceError(
+        f"{sample.name}: {seen}, numbers in another notation than {marks}. Pass {', or '.join(ways)}."
+    )
+
+
+def _as_good(column: TableColumn, before: str | None, is_odd: bool) -> bool:
+    """Return True if a column kept its type, or became numbers."""
+    numbers = ("number", "integer")
+    return column.type == before or (column.type in numbers and (is_odd or before in numbers))
+
+
+def wrong_cell(
+    sample: Sample, reading: ReadOptions, column: TableColumn, value: bytes
+) -> list[tuple[Candidate, Trial]]:
+    """Return the changes under which a cell does not contradict the column's type any more."""
+    plain, text = tried(sample, reading, strict=False), value.decode(errors="replace")
+    if plain is None or column.name not in (names := [c.name for c in plain.columns]):
+        return []
+    number = names.index(column.name)
+    cells = [*(row.cells[number] for row in plain.records), value]
+    ways: list[Candidate] = [
+        ({"types": {column.name: kind}}, "")
+        for kind in (*_KINDS, "category")
+        if kind not in (column.type, column.notation) and fits(cells, kind, plain.header.dialect)
+    ]
+    others = (row.cells[n] for row in plain.records for n in range(len(names)) if n != number)
+    if _may_mean_missing(text) and value not in others:  # there it may be a value
+        ways.append(({"na": (text,)}, f"if {text!r} means missing"))
+    return [(candidate, plain) for candidate in ways]
+
+
+def _may_mean_missing(text: str) -> bool:
+    """Return True for a short text without digits other than those of 0000-00-00."""
+    return 0 < len(text) <= _SHORT and text.isprintable() and not re.search("[1-9]|^0$", text)
