@@ -26,6 +26,7 @@ from packer.format.working_folder import WorkingFolder, check_space
 from packer.sentence import Option
 from packer.tables.reading.table_source import TableChunk, TableSource
 from packer.tables.transform.column_sums import check_categories
+from packer.tables.transform.column_types import matched
 from packer.tables.transform.records import BadRow, CellFault, ParsedRows, RecordLayout
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
@@ -67,6 +68,8 @@ _Read = tuple[TableChunk, ParsedRows, "Counter[str]"]
 def _read(chunk: TableChunk, plan: TableTransform) -> _Read:
     """Parse a piece, and leave out the rows that cannot be stored in the pack."""
     parsed = chunk.read()
+    for index, texts in parsed.dictionaries.items():
+        parsed.dictionaries[index] = matched(plan.columns[index], texts)
     reasons = Counter(_reason(b, plan) for b in parsed.bad)
     mask, bad = plan.bad_rows(parsed.records, parsed.dictionaries)
     if mask is not None:
@@ -219,7 +222,7 @@ class StagedTable(StagedRows):
         fresh: dict[int, list[str]] = {}
         for index, texts in parsed.dictionaries.items():
             codes, name = self._codes[index], self._source.columns[index].name
-            fresh[index] = [text for text in texts if text not in codes]
+            fresh[index] = list(dict.fromkeys(text for text in texts if text not in codes))
             check_categories(name, len(codes) + len(fresh[index]), self._plan.max_categories)
             numbers = {text: len(codes) + i for i, text in enumerate(fresh[index])}
             take = np.array(

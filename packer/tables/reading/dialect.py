@@ -30,6 +30,7 @@ _OTHERS = (
 )  # never chosen, but named if they split most lines
 _BY_SUFFIX = {".tsv": b"\t", ".tab": b"\t", ".psv": b"|"}
 _RECORDS = 100  # records examined to detect the delimiter
+_FEW = 2  # columns
 _LEAST = 0.5  # share of them that must have the same number of cells
 _COMMENTS = b"#%!*"  # common comment marks
 _NOTED = 6  # most columns named in a note
@@ -148,13 +149,25 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
 
 
 def _is_short_header(cut: _FirstRecords, reading: ReadOptions) -> bool:
-    """Return True for a first line with one name less than all rows have cells, or with further empty ones."""
-    first, rows = cut.records[0].cells, cut.records[1:]
-    if not reading.header or cut.leading != 1 or not all(len(row.cells) == cut.width for row in rows):
+    """Return True for a first line with one name less than all rows have cells, or with empty ones at the end.
+
+    Row names of R are texts, or count the rows; 0,5 below one name is a number.
+    """
+    first, rows = cut.records[0].cells, [row.cells for row in cut.records[1:]]
+    if not reading.header or cut.leading != 1 or not all(len(row) == cut.width for row in rows):
         return False
-    named = all(cell.strip(b" \t") for cell in first)
-    numbers = any(NUMBER.fullmatch(cell.strip()) for cell in rows[0].cells)
-    return named and len(first) < cut.width and (numbers or (cut.width > 2 and len(first) == cut.width - 1))
+    if not all(cell.strip(b" \t") for cell in first) or len(first) >= cut.width:
+        return False
+    if not any(cell.strip(b" \t") for row in rows for cell in row[len(first) :]):
+        return True
+    return len(first) == cut.width - 1 and are_row_names([row[0] for row in rows], cut.width)
+
+
+def are_row_names(cells: Sequence[bytes], width: int) -> bool:
+    """Return True for names of rows as R writes them: different texts, or, of several columns, 1 to N."""
+    numbers = [cell for cell in cells if NUMBER.fullmatch(cell.strip())]
+    counted = width > _FEW and cells == [b"%d" % number for number in range(1, len(cells) + 1)]
+    return counted or (not numbers and len(set(cells)) == len(cells))
 
 
 def _unparted(cut: _FirstRecords, text: bytes, reading: ReadOptions) -> Undecided:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from packer import units
 from packer.sentence import Option
-from packer.tables.reading.dialect import NO_NAME, NUMBER, Undecided, column_names
+from packer.tables.reading.dialect import NO_NAME, NUMBER, Undecided, are_row_names, column_names
 from packer.tables.reading.table_source import ReadOptions, TextDialect
 from packer.tables.reading.type_inference import fits, kinds_of
 
@@ -94,8 +94,7 @@ def _fitted(rows: _Rows, names: list[str]) -> tuple[list[str], tuple[str, ...]]:
     ends = all(not row[-1].strip(b" \t") for row in rows.records[1:])
     if width != len(names) + 1 or ends:
         return names, ()
-    first = rows.column(0)
-    if len(set(first)) != len(rows.records) - 1:
+    if not are_row_names([row[0] for row in rows.records[1:]], width):
         return names, ()
     return ["", *names], (
         f"{rows.name}: its header has one name less than its rows have cells, as R writes row names; the"

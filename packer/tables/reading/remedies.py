@@ -7,8 +7,9 @@ columns, and is proposed only if it explains every row.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 from packer.errors import SourceError, UsageError
@@ -56,13 +57,14 @@ class Trial(NamedTuple):
     """A sample as options read it.
 
     header: of the file; columns: with inferred types; records: the first rows; reading: these
-    options.
+    options; noted: columns with notes on their type.
     """
 
     header: Header
     columns: tuple[TableColumn, ...]
     records: list[Record]
     reading: ReadOptions
+    noted: frozenset[str]
 
 
 def begin_of(sample: Sample, reading: ReadOptions) -> tuple[Header, list[Record], int]:
@@ -99,10 +101,10 @@ def tried(sample: Sample, reading: ReadOptions, *, strict: bool = True) -> Trial
         if not reading.quote and any(quoted):
             return None
         names = unique(header.names)
-        columns, _ = infer(sample.name, names, [row.cells for row in rows], header.dialect, reading.types)
+        columns, notes = infer(sample.name, names, [row.cells for row in rows], header.dialect, reading.types)
     except (Undecided, SourceError, UsageError):
         return None
-    return Trial(header, columns, rows, reading)
+    return Trial(header, columns, rows, reading, frozenset(notes))
 
 
 def remedies(
@@ -118,7 +120,7 @@ def remedies(
             trial = tried(sample, replace(reading, **changes))
         except UsageError:
             continue  # two marks would be the same
-        if trial is not None and not other_numbers(trial.columns, trial.records, trial.reading):
+        if trial is not None and not other_numbers(trial):
             found.append(((changes, when), trial))
     return found
 
@@ -170,17 +172,17 @@ class Odd(NamedTuple):
     cells: list[bytes]
 
 
-def other_numbers(
-    columns: Sequence[TableColumn], records: Sequence[Record], reading: ReadOptions
-) -> dict[str, Odd]:
-    """Return the columns of categories that are numbers in another notation.
+def other_numbers(trial: Trial) -> dict[str, Odd]:
+    """Return the columns with numbers in another notation.
 
     Dates, addresses and versions (1.2.3) are no numbers: no notation reads them.
     """
+    columns, records, reading = trial.columns, trial.records, trial.reading
     dialect = reading.dialect()
     found = {}
     for number, column in enumerate(columns):
-        if column.type != "category" or column.name in reading.types:
+        wrong_type = column.type == "category" or (column.type == "number" and column.name in trial.noted)
+        if not wrong_type or column.name in reading.types:
             continue
         present = [
             (row.line, cell)
@@ -207,29 +209,15 @@ def _reads(cells: Sequence[bytes], marks: tuple[str, str]) -> bool:
     )
 
 
-def check_notation(
-    sample: Sample, reading: ReadOptions, columns: Sequence[TableColumn], records: Sequence[Record]
-) -> None:
-    """Raise SourceError for columns of numbers in another notation, with the notations that read all columns.
+def check_notation(sample: Sample, trial: Trial) -> None:
+    """Raise SourceError for numbers in another notation, with the notations that read all columns.
 
-    columns, records: of the sample, as `reading` reads it.
+    trial: the sample as its options read it.
     """
-    odd = other_numbers(columns, records, reading)
+    odd, reading = other_numbers(trial), trial.reading
     if not odd:
         return
-    held = {chr(c) for row in records for cell in row.cells if _NUMBER.fullmatch(cell.strip()) for c in cell}
-    candidates: list[Candidate] = [
-        ({"thousands": thousands, "decimal": decimal}, "")
-        for thousands, decimal in _NOTATIONS
-        if {thousands, decimal} - {"", "."} <= held and (thousands != "." or "." in held)
-    ]
-    typed = {column.name: column.type for column in columns}
-    found = [
-        (candidate, trial)
-        for candidate, trial in remedies(sample, reading, candidates)
-        if all(_as_good(c, typed.get(c.name), c.name in odd) for c in trial.columns)
-        and all(_reads(o.cells, tuple(candidate[0].values())) for o in odd.values())
-    ]
+    found = _notations(sample, trial, {name: o.cells for name, o in odd.items()})
     seen = " and ".join(
         f"line {reading.skip_rows + o.line + 1:,}, column {name!r} holds {o.text[:40]!r}"
         for name, o in list(odd.items())[:2]
@@ -243,6 +231,27 @@ def check_notation(
     raise SourceError(
         f"{sample.name}: {seen}, numbers in another notation than {marks}. Pass {', or '.join(ways)}."
     )
+
+
+def _notations(
+    sample: Sample, trial: Trial, odd: Mapping[str, Sequence[bytes]]
+) -> list[tuple[Candidate, Trial]]:
+    """Return the notations under which the given cells are numbers, and no other column loses its type."""
+    cells = (cell for row in trial.records for cell in row.cells)
+    shown = chain(cells, *odd.values())
+    held = {chr(c) for cell in shown if _NUMBER.fullmatch(cell.strip()) for c in cell}
+    typed = {column.name: column.type for column in trial.columns}
+    candidates: list[Candidate] = [
+        ({"thousands": thousands, "decimal": decimal}, "")
+        for thousands, decimal in _NOTATIONS
+        if {thousands, decimal} - {"", "."} <= held and (thousands != "." or "." in held)
+        if all(_reads(cells, (thousands, decimal)) for cells in odd.values())
+    ]
+    return [
+        (candidate, read)
+        for candidate, read in remedies(sample, trial.reading, candidates)
+        if all(_as_good(c, typed.get(c.name), c.name in odd) for c in read.columns)
+    ]
 
 
 def _as_good(column: TableColumn, before: str | None, is_odd: bool) -> bool:
@@ -265,6 +274,8 @@ def wrong_cell(
         for kind in (*_KINDS, "category")
         if kind not in (column.type, column.notation) and fits(cells, kind, plain.header.dialect)
     ]
+    if _NUMBER.fullmatch(value) and column.type in ("number", "integer"):
+        return [*_notations(sample, plain, {column.name: cells}), *((way, plain) for way in ways)]
     others = (row.cells[n] for row in plain.records for n in range(len(names)) if n != number)
     if _may_mean_missing(text) and value not in others:  # there it may be a value
         ways.append(({"na": (text,)}, f"if {text!r} means missing"))

@@ -26,6 +26,7 @@ from packer.tables.reading.header import header_of
 from packer.tables.reading.record_parser import end_of_records, is_unclosed, parse_records, records_of
 from packer.tables.reading.remedies import (
     Sample,
+    Trial,
     begin_of,
     check_notation,
     refusal,
@@ -91,7 +92,9 @@ class TextTable(TableSource):
         cells = [record.cells for record in records]
         self.columns, self.column_notes = infer(names[at], columns, cells, self._form, reading.types)
         if not at:
-            check_notation(sample, reading, self.columns, records)
+            check_notation(
+                sample, Trial(header, self.columns, records, reading, frozenset(self.column_notes))
+            )
         if reading.header:
             self.indexes: tuple[str, ...] = index_columns(header.names, self.columns)
         notes = [*header.notes, *renamed(first, header.names, columns, self.indexes)]

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 
@@ -34,6 +35,7 @@ _TRIED = {
 _INFERRED = tuple(kind for kind in _TRIED if kind not in NOTATIONS)
 _IMAGE_SUFFIXES = tuple(suffix.encode() for suffixes in IMAGES.values() for suffix in suffixes)
 _PROBE = 4  # texts tried first: most types fail on them
+_EXAMINED = 1000  # texts examined for the way they are written
 _NAMED = 6  # most columns named in a note
 _SINGLE = 3  # of more cells, one may be wrong
 _PROBES = 16  # texts tried first for a type that most texts have
@@ -162,9 +164,9 @@ def _unwritten(counts: Counts) -> str:
 
     1.10 beside 1.9 names a version: the number 1.1 does not write it. 12.50 beside 3.00 is an amount.
     """
-    fractions = [cell.strip(b" \t") for cell in counts if b"." in cell and cell.strip(b" \t")[-1:].isdigit()]
-    digits = {len(cell.rpartition(b".")[2]) for cell in fractions}
-    ended = (cell for cell in fractions if cell.endswith(b"0") and not cell.endswith(b".0"))
+    some = [cell.strip(b" \t") for cell in islice(counts, _EXAMINED) if b"." in cell]
+    digits = {len(cell.rpartition(b".")[2]) for cell in some if cell[-1:].isdigit()}
+    ended = (cell for cell in some if cell.endswith(b"0") and not cell.endswith(b".0"))
     return next(ended, b"").decode() if len(digits) > 1 else ""
 
 

@@ -216,6 +216,27 @@ def unique(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(result)
 
 
+def matched(column: TableColumn, texts: Sequence[str]) -> list[str]:
+    """Return each text as the category that writes it: itself, or the only one of an equal number."""
+    known = set(column.categories or ())
+    if not known or known.issuperset(texts):
+        return list(texts)
+    keyed: dict[float | str, list[str]] = {}
+    for text in known:
+        keyed.setdefault(_key(text), []).append(text)
+    alike = {key: texts[0] for key, texts in keyed.items() if len(texts) == 1}
+    return [text if text in known else alike.get(_key(text), text) for text in texts]
+
+
+def _key(text: str) -> float | str:
+    """Return equal keys for texts of equal numbers (exact beyond float64's whole numbers) or booleans."""
+    text = text.strip(" \t")
+    try:
+        return int(text) if text.lstrip("+-").isdigit() else int(f) if (f := float(text)).is_integer() else f
+    except (ValueError, OverflowError):
+        return text.lower()
+
+
 _NUMBER = np.dtype("<f8")
 TYPES: Mapping[str, ColumnType] = {
     "number": ColumnType(
