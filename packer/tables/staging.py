@@ -247,8 +247,9 @@ class StagedTable(StagedRows):
         ways = [way for reason, way in _WAYS.items() if bad.reason == reason]
         if not self._plan.fit_name and not ways and (bad.column is None or bad.value):
             ways = self._source.ways(bad, bytes(chunk.text))
-        ways.append(f"{Option('on_error', 'skip')} to leave such rows out")
-        return f"Correct it, or pass {', or '.join(ways)}."
+        if "\n" not in bad.value:  # it may hold several rows
+            ways.append(f"{Option('on_error', 'skip')} to leave such rows out")
+        return f"Correct it, or pass {', or '.join(ways)}." if ways else "Correct it."
 
 
 _WAYS: Mapping[str, str] = {

@@ -127,7 +127,7 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     several = [cut for cut in cuts if cut.width > 1 and cut.share >= _LEAST]
     if several:
         best = max(several, key=lambda cut: (not cut.leading, cut.delimiter not in marks, cut.clean))
-        if best.leading and not _is_short_header(best, reading):
+        if best.leading and not _is_header(best, reading):
             raise _unparted(best, text, reading)
         return best.delimiter
     unfinished = next((cut.delimiter for cut in cuts if not cut.records), None)
@@ -148,19 +148,20 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     return next((cut.delimiter for cut in cuts if cut.width == 1), tried[0])
 
 
-def _is_short_header(cut: _FirstRecords, reading: ReadOptions) -> bool:
-    """Return True for a first line with one name less than all rows have cells, or with empty ones at the end.
+def _is_header(cut: _FirstRecords, reading: ReadOptions) -> bool:
+    """Return True for a first line with one name less than all rows have cells, or if empty cells end the rows.
 
     Row names of R are texts, or count the rows; 0,5 below one name is a number.
     """
     first, rows = cut.records[0].cells, [row.cells for row in cut.records[1:]]
     if not reading.header or cut.leading != 1 or not all(len(row) == cut.width for row in rows):
         return False
-    if not all(cell.strip(b" \t") for cell in first) or len(first) >= cut.width:
+    named = sum(1 for _ in takewhile(lambda cell: cell.strip(b" \t"), first))
+    if any(cell.strip(b" \t") for cell in first[named:]) or not named:
         return False
-    if not any(cell.strip(b" \t") for row in rows for cell in row[len(first) :]):
-        return True
-    return len(first) == cut.width - 1 and are_row_names([row[0] for row in rows], cut.width)
+    if not any(cell.strip(b" \t") for row in rows for cell in row[named:]):
+        return named <= cut.width
+    return named == len(first) == cut.width - 1 and are_row_names([row[0] for row in rows], cut.width)
 
 
 def are_row_names(cells: Sequence[bytes], width: int) -> bool:
@@ -189,11 +190,12 @@ def _unparted(cut: _FirstRecords, text: bytes, reading: ReadOptions) -> Undecide
         ways.append(({"delimiter": mark.decode()}, f"if {mark.decode()!r} separates cells"))
         problem = (
             f"no delimiter splits most of its first {_RECORDS} rows into the same number of cells, and most"
-            f" of them hold {shown}, which may separate cells"
+            f" of them hold {shown}{', some repeated' if mark * 2 in text else ''}, which may separate cells"
         )
     absent = next((mark for mark in (";", "|", "\t", "^", "~") if mark.encode() not in text), "\t")
     if reading.delimiter is None and (len(odd.cells) == 1 or not cut.leading):
-        ways.append(({"delimiter": absent}, "if it has one column"))
+        marks: tuple[dict[str, str], ...] = ({}, {"decimal": ","}, {"thousands": ","})
+        ways += [({"delimiter": absent, **other}, "if it has one column") for other in marks]
     return Undecided(problem, ways)
 
 

@@ -127,6 +127,7 @@ def _lines(rows: _Rows, reading: ReadOptions) -> tuple[int, list[bytes], tuple[s
     if any(NUMBER.fullmatch(cell.strip()) for row in records[1:2] for cell in row):
         return 1, top, ()
     most = min(_MOST_HEADERS, len(records) - _LEAST)
+    found: tuple[int, list[bytes], tuple[str, ...]] | None = None
     for lines in range(2, most + 1):
         head = records[:lines]
         if len({len(row) for row in records[: lines + _LEAST]}) > 1:
@@ -145,7 +146,9 @@ def _lines(rows: _Rows, reading: ReadOptions) -> tuple[int, list[bytes], tuple[s
         if (single and single[-1] == head[-1]) or repeats:
             shown = ", ".join(repr(name.decode(errors="replace")) for name in names[:3])
             note = f"{rows.name}: its first {lines} lines hold names, joined as {shown}."
-            return lines, names, (note,)
+            found = lines, names, (note,)
+    if found:
+        return found
     if most >= _SECOND and _are_names(rows, _SECOND) and _differ(records[1]):
         cell = next(c for c in records[1] if rows.filled(c)).decode(errors="replace")[:40]
         raise Undecided(
@@ -216,12 +219,11 @@ def _refuse_values(rows: _Rows, names: Sequence[str]) -> None:
     if (again and 2 * len(again) >= len(texts)) or (len(inside) * 2 > len(numbers) and not ascending):
         seen = (again or inside)[0].decode(errors="replace")[:40]
         what = "comes again below" if again else "is a number like those below"
-        column = names[first.index((again or inside)[0])]
         raise Undecided(
             f"its first row holds {seen!r}, which {what}, and no name that its column could not hold; it may"
             " be a row",
             [({"header": False}, "if it is")],
-            f"{Option('types', {column: 'category'})}, or another type, if it holds the names",
+            f"{Option('types')} with one of its names if it holds the names",
         )
 
 

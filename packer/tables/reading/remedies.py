@@ -7,9 +7,9 @@ columns, and is proposed only if it explains every row.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
 from packer.errors import SourceError, UsageError
@@ -34,6 +34,8 @@ _KINDS = ("integer", "number", *(name for name, type in TYPES.items() if type.re
 _DEFAULT = ReadOptions()
 _SHOWN_ROWS, _SHOWN_COLUMNS, _SHOWN_CELL = 3, 4, 24
 _NUMBER = re.compile(rb"[+-]?(?:\d[\d., '_]*|[.,]\d+)(?:[eE][+-]?\d+)?")
+_SEVERAL = re.compile(rb"[^a-zA-Z]*\d[ ;|:]+[^a-zA-Z]*")  # numbers side by side
+_EXAMINED = 1000
 _MARKED = re.compile(rb"[., '_]")
 _NOTATIONS = ((",", "."), ("'", "."), ("_", "."), (" ", "."), ("", ","), (".", ","), (" ", ","))
 """Common thousands separators and decimal points; "" for none."""
@@ -100,11 +102,24 @@ def tried(sample: Sample, reading: ReadOptions, *, strict: bool = True) -> Trial
         )
         if not reading.quote and any(quoted):
             return None
+        if not _is_table(header, rows):
+            return None
         names = unique(header.names)
         columns, notes = infer(sample.name, names, [row.cells for row in rows], header.dialect, reading.types)
     except (Undecided, SourceError, UsageError):
         return None
     return Trial(header, columns, rows, reading, frozenset(notes))
+
+
+def _is_table(header: Header, rows: Sequence[Record]) -> bool:
+    """Return False if a delimiter stands repeated between cells, or if a single column holds several."""
+    names, first = header.names, rows[:_EXAMINED]
+    if any(not name and not any(row.cells[n].strip() for row in first) for n, name in enumerate(names)):
+        return False
+    if len(names) > 1:
+        return True
+    parts = any(mark in names[0] and f"{mark} " not in names[0] for mark in ",;|\t")
+    return not parts and not all(_SEVERAL.fullmatch(row.cells[0].strip()) for row in first)
 
 
 def remedies(
@@ -116,6 +131,8 @@ def remedies(
     """
     found = []
     for changes, when in candidates:
+        if any(other.items() <= changes.items() for (other, _), _ in found):
+            continue
         try:
             trial = tried(sample, replace(reading, **changes))
         except UsageError:
@@ -128,39 +145,46 @@ def remedies(
 def refusal(sample: Sample, reading: ReadOptions, undecided: Undecided) -> SourceError:
     """Return the error for a file that its options do not explain, with the remedies that do."""
     found = remedies(sample, reading, undecided.candidates)
+    typed = [remedy for remedy in found if any(c.type != "category" for c in remedy[1].columns)]
+    single = [remedy for remedy in found if len(remedy[1].columns) == 1]
+    found = typed or single or found  # texts alone explain less, and spaces stand in texts
     ways = [way(*remedy, several=len(found) > 1) for remedy in found]
     ways += [undecided.otherwise] if undecided.otherwise else []
     ends = f"Pass {', or '.join(ways)}" if ways else "No option that was tried explains all rows; correct it"
     return SourceError(f"{sample.name}: {undecided.problem}. {ends}.")
 
 
-def way(candidate: Candidate, trial: Trial, *, several: bool = False) -> str:
-    """Return the words for a remedy, with what it makes of the first rows if there are several."""
+def way(candidate: Candidate, trial: Trial, *, several: bool = False, shown: Collection[bytes] = ()) -> str:
+    """Return the words for a remedy, with what it makes of three rows if there are several.
+
+    shown: cells whose rows are shown before others.
+    """
     changes, when = candidate
     options = " ".join(
         f"{Option('types', value) if name == 'types' else Option(f'Csv.{name}', value)}"
         for name, value in changes.items()
         if name == "types" or value != getattr(_DEFAULT, name)
     )
-    shown = f", which reads {values_of(trial)}" if several else ""
-    return f"{options}{' ' if when else ''}{when}{shown}"
+    values = f", which reads {values_of(trial, shown)}" if several else ""
+    return f"{options}{' ' if when else ''}{when}{values}"
 
 
-def values_of(trial: Trial) -> str:
-    """Return the values of a trial's first rows, for messages."""
-    lines, rows = [], trial.records[:_SHOWN_ROWS]
+def values_of(trial: Trial, cells: Collection[bytes] = ()) -> str:
+    """Return the values of three rows of a trial, for messages: of those with the given cells, if any."""
+    some = (row for row in trial.records if any(cell.strip() in cells for cell in row.cells))
+    lines, rows = [], list(islice(some, _SHOWN_ROWS)) or trial.records[:_SHOWN_ROWS]
     alone = one_column(trial.header.dialect)
     for row in rows:
-        cells = []
+        values = []
         for number, column in enumerate(trial.columns[:_SHOWN_COLUMNS]):
             text = row.cells[number]
             shown = repr(text.decode(errors="replace")[:_SHOWN_CELL])
             if column.type in ("number", "integer"):
                 layout = RecordLayout((RecordMember(0, TableColumn("", "number")),))
-                values, bad = read_texts([text], layout, alone)
-                shown = shown if bad or values[0] != values[0] else shortest(values[0].item())
-            cells.append(shown)
-        lines.append("(" + ", ".join(cells) + ("" if len(trial.columns) == len(cells) else ", ...") + ")")
+                read, bad = read_texts([text], layout, alone)
+                shown = shown if bad or read[0] != read[0] else shortest(read[0].item())
+            values.append(shown)
+        lines.append("(" + ", ".join(values) + (", ..." if len(trial.columns) > len(values) else "") + ")")
     return listed(lines)
 
 
@@ -225,11 +249,24 @@ def check_notation(sample: Sample, trial: Trial) -> None:
     dialect = reading.dialect()
     marks = f"the decimal point {dialect.decimal.decode()!r}"
     marks += f" and {dialect.thousands.decode()!r} between groups of three digits" * bool(dialect.thousands)
-    ways = [way(*remedy, several=len(found) > 1) for remedy in found]
+    marked = {o.text.encode() for o in odd.values()} | {
+        cell for o in odd.values() for cell in o.cells if _MARKED.search(cell)
+    }
+    ways = [way(*remedy, several=len(found) > 1, shown=marked) for remedy in found]
     ways = ways or ["a file in one notation, as none reads all columns"]
-    ways.append(f"{Option('types', dict.fromkeys(list(odd)[:4], 'category'))} if they are not numbers")
+    if not any(_changes(trial, read, set(odd)) for _, read in found):
+        ways.append(f"{Option('types', dict.fromkeys(list(odd)[:4], 'category'))} if they are not numbers")
     raise SourceError(
         f"{sample.name}: {seen}, numbers in another notation than {marks}. Pass {', or '.join(ways)}."
+    )
+
+
+def _changes(trial: Trial, other: Trial, odd: set[str]) -> bool:
+    """Return True if another notation changes the numbers of other columns than the odd ones."""
+    mark = other.reading.thousands.encode()
+    return mark == b"." and any(
+        c.type == "number" and c.name not in odd and any(mark in row.cells[n] for row in trial.records)
+        for n, c in enumerate(trial.columns)
     )
 
 
@@ -237,21 +274,32 @@ def _notations(
     sample: Sample, trial: Trial, odd: Mapping[str, Sequence[bytes]]
 ) -> list[tuple[Candidate, Trial]]:
     """Return the notations under which the given cells are numbers, and no other column loses its type."""
-    cells = (cell for row in trial.records for cell in row.cells)
-    shown = chain(cells, *odd.values())
-    held = {chr(c) for cell in shown if _NUMBER.fullmatch(cell.strip()) for c in cell}
+    cells = {cell.strip() for row in trial.records for cell in row.cells}
+    numbers = [cell for cell in chain(cells, *odd.values()) if _NUMBER.fullmatch(cell)]
     typed = {column.name: column.type for column in trial.columns}
     candidates: list[Candidate] = [
-        ({"thousands": thousands, "decimal": decimal}, "")
-        for thousands, decimal in _NOTATIONS
-        if {thousands, decimal} - {"", "."} <= held and (thousands != "." or "." in held)
-        if all(_reads(cells, (thousands, decimal)) for cells in odd.values())
+        ({"thousands": marks[0], "decimal": marks[1]}, "")
+        for marks in _NOTATIONS
+        if all(_reads(cells, marks) for cells in odd.values()) and _occur(marks, numbers)
     ]
     return [
         (candidate, read)
         for candidate, read in remedies(sample, trial.reading, candidates)
         if all(_as_good(c, typed.get(c.name), c.name in odd) for c in read.columns)
     ]
+
+
+def _occur(marks: tuple[str, str], numbers: Sequence[bytes]) -> bool:
+    """Return True if numbers contain the thousands separator and the decimal point.
+
+    Only 1.234.567 shows that a comma is the decimal point where it does not occur.
+    """
+    thousands, decimal = marks
+    needed = [
+        mark.encode() for mark in (thousands, decimal) if (mark and mark != ".") or thousands == mark == "."
+    ]
+    needed = needed[:1] if thousands == "." else needed
+    return all(any(mark in cell and _reads([cell], marks) for cell in numbers) for mark in needed)
 
 
 def _as_good(column: TableColumn, before: str | None, is_odd: bool) -> bool:
@@ -269,17 +317,30 @@ def wrong_cell(
         return []
     number = names.index(column.name)
     cells = [*(row.cells[number] for row in plain.records), value]
-    ways: list[Candidate] = [
-        ({"types": {column.name: kind}}, "")
-        for kind in (*_KINDS, "category")
-        if kind not in (column.type, column.notation) and fits(cells, kind, plain.header.dialect)
-    ]
-    if _NUMBER.fullmatch(value) and column.type in ("number", "integer"):
-        return [*_notations(sample, plain, {column.name: cells}), *((way, plain) for way in ways)]
+    if text.strip() == column.name:
+        return []  # a header among the rows
+    is_number = _NUMBER.fullmatch(value) is not None and column.type in ("number", "integer")
+    ways: list[Candidate] = []
+    for kind in (*_KINDS, "category"):
+        other = kind not in (column.type, column.notation) and not (is_number and kind == "currency")
+        if other and fits(cells, kind, plain.header.dialect):
+            ways.append(({"types": {column.name: kind}}, ""))
+    found = [(candidate, plain) for candidate in ways]
+    if is_number:
+        notations = _notations(sample, plain, {column.name: cells})
+        return [*((_with_value(c, value), read) for c, read in notations), *found]
     others = (row.cells[n] for row in plain.records for n in range(len(names)) if n != number)
     if _may_mean_missing(text) and value not in others:  # there it may be a value
-        ways.append(({"na": (text,)}, f"if {text!r} means missing"))
-    return [(candidate, plain) for candidate in ways]
+        found.append((({"na": (text,)}, f"if {text!r} means missing"), plain))
+    return found
+
+
+def _with_value(candidate: Candidate, value: bytes) -> Candidate:
+    """Return a notation with the number that it makes of a cell."""
+    plain = value.replace(candidate[0]["thousands"].encode(), b"").replace(
+        candidate[0]["decimal"].encode(), b"."
+    )
+    return candidate[0], f"for {shortest(float(plain))}"
 
 
 def _may_mean_missing(text: str) -> bool:
