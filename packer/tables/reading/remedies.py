@@ -15,6 +15,7 @@ from typing import NamedTuple
 from packer.errors import SourceError, UsageError
 from packer.sentence import Option
 from packer.tables.reading.dialect import (
+    NUMBER,
     Candidate,
     Undecided,
     delimiter_of,
@@ -34,7 +35,7 @@ _KINDS = ("integer", "number", *(name for name, type in TYPES.items() if type.re
 _DEFAULT = ReadOptions()
 _SHOWN_ROWS, _SHOWN_COLUMNS, _SHOWN_CELL = 3, 4, 24
 _NUMBER = re.compile(rb"[+-]?(?:\d[\d., '_]*|[.,]\d+)(?:[eE][+-]?\d+)?")
-_SEVERAL = re.compile(rb"[^a-zA-Z]*\d[ ;|:]+[^a-zA-Z]*")  # numbers side by side
+_BETWEEN = re.compile(rb"[\s;|]+|::+|\^+|~+|&+")
 _EXAMINED = 1000
 _MARKED = re.compile(rb"[., '_]")
 _NOTATIONS = ((",", "."), ("'", "."), ("_", "."), (" ", "."), ("", ","), (".", ","), (" ", ","))
@@ -102,24 +103,30 @@ def tried(sample: Sample, reading: ReadOptions, *, strict: bool = True) -> Trial
         )
         if not reading.quote and any(quoted):
             return None
-        if not _is_table(header, rows):
-            return None
         names = unique(header.names)
         columns, notes = infer(sample.name, names, [row.cells for row in rows], header.dialect, reading.types)
     except (Undecided, SourceError, UsageError):
         return None
+    if not _is_table(header, columns, rows):
+        return None
     return Trial(header, columns, rows, reading, frozenset(notes))
 
 
-def _is_table(header: Header, rows: Sequence[Record]) -> bool:
+def _is_table(header: Header, columns: Sequence[TableColumn], rows: Sequence[Record]) -> bool:
     """Return False if a delimiter stands repeated between cells, or if a single column holds several."""
     names, first = header.names, rows[:_EXAMINED]
     if any(not name and not any(row.cells[n].strip() for row in first) for n, name in enumerate(names)):
         return False
-    if len(names) > 1:
+    if len(names) > 1 or columns[0].type != "category":
         return True
     parts = any(mark in names[0] and f"{mark} " not in names[0] for mark in ",;|\t")
-    return not parts and not all(_SEVERAL.fullmatch(row.cells[0].strip()) for row in first)
+    return not parts and 2 * sum(_holds_several(row.cells[0]) for row in first) < len(first)
+
+
+def _holds_several(cell: bytes) -> bool:
+    """Return True for a text most of whose words are numbers."""
+    words = [word for word in _BETWEEN.split(cell.strip()) if word]
+    return len(words) > 1 and 2 * sum(bool(NUMBER.fullmatch(word)) for word in words) >= len(words)
 
 
 def remedies(
@@ -294,12 +301,9 @@ def _occur(marks: tuple[str, str], numbers: Sequence[bytes]) -> bool:
 
     Only 1.234.567 shows that a comma is the decimal point where it does not occur.
     """
-    thousands, decimal = marks
-    needed = [
-        mark.encode() for mark in (thousands, decimal) if (mark and mark != ".") or thousands == mark == "."
-    ]
-    needed = needed[:1] if thousands == "." else needed
-    return all(any(mark in cell and _reads([cell], marks) for cell in numbers) for mark in needed)
+    thousands = marks[0]
+    needed = [thousands] if thousands == "." else [mark for mark in marks if mark not in ("", ".")]
+    return all(any(m.encode() in cell and _reads([cell], marks) for cell in numbers) for m in needed)
 
 
 def _as_good(column: TableColumn, before: str | None, is_odd: bool) -> bool:
