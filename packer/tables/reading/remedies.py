@@ -28,7 +28,7 @@ from packer.tables.reading.record_parser import Record, is_unclosed, one_column,
 from packer.tables.reading.table_source import ReadOptions
 from packer.tables.reading.type_inference import MOSTLY, SAMPLE_ROWS, fits, infer
 from packer.tables.transform.column_types import NOTATIONS, TYPES, TableColumn, listed, shortest, unique
-from packer.tables.transform.records import RecordLayout, RecordMember
+from packer.tables.transform.records import BadRow, CellFault, RecordLayout, RecordMember
 
 _SHORT = 40  # most characters of a text that may mean "missing"
 _KINDS = ("integer", "number", *(name for name, type in TYPES.items() if type.read), *NOTATIONS)
@@ -313,16 +313,19 @@ def _as_good(column: TableColumn, before: str | None, is_odd: bool) -> bool:
 
 
 def wrong_cell(
-    sample: Sample, reading: ReadOptions, column: TableColumn, value: bytes
+    sample: Sample, reading: ReadOptions, column: TableColumn, bad: BadRow
 ) -> list[tuple[Candidate, Trial]]:
     """Return the changes under which a cell does not contradict the column's type any more."""
-    plain, text = tried(sample, reading, strict=False), value.decode(errors="replace")
+    plain, text, value = tried(sample, reading, strict=False), bad.value, bad.value.encode()
     if plain is None or column.name not in (names := [c.name for c in plain.columns]):
         return []
     number = names.index(column.name)
     cells = [*(row.cells[number] for row in plain.records), value]
     if text.strip() == column.name:
         return []  # a header among the rows
+    if bad.reason in (CellFault.LEADING_ZEROS, CellFault.ROUNDED):
+        lossy = ["integer"] if bad.reason == CellFault.LEADING_ZEROS else []
+        return [(({"types": {column.name: kind}}, ""), plain) for kind in ("category", *lossy)]
     is_number = _NUMBER.fullmatch(value) is not None and column.type in ("number", "integer")
     ways: list[Candidate] = []
     for kind in (*_KINDS, "category"):

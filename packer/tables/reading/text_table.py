@@ -85,7 +85,7 @@ class TextTable(TableSource):
         if not any(head.rows for head in self._heads):
             raise SourceError(f"{first}: holds a header and no rows; at least one row is needed. Check it.")
         at = next(k for k, head in enumerate(self._heads) if head.rows)
-        records = records[header.lines :]
+        records = records[header.lines :][:SAMPLE_ROWS]
         if at:
             text, ended = self._beginning(names[at], _SAMPLE)
             records = first_records(text[self._heads[at].begin :], ended, self._form, SAMPLE_ROWS)
@@ -171,9 +171,7 @@ class TextTable(TableSource):
         if bad.column is None or not bad.value:
             return []
         column = self.columns[bad.column]
-        return [
-            way(*remedy) for remedy in wrong_cell(self._sample, self._reading, column, bad.value.encode())
-        ]
+        return [way(*remedy) for remedy in wrong_cell(self._sample, self._reading, column, bad)]
 
     # Pieces
 

@@ -73,8 +73,8 @@ class TableColumn:
     """A column of a table: from the input, planned or fitted. `notation` and `digits` are not in the header.
 
     name: unique in the table; type: one of TYPES; notation: one of NOTATIONS, "" for the usual one; digits:
-    if the type was inferred from texts, a whole number among the first cells whose digits this type loses
-    (007; 9223372036854775808), "" if there is none. role: "feature", "label", "keep" or "drop"; in a plan
+    if the type was inferred from texts, a number among the first cells whose digits this type loses (007;
+    9223372036854775808; 1.10 beside 1.9), "" if there is none. role: "feature", "label", "keep" or "drop"; in a plan
     also DEALING: read to assign rows to splits, not stored. missing: policy, for features; fill: replacement
     for missing cells, after log1p; standardize: mean and std, for a timestamp those of days and of seconds,
     () until measured; categories: in ascending order of text (numeric classes: of number); field: name of a

@@ -531,7 +531,7 @@ def test_categories() -> None:
 def test_spaces_around_texts_are_left_out_unless_they_are_kept() -> None:
     text = ' a,\tb c \n a ,NA \na,"  d "\n'
     parsed = read(text, "category text")
-    assert (column(parsed), column(parsed, 1)) == (["a", "a", "a"], ["b c", None, "d"])
+    assert (column(parsed), column(parsed, 1)) == (["a", "a", "a"], ["b c", "", "d"])
     parsed = read(text, "category text", keep_spaces=True)
     assert (column(parsed), column(parsed, 1)) == ([" a", " a ", "a"], ["\tb c ", "NA ", "  d "])
 
