@@ -788,7 +788,7 @@ def test_a_mark_among_numbers_is_told_with_the_option_that_makes_it_missing(tmp_
         convert_table(source, tmp_path / "t.h5")
     assert str(error.value) == (
         f"{source}: line 32, column 'x': '.' is not a number. Correct it, or pass types={{'x': 'category'}},"
-        " csv=Csv(na=('.',)), or on_error='skip' to leave such rows out."
+        " or csv=Csv(na=('.',)) if '.' means missing, or on_error='skip' to leave such rows out."
     )
     convert_table(source, tmp_path / "t.h5", csv=Csv(na="."), shuffle=False)
     assert np.isnan(rows_of(tmp_path / "t.h5")[-1, 0])
