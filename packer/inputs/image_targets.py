@@ -1,27 +1,33 @@
-"""Targets of images, read from a CSV: labels, boxes, keypoints.
+"""Targets of images, read from a file of rows such as a CSV: labels, boxes, keypoints.
 
-The first column names the files, unless `file_column` chooses another. Without chosen columns the CSV has two
-columns, file and label, and needs no header (label_csv.py).
+Without chosen columns there are two, file and label (label_csv.py). Without a header the columns are called
+0, 1, 2 ...
 
     chosen columns                      fields, per image
     a label column                      label: int64 or float32, see label_values.py; names become classes
     several label columns               label: float32 [C], or uint8 [C] if all values are 0 or 1
     a label column, label_separator     label: uint8 [C]; each cell holds class names with this separator
     boxes (left, top, right, bottom)    boxes: ragged float32 [n, 4], one per CSV row; a row with four empty
-                                        cells adds no box, and neither does an image without rows
+                                        cells adds no box; an image without rows is an error
     boxes and a label column            boxes, box_label: ragged int64 [n]
-    keypoints (x, y, x, y ...)          keypoints: float32 [K, 2]; NaN for empty cells and invisible points
+    keypoints (x, y, x, y ...)          keypoints: float32 [K, 2]; NaN for empty cells and invisible points;
+                                        their names, and which are sides: point_names.py
 
-Input coordinates are continuous pixels of the upright image, or fractions of its width and height; stored
-coordinates are pixels of the row (decode_resize.py). Boxes are clipped to the visible part of the image;
-boxes outside it are dropped with their labels.
+coordinate_order.py finds other orders and formats of the columns, spare_columns.py the label column if none is
+chosen. Input coordinates are continuous pixels of the upright image (or of the picture as stored, see
+coordinate_frames.py), or fractions of its width and height; stored coordinates are pixels of the row
+(decode_resize.py). Boxes are clipped to the visible part of the image; boxes outside it are dropped with their
+labels.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
+from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -29,93 +35,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import units
-from packer.errors import ImageError, SourceError, UsageError
+from packer.errors import ImageError, UsageError
 from packer.format.header import Field
+from packer.inputs.boxes import Boxes
+from packer.inputs.coordinate_columns import (
+    SizeSample,
+    boxes_of_table,
+    points_of_table,
+    read_sizes,
+    sides_of_images,
+)
+from packer.inputs.coordinate_frames import CoordinateFrames, Orientation
 from packer.inputs.file_names import UNLABELED
 from packer.inputs.findings import Findings
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
-from packer.inputs.label_values import finite_numbers, multi_hot, number_columns, number_labels
+from packer.inputs.label_values import (
+    SEPARATORS,
+    LabelColumn,
+    multi_hot,
+    number_columns,
+    number_labels,
+)
+from packer.inputs.point_names import point_names, read_pairs, sides
+from packer.inputs.spare_columns import SpareColumns
+from packer.path_text import compose, show_differences, simplify
 from packer.pixels.coordinate_units import check_unit
 from packer.pixels.decode_resize import ImagePlacement
+from packer.pixels.stored_size import StoredSize
 from packer.sentence import Option
 
-_SEPARATORS = {"space": " ", "tab": "\t", "comma": ",", "semicolon": ";", "bar": "|"}
 _UNIT = "Labels.boxes_unit"
-
-
-class Boxes:
-    """The boxes of all images in one array: ten million boxes take 480 MB."""
-
-    xyxy: NDArray[np.float64]
-
-    def __init__(
-        self,
-        subject: str,
-        xyxy: NDArray[np.float64],
-        owners: NDArray[np.int64],
-        lines: NDArray[np.int64],
-        labels: NDArray[np.int64] | None,
-        images: int,
-        *,
-        unit: str = "line",
-        sizes: NDArray[np.int64] | None = None,
-    ) -> None:
-        """Sort the boxes by image.
-
-        xyxy: [R, 4] in pixels of the images. owners: image of each box, int64 [R]. lines: position of each
-        box in the file ``subject``, counted in `unit`. sizes: expected height and width of each image,
-        [images, 2]; 0: unknown.
-        """
-        self._unit, self._sizes = unit, sizes
-        order = np.argsort(owners, kind="stable")
-        self._subject = os.path.basename(subject)  # packs record reasons, but no paths of the machine
-        self.xyxy, self._lines = xyxy[order], lines[order]
-        """Left, top, right and bottom of each box as read, float64 [R, 4], sorted by image."""
-        self.labels: NDArray[Any] | None = None if labels is None else labels[order].astype("<i8", copy=False)
-        """Class of each box, int64 [R], sorted by image, or None."""
-        self._starts = np.searchsorted(owners[order], np.arange(images + 1))
-
-    def place(self, index: int, geometry: ImagePlacement, scale: tuple[float, float]) -> dict[str, bytes]:
-        """Transform the boxes of image ``index`` with its pixels.
-
-        scale: pixels per unit of x and y. Returns: field -> bytes of its row. Raises: ImageError.
-        """
-        rows = slice(int(self._starts[index]), int(self._starts[index + 1]))
-        height, width = geometry.source
-        known = (height, width) if self._sizes is None else tuple(self._sizes[index].tolist())
-        if known != (height, width) and all(known):
-            raise ImageError(
-                f"has {width:,} x {height:,} pixels, but its boxes in {self._subject} are for "
-                f"{known[1]:,} x {known[0]:,}."
-            )
-        xyxy = self.xyxy[rows] * (*scale, *scale)
-        outside = (xyxy[:, 2:] <= 0).any(axis=1) | (xyxy[:, :2] >= (width, height)).any(axis=1)
-        if outside.any():
-            first = int(outside.argmax())
-            corners = ",".join(f"{value:.10g}" for value in xyxy[first])
-            raise ImageError(
-                f"its box {corners} ({self._subject} {self._unit} {self._lines[rows][first]}) lies "
-                f"outside its {width:,} x {height:,} pixels."
-            )
-        moved, keep = geometry.boxes(xyxy)
-        placed = {"boxes": moved[keep].astype("<f4", copy=False).tobytes()}
-        if self.labels is not None:
-            placed["box_label"] = self.labels[rows][keep].tobytes()
-        return placed
-
-    @property
-    def images(self) -> int:
-        """Number of images, with or without boxes."""
-        return len(self._starts) - 1
-
-    def owners(self) -> NDArray[np.int64]:
-        """Return the image of each box, int64 [R], in the order of ``labels``."""
-        return np.repeat(np.arange(self.images), np.diff(self._starts))
-
-    def arrays(self) -> list[NDArray[Any]]:
-        """Return the arrays that determine the rows, for a fingerprint."""
-        return [self.xyxy, self._starts, *([] if self.labels is None else [self.labels])]
+_UNLISTED = Option("Labels.unlisted", "empty")
 
 
 class ImageTargets:
@@ -129,9 +80,17 @@ class ImageTargets:
         about: dict[str, Any] | None = None,
         boxes: Boxes | None = None,
         keypoints: NDArray[np.float64] | None = None,
+        relative: bool = False,
+        frames: CoordinateFrames | None = None,
+        points: Mapping[str, Any] | None = None,
         findings: Findings | None = None,
     ) -> None:
-        """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels."""
+        """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels, described by
+        ``points``.
+
+        relative: the source defines that coordinates are fractions of the images' sides. frames: the frames of
+        boxes and keypoints; None: those of the sizes in `boxes`.
+        """
         self.findings: Findings = findings or Findings()
         """Values of refused images are placeholders."""
         self.classes = classes
@@ -140,8 +99,18 @@ class ImageTargets:
         """Fields that do not depend on cropping and resizing: name -> [N, *shape], little-endian."""
         self.beside: dict[str, list[str]] = {}
         """Columns that are read but not stored: name -> the cell of each image."""
-        self._boxes, self._keypoints = boxes, keypoints
-        self._relative = False
+        self.column: LabelColumn | None = None
+        """The origin of labels given as text, without a list of classes; None for others."""
+        self.boxes, self.keypoints = boxes, keypoints
+        """As in the file: not yet pixels of the upright images."""
+        if frames is None and boxes is not None:
+            frames = CoordinateFrames(boxes.subject, boxes.sizes)
+        self.frames: CoordinateFrames = frames or CoordinateFrames()
+        self.read_as: Labels | None = None
+        """The options of the labels with what was found for those that were not given; None if equal."""
+        self.relative = relative
+        """True if boxes and keypoints are shares of the images' sides, not pixels."""
+        self.unit_chosen = relative
         fields = []
         if label is not None:
             self.fixed["label"] = label.astype(label.dtype.newbyteorder("<"), copy=False)
@@ -151,19 +120,20 @@ class ImageTargets:
             if boxes.labels is not None:
                 fields.append(Field("box_label", "|u1", None, {"dtype": "<i8", "row_shape": []}))
         if keypoints is not None:
-            fields.append(Field("keypoints", "<f4", keypoints.shape[1:], {"format": "xy", "unseen": "nan"}))
+            described = {"format": "xy", "unseen": "nan", **(points or {})}
+            fields.append(Field("keypoints", "<f4", keypoints.shape[1:], described))
         self.fields: tuple[Field, ...] = tuple(fields)
         """The stored fields, in order."""
 
     @property
     def needs_geometry(self) -> bool:
         """True if `place` returns fields: there are boxes or keypoints."""
-        return self._boxes is not None or self._keypoints is not None
+        return self.boxes is not None or self.keypoints is not None
 
     @property
     def labelled(self) -> bool:
         """True if images, or their boxes, have labels."""
-        return "label" in self.fixed or (self._boxes is not None and self._boxes.labels is not None)
+        return "label" in self.fixed or (self.boxes is not None and self.boxes.labels is not None)
 
     @property
     def strata(self) -> NDArray[np.int64] | None:
@@ -177,12 +147,42 @@ class ImageTargets:
         return label
 
     @property
+    def located(self) -> NDArray[np.int64]:
+        """Indices of the images with boxes or keypoints, int64, ascending."""
+        boxed = np.zeros(0, np.int64) if self.boxes is None else self.boxes.with_boxes()
+        if self.keypoints is None:
+            return boxed
+        return np.union1d(boxed, np.flatnonzero(np.isfinite(self.keypoints).any(axis=(1, 2))))
+
+    def points_of(
+        self, index: int, size: StoredSize, frame: str | None = None
+    ) -> Iterator[NDArray[np.float64]]:
+        """Yield the corners of an image's boxes, [n, 2, 2], and its points, [K, 1, 2], as upright pixels.
+
+        frame: read them as of that frame.
+        """
+        frames = self.frames if frame is None else replace(self.frames, chosen=frame)
+        found = [] if self.boxes is None else [self.boxes.of(index)]
+        found += [] if self.keypoints is None else [self.keypoints[index][:, None]]
+        for points in found:
+            with suppress(ImageError):  # the conversion reports boxes for another size
+                yield frames.place(
+                    index, size.upright, lambda: size.orientation, points, relative=self.relative
+                )
+
+    def upright(
+        self, index: int, points: NDArray[np.float64], size: tuple[int, int], orientation: Orientation
+    ) -> NDArray[np.float64]:
+        """Return points of an image as pixels of the upright image of that (height, width)."""
+        return self.frames.place(index, size, orientation, points, relative=self.relative)
+
+    @property
     def rarest(self) -> NDArray[np.int64] | None:
         """Rarest class of each image, int64 [N], UNLABELED for none; None if images and boxes have no classes.
 
         Boxes without labels count as one class.
         """
-        label, boxes = self.fixed.get("label"), self._boxes
+        label, boxes = self.fixed.get("label"), self.boxes
         if boxes is not None:
             images = boxes.owners()
             count, found = boxes.images, np.zeros_like(images) if boxes.labels is None else boxes.labels
@@ -195,18 +195,24 @@ class ImageTargets:
         rarest[images[order]] = found[order]  # the last assignment to an image counts
         return rarest
 
-    def place(self, index: int, geometry: ImagePlacement) -> dict[str, NDArray[np.float32] | bytes]:
+    def place(
+        self, index: int, geometry: ImagePlacement, orientation: Orientation = lambda: 1
+    ) -> dict[str, NDArray[np.float32] | bytes]:
         """Transform boxes and keypoints of image ``index`` with its pixels.
 
+        orientation: see CoordinateFrames; called only if it matters.
         Returns: field -> float32 [K, 2], or bytes of a ragged field's row; {} without boxes and keypoints.
         Raises: ImageError, without the image's name, for a box entirely outside the image.
         """
         placed: dict[str, NDArray[np.float32] | bytes] = {}
-        scale = geometry.source[::-1] if self._relative else (1, 1)
-        if self._boxes is not None:
-            placed.update(self._boxes.place(index, geometry, scale))
-        if self._keypoints is not None:
-            placed["keypoints"] = geometry.keypoints(self._keypoints[index] * scale)
+        upright = partial(self.upright, index, size=geometry.source, orientation=orientation)
+        if self.boxes is not None:
+            try:
+                placed.update(self.boxes.place(index, geometry, upright))
+            except ImageError as error:
+                raise ImageError(error.sentence, self.frames.explain(orientation())) from None
+        if self.keypoints is not None:
+            placed["keypoints"] = geometry.keypoints(upright(self.keypoints[index]))
         return placed
 
     def measured_in(self, unit: str | None, subject: str) -> None:
@@ -215,16 +221,34 @@ class ImageTargets:
         unit: None for pixels. subject: name of the images in messages.
         Raises: UsageError, also if the unit is None and all coordinates look like fractions.
         """
-        if unit is not None and not self.needs_geometry:
-            raise UsageError(
-                f"{Option(_UNIT)}: applies to boxes and keypoints, but there are none. Pass "
-                f"{Option('Labels.boxes')} or {Option('Labels.keypoints')}, or leave it out."
-            )
-        if self._boxes is not None:
-            check_unit(subject, "boxes", [self._boxes.xyxy], unit, _UNIT)
-        if self._keypoints is not None:
-            check_unit(subject, "keypoints", [self._keypoints], unit, _UNIT)
-        self._relative = unit == "relative"
+        if self.relative:
+            if unit == "pixels":
+                raise UsageError(
+                    f"{Option(_UNIT, unit)}: boxes of {subject} are fractions of the images' sides. Leave it out."
+                )
+            return
+        if self.boxes is not None:
+            check_unit(subject, "boxes", [self.boxes.xyxy], unit, _UNIT)
+            tiny = np.asarray((self.boxes.xyxy <= 1).all(axis=1), np.bool_)
+            if unit is None and tiny.any():
+                raise UsageError(
+                    f"{subject}: {tiny.sum():,} of {len(tiny):,} boxes have only coordinates up to 1, like shares of "
+                    f"an image's width and height, and the others reach {self.boxes.xyxy.max():.10g}; all have one "
+                    f"unit. Correct them, or pass {Option(_UNIT, 'pixels')} if all are pixels."
+                )
+        if self.keypoints is not None:
+            check_unit(subject, "keypoints", [self.keypoints], unit, _UNIT)
+        self.relative, self.unit_chosen = unit == "relative", unit is not None
+
+    def named_as_in(self, fields: Sequence[Field]) -> None:
+        """Leave the points of rows for a pack without names, if the pack with these fields has none."""
+        unnamed = [f.name for f in fields if f.name == "keypoints" and "points" not in f.about]
+        self.fields = tuple(
+            replace(f, about={k: v for k, v in f.about.items() if k not in ("points", "flip_pairs")})
+            if f.name in unnamed
+            else f
+            for f in self.fields
+        )
 
     def renumbered(self, classes: Sequence[str], subject: str) -> ImageTargets:
         """Return the targets with labels that number `classes`, such as those of a pack that is extended.
@@ -233,7 +257,7 @@ class ImageTargets:
         names of the same digits. subject: name of the images in messages.
         Raises: UsageError for a class that is missing in `classes`, and for labels that are not classes.
         """
-        boxes = self._boxes
+        boxes = self.boxes
         numbers = self.fixed.get("label") if boxes is None else boxes.labels
         if numbers is None:
             return self
@@ -246,17 +270,18 @@ class ImageTargets:
             raise UsageError(
                 f"{subject}: holds labels that are not classes; {allowed}. Leave out the classes."
             )
-        place = {name: number for number, name in enumerate(classes)}
+        place = {compose(name): number for number, name in enumerate(classes)}
+        place |= {name: number for number, name in enumerate(classes)}
         # Without classes every label is refused.
-        places = np.array([place.get(name, -1) for name in names] or [-1], np.int64)
+        places = np.array([place.get(name, place.get(compose(name), -1)) for name in names] or [-1], np.int64)
         images, found = np.nonzero(values) if values.ndim > 1 else (np.arange(len(values)), values)
         if values.ndim == 1 and boxes is None:
             images, found = images[values != UNLABELED], values[values != UNLABELED]
         targets = copy(self)
         targets.classes, targets.fixed = list(classes), dict(self.fixed)
         if boxes is not None:
-            images, targets._boxes = boxes.owners(), copy(boxes)
-            targets._boxes.labels = np.maximum(places, 0)[values]
+            images, targets.boxes = boxes.owners(), copy(boxes)
+            targets.boxes.labels = np.maximum(places, 0)[values]
         elif values.ndim == 1:
             targets.fixed["label"] = np.where(values == UNLABELED, UNLABELED, np.maximum(places, 0)[values])
         else:
@@ -273,7 +298,11 @@ class ImageTargets:
                 how = f"Leave its images out, add it, or pass {Option('on_error', 'skip')}."
                 if self.classes is None and not (places >= 0).any():
                     how = "Write names for the numbers; of WebDataset tars, in a classes.txt beside them."
-                raise UsageError(f"{subject}: holds the class {names[number]}; {allowed}. {how}")
+                called, looks = names[number], simplify(names[number])
+                alike = next((name for name in classes if simplify(name) == looks), None)
+                if alike is not None:
+                    called = f"{show_differences(called)}, which is not {show_differences(alike)}"
+                raise UsageError(f"{subject}: holds the class {called}; {allowed}. {how}")
             reason = f"its class is {names[number]}, which is not one of the {len(classes):,} given classes."
             self.findings.refused[image] = reason
         return targets
@@ -281,11 +310,12 @@ class ImageTargets:
     def fingerprint(self) -> bytes:
         """Return 16 bytes that change with any stored value."""
         arrays = list(self.fixed.values())
-        arrays += [] if self._boxes is None else self._boxes.arrays()
-        arrays += [] if self._keypoints is None else [self._keypoints]
+        arrays += [] if self.boxes is None else self.boxes.arrays()
+        arrays += [] if self.keypoints is None else [self.keypoints]
         refused = self.findings.refused
         record = repr((self.fields, self.classes)) + (repr(sorted(refused.items())) if refused else "")
         record += repr(self.beside) if self.beside else ""
+        record += self.frames.record()
         state = blake2b(record.encode("utf-8", "surrogateescape"), digest_size=16)
         for values in arrays:
             state.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
@@ -293,42 +323,88 @@ class ImageTargets:
 
 
 def read_targets(
-    labels: Labels, keys: list[str], findings: Findings, beside: Sequence[str] = (), folder: str = ""
+    labels: Labels,
+    keys: list[str],
+    findings: Findings,
+    beside: Sequence[str] = (),
+    folder: str = "",
+    sample: SizeSample | None = None,
+    content: Any = None,
 ) -> ImageTargets:
-    """Read the targets of each image from a CSV, as the module's table shows.
+    """Read the targets of each image from a file of rows, as the module's table shows.
 
-    labels: the file, in UTF-8 with or without a byte order mark (invalid bytes are kept, as in file names),
-    and columns.
+    labels: the file (invalid bytes are kept, as in file names), and columns.
     keys: paths of the images. A row names an image by its path, or by its stem if only one image has it.
     findings: refuses images with invalid labels, leaves out rows that name no image.
     beside: further columns to read as text, with one cell for each image. folder: folder of the keys.
+    sample: `ImageSource.sample_sizes`; None if there are no images.
+    content: the parsed JSON of the file, or None.
     Raises: SourceError if a row is invalid or names no image, if two rows of an image disagree, or if an
-        image has no row (unless only boxes are read).
+        image has no row (unless `labels.unlisted`).
     """
     columns, corners, points = map(labels.columns, ("column", "boxes", "keypoints"))
-    path, chosen = os.fspath(labels.file or ""), (*columns, *corners, *points)
+    path, located = os.fspath(labels.file or ""), [*corners, *points]
+    spare = None
+    if located:
+        field = ("box_label" if corners else "label") if labels.column is None else None
+        spare = SpareColumns(path, located, field=field, pixels=labels.boxes_unit != "relative")
     table = LabelTable(
-        path, keys, chosen, findings, file_column=labels.file_column, beside=beside, folder=folder
+        path,
+        keys,
+        [*columns, *located],
+        findings,
+        file_column=labels.file_column,
+        beside=beside,
+        folder=folder,
+        spare=spare,
+        content=content,
     )
-    separator = _SEPARATORS.get(labels.separator or "", labels.separator)
-    boxes, values, classes, about = None, None, None, None
+    separator = SEPARATORS.get(labels.separator or "", labels.separator)
+    boxes, moved, named, frames, values, classes, about = (None,) * 7
+    if spare is not None:
+        findings.notes += spare.notes
+        columns = columns if spare.label is None else [spare.label]
+        frames = CoordinateFrames(os.path.basename(path), read_sizes(table, spare.sizes))
+    if located and not columns and labels.as_ != "auto":
+        raise UsageError(
+            f"{Option('Labels.as_', labels.as_)}: applies to labels, but {path} has no column of classes beside "
+            f"{', '.join(located[:4])}. Pass {Option('Labels.column')}, or leave it out."
+        )
+    pictures = partial(sides_of_images, sample or (lambda _: {}), labels)
+    found = replace(labels, column=columns) if spare is not None and spare.label is not None else labels
     if corners:
-        boxes, classes = _boxes(table, columns, corners, len(keys), labels.as_)
-    moved = _keypoints(table, points) if points else None
+        boxes, classes, found = boxes_of_table(table, columns, found, pictures)
+    if points:
+        moved, found = points_of_table(table, found, pictures)
+        named = _named(labels, found.columns("keypoints"))
+    if located and labels.unlisted != "empty":
+        empty = " (with empty cells if it has none)" if corners else ""
+        what = "boxes" if corners else "keypoints"
+        table.refuse_unlisted(what, f"every image needs a row{empty}. Add it, pass {_UNLISTED}")
     if not corners and (columns or not points):
         values, classes, about = _labels(table, columns, separator, labels.as_)
-    if separator is not None:
-        findings.notes.append(
-            f"Cells hold class names: {len(classes or ()):,} classes, {_shown(classes or ())}."
-        )
-    targets = ImageTargets(values, classes, about=about, boxes=boxes, keypoints=moved, findings=findings)
+    targets = ImageTargets(
+        values,
+        classes,
+        about=about,
+        boxes=boxes,
+        keypoints=moved,
+        points=named,
+        frames=frames,
+        findings=findings,
+    )
+    if len(columns) == 1 or not (columns or corners or points):
+        name = columns[0] if columns else ""
+        texts = table.columns[name]
+        targets.column = LabelColumn.of(path, name or table.label_name, texts, labels.as_, separator)
     targets.beside = {name: _cells(table, name) for name in beside}
+    targets.read_as = found if found != labels else None
     return targets
 
 
 def _cells(table: LabelTable, name: str) -> list[str]:
     """Return the cell of each image in a column."""
-    texts = table.columns[name]
+    texts = list(map(compose, table.columns[name]))
     rows = table.one_an_image([texts], name).tolist()
     for row in rows:
         if not texts[row] and row not in table.refused:
@@ -350,39 +426,16 @@ def _labels(
     if len(columns) > 1:
         return number_columns(table, columns, label_as=label_as)[rows], None, {"columns": names}
     if separator is not None:
-        hot, numbered = multi_hot(table.subject, texts, called, separator)
+        hot, numbered = multi_hot(table.subject, texts, called, separator, table.findings)
         return hot[rows], numbered, {"columns": numbered}
     values, found = number_labels(table, texts, column=called, label_as=label_as)
     return values[rows], found, {}
 
 
-def _boxes(
-    table: LabelTable, label: list[str], corners: list[str], images: int, label_as: str
-) -> tuple[Boxes, list[str] | None]:
-    """Return the boxes, and the classes of their labels."""
-    there = [any(cells) for cells in zip(*(table.columns[name] for name in corners), strict=True)]
-    if not any(there):
-        raise SourceError(f"{table.subject}: holds no boxes; some are needed. Check its columns.")
-    table = table if all(there) else table.taken(np.flatnonzero(there))
-    xyxy = finite_numbers(table, {name: table.columns[name] for name in corners})
-    for low, high in ((0, 2), (1, 3)):
-        for row in np.flatnonzero(xyxy[:, low] >= xyxy[:, high]).tolist():
-            found = f"{corners[high]} is {xyxy[row, high]:.10g}, and {corners[low]} {xyxy[row, low]:.10g}"
-            table.refuse(row, found, "boxes have a width and a height. Correct or remove the row")
-    labels, classes = None, None
-    if label:
-        texts = table.columns[label[0]]
-        labels, classes = number_labels(table, texts, column=label[0], regression=False, label_as=label_as)
-    return Boxes(table.subject, xyxy, table.images, table.lines, labels, images), classes
-
-
-def _keypoints(table: LabelTable, names: list[str]) -> NDArray[np.float64]:
-    """Return the keypoints, float64 [N, K, 2], NaN where both cells are empty."""
-    columns = {name: table.columns[name] for name in names}
-    rows = table.one_an_image(list(columns.values()), "keypoints")
-    points = finite_numbers(table, columns, missing=True)[rows].reshape(len(rows), -1, 2)
-    for image, point in np.argwhere(np.isnan(points[..., 0]) != np.isnan(points[..., 1])).tolist():
-        given, empty = names[2 * point : 2 * point + 2][:: 1 if np.isnan(points[image, point, 1]) else -1]
-        found = f"{empty} is empty, and {given} is not"
-        table.refuse(int(rows[image]), found, "a point has both or neither. Correct it")
-    return points
+def _named(labels: Labels, columns: Sequence[str]) -> dict[str, Any]:
+    """Return names and sides of points, for their field's description."""
+    names, given = point_names(columns), labels.flip_pairs
+    pairs = sides(names) if given is None else read_pairs(given, names)
+    if given is None and not pairs:  # unknown: the loader warns of mirrored points that may be sides
+        return {"points": list(names)}
+    return {"points": list(names), "flip_pairs": [*map(list, pairs)]}

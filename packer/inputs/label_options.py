@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from packer.arguments import choice
+from packer.declared_types import checked_class
 from packer.errors import UsageError
+from packer.inputs.coordinate_names import point_order
 from packer.inputs.label_values import LABEL_AS
-from packer.pixels.coordinate_units import UNITS
+from packer.inputs.point_names import point_names, read_pairs
+from packer.pixels.coordinate_units import FORMATS, FRAMES, UNITS
 from packer.sentence import Option
 
-_SIZES = frozenset(("w", "width", "h", "height"))
+UNLISTED = ("error", "empty")
 _RECORDED = {
     "column": "label",
     "file_column": "label_file_column",
@@ -21,14 +24,21 @@ _RECORDED = {
     "separator": "label_separator",
     "boxes": "boxes",
     "keypoints": "keypoints",
+    "flip_pairs": "flip_pairs",
     "boxes_unit": "boxes_unit",
+    "boxes_format": "boxes_format",
+    "boxes_frame": "boxes_frame",
+    "unlisted": "unlisted",
     "unlabeled": "unlabeled",
 }
 """Attribute of Labels -> its name in the header of a pack."""
+_CHOICES = {"boxes_unit": UNITS, "boxes_format": FORMATS, "boxes_frame": FRAMES, "unlisted": UNLISTED}
+
 ALL = "all"
 """Value of `unlabeled` for all images."""
 
 
+@checked_class
 @dataclass(frozen=True)
 class Labels:
     """Labels of images, for ``convert_images(labels=...)``.
@@ -36,24 +46,42 @@ class Labels:
     Parameters
     ----------
     file
-        A CSV file with the label of each image (the first column, or `file_column`, names the image); or a
-        COCO JSON file of boxes. Without a file, `column` chooses the label of WebDataset tars or of Parquet
-        files.
+        A file with the name and label of each image: CSV or other text, JSON, JSON lines, .xlsx or Parquet,
+        told by its contents; or a COCO JSON file of boxes. Without a file, `column` chooses the label of
+        WebDataset tars or of Parquet files, and `separator` and `as_` apply to labels in lists, too.
     column
-        Label column, or several columns: a list of names, or names joined by commas. Default: the second.
+        Label column, or several columns: a list of names, or names joined by commas; "0", "1" ... without a
+        header. Default: the only column besides the file names; of boxes and keypoints the one that holds
+        classes, "" for none.
     separator
-        Separator of several class names in a cell; also "space", "tab", "comma".
+        Separator of several class names in a label; also "space", "tab", "comma". Lists (``['a', 'b']``)
+        are separated by "comma".
     file_column
-        Column of file names. Default: the first.
+        Column of file names. Default: the one that names most images.
     as_
         "auto": class names are numbered, whole numbers become int64, other numbers float32. "classes":
-        numbers are class names, too. "float": float32.
+        numbers are class names, too, and texts that look like several labels, captions or ids are classes.
+        "float": float32.
     boxes, keypoints
-        Columns of xmin, ymin, xmax, ymax, or of x, y, x, y ..., in pixels of the original image. Coordinates
-        are transformed with the image.
+        Columns of xmin, ymin, xmax, ymax, or of x, y, x, y ..., in pixels of the original image. Names that
+        tell another order are believed (ymin, xmin, ymax, xmax), as are cx, cy, w, h. Coordinates are
+        transformed with the image.
+    flip_pairs
+        Points that exchange their numbers when augmentation mirrors an image: "left_eye:right_eye,...", or
+        "none". Default: the points whose names are sides, as left_eye and right_eye are. A point's name is
+        what its columns have in common: left_eye_x, left_eye_y.
     boxes_unit
         "relative": coordinates are fractions of the image's width and height. Without it, coordinates that
         all look like fractions are an error.
+    boxes_format
+        "xyxy" (left, top, right, bottom), "xywh" (left, top, width, height) or "cxcywh" (centre): the columns of
+        `boxes` are these, in this order. Default: by their names, else by their values.
+    boxes_frame
+        "upright" or "stored": boxes and keypoints are in the frame of the image turned upright by its EXIF
+        orientation, or of the picture before that. Default: the one with the width and height that the file of
+        labels records, else "upright".
+    unlisted
+        "empty": images that the file of boxes or keypoints does not list have none. Default: an error.
     unlabeled
         Splits without labels, beside splits with labels: their images get the label -1. "all": the labels of
         the source are not wanted, so the pack has none.
@@ -72,20 +100,25 @@ class Labels:
     as_: str = "auto"
     boxes: str | Sequence[str] | None = None
     keypoints: str | Sequence[str] | None = None
+    flip_pairs: str | Sequence[str] | None = None
     boxes_unit: str | None = None
+    boxes_format: str | None = None
+    boxes_frame: str | None = None
+    unlisted: str | None = None
     unlabeled: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         """Check the values and the combination of columns. Raises UsageError."""
-        if self.file is not None and not isinstance(self.file, str | os.PathLike):
-            raise UsageError(f"labels={self.file!r}: is not a file name. Pass a file name, or Labels(...).")
         choice("as_", self.as_, LABEL_AS)
-        if self.boxes_unit is not None:
-            choice("boxes_unit", self.boxes_unit, UNITS)
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) is not None:
+                choice(name, getattr(self, name), allowed)
         for name in ("column", "boxes", "keypoints", "unlabeled"):
             given = getattr(self, name)
             chosen = [word.strip() for word in (given.split(",") if isinstance(given, str) else given or ())]
-            if given is not None and not (chosen and all(chosen)):
+            if name == "column" and chosen in ([], [""]) and (self.boxes or self.keypoints):
+                chosen = []  # no column
+            elif given is not None and not (chosen and all(chosen)):
                 raise UsageError(
                     f"{Option(f'Labels.{name}')} {given!r}: holds an empty name; names of "
                     f"{'splits' if name == 'unlabeled' else 'columns'} are needed. Pass for example "
@@ -98,6 +131,23 @@ class Labels:
                 f"labels come from {os.fspath(self.file)}. Leave one of them out."
             )
         self._check_columns(self.columns("column"), self.columns("boxes"), self.columns("keypoints"))
+        if self.flip_pairs is not None:
+            self._check_sides(self.flip_pairs)
+
+    def _check_sides(self, given: str | Sequence[str]) -> None:
+        """Set `flip_pairs` to a tuple of texts. Raises UsageError for what are no pairs of points."""
+        if isinstance(given, str):
+            given = [] if given.strip() in ("", "none") else given.split(",")
+        pairs = tuple(word.strip() for word in given)
+        if not self.keypoints:
+            raise UsageError(
+                f"{Option('Labels.flip_pairs', ','.join(pairs))}: applies to points, but there are none. Pass"
+                f" {Option('Labels.keypoints')}, or leave it out."
+            )
+        object.__setattr__(self, "flip_pairs", pairs)
+        columns = self.columns("keypoints")
+        order = point_order(columns)
+        read_pairs(pairs, point_names(columns if order is None else [columns[place] for place in order]))
 
     def _check_columns(self, labels: list[str], corners: list[str], points: list[str]) -> None:
         """Raise UsageError for columns or options that cannot be combined."""
@@ -105,10 +155,15 @@ class Labels:
         twice = next((name for name in chosen if chosen.count(name) > 1), None)
         if twice is not None:
             raise UsageError(f"column {twice}: chosen twice; each column has one role. Pass it once.")
-        if corners and (len(corners) != 4 or _SIZES.issuperset(name.lower() for name in corners[2:])):
+        if corners and len(corners) != 4:
             raise UsageError(
-                f"boxes {','.join(corners)}: four columns are needed: left, top, right, bottom, not width "
-                "and height. Pass for example xmin,ymin,xmax,ymax."
+                f"boxes {','.join(corners)}: four columns are needed: left, top, right, bottom, or a corner or the "
+                "centre, width and height. Pass for example xmin,ymin,xmax,ymax."
+            )
+        if self.boxes_format is not None and points and not corners:
+            raise UsageError(
+                f"{Option('Labels.boxes_format', self.boxes_format)}: applies to columns of boxes, but none are "
+                f"given. Pass {Option('Labels.boxes')}, or leave it out."
             )
         if len(points) % 2:
             raise UsageError(
@@ -126,7 +181,7 @@ class Labels:
                 "not be empty, and boxes have one label each. Pass for example "
                 f"{Option('Labels.separator', 'space')}, or leave it out."
             )
-        none = (corners or points) and not labels
+        none = (corners or points) and self.column == ()
         if self.as_ != "auto" and (separator is not None or none or (corners and self.as_ != "classes")):
             raise UsageError(
                 f"{Option('Labels.as_', self.as_)}: applies to labels that are numbers, but these are not. "
@@ -157,10 +212,22 @@ class Labels:
     def about_csv(self) -> Iterator[Option]:
         """Yield the given options that apply only to a CSV."""
         for name, value in self._given():
-            if name not in ("boxes_unit", "unlabeled"):
+            if name not in (*_CHOICES, "unlabeled"):
                 yield Option(f"Labels.{name}", value if isinstance(value, str) else ",".join(value))
+
+    def about_coordinates(self) -> Iterator[Option]:
+        """Yield the given options that apply only to boxes and keypoints."""
+        for name in _CHOICES:
+            if getattr(self, name) is not None:
+                yield Option(f"Labels.{name}", getattr(self, name))
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], file: str | os.PathLike[str] | None) -> Labels:
-        """Return the Labels of a pack's record, with labels in `file`."""
-        return cls(file, **{name: record[told] for name, told in _RECORDED.items() if told in record})
+        """Return the Labels of a pack's record, with labels in `file`.
+
+        Packs of boxes or keypoints that record no label column have none.
+        """
+        given = {name: record[told] for name, told in _RECORDED.items() if told in record}
+        if "boxes" in given or "keypoints" in given:
+            given.setdefault("column", ())
+        return cls(file, **given)

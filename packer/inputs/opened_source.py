@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import UsageError
+from packer.errors import ImageError, UsageError
 from packer.format.file_io import InputFile, newest_file
 from packer.inputs.file_names import (
     UNLABELED,
@@ -24,8 +24,13 @@ from packer.inputs.file_names import (
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
-from packer.inputs.label_values import CheckedRows, number_labels
+from packer.inputs.label_options import Labels
+from packer.inputs.label_values import SEPARATORS, CheckedRows, LabelColumn, multi_hot, number_labels
+from packer.pixels.stored_size import StoredSize, read_stored_size
 from packer.sentence import Option
+
+_SAMPLE = 64
+_MOST_BYTES = 256 << 20  # of a file that is read only for its size
 
 Splits = dict[str, NDArray[np.int64]]
 """Split name -> indices of its images, int64, ascending; {} without splits."""
@@ -38,9 +43,11 @@ class SourceOptions:
     labelled: labels come from a separate file, or are not wanted, so folders are not classes.
     spool_dir: directory for temporary copies of images; None for the system's temporary directory.
     label: label to read from a WebDataset or Parquet dataset that has several.
-    label_as: how labels are parsed, see label_values.py. listed: classes that may be empty.
+    label_as, separator: how labels are parsed, see label_values.py. listed: classes that may be empty.
+    boxes: options of the source's own boxes: their format, and whether it lists all images.
     arrays: include .npy files of folders. unlabeled: splits without labels, beside splits with labels.
     parts: fields of WebDataset samples that are wanted as partners of the images ("seg.png").
+    partner: True for the key of a file that is no image, but belongs to one (image_pairs.py).
     findings: leaves out empty class folders and missing files of a list, refuses images with invalid labels.
     """
 
@@ -48,11 +55,33 @@ class SourceOptions:
     spool_dir: str | None = None
     label: str | None = None
     label_as: str = "auto"
+    separator: str | None = None
     listed: Collection[str] = ()
     arrays: bool = False
     unlabeled: Collection[str] = ()
+    boxes: Labels = field(default_factory=Labels)
     parts: Collection[str] = ()
+    partner: Callable[[str], bool] | None = None
     findings: Findings = field(default_factory=Findings)
+
+    def images_among(
+        self, keys: Sequence[str], folders: Collection[str], subject: str
+    ) -> tuple[NDArray[np.int64], Collection[str]]:
+        """Return the indices of keys that are no partners, and the folders that do not hold only partners.
+
+        subject: name of the source. Raises UsageError if all are partners.
+        """
+        if self.partner is None or not keys:
+            return np.arange(len(keys)), folders
+        images = [index for index, key in enumerate(keys) if not self.partner(key)]
+        if not images:
+            raise UsageError(
+                f"{subject}: all of its images are named as partners by {Option('pairs')}; their pattern must"
+                " leave images. Pass patterns of both, such as"
+                f" {Option('pairs', {'mask': f'{subject}/*_mask.png from *_sat.jpg'})}."
+            )
+        held, kept = _parents(keys), _parents(keys[index] for index in images)
+        return np.array(images), [folder for folder in folders if folder in kept or folder not in held]
 
     def number(
         self,
@@ -73,19 +102,34 @@ class SourceOptions:
         rows = CheckedRows(subject, np.asarray(lines, np.int64)[some], self.findings, unit=unit)
         rows.images = some
         rows.refused.update(np.flatnonzero(np.isin(some, list(self.findings.refused))).tolist())
-        labels, classes = number_labels(
-            rows, [texts[k] for k in some.tolist()], **{"label_as": self.label_as, **more}
+        read, more = (
+            [texts[k] for k in some.tolist()],
+            {"label_as": self.label_as, "column": "the label", **more},
         )
-        if len(some) == len(texts):
-            return ImageTargets(labels, classes, findings=self.findings)
-        if labels.dtype != np.int64:
-            raise UsageError(
-                f"{subject}: its labels are not classes, so images without a label have none to get. Leave "
-                f"out {Option('Labels.unlabeled')}."
-            )
-        whole = np.full(len(texts), UNLABELED)
-        whole[some] = labels
-        return ImageTargets(whole, classes, about={"unlabeled": UNLABELED}, findings=self.findings)
+        separator = SEPARATORS.get(self.separator or "", self.separator)
+        separator = None if more.get("names") else separator
+        column = LabelColumn.of(
+            subject, more["column"], read, more["label_as"], separator, alone=unit == "line"
+        )
+        about: dict[str, Any] = {}
+        labels: NDArray[Any]
+        classes: list[str] | None
+        if separator is None:
+            labels, classes = number_labels(rows, read, **more)
+        else:
+            labels, classes = multi_hot(subject, read, column.name, separator, self.findings)
+            about = {"columns": classes}
+        if len(some) < len(texts):
+            if labels.dtype != np.int64:
+                raise UsageError(
+                    f"{subject}: its labels are not classes, so images without a label have none to get. Leave "
+                    f"out {Option('Labels.unlabeled')}."
+                )
+            numbers, labels = labels, np.full(len(texts), UNLABELED)
+            labels[some], about = numbers, {"unlabeled": UNLABELED}
+        targets = ImageTargets(labels, classes, about=about, findings=self.findings)
+        targets.column = None if more.get("names") else column
+        return targets
 
     def without_labels(self, subject: str, splits: Splits, count: int) -> NDArray[np.bool_]:
         """Return True for the images of the splits in `unlabeled`, bool [count]. Raises: UsageError."""
@@ -93,6 +137,11 @@ class SourceOptions:
         for name in unlabeled_splits(subject, splits, self.unlabeled):
             mask[splits[name]] = True
         return mask
+
+
+def _parents(keys: Iterable[str]) -> set[str]:
+    """Return the folders that hold files, directly or deeper."""
+    return {key[:at] for key in keys for at, letter in enumerate(key) if letter == "/"}
 
 
 class ImageSource(AbstractContextManager["ImageSource"]):
@@ -126,6 +175,8 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     """Path that the keys are relative to, for messages."""
     folders: Collection[str] = ()
     """Visible folders of the first two levels, with or without images; () unless folders were read."""
+    others: Sequence[str] = ()
+    """Paths of visible files that are not images: in an archive, only those that may hold labels."""
     parts: Mapping[str, ImageSource] = MappingProxyType({})
     """Field of WebDataset samples -> the image of each sample that it holds, key "" for none."""
     left_out: Mapping[str, int] = MappingProxyType({})
@@ -149,6 +200,7 @@ class ImageSource(AbstractContextManager["ImageSource"]):
         files: Sequence[str] = (),
     ) -> None:
         self.keys, self.sizes, self.times = keys, sizes, times
+        self._headers: dict[int, StoredSize | None] = {}
         self.folder, self.files = folder, tuple(files)
         self.newest: InputFile = newest_file(list(map(os.path.basename, files)) or keys, times)
         """The most recently changed file, which shows later whether a file has changed since."""
@@ -188,6 +240,7 @@ class ImageSource(AbstractContextManager["ImageSource"]):
                 folders,
                 listed=options.listed,
                 unlabeled=options.unlabeled,
+                findings=options.findings,
             )
             about = {"unlabeled": UNLABELED} if options.unlabeled and found.labels is not None else None
             targets = ImageTargets(found.labels, found.classes, about=about, findings=options.findings)
@@ -202,6 +255,27 @@ class ImageSource(AbstractContextManager["ImageSource"]):
 
     def ahead(self, indices: NDArray[np.int64]) -> None:
         """Start prefetching images that will be read soon, in that order; does nothing for local files."""
+
+    def sample_sizes(self, images: NDArray[np.int64]) -> dict[int, StoredSize]:
+        """Return the sizes of up to 64 of `images`, evenly spread; unreadable ones are left out.
+
+        images: indices in ascending order. Each header is read once.
+        """
+        places = np.linspace(0, len(images) - 1, min(len(images), _SAMPLE)).astype(np.int64)
+        picked = images[np.unique(places)] if len(images) else images
+        self.ahead(np.array([k for k in picked.tolist() if k not in self._headers], np.int64))
+        for index in picked.tolist():
+            if index not in self._headers:
+                self._headers[index] = self._stored_size(index)
+        return {k: size for k in picked.tolist() if (size := self._headers[k]) is not None}
+
+    def _stored_size(self, index: int) -> StoredSize | None:
+        if self.sizes[index] > _MOST_BYTES:
+            return None
+        try:
+            return read_stored_size(self.read(index))
+        except ImageError:
+            return None  # the conversion reports the error
 
     def close(self) -> None:
         """Close the open files; further calls do nothing."""

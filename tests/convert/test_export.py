@@ -294,9 +294,9 @@ def test_what_a_csv_says_comes_back(
 def test_boxes_come_back(tmp_path: Path, labelled: bool) -> None:
     source = folder_of(tmp_path / "images", "a/1.png", "a/2.png", "3.png")
     (tmp_path / "in.csv").write_text(
-        "file,x1,y1,x2,y2,what\na/1.png,1,2,3.3,4,b\n3.png,0,0,24,20,a\na/1.png,0.1,0,24,20,a\n"
+        "file,x1,y1,x2,y2,what\na/1.png,1,2,3.3,4,b\na/2.png,,,,,\n3.png,0,0,24,20,a\na/1.png,0.1,0,24,20,a\n"
     )
-    column = "what" if labelled else None
+    column = "what" if labelled else ""
     convert_images(
         source,
         tmp_path / "pack.h5",

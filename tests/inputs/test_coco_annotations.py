@@ -116,7 +116,13 @@ def test_boxes_are_corners_and_labels_number_the_categories_by_their_ids(flat: P
 
 def test_a_pack_is_that_of_a_csv_of_the_same_boxes(flat: Path) -> None:
     convert_images(flat / "images", flat / "json.h5", size=4, labels=flat / "told.json", fit="pad")
-    rows = ["file,name,x0,y0,x1,y1", "0.png,ear,1,2,4,6", "0.png,paw,0,0,8,8", "2.png,tail,0.5,1.5,2.5,3.5"]
+    rows = [
+        "file,name,x0,y0,x1,y1",
+        "0.png,ear,1,2,4,6",
+        "0.png,paw,0,0,8,8",
+        "1.png,,,,,",
+        "2.png,tail,0.5,1.5,2.5,3.5",
+    ]
     (flat / "labels.csv").write_text("\n".join(rows))
     told = {
         "labels": Labels(flat / "labels.csv", column="name", boxes="x0,y0,x1,y1"),
@@ -159,7 +165,8 @@ def test_one_file_of_annotations_is_no_split_and_other_images_are_left_out(tmp_p
         assert source.splits == {}
         assert source.keys == [f"val2017/{n}.png" for n in range(3)]
         assert (
-            "1 images lie outside the folders of the annotations, and are left out." in source.findings.notes
+            "Left out, outside the folders and lists of the annotations: 1 image, such as unlabeled2017/9.png."
+            in source.findings.notes
         )
     assert find_annotations(str(tmp_path / "val2017")) == []
 
@@ -171,10 +178,11 @@ def test_crowds_and_boxes_without_area_are_left_out_with_a_note(flat: Path) -> N
     changed(flat, annotations=[*told, crowd, line, line])
     report = convert_images(flat / "images", flat / "out.h5", size=8, labels=flat / "told.json")
     assert boxes_of(open_pack(flat / "out.h5"))["1.png"] == ([], [])
-    assert report.notes[-3:] == (
-        "Read as COCO annotations: 3 boxes of 3 classes on 3 images, 1 of them without boxes; segmentations and keypoints are left out.",
+    assert report.notes[-4:] == (
+        "Read as COCO annotations: 3 boxes of 3 classes; segmentations and keypoints are left out.",
         "1 annotations of crowds are left out.",
         "2 annotations whose boxes have no area are left out.",
+        "3 boxes on 2 images; 1 image without boxes, such as 1.png.",
     )
 
 
@@ -244,8 +252,11 @@ def test_images_that_are_not_listed_are_one_sentence_or_skipped(flat: Path) -> N
     picture(flat / "images" / "more.png", 6)
     assert refused(flat) == (
         f"{flat / 'told.json'}: does not list more.png and 1 more; images without objects are listed, too. Add them, "
-        "or pass on_error='skip'."
+        "or pass labels=Labels(unlisted='empty') if they have none, or pass on_error='skip'."
     )
+    labels = Labels(flat / "told.json", unlisted="empty")
+    convert_images(flat / "images", flat / "all.h5", size=8, labels=labels)
+    assert boxes_of(open_pack(flat / "all.h5"))["new.png"] == ([], [])
     pack = converted(flat, on_error="skip")
     assert pack.rows == 3
     assert {s["key"]: s["reason"] for s in pack.header.skipped} == {
@@ -282,13 +293,24 @@ def test_a_box_outside_its_image_names_the_annotation(flat: Path) -> None:
     assert "its box 20,20,24,24 (told.json annotation 42) lies outside its 8 x 8 pixels." in refused(flat)
 
 
+def test_file_names_match_in_any_unicode_form(flat: Path) -> None:
+    before = boxes_of(converted(flat))
+    (flat / "images" / "0.png").rename(flat / "images" / "cafe\u0301.png")
+    (flat / "told.json").rename(flat / "told.txt")
+    write(flat / "told.txt", annotations(["caf\u00e9.png", "1.png", "2.png"]))
+    after = boxes_of(converted(flat, labels=flat / "told.txt"))
+    assert after == {"cafe\u0301.png" if key == "0.png" else key: value for key, value in before.items()}
+
+
 def test_damaged_json_is_one_sentence(flat: Path) -> None:
     path = flat / "told.json"
     whole = path.read_text()
     for text in (whole[:-5], "", "[" * 100_000, "\0", "[]", "7"):
         path.write_text(text)
         said = refused(flat)
-        assert said.startswith((f"{path}: damaged or truncated JSON", f"{path}: has no list images"))
+        damaged = f"{path}: damaged or truncated JSON; labels as CSV, JSON, .xlsx or Parquet are needed. Get it again."
+        no_rows = f"{path}: holds no rows; a row for each image is needed. Add them."
+        assert said.startswith((damaged, no_rows, f"{path} line 1: "))
 
 
 def test_files_of_other_categories_do_not_go_together(tmp_path: Path) -> None:
@@ -308,6 +330,21 @@ def test_files_of_other_categories_do_not_go_together(tmp_path: Path) -> None:
 def test_options_about_a_csv_are_refused(flat: Path) -> None:
     with pytest.raises(
         UsageError,
-        match=r"^labels=Labels\(boxes='a,b,c,d'\): applies to columns of a CSV, but .*told\.json is JSON\. Leave it out\.",
+        match=r"^labels=Labels\(boxes='a,b,c,d'\): applies to columns, but .*told\.json holds COCO annotations\. Leave it out\.",
     ):
         converted(flat, labels=Labels(flat / "told.json", boxes="a,b,c,d"))
+
+
+def test_boxes_that_only_fit_as_corners_are_refused_unless_told(flat: Path) -> None:
+    told = annotations(["0.png", "1.png", "2.png"])["annotations"]
+    corners = [{**entry, "bbox": [1, 2, 7 + k % 2, 8]} for k, entry in enumerate(told * 2)]
+    path = changed(flat, annotations=corners)
+    assert refused(flat) == (
+        f"{path}: read as left, top, width, height, 6 of 6 boxes have no area or lie outside their image; all fit as "
+        "left, top, right, bottom. Pass labels=Labels(boxes_format='xyxy'), or labels=Labels(boxes_format='xywh') to "
+        "read them so."
+    )
+    labels = Labels(path, boxes_format="xyxy")
+    convert_images(flat / "images", flat / "all.h5", size=8, labels=labels)
+    found = [box for boxes, _ in boxes_of(open_pack(flat / "all.h5")).values() for box in boxes]
+    assert sorted(found) == [[1, 2, 7, 8]] * 3 + [[1, 2, 8, 8]] * 3

@@ -12,9 +12,13 @@ import pytest
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.inputs import image_targets
+from packer.inputs.boxes import Boxes
+from packer.inputs.checks.label_checks import check_label_texts
 from packer.inputs.findings import Findings
-from packer.inputs.image_targets import Boxes, ImageTargets
+from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
+from packer.inputs.listing import Listing
+from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import ImagePlacement
 
 KEYS = ["cat/1.jpg", "cat/2.png", "dog/3.jpg"]
@@ -35,7 +39,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 def read_targets(path: str, keys: list[str], *, skip: bool = False, **chosen: Any) -> ImageTargets:
     """chosen: members of Labels, under the names by which packs record them."""
-    labels = Labels.of_record(chosen, path)
+    labels = Labels.of_record({"unlisted": "empty"} | chosen if "boxes" in chosen else chosen, path)
     return image_targets.read_targets(labels, keys, Findings(skip))
 
 
@@ -198,11 +202,6 @@ def test_shares_of_the_sides_become_pixels(write: Write) -> None:
     targets.measured_in("relative", "l.csv")
     np.testing.assert_array_equal(targets.place(0, CROP)["keypoints"], [[50, 50]])
     np.testing.assert_array_equal(targets.place(2, CROP)["keypoints"], [[np.nan, np.nan]])
-    with pytest.raises(
-        UsageError,
-        match=r"^labels=Labels\(boxes_unit=\): applies to boxes and keypoints, but there are none. Pass labels=Labels\(boxes=",
-    ):
-        read_targets(write("1,2\n2,2\n3,2\n"), KEYS).measured_in("pixels", "l.csv")
 
 
 def test_boxes_without_labels_and_images_without_rows(write: Write) -> None:
@@ -273,7 +272,7 @@ def test_keypoints_are_fixed_fields_with_nan_for_what_is_not_seen(write: Write) 
     targets = read_targets(write(text), KEYS, keypoints="x1,y1,x2,y2", label="kind")
     assert targets.fields == (
         Field("label", "<i8", ()),
-        Field("keypoints", "<f4", (2, 2), {"format": "xy", "unseen": "nan"}),
+        Field("keypoints", "<f4", (2, 2), {"format": "xy", "unseen": "nan", "points": ["1", "2"]}),
     )
     assert targets.fixed["label"].tolist() == [1, 0, 0]
     points = [targets.place(index, CROP)["keypoints"] for index in range(3)]
@@ -295,7 +294,8 @@ def test_half_a_point_is_refused(write: Write) -> None:
 
 def test_every_image_needs_keypoints_of_its_own(write: Write) -> None:
     assert refused(write("file,x,y\n1,1,2\n"), keypoints="x,y") == (
-        "l.csv: no keypoints for cat/2.png and 1 more; every image needs one. Add the rows, or pass on_error='skip'."
+        "l.csv: no keypoints for cat/2.png and 1 more; every image needs a row. Add it, pass "
+        "labels=Labels(unlisted='empty'), or pass on_error='skip'."
     )
     assert refused(write("file,x,y\n1,1,2\n1,1,3\n2,1,2\n3,1,2\n"), keypoints="x,y") == (
         "l.csv line 3: cat/1.jpg has the keypoints 1,3, but 1,2 in line 2; each image has one. "
@@ -320,13 +320,13 @@ def test_boxes_and_keypoints_together(write: Write) -> None:
     [
         (
             {"boxes": "a,b,c"},
-            "boxes a,b,c: four columns are needed: left, top, right, bottom, not width and height. "
-            "Pass for example xmin,ymin,xmax,ymax.",
+            "boxes a,b,c: four columns are needed: left, top, right, bottom, or a corner or the centre, "
+            "width and height. Pass for example xmin,ymin,xmax,ymax.",
         ),
         (
-            {"boxes": "x,y,w,h"},
-            "boxes x,y,w,h: four columns are needed: left, top, right, bottom, not width and height. "
-            "Pass for example xmin,ymin,xmax,ymax.",
+            {"boxes_format": "xywh", "keypoints": "x,y"},
+            "labels=Labels(boxes_format='xywh'): applies to columns of boxes, but none are given. Pass "
+            "labels=Labels(boxes=), or leave it out.",
         ),
         (
             {"keypoints": "x,y,z"},
@@ -463,9 +463,15 @@ def test_separators_and_what_is_said_of_them(write: Write) -> None:
     assert read_targets(path, KEYS, label_separator=" d").classes == ["cat", "og"]
 
 
-def test_combinations_in_a_plain_column_are_said(write: Write) -> None:
-    (note,) = read_targets(write("1,cat|dog\n2,cat\n3,dog\n"), KEYS).findings.notes
-    assert note.startswith("Some classes contain | or ;, such as 'cat|dog'; each is one class.")
+def test_several_labels_of_a_box_are_told(write: Write) -> None:
+    text = "file,p,q,r,s,kind\n1,0,0,5,5,cat dog\n1,1,1,5,5,cat\n2,0,0,5,5,dog\n3,,,,,\n"
+    targets = read_targets(write(text), KEYS, label="kind", boxes="p,q,r,s")
+    source = ImageSource(KEYS, np.ones(3, np.int64), np.zeros(3, np.int64)).describe("pets", targets, {})
+    (found,) = check_label_texts(Listing(source, targets, labels_given=True))
+    assert found.error
+    assert found.sentence.endswith(
+        "Write a row for each, or pass labels=Labels(as_='classes') if each text is a class."
+    )
 
 
 @pytest.mark.parametrize(
