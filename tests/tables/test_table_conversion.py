@@ -675,8 +675,8 @@ def test_labels_and_kept_columns_keep_their_digits(tmp_path: Path):
 @pytest.mark.parametrize(
     ("cell", "rest", "options", "sentence"),
     [
-        ("007", "7", {"label": "y"}, "has leading zeros, which no number keeps. Correct it, or pass --type y=category, or --type y=integer,"),
-        ("007", "7", {"keep": "y"}, "has leading zeros, which no number keeps. Correct it, or pass --type y=category, or --type y=integer,"),
+        ("007", "7", {"label": "y"}, "has leading zeros, which no number keeps. Correct it, or pass --type y=category, or"),
+        ("007", "7", {"keep": "y"}, "has leading zeros, which no number keeps. Correct it, or pass --type y=category, or"),
         (str(2**53 + 1), "0.5", {"keep": "y"}, "is a whole number that float64 rounds. Correct it, or pass --type y=category,"),
         (str(2**53 + 1), "0.5", {"label": "y", "label_as": "classes"}, "is a whole number that float64 rounds. Correct it, or pass"),
     ],

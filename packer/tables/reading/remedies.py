@@ -23,8 +23,8 @@ from packer.tables.reading.dialect import (
     first_line_at,
     first_records,
 )
-from packer.tables.reading.header import Header, header_of
 from packer.tables.reading.record_parser import Record, is_unclosed, one_column, read_texts
+from packer.tables.reading.table_header import TableHeader, header_of
 from packer.tables.reading.table_source import ReadOptions
 from packer.tables.reading.type_inference import MOSTLY, SAMPLE_ROWS, fits, infer
 from packer.tables.transform.column_types import NOTATIONS, TYPES, TableColumn, listed, shortest, unique
@@ -63,14 +63,14 @@ class Trial(NamedTuple):
     options; noted: columns with notes on their type.
     """
 
-    header: Header
+    header: TableHeader
     columns: tuple[TableColumn, ...]
     records: list[Record]
     reading: ReadOptions
     noted: frozenset[str]
 
 
-def begin_of(sample: Sample, reading: ReadOptions) -> tuple[Header, list[Record], int]:
+def begin_of(sample: Sample, reading: ReadOptions) -> tuple[TableHeader, list[Record], int]:
     """Return the header, the first records, header included, and the offset of the first. Raises Undecided."""
     begin = first_line_at(sample.name, sample.text, reading.skip_rows)
     rest = sample.text[begin:]
@@ -112,7 +112,7 @@ def tried(sample: Sample, reading: ReadOptions, *, strict: bool = True) -> Trial
     return Trial(header, columns, rows, reading, frozenset(notes))
 
 
-def _is_table(header: Header, columns: Sequence[TableColumn], rows: Sequence[Record]) -> bool:
+def _is_table(header: TableHeader, columns: Sequence[TableColumn], rows: Sequence[Record]) -> bool:
     """Return False if a delimiter stands repeated between cells, or if a single column holds several."""
     names, first = header.names, rows[:_EXAMINED]
     if any(not name and not any(row.cells[n].strip() for row in first) for n, name in enumerate(names)):
@@ -136,7 +136,7 @@ def remedies(
 
     Their numbers are numbers in all columns: none is left in another notation.
     """
-    found = []
+    found: list[tuple[Candidate, Trial]] = []
     for changes, when in candidates:
         if any(other.items() <= changes.items() for (other, _), _ in found):
             continue

@@ -22,7 +22,6 @@ from packer.tables.reading.dialect import (
     index_columns,
     renamed,
 )
-from packer.tables.reading.header import header_of
 from packer.tables.reading.record_parser import end_of_records, is_unclosed, parse_records, records_of
 from packer.tables.reading.remedies import (
     Sample,
@@ -34,6 +33,7 @@ from packer.tables.reading.remedies import (
     way,
     wrong_cell,
 )
+from packer.tables.reading.table_header import header_of
 from packer.tables.reading.table_source import ReadOptions, TableChunk, TableSource, compare_names
 from packer.tables.reading.text_stream import TextStream
 from packer.tables.reading.type_inference import SAMPLE_ROWS, infer, notes_on_texts

@@ -23,7 +23,7 @@ _EXAMINED = 1000  # rows whose values are compared with the header's
 _LEAST = 3  # fewer rows do not show what is usual
 
 
-class Header(NamedTuple):
+class TableHeader(NamedTuple):
     """The names of columns, and the lines that hold them.
 
     names: as written, "" for none; dialect: with the number of cells of each row; lines: records before the
@@ -37,7 +37,7 @@ class Header(NamedTuple):
 
 
 @dataclass
-class _Rows:
+class _FirstRows:
     """The first records of a file as cells, the header's included."""
 
     name: str
@@ -57,12 +57,14 @@ class _Rows:
         ]
 
 
-def header_of(name: str, records: list[list[bytes]], dialect: TextDialect, reading: ReadOptions) -> Header:
+def header_of(
+    name: str, records: list[list[bytes]], dialect: TextDialect, reading: ReadOptions
+) -> TableHeader:
     """Return the header of a file by its first records, at least one. Raises SourceError, Undecided."""
-    rows = _Rows(name, records, dialect)
+    rows = _FirstRows(name, records, dialect)
     if not reading.header:
         width, notes = _without_empty(rows, [""] * len(records[0]), 0)
-        return Header([str(n) for n in range(width)], _sized(dialect, records, width), 0, notes)
+        return TableHeader([str(n) for n in range(width)], _sized(dialect, records, width), 0, notes)
     lines, joined, notes = _lines(rows, reading)
     names = column_names(name, joined, dialect)
     if lines == 1:
@@ -71,7 +73,7 @@ def header_of(name: str, records: list[list[bytes]], dialect: TextDialect, readi
     names = names[:width]
     if lines == 1 and not set(reading.types) & set(names):
         _refuse_values(rows, names)
-    return Header(names, _sized(dialect, records[lines:], width), lines, (*notes, *more))
+    return TableHeader(names, _sized(dialect, records[lines:], width), lines, (*notes, *more))
 
 
 def _sized(dialect: TextDialect, records: Sequence[Sequence[bytes]], width: int) -> TextDialect:
@@ -81,7 +83,7 @@ def _sized(dialect: TextDialect, records: Sequence[Sequence[bytes]], width: int)
     return replace(dialect, width=width, surplus=max(0, surplus))
 
 
-def _fitted(rows: _Rows, names: list[str]) -> tuple[list[str], tuple[str, ...]]:
+def _fitted(rows: _FirstRows, names: list[str]) -> tuple[list[str], tuple[str, ...]]:
     """Return one name for each cell of the rows, if all rows have the same number of cells, and notes."""
     widths = {len(row) for row in rows.records[1:]}
     if len(widths) != 1:
@@ -102,7 +104,7 @@ def _fitted(rows: _Rows, names: list[str]) -> tuple[list[str], tuple[str, ...]]:
     )
 
 
-def _without_empty(rows: _Rows, names: Sequence[str], lines: int) -> tuple[int, tuple[str, ...]]:
+def _without_empty(rows: _FirstRows, names: Sequence[str], lines: int) -> tuple[int, tuple[str, ...]]:
     """Return the number of columns without the last ones that have no name and no value, and a note."""
     widths = {len(row) for row in rows.records[lines:]}
     if len(widths) > 1 or not widths:
@@ -120,7 +122,7 @@ def _without_empty(rows: _Rows, names: Sequence[str], lines: int) -> tuple[int, 
     )
 
 
-def _lines(rows: _Rows, reading: ReadOptions) -> tuple[int, list[bytes], tuple[str, ...]]:
+def _lines(rows: _FirstRows, reading: ReadOptions) -> tuple[int, list[bytes], tuple[str, ...]]:
     """Return how many records hold names, the names, and a note. Raises Undecided for a second header."""
     records = rows.records
     top = records[0]
@@ -165,7 +167,7 @@ def _differ(cells: Sequence[bytes]) -> bool:
     return len(words) == 1 or len(set(words)) > 1
 
 
-def _are_names(rows: _Rows, lines: int) -> bool:
+def _are_names(rows: _FirstRows, lines: int) -> bool:
     """Return True if the records after the first hold no value of any typed column, and all later ones do."""
     width = len(rows.records[0])
     below = {str(n): rows.column(n, lines) for n in range(width)}
@@ -185,7 +187,7 @@ def _are_names(rows: _Rows, lines: int) -> bool:
     return all(kind == "category" for kind in kinds.values())
 
 
-def _refuse_values(rows: _Rows, names: Sequence[str]) -> None:
+def _refuse_values(rows: _FirstRows, names: Sequence[str]) -> None:
     """Raise Undecided if the first row looks like the others: numbers among names, or values found below."""
     if len(rows.records) < 1 + _LEAST or len({len(row) for row in rows.records}) > 1:
         return
