@@ -215,6 +215,9 @@ def other_numbers(trial: Trial) -> dict[str, Odd]:
         wrong_type = column.type == "category" or (column.type == "number" and column.name in trial.noted)
         if not wrong_type or column.name in reading.types:
             continue
+        distinct = {row.cells[number].strip(b" \t") for row in records if number < len(row.cells)}
+        if not any(_MARKED.search(cell) and _NUMBER.fullmatch(cell) for cell in distinct):
+            continue
         present = [
             (row.line, cell)
             for row in records
@@ -336,7 +339,8 @@ def wrong_cell(
     if is_number:
         notations = _notations(sample, plain, {column.name: cells})
         return [*((_with_value(c, value), read) for c, read in notations), *found]
-    others = (row.cells[n] for row in plain.records for n in range(len(names)) if n != number)
+    texts = [n for n, c in enumerate(plain.columns) if n != number and c.type == "category"]
+    others = (row.cells[n] for row in plain.records for n in texts)
     if _may_mean_missing(text) and value not in others:  # there it may be a value
         found.append((({"na": (text,)}, f"if {text!r} means missing"), plain))
     return found
