@@ -200,6 +200,7 @@ def _refuse_values(rows: _FirstRows, names: Sequence[str]) -> None:
     below = {str(n): rows.column(n) for n in range(len(names))}
     kinds = kinds_of(below, rows.dialect)
     again: list[bytes] = []
+    alike: list[bytes] = []
     texts: list[bytes] = []
     numbers: list[tuple[bytes, int]] = []
     for number, cell in enumerate(first[: len(names)]):
@@ -208,19 +209,22 @@ def _refuse_values(rows: _FirstRows, names: Sequence[str]) -> None:
             continue
         if kind == "category":
             texts.append(cell)
-            again += [cell] if cell.strip() in {c.strip() for c in column} else []
+            others = {c.strip() for c in column}
+            again += [cell] if cell.strip() in others and len(others) < len(column) else []
         elif not fits([cell], kind, rows.dialect):
             return  # a name of a column of numbers, dates or such
         elif kind in ("number", "integer"):
             numbers.append((cell, number))
-        elif kind not in ("number", "integer"):
-            again.append(cell)
+        else:
+            alike.append(cell)
     inside = [cell for cell, number in numbers if _is_inside(cell, below[str(number)])]
     values = [float(cell) for cell, _ in numbers if NO_NAME.fullmatch(cell.strip())]
-    ascending = len(values) > 1 and all(b - a == values[1] - values[0] for a, b in pairwise(values))
-    if (again and 2 * len(again) >= len(texts)) or (len(inside) * 2 > len(numbers) and not ascending):
-        seen = (again or inside)[0].decode(errors="replace")[:40]
-        what = "comes again below" if again else "is a number like those below"
+    steps = {round(b - a, 9) for a, b in pairwise(values)}  # 2019, 2020, 2021 are names
+    again = again if 2 * len(again) >= len(texts) else []
+    alike += inside if len(inside) * 2 > len(numbers) and len(steps) != 1 else []
+    if again or alike:
+        seen = (again or alike)[0].decode(errors="replace")[:40]
+        what = "comes again below" if again else "is a value like those below"
         raise Undecided(
             f"its first row holds {seen!r}, which {what}, and no name that its column could not hold; it may"
             " be a row",

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 
 from packer.cli.console import in_options
-from packer.errors import SourceError
+from packer.errors import SourceError, UsageError
 from packer.tables.reading.table_source import ReadOptions
 from packer.tables.reading.text_table import TextTable
+from packer.tables.table_conversion import convert_table
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +147,7 @@ def test_notes_on_headers() -> None:
             "5.1,3.5,setosa\n4.9,3.0,setosa\n4.7,3.2,other\n5.0,3.3,setosa\n",
             "'setosa', which comes again below",
         ),
-        ("Alice,34\nBob,28\nCarla,45\nDan,31\n", "'34', which is a number like those below"),
+        ("Alice,34\nBob,28\nCarla,45\nDan,31\n", "'34', which is a value like those below"),
         ("p,x,s\ne,x,s\ne,b,s\np,x,y\n", "'p', which comes again below"),
     ],
 )
@@ -164,6 +166,7 @@ def test_a_first_row_like_the_others_is_an_error(text: str, seen: str) -> None:
         "shop,2020-01-01,2020-01-02\nA,5,6\nB,7,8\nC,1,2\n",
         "sample,400.5,401.0,401.5\ns1,0.1,0.2,0.3\ns2,0.2,0.3,0.1\ns3,0.3,0.4,0.5\n",
         "name,kind\nx,a\ny,b\nz,a\n",
+        "text,label\nlabel,a\ntext,b\nfoo,c\n",
     ],
 )
 def test_names_that_are_numbers_stay_names(text: str) -> None:
@@ -191,3 +194,69 @@ def test_numbers_that_a_number_does_not_write_are_marked() -> None:
     assert opened("v,y\n1.1,1\n1.10,2\n").columns[0].digits == "1.10"
     assert opened("price,y\n12.50,1\n3.00,2\n").columns[0].digits == ""
     assert opened("x,y\n1.0,1\n2.55,2\n").columns[0].digits == ""
+
+
+def bad(text: str, **options: Any) -> str:
+    Path("a.csv").write_text(text)
+    with pytest.raises(SourceError) as error:
+        convert_table("a.csv", "a.h5", **options)
+    return in_options(error.value.sentence).split(" Finished work")[0]
+
+
+DATES = "d,y\n" + "".join(f"2024-01-{day:02},{day}\n" for day in range(1, 29))
+NUMBERS = "x,y\n" + "".join(f"{n},{n}\n" for n in range(30))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            f"{DATES}2024-02-30,1\n",
+            "line 30, column 'd': '2024-02-30' is not a date (YYYY-MM-DD). Correct it, or pass --type d=category,",
+        ),
+        (
+            "b,y\n" + "true,1\nno,2\n" * 10 + "maybe,3\n",
+            "line 22, column 'b': 'maybe' is neither true nor false. Correct it, or pass --type b=category, or --na maybe"
+            " if 'maybe' means missing,",
+        ),
+        (
+            f"{NUMBERS}?,?\n",
+            "line 32, column 'x': '?' is not a number. Correct it, or pass --type x=category, or --na '?' if '?' means"
+            " missing,",
+        ),
+        (
+            "x,y\n" + "1,1\n" * 9 + "x,y\n",
+            "line 11, column 'x': 'x' is not a number. Correct it, or pass",
+        ),
+        (
+            "x,y\n" + "1,1\n" * 20_000 + '"1,234",1\n',
+            "line 20,002, column 'x': '1,234' is not a number. Correct it, or pass --thousands , for 1234, or --decimal ,"
+            " for 1.234, or --type x=category,",
+        ),
+        (
+            'a,b\n1,x\n2,"y" z\n',
+            "line 3, column 'b': '\"y\" z' has text after its closing quote. Correct it, or pass --quote none if quotes"
+            " are part of the texts, or",
+        ),
+    ],
+)
+def test_a_bad_cell_names_what_reads_its_column(text: str, sentence: str) -> None:
+    end = " or --on-error skip to leave such rows out." if sentence.endswith(",") else ""
+    found = bad(text)
+    assert found == f"a.csv: {sentence}{end}" or (
+        not end and found.startswith(f"a.csv: {sentence} --on-error skip")
+    )
+
+
+def test_codes_in_another_spelling_are_matched_or_refused() -> None:
+    Path("train.csv").write_text("code,y\n7,1\n8,2\n7,1\n")
+    convert_table("train.csv", "train.h5", label="y", types={"code": "category"}, shuffle=False)
+    Path("new.csv").write_text("code,y\n8.0,1\n7.0,2\n")
+    convert_table("new.csv", "new.h5", like="train.h5", shuffle=False)
+    with h5py.File("new.h5") as pack:
+        assert pack["categories"][:, 0].tolist() == [2, 1]
+    Path("other.csv").write_text("code,y\nA,1\nB,2\n")
+    with pytest.raises(
+        UsageError, match="column 'code' holds none of the 2 categories of the pack given as like"
+    ):
+        convert_table("other.csv", "other.h5", like="train.h5")
