@@ -132,12 +132,10 @@ def _lines(rows: _FirstRows, reading: ReadOptions) -> tuple[int, list[bytes], tu
     found: tuple[int, list[bytes], tuple[str, ...]] | None = None
     for lines in range(2, most + 1):
         head = records[:lines]
-        if len({len(row) for row in records[: lines + _LEAST]}) > 1:
-            break
         if not _are_names(rows, lines):
             continue
         single = [row for row in head[1:] if rows.filled(row[0]) and not any(map(rows.filled, row[1:]))]
-        stacked = [row for row in head if row not in single]
+        stacked = [top, *(row for row in head[1:] if row not in single)]
         parts = [
             [cell.strip() for cell in cells if rows.filled(cell)] for cells in zip(*stacked, strict=True)
         ]
@@ -170,6 +168,8 @@ def _differ(cells: Sequence[bytes]) -> bool:
 def _are_names(rows: _FirstRows, lines: int) -> bool:
     """Return True if the records after the first hold no value of any typed column, and all later ones do."""
     width = len(rows.records[0])
+    if any(len(row) != width for row in rows.records[: lines + _LEAST]):
+        return False
     below = {str(n): rows.column(n, lines) for n in range(width)}
     typed = [int(n) for n, kind in kinds_of(below, rows.dialect).items() if kind not in ("", "category")]
     if not typed:
