@@ -13,7 +13,7 @@ from packer.inputs.checks.frame_evidence import ImageForm, why_partners
 from packer.inputs.checks.partner_names import FolderNames
 from packer.inputs.file_names import split_folders, split_in
 from packer.inputs.listing import Finding, Listing
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 _MOST_FOLDERS = 12
 """Most class folders whose names are compared in pairs; kinds of files of a sample are few."""
@@ -60,15 +60,13 @@ def check_class_folders(listing: Listing) -> Iterator[Finding]:
         if doubt and doubt.certain:
             accepted = listing.accepting(listing.source.foldered or ())
             yield Finding(
-                Sentence(
-                    f"{place}: {doubt.reason}; its folders would be classes. {doubt.remedy}, or if they are "
-                    f"the classes, {accepted}."
-                ),
+                f"{place}: {doubt.reason}; its folders would be classes. {doubt.remedy}, or if they are "
+                f"the classes, {accepted}.",
                 error=True,
             )
         elif doubt:
             remedy = doubt.remedy[:1].lower() + doubt.remedy[1:]
-            yield Finding(Sentence(f"{place}: {doubt.reason}. If they are no classes, {remedy}."))
+            yield Finding(f"{place}: {doubt.reason}. If they are no classes, {remedy}.")
 
 
 def check_continued_numbers(listing: Listing) -> Iterator[Finding]:
@@ -92,11 +90,9 @@ def check_continued_numbers(listing: Listing) -> Iterator[Finding]:
             if len(spans) > 1 and fewest >= _FEWEST and apart and min(bases)[0]:
                 first, second = sorted(spans)[:2]
                 yield Finding(
-                    Sentence(
-                        f"The folders {prefix}{first} and {prefix}{second} differ in a number, and continue "
-                        f"one numbering of files. If they are parts of one set, they are no classes: pass "
-                        f"{Option('labels')}."
-                    )
+                    f"The folders {prefix}{first} and {prefix}{second} differ in a number, and continue "
+                    f"one numbering of files. If they are parts of one set, they are no classes: pass "
+                    f"{Option('labels')}."
                 )
 
 
@@ -105,25 +101,21 @@ def check_single_class(listing: Listing) -> Iterator[Finding]:
     classes = listing.source.foldered
     if not (listing.labels_given or listing.targets.labelled):
         yield Finding(
-            Sentence(
-                f"The images are not in class folders, so the pack has no labels; pass {Option('labels')} to "
-                "add some."
-            )
+            f"The images are not in class folders, so the pack has no labels; pass {Option('labels')} to "
+            "add some."
         )
     elif classes is not None and len(classes) == 1 and not listing.labels_given:
         above = os.path.commonpath([key.rpartition("/")[0] for key in listing.keys])
         inner = {key[len(above) + 1 :].partition("/")[0] for key in listing.keys}
         if listing.foldered and above and inner != {key[len(above) + 1 :] for key in listing.keys}:
             yield Finding(
-                Sentence(
-                    f"{listing.source.place}: all images are in {above}, so its folders "
-                    f"({', '.join(sorted(inner)[:3])}) would be one class. Pass {listing.source.place}/{above}, "
-                    f"or, if that is the class, {Option('classes', classes[0])}."
-                ),
+                f"{listing.source.place}: all images are in {above}, so its folders "
+                f"({', '.join(sorted(inner)[:3])}) would be one class. Pass {listing.source.place}/{above}, "
+                f"or, if that is the class, {Option('classes', classes[0])}.",
                 error=True,
             )
         else:
-            yield Finding(Sentence(f"All images are in one class folder ({classes[0]})."))
+            yield Finding(f"All images are in one class folder ({classes[0]}).")
 
 
 def check_levels(listing: Listing) -> Iterator[Finding]:
@@ -134,11 +126,9 @@ def check_levels(listing: Listing) -> Iterator[Finding]:
             inner = sorted({key.rpartition("/")[0] for key in keys})
             if len(tops) > 1 and len(inner) >= 2 * len(tops):
                 yield Finding(
-                    Sentence(
-                        f"The classes are the {len(tops):,} folders at the top; their images lie in {len(inner):,} "
-                        f"folders below ({prefix}{inner[0]}, {prefix}{inner[-1]}). If these are the classes, "
-                        f"pass {Option('labels')}."
-                    )
+                    f"The classes are the {len(tops):,} folders at the top; their images lie in {len(inner):,} "
+                    f"folders below ({prefix}{inner[0]}, {prefix}{inner[-1]}). If these are the classes, "
+                    f"pass {Option('labels')}."
                 )
 
 
@@ -148,7 +138,7 @@ def check_files_left_out(listing: Listing) -> Iterator[Finding]:
     shown = [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in counts[:_SHOWN_SUFFIXES]]
     if shown:
         more = " ..." if len(counts) > len(shown) else ""
-        yield Finding(Sentence(f"Not read as images: {', '.join(shown)}{more}."))
+        yield Finding(f"Not read as images: {', '.join(shown)}{more}.")
 
 
 def _called_like_splits(place: str, folders: Folders) -> _Doubt | None:

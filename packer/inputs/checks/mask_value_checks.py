@@ -13,7 +13,7 @@ from packer.inputs.file_names import shorten
 from packer.inputs.image_pairs import ExaminedMask, Pair
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.mask_values import codes_of
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 _MOST_PIXELS = 32 << 20  # of all masks that are examined; a file of 2048x1024 takes about 20 ms
 _COUNTED = 1 << 16  # pixels of a mask that are counted
@@ -42,9 +42,7 @@ def check_mask_values(listing: Listing) -> Iterator[Finding]:
         else:
             sentence = _on_values(grey) if grey else ""
         if sentence:
-            yield Finding(
-                Sentence(f"{pair.field.name}: of {units.count(len(masks), 'file')} examined, {sentence}")
-            )
+            yield Finding(f"{pair.field.name}: of {units.count(len(masks), 'file')} examined, {sentence}")
 
 
 def _examined(pair: Pair, listing: Listing) -> Iterator[ExaminedMask]:

@@ -90,19 +90,15 @@ def check_bits(listing: Listing) -> Iterator[Finding]:
         widened = 0 if isinstance(spec.channels, int) else count - len(narrowed)
         if widened:
             yield Finding(
-                Sentence(
-                    f"{widened:,} of {count:,} images examined have 8 bits a channel; their values times 257"
-                    " are stored, so that white stays white."
-                )
+                f"{widened:,} of {count:,} images examined have 8 bits a channel; their values times 257"
+                " are stored, so that white stays white."
             )
     elif narrowed:
         largest = max((seen.largest for seen in narrowed if seen.largest is not None), default=None)
         shown = "" if largest is None else f", so the largest value seen, {largest:,}, becomes {largest >> 8}"
         yield Finding(
-            Sentence(
-                f"{len(narrowed):,} of {count:,} images examined have more than 8 bits a channel; only the "
-                f"high byte is stored{shown}. To store all bits, pass {Option('dtype', 'uint16')}."
-            )
+            f"{len(narrowed):,} of {count:,} images examined have more than 8 bits a channel; only the "
+            f"high byte is stored{shown}. To store all bits, pass {Option('dtype', 'uint16')}."
         )
 
 
@@ -116,11 +112,9 @@ def check_profiles(listing: Listing) -> Iterator[Finding]:
         first = others[0]
         how = "Convert them to sRGB first" if spec.deep else f"Pass {Option('icc', 'srgb')} to convert them"
         yield Finding(
-            Sentence(
-                f"{len(others):,} of {len(listing.examined.images):,} images examined have another color profile than"
-                f" sRGB, such as {shorten(first.key)} ({shorten(describe(first.header.profile))}); it is ignored,"
-                f" so their colors differ from those of sRGB images. {how}."
-            )
+            f"{len(others):,} of {len(listing.examined.images):,} images examined have another color profile than"
+            f" sRGB, such as {shorten(first.key)} ({shorten(describe(first.header.profile))}); it is ignored,"
+            f" so their colors differ from those of sRGB images. {how}."
         )
 
 
@@ -129,9 +123,7 @@ def check_pages(listing: Listing) -> Iterator[Finding]:
     read, _, several = listing.examined
     if several:
         yield Finding(
-            Sentence(
-                f"{len(several):,} of {read:,} images examined have several pages or frames, such"
-                f" as {' and '.join(map(shorten, several[:2]))}; only the first of each is packed. To pack the"
-                " others, save them as files of their own."
-            )
+            f"{len(several):,} of {read:,} images examined have several pages or frames, such"
+            f" as {' and '.join(map(shorten, several[:2]))}; only the first of each is packed. To pack the"
+            " others, save them as files of their own."
         )

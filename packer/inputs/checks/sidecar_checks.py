@@ -11,7 +11,7 @@ from packer import units
 from packer.inputs.file_names import on_disk
 from packer.inputs.label_files import stem_of
 from packer.inputs.listing import Finding, Listing
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 from packer.source_kinds import LABELS
 
 _TABLES = (".csv", ".json", ".jsonl", ".tsv", ".txt", ".xml")
@@ -58,7 +58,7 @@ def check_sidecars(listing: Listing) -> Iterator[Finding]:
             else:
                 how = f"Write labels into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
                 subject += ", in which no YOLO or Pascal VOC labels were found"
-            yield Finding(Sentence(f"{subject}: these files are not read. {how}."), error)
+            yield Finding(f"{subject}: these files are not read. {how}.", error)
 
 
 def check_unread_tables(listing: Listing) -> Iterator[Finding]:
@@ -78,10 +78,8 @@ def check_unread_tables(listing: Listing) -> Iterator[Finding]:
         if not path.lower().endswith(_READABLE):
             how = f"write these into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
         yield Finding(
-            Sentence(
-                f"{path} names images, such as {' and '.join(sorted(held)[:2])}, and is not read. If it "
-                f"holds labels, {how}."
-            )
+            f"{path} names images, such as {' and '.join(sorted(held)[:2])}, and is not read. If it "
+            f"holds labels, {how}."
         )
 
 
