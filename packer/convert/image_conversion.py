@@ -323,7 +323,7 @@ def plan_conversion(
         targets,
         partners,
         accepted=classes or (),
-        labels_given=options.labels.file is not None or options.labels.unwanted,
+        labels_given=options.labels.ignore_source,
         spec=options.spec,
         sized=model is None and not options.size.ragged,
     )
@@ -372,18 +372,12 @@ def _open(
     source: Source, options: ImageOptions, spool: str, classes: Sequence[str], findings: Findings
 ) -> ImageSource:
     """Open the images. spool: folder for decompressed archives."""
-    columns, unlabeled = options.labels.columns("column"), options.labels.columns("unlabeled")
     opening = SourceOptions(
-        labelled=options.labels.file is not None or options.labels.unwanted,
+        labels=options.labels,
         spool_dir=spool,
-        label=columns[0] if len(columns) == 1 else None,
-        label_as=options.labels.as_,
-        separator=options.labels.separator,
         listed=classes,
         arrays=options.channels not in CHANNELS,
-        boxes=options.labels,
         partner=partners_among(source, options.pairs.values()) if options.pairs else None,
-        unlabeled=unlabeled,
         parts=[folder for folder in map(str, map(folder_of, options.pairs.values())) if is_part(folder)],
         findings=findings,
     )

@@ -47,7 +47,6 @@ from packer.inputs.file_names import (
 from packer.inputs.image_archives import open_archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_files import ListedFolder
-from packer.inputs.label_options import ALL
 from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions
 from packer.inputs.parquet_images import find_images, read_parquet
 from packer.inputs.surroundings import images_beside
@@ -171,7 +170,7 @@ def _open_folder(name: str, options: SourceOptions, described: YoloDataset | Non
     if len(indices) < len(found.images.keys):
         found = found._replace(images=found.images.taken(indices), folders=list(folders))
     folder = ListedFolder(name, found.images.keys, sorted(found.others))
-    boxes = None if options.labelled else find_boxes(folder, options, described)
+    boxes = None if options.labels.ignore_source else find_boxes(folder, options, described)
     if boxes is not None:
         if not len(boxes.images):
             raise no_images(name)
@@ -211,7 +210,7 @@ def _open_described(name: str, options: SourceOptions) -> ImageSource:
             f"{name}: describes no YOLO dataset; train, val and names are needed. Pass the folder of the "
             "images."
         )
-    if options.labelled and ALL not in options.unlabeled:
+    if options.labels.file is not None:
         raise UsageError(
             f"{name}: describes labels, but {Option('labels')} is given too; only one of them can be used. "
             "Drop one."
@@ -369,7 +368,7 @@ def split_archive(name: str) -> tuple[str | None, str]:
 
 
 def _open_archive(name: str, path: str, inside: str, options: SourceOptions) -> ImageSource:
-    tar = path.lower().endswith(TARS) and not options.labelled
+    tar = path.lower().endswith(TARS) and not options.labels.ignore_source
     archive = open_archive(path, as_text(inside), options.spool_dir, is_label(options.label, asked=tar))
     try:
         beside = {split_sample(other)[0] for other in archive.others}
@@ -428,8 +427,8 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
             problem = f"none of its {len(left_out):,} lines names a file; {first}"
         raise SourceError(f"{name}: {problem}")
     targets = ImageTargets(findings=findings)
-    if any(text is not None for text in texts) and ALL not in options.unlabeled:
-        if options.labelled:
+    if any(text is not None for text in texts) and not options.labels.unwanted:
+        if options.labels.ignore_source:
             raise UsageError(
                 f"{name}: has labels, but {Option('labels')} is given too; only one of them can be used. "
                 "Drop one."

@@ -195,7 +195,12 @@ class Labels:
     @property
     def unwanted(self) -> bool:
         """True if the labels of the source are not wanted."""
-        return self.columns("unlabeled") == [ALL]
+        return self.unlabeled == (ALL,)
+
+    @property
+    def ignore_source(self) -> bool:
+        """True if the labels of the source are not used: others are in a file, or none are wanted."""
+        return self.file is not None or self.unwanted
 
     def _given(self) -> Iterator[tuple[str, Any]]:
         for name in _RECORDED:

@@ -40,29 +40,26 @@ Splits = dict[str, NDArray[np.int64]]
 class SourceOptions:
     """Options for reading a source.
 
-    labelled: labels come from a separate file, or are not wanted, so folders are not classes.
-    spool_dir: directory for temporary copies of images; None for the system's temporary directory.
-    label: label to read from a WebDataset or Parquet dataset that has several.
-    label_as, separator: how labels are parsed, see label_values.py. listed: classes that may be empty.
-    boxes: options of the source's own boxes: their format, and whether it lists all images.
-    arrays: include .npy files of folders. unlabeled: splits without labels, beside splits with labels.
+    labels: which labels are read, and how. spool_dir: directory for temporary copies of images; None for the
+    system's temporary directory. listed: classes that may be empty. arrays: include .npy files of folders.
     parts: fields of WebDataset samples that are wanted as partners of the images ("seg.png").
     partner: True for the key of a file that is no image, but belongs to one (image_pairs.py).
     findings: leaves out empty class folders and missing files of a list, refuses images with invalid labels.
     """
 
-    labelled: bool = False
+    labels: Labels = field(default_factory=Labels)
     spool_dir: str | None = None
-    label: str | None = None
-    label_as: str = "auto"
-    separator: str | None = None
     listed: Collection[str] = ()
     arrays: bool = False
-    unlabeled: Collection[str] = ()
-    boxes: Labels = field(default_factory=Labels)
     parts: Collection[str] = ()
     partner: Callable[[str], bool] | None = None
     findings: Findings = field(default_factory=Findings)
+
+    @property
+    def label(self) -> str | None:
+        """The label to read from a WebDataset or Parquet dataset that has several; None: not chosen."""
+        columns = self.labels.columns("column")
+        return columns[0] if len(columns) == 1 else None
 
     def images_among(
         self, keys: Sequence[str], folders: Collection[str], subject: str
@@ -102,12 +99,10 @@ class SourceOptions:
         rows = CheckedRows(subject, np.asarray(lines, np.int64)[some], self.findings, unit=unit)
         rows.images = some
         rows.refused.update(np.flatnonzero(np.isin(some, list(self.findings.refused))).tolist())
-        read, more = (
-            [texts[k] for k in some.tolist()],
-            {"label_as": self.label_as, "column": "the label", **more},
-        )
-        separator = SEPARATORS.get(self.separator or "", self.separator)
-        separator = None if more.get("names") else separator
+        read = [texts[k] for k in some.tolist()]
+        more = {"label_as": self.labels.as_, "column": "the label", **more}
+        separator = None if more.get("names") else self.labels.separator
+        separator = SEPARATORS.get(separator or "", separator)
         column = LabelColumn.of(
             subject, more["column"], read, more["label_as"], separator, alone=unit == "line"
         )
@@ -134,7 +129,7 @@ class SourceOptions:
     def without_labels(self, subject: str, splits: Splits, count: int) -> NDArray[np.bool_]:
         """Return True for the images of the splits in `unlabeled`, bool [count]. Raises: UsageError."""
         mask = np.zeros(count, np.bool_)
-        for name in unlabeled_splits(subject, splits, self.unlabeled):
+        for name in unlabeled_splits(subject, splits, self.labels.columns("unlabeled")):
             mask[splits[name]] = True
         return mask
 
@@ -231,7 +226,7 @@ class ImageSource(AbstractContextManager["ImageSource"]):
         self.place, self.folders, self.left_out, self.scanned = subject, folders, left_out, True
         if not self.keys:
             raise no_images(subject)
-        if options.labelled:
+        if options.labels.ignore_source:
             splits = folder_splits(subject, self.keys, folders)
         else:
             found = class_folders(
@@ -239,10 +234,12 @@ class ImageSource(AbstractContextManager["ImageSource"]):
                 self.keys,
                 folders,
                 listed=options.listed,
-                unlabeled=options.unlabeled,
+                unlabeled=options.labels.columns("unlabeled"),
                 findings=options.findings,
             )
-            about = {"unlabeled": UNLABELED} if options.unlabeled and found.labels is not None else None
+            about = (
+                {"unlabeled": UNLABELED} if options.labels.unlabeled and found.labels is not None else None
+            )
             targets = ImageTargets(found.labels, found.classes, about=about, findings=options.findings)
             splits, self.foldered = found.splits, found.classes
             self.class_parents, self.empty_folders = found.parts, found.empty

@@ -122,7 +122,7 @@ def open_samples(name: str, archives: Iterable[Archive], options: SourceOptions,
             raise no_images(name)
         paths, called = [tar.path for tar in tars], "a tar" if len(tars) == 1 else f"{len(tars):,} tars"
         splits = file_splits(paths, [split_of(path) for path in paths], np.array(owners, np.int64))
-        if not options.labelled:
+        if not options.labels.ignore_source:
             targets = _read_labels(name, listed, image, splits, options, folder)
         named = "" if targets.classes is None else f" in {len(targets.classes):,} classes"
         findings.notes.insert(0, f"Read as WebDataset: {len(keys):,} samples of {called}{named}.")
@@ -162,7 +162,7 @@ class _Samples(NamedTuple):
         wanted = label_field(options.label)
         images: dict[str, dict[str, int]] = {}
         labels: dict[str, str] = {}
-        for path in () if options.labelled else tar.others:
+        for path in () if options.labels.ignore_source else tar.others:
             sample, field = split_sample(path)
             if field == wanted:
                 _check_alone(tar, labels.setdefault(sample, path), path, "labels")
