@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from packer.convert import image_conversion
-from packer.convert.image_conversion import convert_images, plan_conversion
+from packer.convert.image_conversion import convert_images
 from packer.convert.image_options import ImageOptions
+from packer.convert.image_planning import plan_conversion
 from packer.convert.row_storage import estimate
 from packer.format.pack_opening import open_pack
 
