@@ -251,7 +251,7 @@ def scan_folder(root: str, arrays: bool = False) -> ScannedFolder:
     waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", (_identity(os.stat(on_disk(root))),))]
     while waiting:
         folder, above = waiting.pop()
-        for name, entry, identity in entries_of(root, folder):
+        for name, entry, identity in _entries_of(root, folder):
             key = folder + name
             if identity is not None:
                 if identity in above:
@@ -264,7 +264,7 @@ def scan_folder(root: str, arrays: bool = False) -> ScannedFolder:
                 if len(above) <= 2:
                     tops.append(key)
             elif is_image(name) or (arrays and is_array(name)):
-                size, time = file_state(entry)
+                size, time = _file_state(entry)
                 keys.append(key)
                 sizes.append(size)
                 times.append(time)
@@ -275,12 +275,10 @@ def scan_folder(root: str, arrays: bool = False) -> ScannedFolder:
     return ScannedFolder(images.taken(image_order(keys)), tops, others, left_out)
 
 
-def entries_of(
-    root: str, folder: str, missing: bool = False
-) -> Iterator[tuple[str, os.DirEntry[bytes], tuple[int, int] | None]]:
+def _entries_of(root: str, folder: str) -> Iterator[tuple[str, os.DirEntry[bytes], tuple[int, int] | None]]:
     """Yield name, directory entry and identity (None for a file) of each visible file and folder in a folder.
 
-    root, folder: the folder's path, in two parts. missing: a missing folder is empty.
+    root, folder: the folder's path, in two parts.
     Raises: SourceError for a folder that cannot be listed.
     """
     try:
@@ -290,18 +288,17 @@ def entries_of(
                 if not is_hidden(name):
                     yield name, entry, _identity(entry.stat()) if entry.is_dir() else None
     except OSError as error:
-        if not (missing and isinstance(error, (FileNotFoundError, NotADirectoryError))):
-            where = os.path.join(root, folder).rstrip("/")
-            raise SourceError(
-                f"{where}: cannot be listed ({error.strerror}); its files would be missing. Make it readable."
-            ) from None
+        where = os.path.join(root, folder).rstrip("/")
+        raise SourceError(
+            f"{where}: cannot be listed ({error.strerror}); its files would be missing. Make it readable."
+        ) from None
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def file_state(entry: os.DirEntry[bytes]) -> tuple[int, int]:
+def _file_state(entry: os.DirEntry[bytes]) -> tuple[int, int]:
     """Return a file's size in bytes and its modification time in nanoseconds; (0, 0) for a dangling link."""
     try:
         status = entry.stat()

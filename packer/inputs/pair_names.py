@@ -7,7 +7,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import product, takewhile
@@ -22,6 +22,7 @@ EXTENSIONS = (".bmp", ".gif", ".jpg", ".jpeg", ".npy", ".png", ".tif", ".tiff", 
 FROM = " from "
 _MOST_CUTS = 6
 _NEIGHBOURS = 500
+_ALIKE = 0.01  # least similarity of the nearest name
 _TRIED = 16
 
 
@@ -251,14 +252,9 @@ def nearest(key: str, files: Sequence[str]) -> str:
     stem = os.path.splitext(key)[0]
     at = bisect_left(files, stem)
     near = files[max(0, at - _NEIGHBOURS) : at + _NEIGHBOURS]
-    alike = SequenceMatcher(autojunk=False)
-    alike.set_seq2(stem.rpartition("/")[2])
-    best, file = 0.0, ""
-    for path in near:
-        alike.set_seq1(os.path.splitext(path)[0].rpartition("/")[2])
-        if alike.real_quick_ratio() > best and (ratio := alike.ratio()) > best:
-            best, file = ratio, path
-    return file
+    named = {os.path.splitext(path)[0].rpartition("/")[2]: path for path in near}
+    found = get_close_matches(stem.rpartition("/")[2], named, 1, _ALIKE)
+    return named[found[0]] if found else ""
 
 
 def patterns(key: str, file: str) -> tuple[str, str]:

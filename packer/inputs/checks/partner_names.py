@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from itertools import islice
 
@@ -27,7 +27,7 @@ class FolderNames:
     files: name without the shared parts -> key of one of its images.
     """
 
-    files: Mapping[str, str]
+    files: dict[str, str]
 
     def __init__(self, top: str, keys: Iterable[str]) -> None:
         """top: the folder, with a trailing slash; keys: its images."""
@@ -36,14 +36,10 @@ class FolderNames:
         above = os.path.commonpath(folders) if folders else ""
         names = {stem.rpartition("/")[2] for stem in stems}
         before, after = _shared(names)
-        self.files = stems
-        if above or before or after:
-            self.files = {}
-            for stem, key in stems.items():
-                folder, _, name = stem[len(above) :].rpartition("/")
-                self.files[f"{folder.lstrip('/')}/{name[before : len(name) - after]}"] = key
-        else:
-            self.files = {stem if "/" in stem else f"/{stem}": key for stem, key in stems.items()}
+        self.files = {}
+        for stem, key in stems.items():
+            folder, _, name = stem[len(above) :].rpartition("/")
+            self.files[f"{folder.lstrip('/')}/{name[before : len(name) - after]}"] = key
 
     @cached_property
     def samples(self) -> dict[str, str]:
