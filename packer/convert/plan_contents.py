@@ -85,9 +85,8 @@ class PlanContents:
 def _groups(listing: Listing, samples: NDArray[np.int64]) -> dict[str, Group]:
     """Return class -> images, for some of the images."""
     classes, label = listing.classes or (), listing.targets.fixed.get("label")
-    if listing.targets.fixed.get("label") is None or not classes:
+    if label is None or not classes:
         return {NO_CLASS: _group(listing, samples)}
-    assert label is not None
     values = label[samples]
     if values.ndim == 1:
         order = np.argsort(values, kind="stable")

@@ -402,7 +402,7 @@ def _assign(
     if not any(found):
         left = sorted(filter(called.is_partner, readable))
         if (paths := derived(keys, left, called)) is not None:
-            findings.notes.append(_matched_note(name, called, keys, paths))
+            findings.note(_matched_note(name, called, keys, paths))
             found, left = [[path] for path in paths], sorted({*left}.difference(paths))
     wrong = [index for index, paths in enumerate(found) if len(paths) != 1]
     advice = _advice(name, called, keys, wrong, sorted(left), found) if wrong else ""
@@ -416,18 +416,16 @@ def _assign(
         findings.refuse(index, f"{reason}.", error)
     if left and any(found):
         belong = "file belongs" if len(left) == 1 else "files belong"
-        findings.notes.append(
-            f"{called.place}: {len(left):,} {belong} to no image, first {min(left)}; left out."
-        )
+        findings.note(f"{called.place}: {len(left):,} {belong} to no image, first {min(left)}; left out.")
     return [paths[0] if len(paths) == 1 else "" for paths in found]
 
 
-def _matched_note(name: str, called: PairPlace, keys: Sequence[str], paths: Sequence[str]) -> Sentence:
+def _matched_note(name: str, called: PairPlace, keys: Sequence[str], paths: Sequence[str]) -> str:
     """Return the note on partners that do not have the names of their images, with two examples."""
     shown = " and ".join(
         f"{shorten(path)} for {shorten(key)}" for path, key in islice(zip(paths, keys, strict=True), 2)
     )
-    return Sentence(
+    return (
         f"{called}: no file has the name of an image, so each {name} was found by the part of the names that "
         f"differs: {shown}. If that is wrong, pass patterns of both names by {Option('pairs')}."
     )

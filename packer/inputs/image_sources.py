@@ -179,7 +179,7 @@ def _open_folder(name: str, options: SourceOptions, described: YoloDataset | Non
         if len(images.keys) < len(folder.keys):
             outside = np.delete(np.arange(len(folder.keys)), boxes.images)
             shown = " and ".join(folder.keys[index] for index in outside[:2].tolist())
-            options.findings.notes.append(
+            options.findings.note(
                 "Left out, outside the folders and lists of the annotations: "
                 f"{units.count(len(outside), 'image')}, such as {shown}."
             )

@@ -100,10 +100,10 @@ class LabelTable(CheckedRows):
             raise SourceError(error.sentence, f" {found.note}" if found.note else "") from None
         if "" in self.columns and (found.names or headed) and places:
             self.label_name = header[places[0]]
-        notes = [found.note] if found.note else []
+        if found.note:
+            self.findings.note(found.note)
         if file and not quiet:
-            notes.append(f"{self.subject}: the column {header[file]} names the images.")
-        self.findings.notes += notes
+            self.findings.note(f"{self.subject}: the column {header[file]} names the images.")
         if spare is not None:
             taken = [name for name in self.columns if name]
             more = spare.choose(header, file, taken, [row for _, row in head[headed:]])
@@ -150,7 +150,7 @@ class LabelTable(CheckedRows):
             self._prefix = prefix
             if prefix:
                 shown = f"{name!r} is {self._keys[index]!r}"
-                self.findings.notes.append(
+                self.findings.note(
                     f"{self.subject}: its names begin with {prefix!r}, which is ignored: {shown}."
                 )
         if prefix != self._prefix:

@@ -203,7 +203,7 @@ def _note_rounded(rows: CheckedRows, values: NDArray[Any], column: str) -> None:
     different = len(np.unique(values))
     equal = different - len(np.unique(values.astype(np.float32)))
     if equal > _EQUAL_SHARE * different:
-        rows.findings.notes.append(
+        rows.findings.note(
             f"{column} is stored as float32, which makes {equal:,} of {different:,} distinct numbers equal "
             "to others. If that matters, subtract a common offset first."
         )
@@ -263,7 +263,7 @@ def multi_hot(
             hot[row, numbers[forms[name]]] = 1
     if findings is not None:
         shown = ", ".join(classes[:3]) + (" ..." if len(classes) > 3 else "")
-        findings.notes.append(f"Cells hold class names: {len(classes):,} classes, {shown}.")
+        findings.note(f"Cells hold class names: {len(classes):,} classes, {shown}.")
     return hot, classes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,9 @@ from packer.sentence import Option, Sentence
 SAMPLE = 64
 """Most files that a check reads."""
 _LISTED = 12  # classes that a message lists
+
+Folders = Mapping[str, Sequence[str]]
+"""Class folder -> its images, both relative to the folder that holds the class folders."""
 
 
 @dataclass(frozen=True)
@@ -124,14 +128,18 @@ class Listing:
             return f"{Option('classes', ','.join(classes))}"
         return f"{Option('classes')} with a file of their names"
 
-    def parts(self) -> Iterator[tuple[str, str, list[str]]]:
-        """Yield what holds class folders: the source, or each folder that is a split.
+    def parts(self) -> Iterator[tuple[str, str, Folders]]:
+        """Yield what holds class folders: the source, or each folder that is a split; none unless `foldered`.
 
-        Yields: name of the place for messages; prefix of its keys; its keys, without the prefix.
+        Yields: name of the place for messages; prefix of its keys; its class folders.
         """
-        for prefix in self.source.class_parents:
-            keys = [key.removeprefix(prefix) for key in self.keys if key.startswith(prefix)]
-            yield f"{self.source.place}/{prefix}".rstrip("/"), prefix, keys
+        for prefix in self.source.class_parents if self.foldered else ():
+            folders: dict[str, list[str]] = defaultdict(list)
+            for key in self.keys:
+                if key.startswith(prefix):
+                    inner = key.removeprefix(prefix)
+                    folders[inner.partition("/")[0]].append(inner)
+            yield f"{self.source.place}/{prefix}".rstrip("/"), prefix, folders
 
     def sample(self, most: int = SAMPLE) -> NDArray[np.int64]:
         """Return up to `most` indices of images, spread evenly over the listing."""

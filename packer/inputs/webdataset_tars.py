@@ -18,12 +18,12 @@ from __future__ import annotations
 import json
 import os
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
 from packer.inputs.file_names import as_text, file_splits, no_images, shorten, split_of
@@ -31,7 +31,7 @@ from packer.inputs.image_archives import Archive, archive_stem, open_archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions, Splits
 from packer.inputs.text_files import read_lines
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 CLASSES_FILE = "classes.txt"
 _LARGEST_LABEL = 16 << 20
@@ -106,44 +106,34 @@ def open_samples(name: str, archives: Iterable[Archive], options: SourceOptions,
     Raises: SourceError, UsageError.
     """
     findings, targets = options.findings, ImageTargets(findings=options.findings)
-    keys: list[str] = []
-    owners, members = array("q"), array("q")
     with ExitStack() as stack:
         tars = [stack.enter_context(closing(archive)) for archive in archives]
         listed = [_Samples.of(tar, options) for tar in tars]
         image = _image_field(name, listed, options)
-        for owner, (tar, samples) in enumerate(zip(tars, listed, strict=True)):
+        for samples in listed:
             samples.leave_out_labels(image, options)
-            for index in samples.images.get(image, {}).values():
-                keys.append(tar.keys[index])
-                owners.append(owner)
-                members.append(index)
+        keys, owners, members = _members(listed, image, image)
         if not keys:
             raise no_images(name)
         paths, called = [tar.path for tar in tars], "a tar" if len(tars) == 1 else f"{len(tars):,} tars"
-        splits = file_splits(paths, [split_of(path) for path in paths], np.array(owners, np.int64))
+        splits = file_splits(paths, [split_of(path) for path in paths], owners)
         if not options.labels.ignore_source:
             targets = _read_labels(name, listed, image, splits, options, folder)
         named = "" if targets.classes is None else f" in {len(targets.classes):,} classes"
         findings.notes.insert(0, f"Read as WebDataset: {len(keys):,} samples of {called}{named}.")
-        others = Counter(
-            field
-            for samples in listed
-            for field, found in samples.images.items()
-            if field != image
-            for _ in found
-        )
-        for field in sorted(others.keys() - set(options.parts)):
-            findings.notes.append(
-                Sentence(
-                    f"{others[field]:,} images called .{field} are parts of samples, and are left out; "
-                    f"{Option('pairs', {part_name(field): field})} packs them."
-                )
+        for field in sorted(
+            {field for samples in listed for field in samples.images} - {image, *options.parts}
+        ):
+            count = sum(len(samples.images.get(field, ())) for samples in listed)
+            findings.note(
+                f"{count:,} images called .{field} are parts of samples, and are left out; "
+                f"{Option('pairs', {part_name(field): field})} packs them."
             )
-        places = np.array([owners, members], np.int64)
-        images = ArchiveImages(_unique(name, keys, tars, owners), tars, *places)
+        images = ArchiveImages(_unique(name, keys, tars, owners), tars, owners, members)
         images.parts = {
-            field: _partners(tars, listed, image, field) for field in options.parts if field in others
+            field: ArchiveImages(partners, tars, *places)
+            for field in options.parts
+            for partners, *places in [_members(listed, image, field)]
         }
         stack.pop_all()
     return images.describe(name, targets, splits, label_chosen=True)
@@ -238,17 +228,19 @@ def _read_labels(
     return options.number(name, texts, lines, "sample", column=column, names=names, unlabeled=given)
 
 
-def _partners(tars: Sequence[Archive], listed: Sequence[_Samples], image: str, field: str) -> ArchiveImages:
-    """Return the images of another field of the samples, key "" for a sample without one."""
+def _members(
+    listed: Sequence[_Samples], image: str, field: str
+) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
+    """Return a field of each sample that has an image: its key, tar and index in it; "" and -1 without one."""
     keys, owners, members = [], array("q"), array("q")
-    for owner, (tar, samples) in enumerate(zip(tars, listed, strict=True)):
+    for owner, samples in enumerate(listed):
         parts = samples.images.get(field, {})
         for sample in samples.images.get(image, {}):
             index = parts.get(sample, -1)
-            keys.append(tar.keys[index] if index >= 0 else "")
+            keys.append(samples.tar.keys[index] if index >= 0 else "")
             owners.append(owner)
             members.append(index)
-    return ArchiveImages(keys, tars, *np.array([owners, members], np.int64))
+    return keys, np.array(owners, np.int64), np.array(members, np.int64)
 
 
 def _check_alone(tar: Archive, first: str, path: str, what: str) -> None:
@@ -260,7 +252,7 @@ def _check_alone(tar: Archive, first: str, path: str, what: str) -> None:
         )
 
 
-def _unique(name: str, keys: list[str], tars: Sequence[Archive], owners: Sequence[int]) -> list[str]:
+def _unique(name: str, keys: list[str], tars: Sequence[Archive], owners: NDArray[np.int64]) -> list[str]:
     """Return unique image paths, prefixed with the tars' names if tars share a path. Raises: SourceError."""
     if len(set(keys)) < len(keys):
         stems = [as_text(archive_stem(tar.path)) for tar in tars]

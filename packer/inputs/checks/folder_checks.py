@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, combinations, islice, pairwise
 from typing import NamedTuple
 
 from packer.inputs.checks.frame_evidence import ImageForm, why_partners
 from packer.inputs.checks.partner_names import FolderNames
 from packer.inputs.file_names import split_folders, split_in
-from packer.inputs.listing import Finding, Listing
+from packer.inputs.listing import Finding, Folders, Listing
 from packer.sentence import Option
 
 _MOST_FOLDERS = 12
@@ -30,9 +30,6 @@ _PARTS = re.compile(
 )
 """Nouns that name no class: folders called by one of them and a number are parts of a set."""
 
-Folders = Mapping[str, Sequence[str]]
-"""Class folder -> its images, both relative to the folder that holds the class folders."""
-
 
 class _Doubt(NamedTuple):
     """A reason why class folders are no classes, and what to do. certain: False if they may well be."""
@@ -44,10 +41,7 @@ class _Doubt(NamedTuple):
 
 def check_class_folders(listing: Listing) -> Iterator[Finding]:
     """Yield an error for class folders that are no classes, in the source or a split of it."""
-    for place, prefix, keys in listing.parts() if listing.foldered else ():
-        folders: dict[str, list[str]] = defaultdict(list)
-        for key in keys:
-            folders[key.partition("/")[0]].append(key)
+    for place, prefix, folders in listing.parts():
         doubt = (
             _called_like_splits(place, folders)
             or _repeating_folder(place, folders)
@@ -71,29 +65,21 @@ def check_class_folders(listing: Listing) -> Iterator[Finding]:
 
 def check_continued_numbers(listing: Listing) -> Iterator[Finding]:
     """Yield a note on class folders that continue one numbering of files, as parts of one set do."""
-    for _, prefix, keys in listing.parts() if listing.foldered else ():
-        spans: dict[str, list[int]] = {}
-        bases = set()
-        for key in keys:
-            folder, stem = key.partition("/")[0], _stem(key)
-            base = stem.rstrip("0123456789")
-            bases.add((_NUMBER.sub("", folder), base))
-            if len(bases) > 1 or base == stem:
-                break
-            number = int(stem[len(base) :][-18:])
-            low, high, count = spans.get(folder, (number, number, 0))
-            spans[folder] = [min(low, number), max(high, number), count + 1]
-        else:
-            ordered = sorted(spans.values())
-            fewest = min(count for _, _, count in ordered)
-            apart = all(before[1] < after[0] for before, after in pairwise(ordered))
-            if len(spans) > 1 and fewest >= _FEWEST and apart and min(bases)[0]:
-                first, second = sorted(spans)[:2]
-                yield Finding(
-                    f"The folders {prefix}{first} and {prefix}{second} differ in a number, and continue "
-                    f"one numbering of files. If they are parts of one set, they are no classes: pass "
-                    f"{Option('labels')}."
-                )
+    for _, prefix, folders in listing.parts():
+        forms = {(_NUMBER.sub("", top), _stem(keys[0]).rstrip("0123456789")) for top, keys in folders.items()}
+        [(name, base), *others] = forms
+        if len(folders) < 2 or others or not name:
+            continue
+        numbers = [[_stem(key).removeprefix(base) for key in keys] for keys in folders.values()]
+        if min(map(len, numbers)) < _FEWEST or not all(map(str.isdecimal, chain.from_iterable(numbers))):
+            continue
+        spans = sorted((min(map(int, of)), max(map(int, of))) for of in numbers)
+        if all(before[1] < after[0] for before, after in pairwise(spans)):
+            first, second = sorted(folders)[:2]
+            yield Finding(
+                f"The folders {prefix}{first} and {prefix}{second} differ in a number, and continue one "
+                f"numbering of files. If they are parts of one set, they are no classes: pass {Option('labels')}."
+            )
 
 
 def check_single_class(listing: Listing) -> Iterator[Finding]:
@@ -120,16 +106,14 @@ def check_single_class(listing: Listing) -> Iterator[Finding]:
 
 def check_levels(listing: Listing) -> Iterator[Finding]:
     """Yield a note on class folders that hold more folders than images, as collections of classes do."""
-    for _, prefix, keys in listing.parts() if listing.foldered else ():
-        if all(key.count("/") > 1 for key in keys):
-            tops = {key.partition("/")[0] for key in keys}
-            inner = sorted({key.rpartition("/")[0] for key in keys})
-            if len(tops) > 1 and len(inner) >= 2 * len(tops):
-                yield Finding(
-                    f"The classes are the {len(tops):,} folders at the top; their images lie in {len(inner):,} "
-                    f"folders below ({prefix}{inner[0]}, {prefix}{inner[-1]}). If these are the classes, "
-                    f"pass {Option('labels')}."
-                )
+    for _, prefix, folders in listing.parts():
+        inner = sorted({key.rpartition("/")[0] for keys in folders.values() for key in keys})
+        if 1 < len(folders) <= len(inner) / 2 and all("/" in folder for folder in inner):
+            yield Finding(
+                f"The classes are the {len(folders):,} folders at the top; their images lie in {len(inner):,} "
+                f"folders below ({prefix}{inner[0]}, {prefix}{inner[-1]}). If these are the classes, pass "
+                f"{Option('labels')}."
+            )
 
 
 def check_files_left_out(listing: Listing) -> Iterator[Finding]:
