@@ -40,13 +40,13 @@ def notes_on_copies(task: ConversionTask, report: Report, rows: int) -> Iterator
         if count:
             first, second = (maker.key(int(samples[some[at]])) for at in (one, other))
             yield Sentence(
-                f"{count:,} image{' has a copy' if count == 1 else 's have copies'} of equal bytes {where}, such as"
-                f" {first} and {second}. Keep one of each; {lists} lists them."
+                f"{count:,} image{' has a copy' if count == 1 else 's have copies'} of equal bytes {where}, "
+                f"such as {first} and {second}. Keep one of each; {lists} lists them."
             )
     if len(order) < rows:
         yield Sentence(
-            f"{len(order):,} of {rows:,} images were searched for copies of equal bytes, those that were read by"
-            f" this process; {lists} searches all."
+            f"{len(order):,} of {rows:,} images were searched for copies of equal bytes, those that were "
+            f"read by this process; {lists} searches all."
         )
 
 

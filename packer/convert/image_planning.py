@@ -282,8 +282,8 @@ def _targets(
     unlabeled = labels.columns("unlabeled")
     if unlabeled and not labels.unwanted and not any("unlabeled" in f.about for f in targets.fields):
         raise UsageError(
-            f"{source.name}: has no splits with labels beside {', '.join(unlabeled)}, the splits without labels."
-            f" Leave out {Option('Labels.unlabeled')}, or pass {Option('Labels.unlabeled', ALL)}."
+            f"{source.name}: has no splits with labels beside {', '.join(unlabeled)}, the splits without "
+            f"labels. Leave out {Option('Labels.unlabeled')}, or pass {Option('Labels.unlabeled', ALL)}."
         )
     for option in labels.about_coordinates() if not targets.needs_geometry else ():
         raise UsageError(

@@ -34,9 +34,9 @@ class PlanContents:
     """Contents of a planned pack of images.
 
     groups: split -> class -> images; split "" without splits, class "(no class)" without classes; images of
-    several classes count in each. fields: field -> dtype, shape and meaning, in words. pairs: field -> keys of two images, each
-    with that of its partner. left_out: suffix -> files that are not images. skipped: inputs that are left
-    out, as in Header.
+    several classes count in each. fields: field -> dtype, shape and meaning, in words. pairs: field -> keys
+    of two images, each with that of its partner. left_out: suffix -> files that are not images. skipped:
+    inputs that are left out, as in Header.
     """
 
     groups: Mapping[str, Mapping[str, Group]] = field(default_factory=dict)

@@ -47,7 +47,7 @@ _JSON = (b"{", b"[")
 
 Row = tuple[int, list[str]]
 Weigh = Callable[[Sequence[list[str]], bool], int]
-"""Rows, and True to accept all that may name an image -> how much their best column names images; 0: nothing."""
+"""Rows, and True to accept all that may name an image -> how much their best column names images, or 0."""
 Way = Callable[[str, Iterable[str]], Iterator[Row]]
 """Path for messages, and lines -> rows."""
 

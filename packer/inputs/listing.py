@@ -59,8 +59,9 @@ class ExaminedImage(NamedTuple):
 
 
 class ExaminedImages(NamedTuple):
-    """A sample of images. read: number of files; images: those whose header can be read; several: keys of files of
-    several pages.
+    """A sample of images.
+
+    read: number of files; images: those whose header can be read; several: keys of files of several pages.
     """
 
     read: int

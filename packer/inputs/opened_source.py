@@ -117,8 +117,8 @@ class SourceOptions:
         if len(some) < len(texts):
             if labels.dtype != np.int64:
                 raise UsageError(
-                    f"{subject}: its labels are not classes, so images without a label have none to get. Leave "
-                    f"out {Option('Labels.unlabeled')}."
+                    f"{subject}: its labels are not classes, so images without a label have none to get. "
+                    f"Leave out {Option('Labels.unlabeled')}."
                 )
             numbers, labels = labels, np.full(len(texts), UNLABELED)
             labels[some], about = numbers, {"unlabeled": UNLABELED}

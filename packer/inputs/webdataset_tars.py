@@ -3,8 +3,8 @@
     000.jpg  000.cls                 an image and its label: a whole number or a class name, as text
     001.jpg  001.cls  001.json       with label="x": entry x of the .json; label="txt": the text of the .txt
     001.jpg  001.coarse.cls          with label="coarse.cls": the text of that field
-    001.seg.png                      two extensions: another part of the sample (mask, second view), packed with
-                                     pairs={"mask": "seg.png"}; if all images have two (001.input.jpg,
+    001.seg.png                      two extensions: another part of the sample (mask, second view), packed
+                                     with pairs={"mask": "seg.png"}; if all images have two (001.input.jpg,
                                      001.output.png), the one that is not in pairs is the image
 
 As in the webdataset library, a member's key is its path up to the first dot of its name; the rest, in lower
@@ -70,7 +70,7 @@ def split_sample(path: str) -> tuple[str, str]:
 
 
 def are_samples(keys: Sequence[str]) -> bool:
-    """Return True if the images are samples of several images each: 0.input.png, 0.output.png, 1.input.png ...
+    """Return True if the images are samples of several images each: 0.in.png, 0.out.png, 1.in.png ...
 
     >>> are_samples(["0.a.png", "0.b.png", "1.a.png", "1.b.png"]), are_samples(["cat.0.png", "cat.1.png"])
     (True, False)
@@ -184,9 +184,10 @@ def _image_field(name: str, listed: Sequence[_Samples], options: SourceOptions) 
     fields = {field for samples in listed for field in samples.images}
     for part in options.parts:
         if part not in fields:
+            there = ", ".join(f".{field}" for field in sorted(fields) if field)
             raise UsageError(
                 f"{name}: its samples have no image called .{part}; they have "
-                f"{shorten(', '.join(f'.{field}' for field in sorted(fields) if field)) or 'one image each'}. Pass one of them."
+                f"{shorten(there) or 'one image each'}. Pass one of them."
             )
     left = sorted(fields - set(options.parts))
     if "" in fields or not fields:
@@ -231,7 +232,7 @@ def _read_labels(
 def _members(
     listed: Sequence[_Samples], image: str, field: str
 ) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
-    """Return a field of each sample that has an image: its key, tar and index in it; "" and -1 without one."""
+    """Return a field of each sample with an image: its key, tar and index in it; "" and -1 without one."""
     keys, owners, members = [], array("q"), array("q")
     for owner, samples in enumerate(listed):
         parts = samples.images.get(field, {})

@@ -74,8 +74,8 @@ class ArraySource:
         missing = [name for name in names if name not in self.fields]
         if missing:
             raise UsageError(
-                f"fields: {self.subject} has {some([*self.fields])}; {some(missing)} are requested. Pass those "
-                "names, or name the arrays by rename."
+                f"fields: {self.subject} has {some([*self.fields])}; {some(missing)} are requested. Pass "
+                "those names, or name the arrays by rename."
             )
         return replace(self, fields={name: self.fields[name] for name in names})
 

@@ -36,9 +36,9 @@ def check_classes_of_splits(listing: Listing) -> Iterator[Finding]:
             yield Finding(
                 f"{listing.name}: split {name} has {units.count(len(strange), 'class')} that train lacks: "
                 f"{_first(strange)}{like}, such as {example}; every class is trained. Sort its images into "
-                f"the class folders of train, pack it apart with {Option('labels')} if a file has its labels, "
-                f"pass {Option('Labels.unlabeled', name)} if there are none, or, if all these are classes, "
-                f"{listing.accepting(classes)}.",
+                f"the class folders of train, pack it apart with {Option('labels')} if a file has its "
+                f"labels, pass {Option('Labels.unlabeled', name)} if there are none, or, if all these are "
+                f"classes, {listing.accepting(classes)}.",
                 error=True,
             )
         elif absent and found:

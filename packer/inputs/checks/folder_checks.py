@@ -78,7 +78,8 @@ def check_continued_numbers(listing: Listing) -> Iterator[Finding]:
             first, second = sorted(folders)[:2]
             yield Finding(
                 f"The folders {prefix}{first} and {prefix}{second} differ in a number, and continue one "
-                f"numbering of files. If they are parts of one set, they are no classes: pass {Option('labels')}."
+                "numbering of files. If they are parts of one set, they are no classes: pass "
+                f"{Option('labels')}."
             )
 
 
@@ -110,9 +111,9 @@ def check_levels(listing: Listing) -> Iterator[Finding]:
         inner = sorted({key.rpartition("/")[0] for keys in folders.values() for key in keys})
         if 1 < len(folders) <= len(inner) / 2 and all("/" in folder for folder in inner):
             yield Finding(
-                f"The classes are the {len(folders):,} folders at the top; their images lie in {len(inner):,} "
-                f"folders below ({prefix}{inner[0]}, {prefix}{inner[-1]}). If these are the classes, pass "
-                f"{Option('labels')}."
+                f"The classes are the {len(folders):,} folders at the top; their images lie in "
+                f"{len(inner):,} folders below ({prefix}{inner[0]}, {prefix}{inner[-1]}). If these are the "
+                f"classes, pass {Option('labels')}."
             )
 
 
@@ -164,9 +165,9 @@ def _same_folders(place: str, folders: Folders) -> _Doubt | None:
     same, every = set.intersection(*inner.values()), set.union(*inner.values())
     if len(folders) < 2 or len(same) < 2 or len(same) < len(every) / 2:
         return None
-    first, second = sorted(folders)[:2]
+    (first, second), shown = sorted(folders)[:2], ", ".join(sorted(same)[:3])
     return _Doubt(
-        f"{first} and {second} hold the same folders ({', '.join(sorted(same)[:3])}), as parts of a dataset do",
+        f"{first} and {second} hold the same folders ({shown}), as parts of a dataset do",
         f"Pass one of them, such as {place}/{first}, or {Option('labels')}",
     )
 
@@ -225,8 +226,8 @@ def _repeated_below(place: str, folder: str, keys: Sequence[str]) -> _Doubt | No
     for inner, found in deeper.items():
         if pairs := direct.partners(FolderNames(inner, found)):
             return _Doubt(
-                f"{inner}{pairs[0][1].removeprefix(inner)} is called like {pairs[0][0]}, and so are the files "
-                "beside it",
+                f"{inner}{pairs[0][1].removeprefix(inner)} is called like {pairs[0][0]}, and so are the "
+                "files beside it",
                 f"Remove {place}/{inner.rstrip('/')}, or move it out of {place}",
             )
     return None
@@ -261,8 +262,8 @@ def _samples(listing: Listing, prefix: str, folders: Folders) -> _Doubt | None:
     )
     shown = ", ".join(key.partition("/")[2] for key in sorted(names[0].files.values())[:3])
     return _Doubt(
-        f"each of its {len(folders):,} folders holds files of the same names ({shown}), as folders of one sample "
-        "do",
+        f"each of its {len(folders):,} folders holds files of the same names ({shown}), as folders of one "
+        "sample do",
         "Put the files of a kind into a folder of their own, named by sample, and pass the masks by "
         f"{Option('pairs', {'mask': 'DIR'})}",
         differ,

@@ -39,7 +39,7 @@ _CAPTIONS = 3
 
 
 def check_label_texts(listing: Listing) -> Iterator[Finding]:
-    """Yield an error for several labels in a cell, or texts that differ in each row; notes if they may be so."""
+    """Yield an error for several labels in a cell, or texts that differ in each row; notes if they may be."""
     column = listing.targets.column
     if column is None or listing.accepted or column.as_ == "classes" or column.separated:
         return
@@ -53,7 +53,10 @@ def check_label_texts(listing: Listing) -> Iterator[Finding]:
 
 
 def _several_labels(column: LabelColumn, classes: Sequence[str], boxes: bool) -> Finding | None:
-    """Return an error for cells that hold several labels, a note if they may, or None. boxes: labels are theirs."""
+    """Return an error for cells that hold several labels, a note if they may, or None.
+
+    boxes: the labels are those of boxes.
+    """
     meant = f"{Option('Labels.as_', 'classes')} if each text is a class"
     if column.separator is not None:
         meant = "the separator of the cells"
@@ -68,9 +71,9 @@ def _several_labels(column: LabelColumn, classes: Sequence[str], boxes: bool) ->
         if _is_vector(cells.values()):
             return _found(
                 column,
-                f"holds several numbers in a cell, such as {_examples(classes)}; one label is expected. Write "
-                f"each number into a column of its own, and pass {Option('Labels.column', 'a,b,c')}, or pass "
-                f"{meant}",
+                f"holds several numbers in a cell, such as {_examples(classes)}; one label is expected. "
+                f"Write each number into a column of its own, and pass {Option('Labels.column', 'a,b,c')}, "
+                f"or pass {meant}",
             )
         if _are_several(cells, separator):
             labels = {label for parts in cells.values() for label in parts}
@@ -78,8 +81,8 @@ def _several_labels(column: LabelColumn, classes: Sequence[str], boxes: bool) ->
             return _found(
                 column,
                 f"holds several labels in a cell, such as {_examples(classes, separator)}: each of its "
-                f"{len(classes):,} different texts would be a class, made of {len(labels):,} labels; one label "
-                f"is expected. {remedy}, or {'pass ' * boxes}{meant}",
+                f"{len(classes):,} different texts would be a class, made of {len(labels):,} labels; one "
+                f"label is expected. {remedy}, or {'pass ' * boxes}{meant}",
             )
     several = [name for name in classes if any(mark in name for mark in "|;")]
     if not several or boxes:

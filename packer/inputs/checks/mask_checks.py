@@ -22,7 +22,7 @@ _FIRST = 256
 
 
 def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
-    """Yield an error for masks in the folder of their images: 1_sat.png and 1_mask.png, or 1.png and 1_mask.png.
+    """Yield an error for masks in the folder of their images: 1_mask.png beside 1_sat.png, or 1.png.
 
     Nearly all names have to belong to such groups, and the pixels of pairs to show which side are masks; a
     note without that. Three or more files of a name are an error. A list of images says which files are
@@ -38,8 +38,8 @@ def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
     if len(groups[0]) > 2:
         example = ", ".join(groups[0])
         yield Finding(
-            f"{shown}, such as {example}; each would be an image. Pass each kind that belongs to the images by "
-            f"its pattern, such as {_pattern(listing, groups[0][0], groups[0][1])}, or pass a list of the "
+            f"{shown}, such as {example}; each would be an image. Pass each kind that belongs to the images "
+            f"by its pattern, such as {_pattern(listing, groups[0][0], groups[0][1])}, or pass a list of the "
             "files that are images.",
             error=True,
         )
@@ -65,7 +65,7 @@ def _pattern(listing: Listing, image: str, mask: str) -> str:
 
 
 def check_labels_in_names(listing: Listing) -> Iterator[Finding]:
-    """Yield a note on images without labels whose names begin with the same few words: cat.0.jpg, dog.0.jpg."""
+    """Yield a note on images without labels whose names begin with few words: cat.0.jpg, dog.0.jpg."""
     if listing.labels_given or listing.targets.labelled or listing.pairs or not listing.source.scanned:
         return
     counts: Counter[str] = Counter()

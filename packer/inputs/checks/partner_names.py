@@ -52,13 +52,13 @@ class FolderNames:
 
     @cached_property
     def numbered(self) -> bool:
-        """True if most names differ in numbers or single letters, as in folders that have nothing in common."""
+        """True if most names differ in numbers or single letters, as in folders with nothing in common."""
         names = [name.rpartition("/")[2] for name in islice(self.files, _LOOKED_AT)]
         forms = {_NUMBER.sub("0", name) if len(name) > 2 else "" for name in names}
         return len(forms) <= max(1, len(names) / 2)
 
     def partners(self, other: FolderNames) -> list[tuple[str, str]]:
-        """Return pairs of images, some of all, if nearly all of the smaller folder's have a partner; else []."""
+        """Return some pairs of images if nearly all of the smaller folder's have a partner; else []."""
         for mine in filter(None, (self.files, self.samples)):
             for theirs in filter(None, (other.files, other.samples)):
                 fewer, more = sorted((mine, theirs), key=len)

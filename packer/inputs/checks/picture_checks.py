@@ -37,8 +37,9 @@ def note_on_size(target: Size, sizes: Sequence[Size], fit: str) -> list[Sentence
         rows, images = ("upright", "wider than high") if height > width else ("wide", "higher than wide")
         return [
             Sentence(
-                f"{_text(target)}: is height x width, so rows are {rows}, but {turned:,} of {len(sizes):,} images"
-                f" examined are {images}. If that was not meant, pass {_largest((width, height), sizes, fit)}."
+                f"{_text(target)}: is height x width, so rows are {rows}, but {turned:,} of {len(sizes):,} "
+                f"images examined are {images}. If that was not meant, pass "
+                f"{_largest((width, height), sizes, fit)}."
             )
         ]
     if (enlarged := _enlarged(target, sizes, fit)) >= len(sizes) / 2:
@@ -66,7 +67,7 @@ def _enlarged(target: Size, sizes: Sequence[Size], fit: str) -> int:
 
 
 def _largest(target: Size, sizes: Sequence[Size], fit: str) -> Option:
-    """Return the largest size of the target's shape, up to the target, that enlarges less than half of the images."""
+    """Return the largest size of the target's shape, up to it, that enlarges less than half of the images."""
     most = max if fit == "pad" else min
     scales = sorted((most(h / target[0], w / target[1]), h, w) for h, w in sizes)
     _, height, width = scales[(len(scales) - 1) // 2]
@@ -112,9 +113,9 @@ def check_profiles(listing: Listing) -> Iterator[Finding]:
         first = others[0]
         how = "Convert them to sRGB first" if spec.deep else f"Pass {Option('icc', 'srgb')} to convert them"
         yield Finding(
-            f"{len(others):,} of {len(listing.examined.images):,} images examined have another color profile than"
-            f" sRGB, such as {shorten(first.key)} ({shorten(describe(first.header.profile))}); it is ignored,"
-            f" so their colors differ from those of sRGB images. {how}."
+            f"{len(others):,} of {len(listing.examined.images):,} images examined have another color profile "
+            f"than sRGB, such as {shorten(first.key)} ({shorten(describe(first.header.profile))}); it is "
+            f"ignored, so their colors differ from those of sRGB images. {how}."
         )
 
 
