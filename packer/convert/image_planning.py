@@ -260,19 +260,13 @@ def _targets(
     if labels.file is not None:
         targets = read_labels(labels, source.keys, source.findings, columns, source.name, source.sample_sizes)
     else:
-        for option in () if options.split is None else options.split.about_columns():
+        used = {"Labels.as_": True, "Labels.column": source.label_chosen}
+        used["Labels.separator"] = source.targets.column is not None
+        about = [] if options.split is None else [*options.split.about_columns()]
+        for option in (*about, *(one for one in labels.about_csv() if not used.get(one.name))):
             raise UsageError(
                 f"{option}: is about columns of a CSV, but none is given. Pass {Option('labels', 'FILE')}."
             )
-        for option in labels.about_csv():
-            if option.name != "Labels.as_" and not (
-                (option.name == "Labels.column" and source.label_chosen)
-                or (option.name == "Labels.separator" and source.targets.column is not None)
-            ):
-                raise UsageError(
-                    f"{option}: is about columns of a CSV, but none is given. Pass "
-                    f"{Option('labels', 'FILE')}."
-                )
         if source.targets.classes is not None and asked.labels.as_ == "float":
             raise UsageError(
                 f"{Option('Labels.as_', asked.labels.as_)}: is about numeric labels, but "

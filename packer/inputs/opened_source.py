@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -29,7 +29,8 @@ from packer.inputs.label_values import SEPARATORS, CheckedRows, LabelColumn, mul
 from packer.pixels.stored_size import StoredSize, read_stored_size
 from packer.sentence import Option
 
-_SAMPLE = 64
+SAMPLE = 64
+"""Most images that a check reads."""
 _MOST_BYTES = 256 << 20  # of a file that is read only for its size
 
 Splits = dict[str, NDArray[np.int64]]
@@ -132,6 +133,16 @@ class SourceOptions:
         for name in unlabeled_splits(subject, splits, self.labels.columns("unlabeled")):
             mask[splits[name]] = True
         return mask
+
+
+def evenly(count: int, most: int) -> NDArray[np.int64]:
+    """Return up to `most` of the numbers below `count`, evenly spread.
+
+    >>> evenly(10, 4).tolist()
+    [0, 3, 6, 9]
+    """
+    some = min(most, count)
+    return np.arange(some) * (count - 1) // max(1, some - 1)
 
 
 def _parents(keys: Iterable[str]) -> set[str]:
@@ -258,21 +269,23 @@ class ImageSource(AbstractContextManager["ImageSource"]):
 
         images: indices in ascending order. Each header is read once.
         """
-        places = np.linspace(0, len(images) - 1, min(len(images), _SAMPLE)).astype(np.int64)
-        picked = images[np.unique(places)] if len(images) else images
-        self.ahead(np.array([k for k in picked.tolist() if k not in self._headers], np.int64))
-        for index in picked.tolist():
-            if index not in self._headers:
-                self._headers[index] = self._stored_size(index)
-        return {k: size for k in picked.tolist() if (size := self._headers[k]) is not None}
+        picked = images[evenly(len(images), SAMPLE)].tolist()
+        new = [index for index in picked if index not in self._headers]
+        self._headers.update(dict.fromkeys(new))
+        for index, data in self.readable(new, _MOST_BYTES):
+            self._headers[index] = read_stored_size(data)
+        return {k: size for k in picked if (size := self._headers[k]) is not None}
 
-    def _stored_size(self, index: int) -> StoredSize | None:
-        if self.sizes[index] > _MOST_BYTES:
-            return None
-        try:
-            return read_stored_size(self.read(index))
-        except ImageError:
-            return None  # the conversion reports the error
+    def readable(self, indices: Collection[int], most: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the bytes of images of up to `most` bytes; the conversion reports those that fail."""
+        indices = [index for index in indices if self.sizes[index] <= most]
+        self.ahead(np.array(indices, np.int64))
+        for index in indices:
+            try:
+                data = self.read(index)
+            except ImageError:
+                continue
+            yield index, data
 
     def close(self) -> None:
         """Close the open files; further calls do nothing."""

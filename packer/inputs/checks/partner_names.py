@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable
 from functools import cached_property
 from itertools import islice
 
+from packer.inputs.pair_names import common_beginning
+
 _SHARE = 0.9
 """Least share of the files of the smaller folder that have a partner."""
 _FEWEST = 2
@@ -73,12 +75,6 @@ def _shared(stems: Collection[str]) -> tuple[int, int]:
     """Return the lengths of the beginning and the end that all names share; digits are not cut off."""
     if len(stems) < _FEWEST:
         return 0, 0
-    before = _common_beginning(stems)
-    after = _common_beginning([stem[before:][::-1] for stem in stems])
+    before = len(common_beginning(stems).rstrip("0123456789"))
+    after = len(common_beginning([stem[before:][::-1] for stem in stems]).rstrip("0123456789"))
     return before, after
-
-
-def _common_beginning(names: Collection[str]) -> int:
-    first, last = min(names), max(names)  # what these two share, all share
-    length = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
-    return len(first[:length].rstrip("0123456789"))
