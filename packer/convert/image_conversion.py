@@ -210,7 +210,7 @@ def convert_images(
         task, plan = plan_conversion(
             stack, source, options, run.out, classes=names, like=match, skip=run.running.skip, dry_run=dry_run
         )
-        announce = (lambda: None) if on_plan is None else partial(on_plan, plan)
+        announce: Callable[[], None] = (lambda: None) if on_plan is None else partial(on_plan, plan)
         if dry_run:
             announce()
             refuse(plan.contents.findings)
