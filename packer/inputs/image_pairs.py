@@ -42,12 +42,7 @@ from packer.format.own_size import partner
 from packer.inputs.file_names import as_text, on_disk, shorten
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import archive_stem, open_archive
-from packer.inputs.image_sources import (
-    FolderImages,
-    check_bytes,
-    scan_folder,
-    split_archive,
-)
+from packer.inputs.image_sources import FolderImages, check_bytes, scan_folder, split_archive
 from packer.inputs.mask_values import MaskValues
 from packer.inputs.opened_source import ArchiveImages, ImageSource
 from packer.inputs.pair_names import (
@@ -390,11 +385,7 @@ def _kind_of(field: Field) -> MaskKind:
 
 
 def _assign(
-    name: str,
-    called: PairPlace,
-    keys: list[str],
-    files: Collection[str],
-    findings: Findings,
+    name: str, called: PairPlace, keys: list[str], files: Collection[str], findings: Findings
 ) -> list[str]:
     """Return each image's partner, "" for none; refuse images with none or several. Raises SourceError."""
     readable = [path for path in files if path.lower().endswith(EXTENSIONS)]

@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 
 from packer.errors import ImageError, UsageError
 from packer.format.file_io import InputFile, newest_file
-from packer.inputs.file_names import (
-    UNLABELED,
-    class_folders,
-    folder_splits,
-    no_images,
-    unlabeled_splits,
-)
+from packer.inputs.file_names import UNLABELED, class_folders, folder_splits, no_images, unlabeled_splits
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
