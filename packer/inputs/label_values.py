@@ -236,7 +236,7 @@ def number_columns(
 
 
 def multi_hot(
-    subject: str, texts: Sequence[str], column: str, separator: str, findings: Findings | None = None
+    rows: CheckedRows, texts: Sequence[str], column: str, separator: str
 ) -> tuple[NDArray[np.uint8], list[str]]:
     """Encode cells that hold several class names as multi-hot rows.
 
@@ -246,11 +246,11 @@ def multi_hot(
     Raises: SourceError if all cells are empty.
     """
     parts = {text: split_names(text, separator) for text in dict.fromkeys(texts)}
-    forms = (findings or Findings()).compose_classes(name for some in parts.values() for name in some)
+    forms = rows.findings.compose_classes(name for some in parts.values() for name in some)
     names = set(forms.values())
     if not names:
         raise SourceError(
-            f"{subject}: {column} is empty in all {len(texts):,} rows; class names are needed. Add some."
+            f"{rows.subject}: {column} is empty in all {len(texts):,} rows; class names are needed. Add some."
         )
     whole = all(_WHOLE.fullmatch(name) for name in names)
     classes = sorted(
@@ -261,9 +261,8 @@ def multi_hot(
     for row, text in enumerate(texts):
         for name in parts[text]:
             hot[row, numbers[forms[name]]] = 1
-    if findings is not None:
-        shown = ", ".join(classes[:3]) + (" ..." if len(classes) > 3 else "")
-        findings.note(f"Cells hold class names: {len(classes):,} classes, {shown}.")
+    shown = ", ".join(classes[:3]) + (" ..." if len(classes) > 3 else "")
+    rows.findings.note(f"Cells hold class names: {len(classes):,} classes, {shown}.")
     return hot, classes
 
 

@@ -107,7 +107,7 @@ class SourceOptions:
         if separator is None:
             labels, classes = number_labels(rows, read, **more)
         else:
-            labels, classes = multi_hot(subject, read, column.name, separator, self.findings)
+            labels, classes = multi_hot(rows, read, column.name, separator)
             about = {"columns": classes}
         if len(some) < len(texts):
             if labels.dtype != np.int64:

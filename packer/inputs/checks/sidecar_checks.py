@@ -8,9 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from packer import units
+from packer.errors import SourceError
 from packer.inputs.file_names import on_disk
 from packer.inputs.label_files import stem_of
 from packer.inputs.listing import Finding, Listing
+from packer.inputs.text_files import first_bytes
 from packer.sentence import Option
 from packer.source_kinds import LABELS
 
@@ -86,13 +88,7 @@ def check_unread_tables(listing: Listing) -> Iterator[Finding]:
 def _words(path: str) -> set[str]:
     """Return the words at the beginning of a file; empty if it cannot be read."""
     try:
-        fd = os.open(on_disk(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        data = first_bytes(os.fsdecode(on_disk(path)), "a table is needed", _HEAD)
+    except SourceError:
         return set()
-    try:
-        data = os.read(fd, _HEAD)
-    except OSError:
-        data = b""
-    finally:
-        os.close(fd)
     return {word.decode("utf-8", "surrogateescape") for word in _WORDS.findall(data)}
