@@ -12,7 +12,6 @@ from packer.convert.conversion_task import ConversionTask, Report, RunOptions
 from packer.convert.pack_run import write_pack
 from packer.convert.sample_order import SampleOrder
 from packer.errors import UsageError
-from packer.inputs.opened_source import evenly
 from packer.sentence import Option
 
 Ints = NDArray[np.int64]
@@ -81,7 +80,7 @@ def spread(groups: Ints, splits: Ints, rows: int) -> Ints:
     waiting = [own[k % len(own) :] + own[: k % len(own)] for k, own in enumerate(of_class.values())]
     wanted, left = [0] * len(cells), rows
     while left and waiting:
-        turn = [waiting[k] for k in evenly(len(waiting), left)]
+        turn = [waiting[k] for k in _evenly(len(waiting), left)]
         for own in turn:
             cell = own.pop(0)
             wanted[cell] += 1
@@ -89,4 +88,9 @@ def spread(groups: Ints, splits: Ints, rows: int) -> Ints:
                 own.append(cell)
         left -= len(turn)
         waiting = [own for own in waiting if own]
-    return np.concatenate([held[evenly(len(held), n)] for held, n in zip(cells, wanted, strict=True)])
+    return np.concatenate([held[_evenly(len(held), n)] for held, n in zip(cells, wanted, strict=True)])
+
+
+def _evenly(count: int, most: int) -> Ints:
+    """Return up to `most` of the numbers below `count`, evenly spread."""
+    return np.linspace(0, count - 1, min(most, count)).round().astype(np.int64)

@@ -36,6 +36,7 @@ from packer.format.pack_opening import is_pack
 from packer.inputs.box_layouts import find_boxes
 from packer.inputs.file_names import (
     as_text,
+    examples,
     image_order,
     is_array,
     is_hidden,
@@ -181,7 +182,7 @@ def _open_folder(name: str, options: SourceOptions, described: YoloDataset | Non
         targets, splits = boxes.read(images.keys, options.findings)
         if len(images.keys) < len(folder.keys):
             outside = np.delete(np.arange(len(folder.keys)), boxes.images)
-            shown = " and ".join(folder.keys[index] for index in outside[:2].tolist())
+            shown = examples(folder.keys[index] for index in outside.tolist())
             options.findings.note(
                 "Left out, outside the folders and lists of the annotations: "
                 f"{units.count(len(outside), 'image')}, such as {shown}."

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError
-from packer.inputs.file_names import shorten
+from packer.inputs.file_names import first_few, shorten
 from packer.inputs.findings import Findings
 from packer.sentence import Option
 from packer.units import LEADING_ZEROS
@@ -261,8 +261,7 @@ def multi_hot(
     for row, text in enumerate(texts):
         for name in parts[text]:
             hot[row, numbers[forms[name]]] = 1
-    shown = ", ".join(classes[:3]) + (" ..." if len(classes) > 3 else "")
-    rows.findings.note(f"Cells hold class names: {len(classes):,} classes, {shown}.")
+    rows.findings.note(f"Cells hold class names: {len(classes):,} classes, {first_few(classes)}.")
     return hot, classes
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from difflib import get_close_matches
 
 from packer import units
-from packer.inputs.file_names import UNLABELED, shorten
+from packer.inputs.file_names import UNLABELED, first_few
 from packer.inputs.listing import Finding, Listing
 from packer.path_text import show_differences, simplify
 from packer.sentence import Option
-
-_SHOWN = 3
 
 
 def check_classes_of_splits(listing: Listing) -> Iterator[Finding]:
@@ -35,7 +33,7 @@ def check_classes_of_splits(listing: Listing) -> Iterator[Finding]:
             example = listing.keys[int(next(m for m in splits[name] if classes[labels[m]] == strange[0]))]
             yield Finding(
                 f"{listing.name}: split {name} has {units.count(len(strange), 'class')} that train lacks: "
-                f"{_first(strange)}{like}, such as {example}; every class is trained. Sort its images into "
+                f"{first_few(strange)}{like}, such as {example}; every class is trained. Sort its images into "
                 f"the class folders of train, pack it apart with {Option('labels')} if a file has its "
                 f"labels, pass {Option('Labels.unlabeled', name)} if there are none, or, if all these are "
                 f"classes, {listing.accepting(classes)}.",
@@ -44,12 +42,8 @@ def check_classes_of_splits(listing: Listing) -> Iterator[Finding]:
         elif absent and found:
             yield Finding(
                 f"Split {name} has no images of {len(absent):,} of {units.count(len(trained), 'class')}: "
-                f"{_first(absent)}."
+                f"{first_few(absent)}."
             )
-
-
-def _first(names: Sequence[str]) -> str:
-    return ", ".join(map(shorten, names[:_SHOWN])) + (" ..." if len(names) > _SHOWN else "")
 
 
 def check_empty_classes(listing: Listing) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from packer.inputs.checks.frame_evidence import ImageForm, why_partners
 from packer.inputs.checks.partner_names import FolderNames
-from packer.inputs.file_names import split_folders, split_in
+from packer.inputs.file_names import examples, first_few, split_folders, split_in
 from packer.inputs.listing import Finding, Folders, Listing
 from packer.sentence import Option
 
@@ -97,7 +97,7 @@ def check_single_class(listing: Listing) -> Iterator[Finding]:
         if listing.foldered and above and inner != {key[len(above) + 1 :] for key in listing.keys}:
             yield Finding(
                 f"{listing.source.place}: all images are in {above}, so its folders "
-                f"({', '.join(sorted(inner)[:3])}) would be one class. Pass {listing.source.place}/{above}, "
+                f"({first_few(sorted(inner))}) would be one class. Pass {listing.source.place}/{above}, "
                 f"or, if that is the class, {Option('classes', classes[0])}.",
                 error=True,
             )
@@ -165,7 +165,7 @@ def _same_folders(place: str, folders: Folders) -> _Doubt | None:
     same, every = set.intersection(*inner.values()), set.union(*inner.values())
     if len(folders) < 2 or len(same) < 2 or len(same) < len(every) / 2:
         return None
-    (first, second), shown = sorted(folders)[:2], ", ".join(sorted(same)[:3])
+    (first, second), shown = sorted(folders)[:2], first_few(sorted(same))
     return _Doubt(
         f"{first} and {second} hold the same folders ({shown}), as parts of a dataset do",
         f"Pass one of them, such as {place}/{first}, or {Option('labels')}",
@@ -194,7 +194,7 @@ def _repeating_folder(place: str, folders: Folders) -> _Doubt | None:
             continue
         away = f"Remove {place}/{folder}, or move it out of {place}"
         if len(inner) > 1 and inner <= folders.keys():
-            shown = ", ".join(sorted(inner)[:3])
+            shown = first_few(sorted(inner))
             return _Doubt(f"{folder} holds folders called like those beside it ({shown})", away)
         if repeated := _repeated_below(place, folder, keys):
             return repeated
@@ -210,7 +210,7 @@ def _repeating_folder(place: str, folders: Folders) -> _Doubt | None:
         holders = sorted(other for other in names if other != folder and names[other] & found)
         if len(holders) > 1:
             away = f"Remove {place}/{folder}, or move it out of {place}"
-            return _Doubt(f"{folder} holds files called like those of {' and '.join(holders[:2])}", away)
+            return _Doubt(f"{folder} holds files called like those of {examples(holders)}", away)
     return None
 
 
@@ -260,7 +260,7 @@ def _samples(listing: Listing, prefix: str, folders: Folders) -> _Doubt | None:
         why_partners(listing, [(prefix + one.files[a], prefix + one.files[b]) for one in names], seen).why
         for a, b in pairwise(kinds)
     )
-    shown = ", ".join(key.partition("/")[2] for key in sorted(names[0].files.values())[:3])
+    shown = first_few([key.partition("/")[2] for key in sorted(names[0].files.values())])
     return _Doubt(
         f"each of its {len(folders):,} folders holds files of the same names ({shown}), as folders of one "
         "sample do",

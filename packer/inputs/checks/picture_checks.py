@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from packer.inputs.file_names import shorten
+from packer.inputs.file_names import examples, shorten
 from packer.inputs.listing import Finding, Listing
 from packer.pixels.color_profiles import describe, is_srgb
 from packer.pixels.decode_resize import place
@@ -125,6 +125,6 @@ def check_pages(listing: Listing) -> Iterator[Finding]:
     if several:
         yield Finding(
             f"{len(several):,} of {read:,} images examined have several pages or frames, such"
-            f" as {' and '.join(map(shorten, several[:2]))}; only the first of each is packed. To pack the"
+            f" as {examples(several)}; only the first of each is packed. To pack the"
             " others, save them as files of their own."
         )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from packer import units
 from packer.errors import SourceError
-from packer.inputs.file_names import on_disk
+from packer.inputs.file_names import examples, on_disk
 from packer.inputs.label_files import stem_of
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.text_files import first_bytes
@@ -42,7 +42,7 @@ def check_sidecars(listing: Listing) -> Iterator[Finding]:
     for suffix, files in sorted(found.items()):
         common = sum(stem in files for stem in stems)
         if 2 * common > len(stems):
-            first = " and ".join(sorted({files[stem] for stem in stems if stem in files})[:2])
+            first = examples(sorted({files[stem] for stem in stems if stem in files}))
             subject = f"{units.count(common, 'image')} with a {suffix} file of the same name, such as {first}"
             error = False
             if listing.source.folder is None:
@@ -80,7 +80,7 @@ def check_unread_tables(listing: Listing) -> Iterator[Finding]:
         if not path.lower().endswith(_READABLE):
             how = f"write these into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
         yield Finding(
-            f"{path} names images, such as {' and '.join(sorted(held)[:2])}, and is not read. If it "
+            f"{path} names images, such as {examples(sorted(held))}, and is not read. If it "
             f"holds labels, {how}."
         )
 
