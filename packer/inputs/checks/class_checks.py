@@ -33,8 +33,8 @@ def check_classes_of_splits(listing: Listing) -> Iterator[Finding]:
             example = listing.keys[int(next(m for m in splits[name] if classes[labels[m]] == strange[0]))]
             yield Finding(
                 f"{listing.name}: split {name} has {units.count(len(strange), 'class')} that train lacks: "
-                f"{first_few(strange)}{like}, such as {example}; every class is trained. Sort its images into "
-                f"the class folders of train, pack it apart with {Option('labels')} if a file has its "
+                f"{first_few(strange)}{like}, such as {example}; every class is trained. Sort its images "
+                f"into the class folders of train, pack it apart with {Option('labels')} if a file has its "
                 f"labels, pass {Option('Labels.unlabeled', name)} if there are none, or, if all these are "
                 f"classes, {listing.accepting(classes)}.",
                 error=True,
