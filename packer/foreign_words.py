@@ -1,4 +1,4 @@
-"""Keywords of other libraries and earlier designs: a table of remedies; misspelt keywords: the nearest one."""
+"""Keywords of other libraries and earlier designs: a table of remedies; for misspelt ones the nearest."""
 
 from __future__ import annotations
 

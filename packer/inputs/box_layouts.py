@@ -46,9 +46,9 @@ def find_boxes(
 def _find(place: ListedFolder, options: SourceOptions) -> BoxLayout | None:
     """Return the dataset of boxes that a folder itself holds, or None. Raises: UsageError, SourceError."""
     forms = (
-        find_coco(place, options.boxes),
+        find_coco(place, options.labels),
         find_yolo(place, options.listed, options.findings),
-        find_voc(place, options.boxes, options.findings),
+        find_voc(place, options.labels, options.findings),
     )
     found = [layout for layout in forms if layout is not None]
     if len(found) > 1:
@@ -60,7 +60,7 @@ def _find(place: ListedFolder, options: SourceOptions) -> BoxLayout | None:
             f"{Option('Labels.unlabeled', ALL)} for none."
         )
     layout = found[0] if found else None
-    chosen = options.boxes.boxes_format
+    chosen = options.labels.boxes_format
     if layout is not None and chosen is not None and layout.form != COCO_FORM:
         raise UsageError(
             f"{Option('Labels.boxes_format', chosen)}: applies to a CSV and to COCO annotations, but "

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -70,6 +70,16 @@ def changed(path: str) -> SourceError:
 def shorten(text: str) -> str:
     """Truncate text that a message quotes from a file."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"
+
+
+def examples(names: Iterable[str]) -> str:
+    """Return two names for a message: "a.png and b.png"."""
+    return " and ".join(map(shorten, islice(names, 2)))
+
+
+def first_few(names: Sequence[str]) -> str:
+    """Return three names for a message: "ant, bee, cat ..."."""
+    return ", ".join(map(shorten, names[:3])) + (" ..." if len(names) > 3 else "")
 
 
 def is_hidden(name: str) -> bool:

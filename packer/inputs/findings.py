@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from packer.errors import SourceError
 from packer.path_text import compose, show_differences
-from packer.sentence import Option
+from packer.sentence import Option, Sentence
 
 
 @dataclass
@@ -40,9 +40,13 @@ class Findings:
         for name, form in forms.items():
             if first.setdefault(form, name) != name:
                 alike = " and ".join(map(show_differences, (first[form], name)))
-                self.notes.append(f"The classes {alike} differ only in Unicode form; they are one class.")
+                self.note(f"The classes {alike} differ only in Unicode form; they are one class.")
                 break
         return forms
+
+    def note(self, text: str) -> None:
+        """Add a note; the options in its text become values."""
+        self.notes.append(Sentence(text))
 
     def leave_out(self, key: str, reason: str, error: str) -> None:
         """Leave out an input that is not an image. error: see `refuse`."""

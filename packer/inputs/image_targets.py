@@ -426,7 +426,7 @@ def _labels(
     if len(columns) > 1:
         return number_columns(table, columns, label_as=label_as)[rows], None, {"columns": names}
     if separator is not None:
-        hot, numbered = multi_hot(table.subject, texts, called, separator, table.findings)
+        hot, numbered = multi_hot(table, texts, called, separator)
         return hot[rows], numbered, {"columns": numbered}
     values, found = number_labels(table, texts, column=called, label_as=label_as)
     return values[rows], found, {}

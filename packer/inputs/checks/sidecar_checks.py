@@ -8,10 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from packer import units
-from packer.inputs.file_names import on_disk
+from packer.errors import SourceError
+from packer.inputs.file_names import examples, on_disk
 from packer.inputs.label_files import stem_of
 from packer.inputs.listing import Finding, Listing
-from packer.sentence import Option, Sentence
+from packer.inputs.text_files import first_bytes
+from packer.sentence import Option
 from packer.source_kinds import LABELS
 
 _TABLES = (".csv", ".json", ".jsonl", ".tsv", ".txt", ".xml")
@@ -40,7 +42,7 @@ def check_sidecars(listing: Listing) -> Iterator[Finding]:
     for suffix, files in sorted(found.items()):
         common = sum(stem in files for stem in stems)
         if 2 * common > len(stems):
-            first = " and ".join(sorted({files[stem] for stem in stems if stem in files})[:2])
+            first = examples(sorted({files[stem] for stem in stems if stem in files}))
             subject = f"{units.count(common, 'image')} with a {suffix} file of the same name, such as {first}"
             error = False
             if listing.source.folder is None:
@@ -58,7 +60,7 @@ def check_sidecars(listing: Listing) -> Iterator[Finding]:
             else:
                 how = f"Write labels into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
                 subject += ", in which no YOLO or Pascal VOC labels were found"
-            yield Finding(Sentence(f"{subject}: these files are not read. {how}."), error)
+            yield Finding(f"{subject}: these files are not read. {how}.", error)
 
 
 def check_unread_tables(listing: Listing) -> Iterator[Finding]:
@@ -78,23 +80,15 @@ def check_unread_tables(listing: Listing) -> Iterator[Finding]:
         if not path.lower().endswith(_READABLE):
             how = f"write these into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
         yield Finding(
-            Sentence(
-                f"{path} names images, such as {' and '.join(sorted(held)[:2])}, and is not read. If it "
-                f"holds labels, {how}."
-            )
+            f"{path} names images, such as {examples(sorted(held))}, and is not read. If it "
+            f"holds labels, {how}."
         )
 
 
 def _words(path: str) -> set[str]:
     """Return the words at the beginning of a file; empty if it cannot be read."""
     try:
-        fd = os.open(on_disk(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        data = first_bytes(os.fsdecode(on_disk(path)), "a table is needed", _HEAD)
+    except SourceError:
         return set()
-    try:
-        data = os.read(fd, _HEAD)
-    except OSError:
-        data = b""
-    finally:
-        os.close(fd)
     return {word.decode("utf-8", "surrogateescape") for word in _WORDS.findall(data)}
