@@ -105,7 +105,7 @@ def read_texts(
             lines = b"\n".join(text.replace(b"\n", b"\1") for text in some)
         parsed = parse_records(lines.replace(b"\r", b"\1").replace(b"\x1f", b"\1"), dialect, layout)
         values[start + parsed.lines_of] = parsed.records["c0"]
-        bad += [replace(b, line=start + b.line) for b in parsed.bad] if start else parsed.bad
+        bad += [BadRow(start + b.line, b.column, b.value, b.reason) for b in parsed.bad]
     return values, bad
 
 

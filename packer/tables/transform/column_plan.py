@@ -140,8 +140,7 @@ def plan_columns(
     fields = kept_fields([c.name for c in read if c.role == "keep"])
     return TableTransform(
         tuple(
-            _as_feature(c, choices) if c.role == "feature" else replace(c, field=fields.get(c.name))
-            for c in read
+            _as_feature(c, choices) if c.role == "feature" else c.but(field=fields.get(c.name)) for c in read
         ),
         np.dtype(choices.dtype).str,
         choices.label,
@@ -162,9 +161,7 @@ def with_dealing(
     """
     _check_dealing(dealing, {c.name: c.type for c in columns})
     planned = tuple(
-        replace(column, type=_dealing_type(column), role=DEALING)
-        if c.role == "drop" and c.name in dealing
-        else c
+        column.but(type=_dealing_type(column), role=DEALING) if c.role == "drop" and c.name in dealing else c
         for c, column in zip(plan.columns, columns, strict=True)
     )
     return replace(plan, columns=planned)
@@ -190,7 +187,7 @@ def _as_read(c: TableColumn, role: str, whole_features: bool, exact_label: bool)
         kind = "category" if kind == "text" or (c.digits and exact_label) else kind
     elif role == DEALING:
         kind = _dealing_type(c)
-    return replace(c, type=kind, role=role)
+    return c.but(type=kind, role=role)
 
 
 def _dealing_type(c: TableColumn) -> str:
@@ -206,8 +203,7 @@ def _check_dealing(dealing: Sequence[str], types: Mapping[str, str]) -> None:
 
 
 def _as_feature(c: TableColumn, choices: ColumnChoices) -> TableColumn:
-    return replace(
-        c,
+    return c.but(
         missing=choices.missing,
         indicator=choices.indicators and c.kind.numeric,
         log1p=c.name in choices.log1p,

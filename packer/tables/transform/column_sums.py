@@ -9,7 +9,7 @@ so that seconds since 1970 keep their digits; blocks are merged one after the ot
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite, nan, sqrt
 from typing import Any
 
@@ -110,6 +110,7 @@ class ColumnSums:
         self._least, self._most = np.full(count, np.inf), np.full(count, -np.inf)
         self._whole = np.ones(count, np.bool_)
         self._limits: dict[int, tuple[int, int]] = {}
+        self._summaries: dict[tuple[int, str], NumberSummary] | None = None
 
     def part(self, records: NDArray[Any], fit: NDArray[np.bool_] | None = None) -> PartialSums:
         """Sum up a part; thread-safe.
@@ -143,6 +144,7 @@ class ColumnSums:
     def merge(self, part: PartialSums) -> None:
         """Add the sums of the next part. Raises UsageError if a label has more classes than allowed."""
         self.rows += part.rows
+        self._summaries = None
         with np.errstate(all="ignore"):  # overflow is not reported
             for block in part.figures:
                 self._merge_block(block)
@@ -164,22 +166,32 @@ class ColumnSums:
 
     def of(self, index: int, what: str = "") -> NumberSummary:
         """Return the summary of a numeric column as read, of its "log1p", or of one of its parts."""
-        i = self._slots[index, what]
-        count = int(self._count[i])
-        least, most = (float(self._least[i]), float(self._most[i])) if count else (0.0, 0.0)
-        if not what:
-            least, most = self._limits.get(index, (least, most))
-        squares = float(self._squares[i])
-        known = isfinite(squares) and (squares > _LEAST_SQUARES or self._least[i] == self._most[i])
-        mean = float(self._base[i]) + float(self._mean[i])
-        return NumberSummary(
-            count,
-            mean if isfinite(mean) else nan,
-            (sqrt(squares / count) if known else nan) if count else 0.0,
-            least,
-            most,
-            bool(self._whole[i]) and count > 0,
+        if self._summaries is None:
+            self._summaries = self._summarized()
+        return self._summaries[index, what]
+
+    def _summarized(self) -> dict[tuple[int, str], NumberSummary]:
+        """Return the summaries of all columns at once, because wide tables have many."""
+        none = self._count == 0
+        with np.errstate(all="ignore"):
+            mean = self._base + self._mean
+            known = np.isfinite(self._squares) & (
+                (self._squares > _LEAST_SQUARES) | (self._least == self._most)
+            )
+            std = np.where(known, np.sqrt(self._squares / self._count), nan)
+        figures = (
+            self._count.astype(np.int64),
+            np.where(np.isfinite(mean), mean, nan),
+            np.where(none, 0.0, std),
+            np.where(none, 0.0, self._least),
+            np.where(none, 0.0, self._most),
+            self._whole & ~none,
         )
+        rows = zip(*(values.tolist() for values in figures), strict=True)
+        summaries = {key: NumberSummary(*row) for key, row in zip(self._slots, rows, strict=True)}
+        for index, (least, most) in self._limits.items():
+            summaries[index, ""] = replace(summaries[index, ""], least=least, most=most)
+        return summaries
 
     def _merge_block(self, block: NDArray[np.float64]) -> None:
         count = block[:, COUNT]

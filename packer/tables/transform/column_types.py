@@ -101,6 +101,13 @@ class TableColumn:
         """Return a column of a type as users name it: one of TYPES or of NOTATIONS."""
         return cls(name, NOTATIONS[kind].of, kind) if kind in NOTATIONS else cls(name, kind)
 
+    def but(self, **members: Any) -> TableColumn:
+        """Return the column with other members, as dataclasses.replace does in five times the time."""
+        column = object.__new__(TableColumn)
+        vars(column).update(vars(self))
+        vars(column).update(members)
+        return column
+
     @property
     def kind(self) -> ColumnType:
         """Entry of the column's type."""

@@ -124,9 +124,9 @@ class TableTransform:
         known = {c.name: c for c in self.columns if c.role != "label" or label}
         given = self.reading.get("types", {})
         planned = tuple(
-            replace(known[c.name], digits=None if c.name in given else c.digits)
+            known[c.name].but(digits=None if c.name in given else c.digits)
             if c.name in known
-            else replace(c, role="drop")
+            else c.but(role="drop")
             for c in columns
         )
         return replace(
