@@ -45,20 +45,14 @@ def _is_one(values: frozenset[Any], others: list[Check], value: Any) -> bool:
     """Return True for one of the texts or None, and for a value that has one of the other forms."""
     if _is_value(value) and value in values:
         return True
-    for check in others:
-        if check(value):
-            return True
-    return False
+    return any(check(value) for check in others)
 
 
 def _has(members: list[tuple[str, bool, Check]], value: Any) -> bool:
     """Return True for an object with these members: name, True if it is optional, check of its value."""
     if type(value) is not dict and not isinstance(value, Mapping):
         return False
-    for name, optional, check in members:
-        if not (check(value[name]) if name in value else optional):
-            return False
-    return True
+    return all(check(value[name]) if name in value else optional for name, optional, check in members)
 
 
 def fits(value: Any, form: Any) -> bool:

@@ -53,7 +53,9 @@ def apply(header: Any, data: Any) -> dict[str, Any]:
     so that whole numbers match that pandas holds as floats because cells are missing.
     """
     mapping = _mapping(header)
-    single = hasattr(data, "items") and len(data) > 0 and all(_is_cell(value) for _, value in data.items())
+    single = (
+        hasattr(data, "items") and len(data) > 0 and all(map(_is_cell, {type(x) for _, x in data.items()}))
+    )
     rows = [dict(data.items())] if single else data if isinstance(data, list) else []
     mapped = mapping.rows(rows) if 0 < len(rows) <= _FEW else None
     if mapped is None:
@@ -90,8 +92,8 @@ def _mapped_by_arrow(transform: TableTransform, data: Any) -> MappedRows:
     return mapped
 
 
-def _is_cell(value: Any) -> bool:
-    return isinstance(value, (str, bytes)) or not hasattr(value, "__iter__")
+def _is_cell(type: type) -> bool:
+    return issubclass(type, (str, bytes)) or not hasattr(type, "__iter__")
 
 
 def _columns(given: list[Any]) -> dict[str, list[Any]]:

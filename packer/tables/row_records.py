@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import inf, nan
+from math import inf
 from types import NoneType
 from typing import Any
 
@@ -46,35 +46,43 @@ class RowReader:
         self._dialect, self._layout = one_column(dialect), plan.layout
         na = frozenset(text.decode() for text in dialect.na) if "na" in transform.reading else frozenset()
         self._names = [w.column.name for w in members]
-        self._cells = [
-            _number_reader(plan, w) if w.column.kind.numeric else _text_reader(w, known[w.index], na)
-            for w in members
-        ]
+        alike: dict[Any, Callable[[Any], Any]] = {}  # columns with the same rules share a reader
+        self._cells = []
+        for w in members:
+            c = w.column
+            key: Any = c.name
+            if c.kind.numeric:
+                scaled = c.standardize is not None
+                key = (c.type, c.role, c.missing, c.log1p, scaled, w.single, w.exact)
+            if key not in alike:
+                alike[key] = (
+                    _number_reader(plan, w) if c.kind.numeric else _text_reader(w, known[w.index], na)
+                )
+            self._cells.append(alike[key])
+        self._kept = [place for place, w in enumerate(members) if w.column.type == "text"]
         self._parsed: tuple[list[int], RecordLayout] = [], RecordLayout(())
 
     def read(self, rows: Sequence[Mapping[Any, Any]]) -> tuple[NDArray[Any], bytes] | None:
         """Return the records of some rows and the bytes of their texts; None if Arrow has to read them."""
-        columns = list(zip(*([row[name] for name in self._names] for row in rows), strict=True))
-        if len(rows) > 1 and any(len({*map(type, cells)} - {NoneType}) > 1 for cells in columns):
+        cells = [[row[name] for name in self._names] for row in rows]
+        if len(rows) > 1 and any(len({*map(type, of)} - {NoneType}) > 1 for of in zip(*cells, strict=True)):
             return None
-        blob = bytearray()
         try:
-            values = [
-                [read(cell) for cell in cells] for read, cells in zip(self._cells, columns, strict=True)
-            ]
-            self._parse(values, len(rows))
+            values = [[read(cell) for read, cell in zip(self._cells, row, strict=True)] for row in cells]
+            self._parse(values)
         except (_OtherError, UnicodeEncodeError):
             return None
-        for cells in values:
-            for row, cell in enumerate(cells):
-                if type(cell) is bytes:
-                    cells[row] = len(blob), len(cell)
-                    blob += cell
-        return np.array(list(zip(*values, strict=True)), self._layout.dtype), bytes(blob)
+        blob = bytearray()
+        for row in values:
+            for place in self._kept:
+                text = row[place]
+                row[place] = len(blob), len(text)
+                blob += text
+        return np.array([tuple(row) for row in values], self._layout.dtype), bytes(blob)
 
-    def _parse(self, values: list[list[Any]], rows: int) -> None:
+    def _parse(self, values: list[list[Any]]) -> None:
         """Replace the texts of numbers by their values, all parsed at once."""
-        places = [place for place, cells in enumerate(values) if str in map(type, cells)]
+        places = sorted({place for row in values for place, cell in enumerate(row) if type(cell) is str})
         if not places:
             return
         members = self._layout.members
@@ -84,20 +92,19 @@ class RowReader:
             self._parsed = places, layout
         # A last, empty cell makes no line blank; an empty cell is missing.
         lines = [
-            "\x1f".join([*(c if type(c := values[place][row]) is str else "" for place in places), ""])
-            for row in range(rows)
+            "\x1f".join([*(c if type(c := row[place]) is str else "" for place in places), ""])
+            for row in values
         ]
         text = "\n".join(lines)
-        if "\r" in text or text.count("\n") >= rows or text.count("\x1f") > rows * len(places):
+        if "\r" in text or text.count("\n") >= len(lines) or text.count("\x1f") > len(lines) * len(places):
             raise _OtherError
         dialect = replace(self._dialect, width=len(places) + 1)
         parsed = parse_records(text.encode(), dialect, layout)
-        if parsed.bad or len(parsed.records) < rows:
+        if parsed.bad or len(parsed.records) < len(lines):
             raise _OtherError
-        for place, numbers in zip(places, zip(*parsed.records.tolist(), strict=True), strict=True):
-            read, dtype = self._cells[place], members[place].dtype
-            absent = MISSING_INTEGER if dtype.kind == "i" else nan
-            values[place] = [read(None if x == absent or x != x else x) for x in numbers]
+        for row, numbers in zip(values, parsed.records.tolist(), strict=True):
+            for place, x in zip(places, numbers, strict=True):
+                row[place] = self._cells[place](None if x == MISSING_INTEGER or x != x else x)
 
 
 def _number_reader(plan: TableTransform, w: RecordMember) -> Callable[[Any], Any]:

@@ -251,7 +251,8 @@ def _raw(array: NDArray[Any], w: RecordMember) -> RawValues:
         wrong = (
             [] if given == "b" else [(~((array == 0) | (array == 1) | np.isnan(array)), "is neither 0 nor 1")]
         )
-        return array.astype(np.float32), wrong
+        with np.errstate(over="ignore"):
+            return array.astype(np.float32), wrong
     if given != "f":
         values = array.astype(np.float64)
         if not w.exact or given == "b":

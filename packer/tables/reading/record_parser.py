@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf, nan
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from packer.tables.transform.records import (
     CellFault,
     ParsedRows,
     RecordLayout,
+    RecordMember,
 )
 
 # How a cell is read. TRIMMED: like CATEGORY, without surrounding spaces.
@@ -124,13 +125,20 @@ def _bytes(records: NDArray[Any]) -> memoryview:
 
 
 def _cells(dialect: TextDialect, layout: RecordLayout) -> Cells:
+    if dialect.width in layout.derived:
+        return cast(Cells, layout.derived[dialect.width])
     cells = np.zeros((dialect.width, 2), np.int32)
     fields: Mapping[str, Any] = layout.dtype.fields or {}
-    for wanted in layout.members:
-        kind = TRIMMED if wanted.column.cells.read else _CELLS_OF[wanted.dtype.str]
-        kind |= EXACT if wanted.exact and kind in (DOUBLE, INTEGER) else 0
-        cells[wanted.index] = kind, fields[wanted.name][1]
+    if layout.members:
+        cells[[w.index for w in layout.members]] = [(_kind(w), fields[w.name][1]) for w in layout.members]
+    layout.derived[dialect.width] = cells
     return cells
+
+
+def _kind(w: RecordMember) -> int:
+    """Return how the cells of a column are read."""
+    kind = TRIMMED if w.column.cells.read else _CELLS_OF[w.dtype.str]
+    return kind | EXACT if w.exact and kind in (DOUBLE, INTEGER) else kind
 
 
 def _bad(fault: Fault, width: int) -> BadRow:

@@ -95,9 +95,9 @@ def _are_image_files(counts: Counts) -> bool:
 
 def check_types(name: str, names: Sequence[str], given: Mapping[str, str]) -> None:
     """Raise UsageError if the user named a column or a type that does not exist."""
-    types = (*TYPES, *NOTATIONS)
+    types, known = (*TYPES, *NOTATIONS), frozenset(names)
     for column, type in given.items():
-        if column not in names:
+        if column not in known:
             why = f": {name} has no column {column!r}; {nearest(column, names)}. Correct it."
             raise UsageError(f"{Option('types', {column: type})}{why}")
         if type not in types:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -138,9 +138,12 @@ def plan_columns(
                 )
     label_kind, label_dtype = _label([by_name[name] for name in choices.label], choices)
     fields = kept_fields([c.name for c in read if c.role == "keep"])
+    logs = frozenset(choices.log1p)
+    hot = None if choices.one_hot == "all" else frozenset(choices.one_hot)
     return TableTransform(
         tuple(
-            _as_feature(c, choices) if c.role == "feature" else c.but(field=fields.get(c.name)) for c in read
+            _as_feature(c, choices, logs, hot) if c.role == "feature" else c.but(field=fields.get(c.name))
+            for c in read
         ),
         np.dtype(choices.dtype).str,
         choices.label,
@@ -202,13 +205,16 @@ def _check_dealing(dealing: Sequence[str], types: Mapping[str, str]) -> None:
             )
 
 
-def _as_feature(c: TableColumn, choices: ColumnChoices) -> TableColumn:
+def _as_feature(
+    c: TableColumn, choices: ColumnChoices, logs: Collection[str], hot: Collection[str] | None
+) -> TableColumn:
+    """Return a feature with its treatment. logs, hot: columns of log1p and one_hot, None for all."""
     return c.but(
         missing=choices.missing,
         indicator=choices.indicators and c.kind.numeric,
-        log1p=c.name in choices.log1p,
+        log1p=c.name in logs,
         standardize=() if choices.standardize and c.kind.scaled else None,
-        one_hot=c.type == "category" and (choices.one_hot == "all" or c.name in choices.one_hot),
+        one_hot=c.type == "category" and (hot is None or c.name in hot),
     )
 
 
