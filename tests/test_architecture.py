@@ -23,6 +23,7 @@ LEAVES = {
     "packer.errors",
     "packer.machine",
     "packer.opencv",
+    "packer.garbage",
     "packer.path_text",
     "packer.pillow_settings",
     "packer.pytorch",

@@ -140,6 +140,7 @@ from packer.format.header_forms import (
 )
 from packer.format.own_size import OwnSize
 from packer.format.table_record import check_table, fits, texts
+from packer.garbage import paused
 
 VERSION = 1
 FORMAT = "packer"
@@ -627,6 +628,7 @@ _NESTED = frozenset((dict, list))
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
+@paused()
 def read_json(data: bytes) -> Any:
     """Parse ASCII JSON within limits of size, depth and number range. Raises ValueError with the reason."""
     values = data.count(b",") + 1

@@ -9,6 +9,7 @@ import numpy as np
 
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.table_record import check_table
+from packer.garbage import paused
 from packer.tables.reading.table_source import text_dialect
 from packer.tables.row_records import RowReader, matching
 from packer.tables.transform.column_types import TableColumn
@@ -145,6 +146,7 @@ _latest: dict[int, tuple[Mapping[str, Any], _Mapping]] = {}
 """Id of the table of a pack -> the table, which keeps the id in use, and its mapping."""
 
 
+@paused()
 def _mapping(header: Any) -> _Mapping:
     """Return the mapping of a table; that of a pack is kept for further calls."""
     table = (

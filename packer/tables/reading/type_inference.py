@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from packer.errors import SourceError, UsageError
+from packer.garbage import paused
 from packer.sentence import Option, Sentence
 from packer.source_kinds import IMAGES
 from packer.tables.reading.dialect import NUMBER
@@ -31,12 +32,13 @@ _TRIED = {
     for kind in ("integer", "number", *(name for name, type in TYPES.items() if type.read))
 }
 _IMAGE_SUFFIXES = tuple(suffix.encode() for suffixes in IMAGES.values() for suffix in suffixes)
-_PROBE = 4  # texts tried first: most types fail on them
+_PROBES = (1, 4, None)  # numbers of texts that are tried, one after the other: most types fail on the first
 _LOST = (CellFault.LEADING_ZEROS, CellFault.ROUNDED)
 Counts = Mapping[bytes, int]
 """Cell -> number of occurrences."""
 
 
+@paused()
 def infer(
     name: str,
     names: Sequence[str],
@@ -110,10 +112,12 @@ def _types_of(columns: Mapping[str, Sequence[bytes]], dialect: TextDialect) -> d
     typed = {column: TableColumn(column, "category") for column in columns}
     left = dict(columns)
     for kind in _TRIED:
-        probes = _look([texts[:_PROBE] for texts in left.values()], kind, dialect)
-        fitting = [column for column, look in zip(left, probes, strict=True) if not look.wrong]
-        for column, look in zip(fitting, _look([left[c] for c in fitting], kind, dialect), strict=True):
-            if not look.wrong and (look.some or kind == "integer"):
+        fitting: dict[str, _Look | None] = dict.fromkeys(left)
+        for most in _PROBES:
+            looks = _look([left[column][:most] for column in fitting], kind, dialect)
+            fitting = {c: look for c, look in zip(fitting, looks, strict=True) if not look.wrong}
+        for column, look in fitting.items():
+            if look is not None and (look.some or kind == "integer"):
                 digits = look.digits if kind in ("integer", "number") else None
                 typed[column] = TableColumn(column, kind if look.some else "", digits=digits)
                 del left[column]

@@ -10,6 +10,7 @@ import numpy as np
 
 from packer.arguments import choice
 from packer.errors import UsageError
+from packer.garbage import paused
 from packer.sentence import Option
 from packer.tables.transform.column_types import DEALING, TableColumn, as_category, nearest
 from packer.tables.transform.table_transform import DTYPES, TableTransform, kept_fields
@@ -98,6 +99,7 @@ def column_names(given: str | Sequence[str]) -> tuple[str, ...]:
     )
 
 
+@paused()
 def plan_columns(
     columns: Sequence[TableColumn], choices: ColumnChoices, dealing: Sequence[str] = ()
 ) -> TableTransform:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
+from packer.garbage import paused
 from packer.sentence import Option
 from packer.tables.transform.column_sums import ColumnSums, check_categories, column_statistics
 from packer.tables.transform.column_types import DEALING, TableColumn, shortest
@@ -19,6 +20,7 @@ from packer.tables.transform.table_transform import TableTransform
 MAX_FEATURES = 1 << 16
 
 
+@paused()
 def fit(
     plan: TableTransform,
     sums: ColumnSums,

@@ -61,7 +61,7 @@ class RecordLayout:
 
     @cached_property
     def derived(self) -> dict[Any, Any]:
-        """What the parser computed from the layout, by number of columns; as slow as parsing a wide row."""
+        """Arrays that the parser derived from the layout, by the number of columns of the text."""
         return {}
 
 
