@@ -19,8 +19,10 @@ ROOT = Path(__file__).parents[1] / "packer"
 LEAVES = {
     "packer.arguments",
     "packer.channels",
+    "packer.declared_types",
     "packer.foreign_words",
     "packer.errors",
+    "packer.given_values",
     "packer.machine",
     "packer.opencv",
     "packer.garbage",
@@ -96,6 +98,7 @@ UNITS: dict[str, set[str]] = {
     "packer.samples": {
         "packer.convert",
         "packer.format",
+        "packer.inputs",
         "packer.orders",
         "packer.pixels",
         "packer.progress",

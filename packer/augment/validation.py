@@ -14,6 +14,7 @@ from torch import Tensor
 
 from packer.arguments import as_whole
 from packer.errors import UsageError
+from packer.given_values import shown
 from packer.sentence import Option
 
 ParamLayout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
@@ -34,7 +35,7 @@ def checked(name: str, what: str, value: Any, check: Callable[..., Kept], *bound
     try:
         return check(value, *bounds)
     except Unfit as unfit:
-        raise UsageError(f"{name}: {what} is {value!r}; {unfit}") from None
+        raise UsageError(f"{name}: {what} is {shown(value)}; {unfit}") from None
 
 
 class Parameter(Generic[Given, Kept]):
@@ -125,6 +126,15 @@ def pair(value: Any, least: float = -_INF, most: float = _INF, rising: bool = Fa
         what, order = ("low, high", ", the smaller first") if rising else ("across, down", "")
         raise Unfit(f"two numbers ({what}){_bounds(least, most)} are allowed. Pass those{order}.")
     return float(given[0]), float(given[1])
+
+
+def number_pairs(value: Any) -> tuple[tuple[int, int], ...]:
+    """Return pairs of whole numbers from 0, each number in one pair."""
+    found = [[as_whole(number, 0) for number in listed(pair)] for pair in listed(value)]
+    numbers = [number for pair in found for number in pair]
+    if any(len(pair) != 2 for pair in found) or None in numbers or len(set(numbers)) < len(numbers):
+        raise Unfit("pairs of numbers from 0 up are allowed, each number in one. Pass for example [(0, 1)].")
+    return tuple((a or 0, b or 0) for a, b in found)
 
 
 def interval(value: Any, least: float = -_INF, most: float = _INF) -> tuple[float, float]:

@@ -18,13 +18,15 @@ import errno
 import io
 import signal
 import sys
+import warnings
 from typing import NoReturn
 
 import click
 
 from packer.cli import convert_command, inspect_commands, pack_commands, preview_command  # noqa: F401  register
-from packer.cli.console import cli, in_options, say, say_lines
+from packer.cli.console import cli, in_options, say, tell_error
 from packer.errors import PackerError, UsageError
+from packer.given_values import brief
 from packer.standard_streams import Outlet
 
 INTERRUPTED = 130
@@ -41,6 +43,7 @@ def main() -> NoReturn:
     command that only prints could not be written; 130 interrupted; 141 nobody reads that result any more.
     """
     sys.unraisablehook = _interrupt_again
+    warnings.showwarning = _warn
     out = sys.stdout = Outlet(sys.stdout)
     sys.stderr = Outlet(sys.stderr)
     code: int | None
@@ -52,10 +55,12 @@ def main() -> NoReturn:
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(shown)
-        say_lines(shown.getvalue(), err=True)
+        for line in shown.getvalue().splitlines():
+            say(brief(line), err=True)
         code = UsageError.exit_code
+        tell_error(sys.argv[1:], brief(error.format_message()), code)
     except PackerError as error:
-        code = _failed(f"Error: {in_options(error.sentence)}", error.exit_code)
+        code = _failed(f"Error: {brief(in_options(error.sentence))}", error.exit_code)
     except MemoryError:
         code = _failed(
             "Error: out of memory. Pass fewer --workers, or raise ulimit -v or the container's limit."
@@ -86,9 +91,16 @@ def _printed(out: Outlet, only_prints: bool, code: int) -> int:
     )
 
 
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning on stderr: its sentence, without a line of code."""
+    text = message.args[0] if isinstance(message, Warning) and message.args else message
+    say(f"warning: {in_options(text) if isinstance(text, str) else text}", err=True)
+
+
 def _failed(text: str, code: int = 1) -> int:
-    """Print a line on stderr and return the exit code."""
+    """Print a line on stderr, and with --json an object on stdout; return the exit code."""
     say(text, err=True)
+    tell_error(sys.argv[1:], text.removeprefix("Error: "), code)
     return code
 
 

@@ -128,7 +128,7 @@ _SHARED = {
         "Rows whose key (path below the source; tables: file) the pack has already: fail, leave them out,"
         " or store both.", "error"),
     "--overwrite": option("--overwrite", None, "Replace the output if it is a pack."),
-    "--split": option("--split", "NAME", "Only the rows of this split."),
+    "--split": option("--split", "NAME,...", "Only the rows of this split, or of these."),
     "--shard-rows": option("--shard-rows", "N", "Start a new file every N rows; the pack is a directory."),
     "--shard-size": option("--shard-size", "SIZE", "Start a new file about every SIZE, for example 2GB."),
     "--seed": option("--seed", "N", "Seed of the shuffle and the splits.", 0),
@@ -141,6 +141,15 @@ _SHARED = {
 }
 """Options that several commands share, by name."""
 # fmt: on
+
+
+def splits_of(pack: str, names: str | None) -> str | list[str] | None:
+    """Return the splits of --split: one, or several separated by commas, unless a split has that name."""
+    if names is None or "," not in names:
+        return names
+    from packer.format.pack_opening import open_pack
+
+    return names if names in open_pack(pack).header.splits else [name.strip() for name in names.split(",")]
 
 
 def merge_values(given: dict[str, Any]) -> dict[str, Any]:
@@ -176,8 +185,10 @@ CONVERT = options(
     option("--channels", "rgb|gray|rgba|N|auto",
            "Channels of a pixel; default: rgb. N: that many bands (TIFF, .npy); auto: as in the first image.",
            about=_IMAGES),
+    option("--icc", ("ignore", "srgb"),
+           "Color profiles of the files: ignore (default), or convert other colors to sRGB.", about=_IMAGES),
     option("--format", FORMAT,
-           "One HDF5 file, or a directory of .npy files; default: HDF5 if OUT ends in .h5 or .hdf5.",
+           "One HDF5 file, or a directory of .npy files; default: HDF5 if OUT ends in .h5, .hdf5, .hdf or .he5.",
            about=_NAMED),
     option("--store", STORE,
            "Store rows as pixels (default) or as JPEG files: a tenth of the size, decoded at loading.",
@@ -185,16 +196,16 @@ CONVERT = options(
     option("--quality", "N", "Quality of JPEG rows, 1 to 100; default: 90.", about=_PICTURES),
     option("--compress", COMPRESS, "Lossless compression of blocks of raw rows (HDF5 only); default: none."),
     option("--labels", "FILE",
-           "CSV of file names (first column) and labels, if folders are not the classes; or COCO's JSON of"
-           " boxes.", about=_IMAGES),
+           "File names and labels, if folders are not the classes: CSV or other text, JSON, .xlsx, Parquet; or"
+           " COCO's JSON of boxes.", about=_IMAGES),
     option("--label", "COLUMN,...",
-           "Images: label columns of --labels; default: the second, or of boxes and keypoints the one of classes."
-           " Tables: columns to predict.",
+           "Images: label columns of --labels (0, 1, 2 ... without a header); default: the only one besides the"
+           " file names, or of boxes and keypoints the one of classes. Tables: columns to predict.",
            about=_NAMED),
     option("--label-file-column", "COLUMN",
-           "Column of --labels that holds the file names; default: the first.", about=_IMAGES),
+           "Column of --labels that holds the file names; default: the one that names images.", about=_IMAGES),
     option("--label-separator", "TEXT",
-           "Separator of several class names in a cell of the label column; also space, tab, comma, bar.",
+           "Separator of several class names in a label; also space, tab, comma, bar.",
            about=_IMAGES),
     option("--unlabeled", "NAME,...",
            "Splits without labels, beside splits with labels: their images get the label -1; all: no labels.",
@@ -206,6 +217,9 @@ CONVERT = options(
            "Columns of --labels that hold boxes, in pixels of the image; names such as ymin,xmin,ymax,xmax and"
            " cx,cy,w,h tell the order.", about=_IMAGES),
     option("--keypoints", "X,Y,...", "Columns of --labels that hold points, in pixels of the image.",
+           about=_IMAGES),
+    option("--flip-pairs", "LEFT:RIGHT,...|none",
+           "Points that exchange their numbers in mirrored images; default: names with left and right.",
            about=_IMAGES),
     option("--boxes-unit", UNITS,
            "Unit of boxes and keypoints: pixels (default), or relative to the image's width and height.",
@@ -220,8 +234,12 @@ CONVERT = options(
            "Images that the file of boxes or keypoints does not list: an error (default), or without any.",
            about=_IMAGES),
     option("--pair pairs", "NAME=DIR",
-           "A field of masks: DIR/cat/1.png belongs to cat/1.jpg. Can be given several times.", multiple=True,
+           "A field of masks: DIR/cat/1.png belongs to cat/1.jpg; also 'DIR/*_mask.png', or of both names"
+           " 'DIR/*_mask.png from *_sat.jpg'. Can be given several times.", multiple=True,
            about=_IMAGES),
+    option("--mask-values", "VALUE,...",
+           "Values of the masks in the order of their classes: 0,255 stores 0 and 1; or colors: '#000000,#ff0000'."
+           " For one pair: NAME=VALUE,...", multiple=True, about=_IMAGES),
     option("--soft", "NAME,...",
            "Pairs of continuous values (mattes, depth) instead of classes: resampled linearly.",
            about=_IMAGES),
@@ -264,7 +282,8 @@ CONVERT = options(
            f"Tables: {', '.join(KINDS)}, currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy;"
            " default: guessed from the first rows.", multiple=True, about=_TABLES),
     option("--label-as", ("auto", "classes", "float", "number"),
-           "Read numeric labels as classes, or as float (or number); auto: integers as int64.", "auto",
+           "Read labels as classes, also numbers and texts that differ in each row, or as float (or number); auto:"
+           " integers as int64.", "auto",
            about=_NAMED),
     option("--missing", ("nan", "error", "mean", "median", "zero"),
            "Tables: replacement of a missing feature.", "nan", about=_TABLES),
@@ -285,7 +304,7 @@ CONVERT = options(
            "Images: take classes, size, fit, channels, mean, std from PACK. Tables: columns, categories,"
            " statistics. Both: store, shards.", about=_NAMED),
     option("--rename", "NAME=FIELD",
-           "Arrays: field name of an array or .npy file; other arrays of equal length keep the names found.",
+           "Arrays: field name of an array or .npy file, where x, images, y, labels and the like do not tell it.",
            multiple=True, about=_ARRAYS),
     option("--header/--no-header", None,
            "CSV: the first line holds the column names; without it columns are called 0, 1, 2 ...", True,

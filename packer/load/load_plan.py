@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from packer.arguments import one_of, whole
 from packer.errors import UsageError
 from packer.format.header import Field
+from packer.given_values import shown
 from packer.load import order_choice
-from packer.load.augmenting import Augmenter, check_sizes, fit_views, normalizes, parse_views
+from packer.load.augmenting import Augmenter, check_sizes, fit_views, normalizes, parse_views, unknown_sides
 from packer.load.base_dataset import ChosenRows
 from packer.load.batch import Host
 from packer.load.batch_engine import BatchEngine
 from packer.load.fillers import Reading, RowFiller
 from packer.load.padded_batches import PaddedFiller, Padding, check_padded, parse_collate
 from packer.load.placement_choice import place_rows
-from packer.load.processes.transforms import THREAD, PythonTransform, adapted
+from packer.load.processes.transforms import THREAD, PythonTransform, adapted, flip_of
 from packer.load.ranks import TrainingRanks
 from packer.load.sampled_statistics import sampled_statistics
 from packer.machine import cores
@@ -95,10 +96,6 @@ class LoadPlan:
         Raises UsageError, MissingDependencyError.
         """
         pack, shuffle, store = rows.pack, epochs.shuffle, rows.store()
-        if not isinstance(shuffle, bool):
-            raise UsageError(
-                f"shuffle={shuffle!r}: is neither True nor False. Pass one of them, or order={shuffle!r}."
-            )
         batch_size, seed = whole("batch_size", epochs.batch_size, 1), whole("seed", epochs.seed)
         ranks = TrainingRanks(pack.path, epochs.rank, epochs.world_size)
         about = order_choice.context(store, rows.subset, batch_size * ranks.now()[1], rows.weights, seed)
@@ -161,6 +158,17 @@ class LoadPlan:
             f" again without {Option('shuffle', False)}, or pass placement='ram', or order='slices' for "
             "speed."
         )
+
+    def unknown_sides(self) -> Sentence | None:
+        """Return a warning if mirrored points may be sides that are not exchanged, else None."""
+        fields, path = self.rows.fields, self.rows.pack.path
+        flip = None if self.transform is None else flip_of(self.transform.fn, fields)
+        if flip is not None:
+            return Sentence(
+                f"transform: {flip} of torchvision moves the keypoints of {path}, but does not exchange left and"
+                f" right ones. Exchange them in a function of the sample, or pass augment='{flip}()'."
+            )
+        return unknown_sides(self.views, fields, path)
 
     def share(self, origin: int) -> Share:
         """Return this rank's batches of an epoch after its first `origin` positions."""
@@ -257,7 +265,8 @@ def host_of(output: str, device: str | int | torch.device) -> Host:
     device: as torch takes it (a number is a CUDA device), or "auto": this process's CUDA device, else "cpu".
     """
     one_of("output", output, ("torch", "numpy"))
-    name = f"cuda:{device}" if isinstance(device, int) else str(device)
+    named = isinstance(device, str) or type(device).__name__ == "device"  # torch's, not yet imported
+    name = f"cuda:{device}" if isinstance(device, int) else str(device) if named else shown(device)
     if output == "numpy":
         if name not in ("auto", "cpu"):
             raise UsageError(

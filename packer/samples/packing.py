@@ -15,11 +15,12 @@ from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange
 from packer.convert.splits import Split, members_of, parse_spans
+from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import COORDINATES, Field
 from packer.pixels.decode_resize import FITS, decoder_versions
-from packer.pixels.row_size import note_on_size, parse_size
+from packer.pixels.row_size import parse_size
 from packer.samples.dataset_rows import in_child
 from packer.samples.field_plan import (
     IMAGE,
@@ -38,6 +39,7 @@ from packer.sentence import Option
 _MOST_STRATA = 1000  # splits are stratified up to this number of distinct labels
 
 
+@checked_class
 @dataclass(frozen=True)
 class Fields:
     """Fields of samples, for ``fields=`` of ``pack_dataset`` and ``create``.
@@ -51,8 +53,8 @@ class Fields:
         label), or (features, label).
     rename
         Mapping of a name in the dataset, or a path in the HDF5 file, to the name of its field. Other values
-        keep their names; other arrays of a file or a tuple are named by what they look like, and a note says
-        how. Those of another length are left out.
+        keep their names. Of files, other arrays of equal length are fields too: ``x``, ``image``, ``images``
+        is the image, ``y``, ``label``, ``labels`` the label, others keep their names; a note says how.
     channels
         "rgb", "gray" or "rgba": channels of Pillow images. Default: gray or rgba if all inspected samples
         are, else rgb, with alpha composited on white. Palette images in fields that are not named like
@@ -106,11 +108,10 @@ class PackingOptions:
     ) -> PackingOptions:
         """Check all options. Raises UsageError."""
         storing = RowStorage.parse(out, None, store, quality, shards)
-        if not isinstance(shuffle, bool):
-            raise UsageError(f"shuffle={shuffle!r}: is neither True nor False. Pass one of them.")
         fields = fields if isinstance(fields, Fields) else Fields(fields)
         forms = parse_fields(fields.forms)
-        sized = Sized(parse_size(size), choice("fit", fit, FITS)) if size is not None else None
+        choice("fit", fit, FITS)
+        sized = Sized(parse_size(size), fit) if size is not None else None
         form = (forms or {}).get(IMAGE)
         if sized is not None and form is not None and form.shape is not None:
             raise UsageError(
@@ -131,11 +132,14 @@ class PackingOptions:
             parse_spans(split) if spanned else None,  # type: ignore[arg-type]
         )
 
-    @property
-    def notes(self) -> list[str]:
-        """Notes on the options, one sentence each."""
-        sized = self.declared.sized
-        return [] if sized is None else [*note_on_size(*sized.size)]
+    def for_splits(self, subject: str, spans: dict[str, range]) -> PackingOptions:
+        """Return the options with the splits of the source, if any. Raises UsageError for others beside."""
+        if spans and (self.split is not None or self.spans is not None):
+            raise UsageError(
+                f"{Option('split')}: the arrays of {subject} are splits already: {', '.join(spans)}. Leave it"
+                f" out, or name the arrays of one of them by {Option('Fields.rename')}."
+            )
+        return replace(self, spans=spans) if spans else self
 
     def for_fields(self, found: tuple[str, ...] | None, fields: Sequence[Field]) -> PackingOptions:
         """Return the options for these fields; `found`, the source's class names, replaces missing `classes`.

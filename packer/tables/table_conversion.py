@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,13 +17,14 @@ from packer.convert.pack_run import write_pack
 from packer.convert.row_storage import STORES, RowStorage
 from packer.convert.shard_appending import adding, append_shards, check_growable, take_back
 from packer.convert.splits import Split
+from packer.declared_types import checks_arguments
 from packer.errors import FormatError, UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
+from packer.format.pack_opening import check_order, open_pack
 from packer.format.working_folder import check_space, clear_idle
 from packer.remote.urls import check_local
+from packer.sentence import Call
 from packer.tables.reading.table_opening import open_table
 from packer.tables.reading.table_source import Csv, ReadOptions, expand, file_digest
 from packer.tables.staging import StagedTable, stage
@@ -54,7 +54,7 @@ class TablePlan:
     types: Mapping[str, str] = field(default_factory=dict)
 
 
-@refuses_foreign_words
+@checks_arguments
 @published
 def convert_table(
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -62,12 +62,12 @@ def convert_table(
     *,
     label: str | Sequence[str] | None = None,
     label_as: str = "auto",
-    features: Sequence[str] | None = None,
-    drop: Sequence[str] = (),
-    keep: Sequence[str] = (),
+    features: str | Sequence[str] | None = None,
+    drop: str | Sequence[str] | None = (),
+    keep: str | Sequence[str] | None = (),
     types: Mapping[str, str] | None = None,
     missing: str = "nan",
-    one_hot: Sequence[str] | str = (),
+    one_hot: str | Sequence[str] | None = (),
     standardize: bool = False,
     dtype: str = "float32",
     encode: Encode | Mapping[str, Any] | None = None,
@@ -167,11 +167,11 @@ def convert_table(
     columns: Any = (label, label_as, features, drop, keep, missing, one_hot, standardize, dtype)
     choices = ColumnChoices(*columns, **vars(value(Encode, encode)))
     model = None if like is None else open_pack(os.fspath(like))
-    store = store and choice("store", store, _STORES)
+    store = None if store is None else choice("store", store, _STORES)
     storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards)
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
     dealt = {"split": Split.of(split), "shuffle": shuffle, "seed": whole("seed", seed)}
-    run.check_output()
+    run.check_paths(source)
     job = _new_job(run, _names(source), reading, choices, storing, dealt, model)
     if (found := run.existing(job.provenance, None, job.table.newest())) is not None:
         return _report(job, found, already=True)
@@ -244,6 +244,7 @@ def _write_new(job: TableJob, *, overwrite: bool, resume: bool) -> Report:
     return _report(job, replace(written, cleared=place.cleared), staged, notes)
 
 
+@checks_arguments
 def append_table(
     path: str | os.PathLike[str],
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -286,6 +287,7 @@ def append_table(
     run = Conversion(
         path, "rows", workers=workers, on_error=on_error, progress=progress, on_progress=on_progress
     )
+    check_order(path, source, Call("append_table", (str(source), run.out)))
     names = _names(source)
     choice("duplicates", duplicates, DUPLICATES)
     check_local(path)
@@ -375,16 +377,11 @@ def _known_files(pack: Pack, names: Sequence[str]) -> dict[str, str]:
 
 
 def _names(source: Any) -> list[str]:
-    """Return the inputs' paths. Raises UsageError for frames, arrays and other values that are not paths."""
-    if isinstance(source, (str, os.PathLike)):
-        return [os.fspath(source)]
-    with suppress(TypeError):
-        if isinstance(source, (Sequence, Iterator)) and not hasattr(source, "read"):
-            return [os.fspath(name) for name in source]
-    raise UsageError(
-        f"source: is of type {type(source).__name__}; paths of CSV, Parquet and Arrow files are allowed."
-        " Write it to such a file, or pass arrays to pack_dataset."
-    )
+    """Return the inputs' paths. Raises UsageError if there is none."""
+    names = [os.fspath(one) for one in ([source] if isinstance(source, (str, os.PathLike)) else source)]
+    if not names:
+        raise UsageError("source=[]: names no file; at least one is needed. Pass their paths.")
+    return names
 
 
 def _plan(job: TableJob) -> TablePlan:

@@ -756,26 +756,29 @@ def test_unknown_categories_are_0(mixed: Path, tmp_path: Path):
 def test_what_is_no_path_is_refused(numbers: Path, tmp_path: Path):
     frame = pandas.DataFrame({"x": [1.5, 2.5]})
     arrow = pyarrow.Table.from_pandas(frame)
-    end = "Write it to such a file, or pass arrays to pack_dataset."
-    for source, kind in (
-        (frame, "DataFrame"),
-        ([numbers, frame], "list"),
-        (arrow, "Table"),
-        (frame["x"], "Series"),
-        ({"x": [1.5]}, "dict"),
-        (frame.to_numpy(), "ndarray"),
-        (os.fsencode(numbers), "bytes"),
-        (7, "int"),
-        (None, "NoneType"),
+    write = "pack that, convert_table('table.parquet', 'train.h5')."
+    pack = "Pack it, pack_dataset(data, 'train.h5')."
+    name = "Pass a name, such as 'images/'."
+    for source, said, remedy in (
+        (frame, "<DataFrame [2, 1]>", f"Write it, frame.to_parquet('table.parquet'), {write}"),
+        ([str(numbers), frame], f"[{str(numbers)!r}, <DataFrame [2, 1]>]", pack),
+        (arrow, "<Table>", f"Write it, frame.to_pandas().to_parquet('table.parquet'), {write}"),
+        (frame["x"], "<Series float64 [2]>", pack),
+        ({"x": [1.5]}, "{'x': [1.5]}", pack),
+        (frame.to_numpy(), "<ndarray float64 [2, 1]>", pack),
+        (7, "7", name),
+        (None, "None", name),
     ):
         with pytest.raises(UsageError) as caught:
             convert_table(source, tmp_path / "n.h5")
-        said = f"source: is of type {kind}; paths of CSV, Parquet and Arrow files are allowed. {end}"
-        assert str(caught.value) == said
+        assert str(caught.value) == f"source={said}: is not the path of images or tables. {remedy}"
     convert_table(numbers, tmp_path / "s", csv=Csv(header=False), shards=2000)
-    with pytest.raises(UsageError, match=r"^source: is of type DataFrame; "):
+    with pytest.raises(UsageError, match=r"^source=<DataFrame \[2, 1\]>: is not the path of"):
         append_table(tmp_path / "s", frame)
-    with numbers.open() as file, pytest.raises(UsageError, match=r"^source: is of type TextIOWrapper; "):
+    with (
+        numbers.open() as file,
+        pytest.raises(UsageError, match=r"^source=<_?TextIOWrapper.*>: is not the path of"),
+    ):
         convert_table(file, tmp_path / "n.h5")
     report = convert_table(tmp_path.glob("numbers.csv"), tmp_path / "n.h5", csv=Csv(header=False))
     assert report.rows == ROWS
