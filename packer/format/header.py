@@ -650,8 +650,8 @@ def read_json(data: bytes) -> Any:
         depth += 1
         if depth > MAX_DEPTH + 1:
             raise ValueError(_TOO_DEEP)
-        values = [outer.values() if type(outer) is dict else outer for outer in level]
-        nested = [outer for outer in values if not _NESTED.isdisjoint(map(type, outer))]
+        inside = [outer.values() if type(outer) is dict else outer for outer in level]
+        nested = [outer for outer in inside if not _NESTED.isdisjoint(map(type, outer))]
         level = [inner for outer in nested for inner in outer if type(inner) in _NESTED]
     return value
 

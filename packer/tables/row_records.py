@@ -209,8 +209,8 @@ def matching(known: Sequence[str]) -> Callable[[str], str]:
     keyed: dict[float | str, list[str]] = {}
     for text in known:
         keyed.setdefault(_key(text), []).append(text)
-    matches: dict[float | str, str] = {key: alike[0] for key, alike in keyed.items() if len(alike) == 1}
-    matches = {text: text for text in known} | matches
+    matches: dict[float | str, str] = {text: text for text in known}
+    matches |= {key: alike[0] for key, alike in keyed.items() if len(alike) == 1}
     return lambda text: matches.get(text) or matches.get(_key(text)) or text
 
 

@@ -233,11 +233,11 @@ def quantiles(values: NDArray[np.float64], levels: Sequence[float] = LEVELS) -> 
 
     def between(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
         apart = right - left
-        return np.where(share < 0.5, left + apart * share, right - apart * (1 - share))
+        return np.asarray(np.where(share < 0.5, left + apart * share, right - apart * (1 - share)))
 
     with np.errstate(all="ignore"):
         result = between(left, right)
-        return np.where(np.isfinite(result), result, between(left / 2, right / 2) * 2)
+        return np.asarray(np.where(np.isfinite(result), result, between(left / 2, right / 2) * 2))
 
 
 def histogram(values: NDArray[np.float64]) -> list[tuple[list[float], list[int]]]:
