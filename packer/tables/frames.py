@@ -158,15 +158,15 @@ def _mapping(header: Any) -> _Mapping:
             " tables do."
             " Pass one, or its header."
         )
-    if table is not header and id(table) in _latest:
-        return _latest[id(table)][1]
+    if table is not header and (kept := _latest.get(id(table))) is not None:
+        return kept[1]
     try:
         # The table of a pack was checked when the pack was opened: a check takes as long as mapping a row.
         mapping = _Mapping(TableTransform.from_json(check_table(table) if table is header else table))
     except ValueError as error:
         raise UsageError(f"header: {error}. Convert the table again.") from None
     if table is not header:
-        while len(_latest) >= _KEPT:
-            _latest.pop(next(iter(_latest)), None)
+        for oldest in list(_latest)[: max(0, len(_latest) + 1 - _KEPT)]:
+            _latest.pop(oldest, None)
         _latest[id(table)] = table, mapping
     return mapping

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -117,3 +118,13 @@ def test_usual_rows_are_read_without_arrow(monkeypatch, row):
     assert {name: np.asarray(value).tolist() for name, value in found.items()} == {
         name: np.asarray(value)[0].tolist() for name, value in expected.items()
     } or str(found) == str({name: value[0] for name, value in expected.items()})
+
+
+def test_the_mappings_of_the_latest_packs_are_kept():
+    headers = [SimpleNamespace(table=dict(RECORD)) for _ in range(frames._KEPT + 3)]
+    row = {"x0": 1, "x1": 2, "x2": 3, "c": "a"}
+    for header in headers:
+        apply(header, row)
+    assert [id(header.table) for header in headers[3:]] == list(frames._latest)
+    assert frames._mapping(headers[-1]) is frames._mapping(headers[-1])
+    assert frames._mapping(RECORD) is not frames._mapping(RECORD)
