@@ -45,7 +45,7 @@ def both(record: dict[str, Any], rows: list[dict[str, Any]]) -> tuple[MappedRows
     return frames._Mapping(transform).rows(rows), by_arrow
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_rows_become_what_arrow_makes_of_them(data):
     table = data.draw(tables())
@@ -80,7 +80,7 @@ def test_rows_become_what_arrow_makes_of_them(data):
         check({**mapped.fields, **texts}, by_arrow.fields)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_rows_of_the_table_need_no_arrow(data):
     table = data.draw(tables(tuple(kind for kind in CELLS if kind != "time"), most=4))
