@@ -50,7 +50,7 @@ def check_class_folders(listing: Listing) -> Iterator[Finding]:
             folders[key.partition("/")[0]].append(key)
         doubt = (
             _called_like_splits(place, folders)
-            or _repeating_folder(place, folders)
+            or _repeating_folder(listing, place, prefix, folders)
             or _samples(listing, prefix, folders)
             or _partners(listing, place, prefix, folders)
             or _initials(place, folders)
@@ -211,7 +211,7 @@ def _initials(place: str, folders: Folders) -> _Doubt | None:
     )
 
 
-def _repeating_folder(place: str, folders: Folders) -> _Doubt | None:
+def _repeating_folder(listing: Listing, place: str, prefix: str, folders: Folders) -> _Doubt | None:
     """Find a folder that holds the images, or the folders, of the folders beside it, or of the one above."""
     for folder, keys in folders.items():
         inner = {key.split("/", 2)[1] for key in keys if key.count("/") > 1}
@@ -221,7 +221,7 @@ def _repeating_folder(place: str, folders: Folders) -> _Doubt | None:
         if len(inner) > 1 and inner <= folders.keys():
             shown = ", ".join(sorted(inner)[:3])
             return _Doubt(f"{folder} holds folders called like those beside it ({shown})", away)
-        if repeated := _repeated_below(place, folder, keys):
+        if repeated := _repeated_below(listing, place, prefix, folder, keys):
             return repeated
     if len(folders) < 3:
         return None
@@ -239,17 +239,21 @@ def _repeating_folder(place: str, folders: Folders) -> _Doubt | None:
     return None
 
 
-def _repeated_below(place: str, folder: str, keys: Sequence[str]) -> _Doubt | None:
-    """Find a folder in a class folder that repeats the names beside it, as thumbnails do."""
+def _repeated_below(
+    listing: Listing, place: str, prefix: str, folder: str, keys: Sequence[str]
+) -> _Doubt | None:
+    """Find a folder in a class folder that repeats the names beside it, as thumbnails and masks do."""
     deeper: dict[str, list[str]] = defaultdict(list)
     for key in keys:
         if key.count("/") > 1:
             deeper[key.rpartition("/")[0] + "/"].append(key)
     direct = FolderNames(f"{folder}/", (key for key in keys if key.count("/") == 1)) if deeper else None
-    if direct is None or not direct.files or direct.numbered:
+    if direct is None or not direct.files:
         return None
     for inner, found in deeper.items():
-        if pairs := direct.partners(FolderNames(inner, found)):
+        pairs = direct.partners(FolderNames(inner, found))
+        seen = [(prefix + a, prefix + b) for a, b in pairs]
+        if pairs and (not direct.numbered or why_partners(listing, seen, {}).why):
             return _Doubt(
                 f"{inner}{pairs[0][1].removeprefix(inner)} is called like {pairs[0][0]}, and so are the files "
                 "beside it",
@@ -307,10 +311,21 @@ def _partners(listing: Listing, place: str, prefix: str, folders: Folders) -> _D
         found = why_partners(listing, [(prefix + a, prefix + b) for a, b in pairs], seen)
         numbered = names[first].numbered and names[second].numbered
         if pairs and (found.why or not numbered):
+            equal = (
+                f"{first} and {second} hold files of equal names, such as {pairs[0][0]} and "
+                f"{pairs[0][1]}{found.why}"
+            )
+            if found.alike:
+                name = second if second.isidentifier() else "other"
+                pair = f"{Option('pairs', {name: f'{place}/{second}'})} {Option('soft', name)}"
+                return _Doubt(
+                    f"{equal}, as copies and views of the same pictures do",
+                    f"Remove one of them, or, to pack both as fields, pass {place}/{first} with {pair}",
+                    not found.why.endswith("alike"),
+                )
             image, mask = (second, first) if found.mask == 0 else (first, second)
             return _Doubt(
-                f"{first} and {second} hold files of equal names, such as {pairs[0][0]} and "
-                f"{pairs[0][1]}{found.why}, as images beside their masks do",
+                f"{equal}, as images beside their masks do",
                 f"Pass {place}/{image} with {Option('pairs', {'mask': f'{place}/{mask}'})}",
                 bool(found.why) or len(pairs) >= _SURE,
             )
