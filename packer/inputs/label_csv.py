@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from copy import copy
 from itertools import chain, islice
 from typing import Any
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from packer import units
 from packer.errors import SourceError
-from packer.inputs.file_names import shorten, split_in
+from packer.inputs.file_names import SPLIT_NAMES, shorten, split_in
 from packer.inputs.findings import Findings
 from packer.inputs.image_names import AMBIGUOUS, ImageNames
 from packer.inputs.label_columns import ColumnFinder
@@ -27,7 +27,7 @@ from packer.inputs.label_rows import HEAD, LabelRows, read_rows
 from packer.inputs.label_values import CheckedRows
 from packer.inputs.spare_columns import SpareColumns
 from packer.path_text import show_differences
-from packer.sentence import Option
+from packer.sentence import Option, Sentence
 
 
 class LabelTable(CheckedRows):
@@ -100,9 +100,11 @@ class LabelTable(CheckedRows):
             raise SourceError(error.sentence, f" {found.note}" if found.note else "") from None
         if "" in self.columns and (found.names or headed) and places:
             self.label_name = header[places[0]]
-        notes = [found.note] if found.note else []
+        notes: list[str] = [found.note] if found.note else []
         if file and not quiet:
             notes.append(f"{self.subject}: the column {header[file]} names the images.")
+        if found.names or headed:
+            notes += self._unread_splits(header, {file, *places}, [row for _, row in head[headed:]])
         self.findings.notes += notes
         if spare is not None:
             taken = [name for name in self.columns if name]
@@ -136,6 +138,18 @@ class LabelTable(CheckedRows):
             f"{shorten(', '.join(header))}. Correct the row, pass {Option('Labels.file_column')} "
             "for another column"
         )
+
+    def _unread_splits(
+        self, header: Sequence[str], read: Collection[int], rows: Sequence[Sequence[str]]
+    ) -> Iterator[Sentence]:
+        """Yield a note on a column whose first cells are all names of splits, if it is not read."""
+        for place, name in enumerate(header):
+            cells = {row[place].strip().lower() for row in rows if len(row) == len(header)}
+            if place not in read and len(cells) > 1 and cells <= SPLIT_NAMES.keys():
+                yield Sentence(
+                    f"{self.subject}: the column {shorten(name)} names splits ({', '.join(sorted(cells))}), and is "
+                    f"not read. Pass {Option('Split.column', name)} for these splits."
+                )
 
     def _image(self, name: str, line: int = 1) -> int:
         """Return the index of the image that a name matches, UNKNOWN for none, AMBIGUOUS for several.

@@ -191,9 +191,27 @@ def _same_folders(place: str, folders: Folders) -> _Doubt | None:
     if len(folders) < 2 or len(same) < 2 or len(same) < len(every) / 2:
         return None
     first, second = sorted(folders)[:2]
+    shown = f"{first} and {second} hold the same folders ({', '.join(sorted(same)[:3])})"
+    if splits := split_folders(every):
+        split = min(splits)
+        return _Doubt(
+            f"{shown}, called like splits",
+            f"Move the folders, so that splits hold classes ({split}/{first} instead of {first}/{split})",
+        )
+    files = Counter("/".join(key.split("/", 2)[:2]) for keys in folders.values() for key in keys)
+    if len(folders) >= _FEWEST and any(all(files[f"{top}/{kind}"] == 1 for top in folders) for kind in same):
+        return _Doubt(f"{shown}, as folders of one sample do", _by_kind())
     return _Doubt(
-        f"{first} and {second} hold the same folders ({', '.join(sorted(same)[:3])}), as parts of a dataset do",
+        f"{shown}, as parts of a dataset do",
         f"Pass one of them, such as {place}/{first}, or {Option('labels')}",
+    )
+
+
+def _by_kind() -> str:
+    """Return the remedy for folders that hold a sample each."""
+    return (
+        "Put the files of a kind into a folder of their own, named by sample, and pass the masks by "
+        f"{Option('pairs', {'mask': 'DIR'})}"
     )
 
 
@@ -293,8 +311,7 @@ def _samples(listing: Listing, prefix: str, folders: Folders) -> _Doubt | None:
     return _Doubt(
         f"each of its {len(folders):,} folders holds files of the same names ({shown}), as folders of one sample "
         "do",
-        "Put the files of a kind into a folder of their own, named by sample, and pass the masks by "
-        f"{Option('pairs', {'mask': 'DIR'})}",
+        _by_kind(),
         differ,
     )
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from packer.errors import ImageError
 from packer.inputs.image_sources import check_bytes
@@ -65,7 +64,7 @@ class ImageForm(NamedTuple):
                 if jpeg:
                     image.draft(image.mode, (_DRAFT, _DRAFT))
                 few = (_nearly_few if jpeg else _few)(np.asarray(image))
-                return cls(height, width, channels, few, _small(image))
+                return cls(height, width, channels, few, _small(np.asarray(image.convert("L"))))
         except ImageError:
             return None
 
@@ -110,12 +109,16 @@ def _alike(pairs: Sequence[tuple[ImageForm, ImageForm]]) -> bool:
     return len(best) >= max(_FEWEST, _MOST * len(own)) and float(best.mean()) >= _LIKE
 
 
-def _small(image: Image.Image) -> NDArray[np.float64]:
-    grey = image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BOX)
-    values = np.asarray(grey, np.float64).ravel()
-    values -= values.mean()
-    length = float(np.linalg.norm(values))
-    return values / length if length > _SIDE else np.zeros_like(values)
+def _small(grey: np.ndarray) -> NDArray[np.float64]:
+    """Return the means of _SIDE x _SIDE parts, as a unit vector; zeros for an even image."""
+    values = grey.astype(np.float64)
+    for axis, length in enumerate(grey.shape):
+        starts = np.arange(_SIDE) * length // _SIDE
+        counts = np.maximum(np.diff(starts, append=length), 1)
+        values = np.add.reduceat(values, starts, axis) / (counts[:, None] if axis == 0 else counts)
+    values = values.ravel() - values.mean()
+    norm = float(np.linalg.norm(values))
+    return values / norm if norm > _SIDE else np.zeros_like(values)
 
 
 def _nearly_few(pixels: np.ndarray) -> bool:

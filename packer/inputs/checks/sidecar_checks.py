@@ -15,8 +15,6 @@ from packer.sentence import Option, Sentence
 from packer.source_kinds import LABELS
 
 _TABLES = (".csv", ".json", ".jsonl", ".tsv", ".txt", ".xml")
-_READABLE = (".csv", ".json", ".tsv")
-"""Suffixes of files that `labels` may read."""
 _MOST_FILES = 16
 _HEAD = 256 << 10
 """Bytes of a file in which names of images are looked for."""
@@ -75,7 +73,7 @@ def check_unread_tables(listing: Listing) -> Iterator[Finding]:
         if len(held) < min(_NAMED, (len(listing.keys) + 1) // 2):
             continue
         how = f"pass {Option('labels', f'{listing.name}/{path}')}"
-        if not path.lower().endswith(_READABLE):
+        if path.lower().endswith(".xml"):
             how = f"write these into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
         yield Finding(
             Sentence(

@@ -165,3 +165,27 @@ def test_masks_in_a_folder_below_their_class(errors: Examine) -> None:
         "pets: cat/GT/0.png is called like cat/0.png, and so are the files beside it; its folders would be classes. "
         "Remove pets/cat/GT, or move it out of pets, or if they are the classes, classes='cat,dog'."
     ]
+
+
+def test_classes_that_hold_splits(errors: Examine) -> None:
+    keys = [
+        f"{name}/{split}/{name}{k}.jpg" for name in ("cat", "dog") for k, split in enumerate(("train", "val"))
+    ]
+    assert errors(keys) == [
+        "pets: cat and dog hold the same folders (train, val), called like splits; its folders would be classes. Move the "
+        "folders, so that splits hold classes (train/cat instead of cat/train), or if they are the classes, "
+        "classes='cat,dog'."
+    ]
+
+
+def test_folders_of_a_sample_with_folders_of_kinds(errors: Examine) -> None:
+    keys = [
+        f"{sample}/{kind}"
+        for sample in ("0a", "1b", "2c")
+        for kind in ("images/x.png", "masks/1.png", "masks/2.png")
+    ]
+    assert errors(keys) == [
+        "pets: 0a and 1b hold the same folders (images, masks), as folders of one sample do; its folders would be "
+        "classes. Put the files of a kind into a folder of their own, named by sample, and pass the masks by "
+        "pairs={'mask': 'DIR'}, or if they are the classes, classes='0a,1b,2c'."
+    ]
