@@ -403,7 +403,14 @@ def test_python_objects_are_not_unpickled() -> None:
     np.savez("a.npz", images=IMAGES, labels=np.array(TEXTS, object))
     said = refusal("a.npz", SourceError)
     run(said.partition("file: ")[2], numpy=np)
-    assert pack("text.npz")[1]["label"].tolist() == [0, 1] * (N // 2)
+    assert pack("plain.npz")[1]["label"].tolist() == [0, 1] * (N // 2)
+    numbers = np.arange(N, dtype=object) + 9  # numbers as Python objects stay numbers
+    np.savez("a.npz", images=IMAGES, labels=numbers)
+    run(refusal("a.npz", SourceError).partition("file: ")[2], numpy=np)
+    assert pack("plain.npz")[1]["label"].tolist() == numbers.tolist()
+    np.save("labels.npy", numbers, allow_pickle=True)
+    run(refusal(["images.npy", "labels.npy"], SourceError).partition("file: ")[2], numpy=np)
+    assert pack(["images.npy", "labels.npy"])[1]["label"].tolist() == numbers.tolist()
 
 
 def test_members_of_structured_arrays_are_arrays() -> None:
