@@ -341,9 +341,14 @@ def _partners(listing: Listing, place: str, prefix: str, folders: Folders) -> _D
                     not found.why.endswith("alike"),
                 )
             image, mask = (second, first) if found.mask == 0 else (first, second)
+            parted = prefix and all(
+                {first, second} == {key.partition("/")[0] for key in keys} for _, _, keys in listing.parts()
+            )
+            source = listing.source.place if parted else f"{place}/{image}"
+            masks = f"{listing.source.place}/*/{mask}" if parted else f"{place}/{mask}"
             return _Doubt(
                 f"{equal}, as images beside their masks do",
-                f"Pass {place}/{image} with {Option('pairs', {'mask': f'{place}/{mask}'})}",
+                f"Pass {source} with {Option('pairs', {'mask': masks})}",
                 bool(found.why) or len(pairs) >= _SURE,
             )
     return None

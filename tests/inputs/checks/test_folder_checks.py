@@ -189,3 +189,11 @@ def test_folders_of_a_sample_with_folders_of_kinds(errors: Examine) -> None:
         "classes. Put the files of a kind into a folder of their own, named by sample, and pass the masks by "
         "pairs={'mask': 'DIR'}, or if they are the classes, classes='0a,1b,2c'."
     ]
+
+
+def test_masks_in_every_split(errors: Examine) -> None:
+    files = {f"{split}/images/{k}.png": _encoded(_scene(k)) for split in ("train", "val") for k in range(3)}
+    files |= {key.replace("images", "masks"): _encoded(Image.new("L", (48, 32), 1)) for key in files}
+    assert [one.partition(" Pass ")[2] for one in errors(files)] == [
+        "pets with pairs={'mask': 'pets/*/masks'}, or if they are the classes, classes='images,masks'."
+    ] * 2
