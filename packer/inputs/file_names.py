@@ -173,21 +173,26 @@ class FolderLayout(NamedTuple):
     empty: list[str]
 
 
-def folder_splits(subject: str, keys: list[str], folders: Collection[str]) -> dict[str, NDArray[np.int64]]:
+def folder_splits(
+    subject: str, keys: list[str], folders: Collection[str], unlabeled: Collection[str] = ()
+) -> dict[str, NDArray[np.int64]]:
     """Return the splits that top folders define; {} unless all top folders with images are splits.
 
     subject: name of the source in messages. keys: the images' paths, in `image_order`. folders: paths of the
-    visible folders; only those at the top count.
+    visible folders; only those at the top count. unlabeled: folders that are splits, whatever they are called.
     Raises: SourceError for a split without images, UsageError for two folders of the same split.
     """
     if any("/" not in key for key in keys):
         return {}
     held = {key.partition("/")[0] for key in keys}
-    called = split_folders(held)
+    others = sorted(
+        one for one in held.intersection(unlabeled) if not split_in(one) or not split_folders(held)
+    )
+    called = split_folders(held.difference(others))
     alike = set(map(_without_split, called))
     empty = {f for f in folders if "/" not in f and split_in(f) and _without_split(f) in alike}
     tops = sorted(held | empty)
-    named = [str(split_in(top)) for top in tops]
+    named = [top if top in others else str(split_in(top)) for top in tops]
     if not called:
         return {}
     if len(set(named)) < len(named):
@@ -197,7 +202,7 @@ def folder_splits(subject: str, keys: list[str], folders: Collection[str]) -> di
         )
     owners = np.fromiter((tops.index(key.partition("/")[0]) for key in keys), np.int64, len(keys))
     splits = {}
-    for name in dict.fromkeys(SPLIT_NAMES.values()):
+    for name in dict.fromkeys((*SPLIT_NAMES.values(), *others)):
         if name in named:
             splits[name] = np.flatnonzero(owners == named.index(name))
             if not len(splits[name]):
@@ -229,7 +234,7 @@ def class_folders(
     """
     if not keys:
         raise no_images(subject)
-    splits = folder_splits(subject, keys, folders)
+    splits = folder_splits(subject, keys, folders, unlabeled)
     level = 1 if splits else 0
     unknown = unlabeled_splits(subject, splits, unlabeled)
     parts = [
@@ -266,7 +271,7 @@ def class_folders(
 
 def unlabeled_splits(subject: str, splits: Collection[str], unlabeled: Collection[str]) -> set[str]:
     """Return the names of the splits that have no labels. Raises: UsageError for one that is no split."""
-    unknown = {split_in(name) or name for name in unlabeled}
+    unknown = {name if name in splits else split_in(name) or name for name in unlabeled}
     for name in sorted(unknown.difference(splits)):
         held = f"its splits are {', '.join(splits)}" if splits else "it has no splits, such as train and test"
         raise UsageError(

@@ -194,3 +194,17 @@ def test_a_split_without_class_folders_has_no_labels_where_that_is_said() -> Non
         UsageError, match=r"unlabeled='val'\) is not one of its splits; its splits are train, test\."
     ):
         class_folders("pets", flat, {"test", "train", "train/cat"}, unlabeled=["val"])
+
+
+def test_a_folder_beside_splits_is_a_split_without_labels_where_that_is_said() -> None:
+    keys = ["extra/1.jpg", "test/cat/1.jpg", "train/cat/1.jpg"]
+    folders = {"extra", "test", "test/cat", "train", "train/cat"}
+    found = class_folders("pets", keys, folders, unlabeled=["extra"])
+    assert found.labels is not None
+    assert (found.labels.tolist(), found.classes) == ([-1, 0, 0], ["cat"])
+    assert {name: rows.tolist() for name, rows in found.splits.items()} == {
+        "train": [2],
+        "test": [1],
+        "extra": [0],
+    }
+    assert class_folders("pets", keys, folders).classes == ["extra", "test", "train"]

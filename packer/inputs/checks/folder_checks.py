@@ -171,11 +171,17 @@ def _called_like_splits(place: str, folders: Folders) -> _Doubt | None:
     if above and split_folders(tops):
         above = above.rstrip("/")
         return _Doubt(f"its folder {above} holds splits ({', '.join(tops)})", f"Pass {place}/{above}")
-    beside = next((top for top in tops if top not in called), None)
-    more = f", and {beside} lies beside them" if beside else ", but not alike otherwise"
+    beside = [top for top in tops if top not in called]
+    more = f", and {beside[0]} lies beside them" if beside else ", but not alike otherwise"
+    remedy = "Pass a folder that holds only folders of splits, or one of them"
+    inner = {top: {key.split("/")[1] for key in keys if key.count("/") > 1} for top, keys in folders.items()}
+    if beside and not above and split_folders(called):
+        classes = set.union(*(inner[top] for top in called))
+        if classes.isdisjoint(chain(*(inner[top] for top in beside))):
+            unlabeled = Option("Labels.unlabeled", ",".join(beside))
+            remedy += f", or {unlabeled} for {'a split' if len(beside) == 1 else 'splits'} without labels"
     return _Doubt(
-        f"its folders {above}{f' and {above}'.join(called[:3])} are called like splits{more}",
-        "Pass a folder that holds only folders of splits, or one of them",
+        f"its folders {above}{f' and {above}'.join(called[:3])} are called like splits{more}", remedy
     )
 
 

@@ -197,3 +197,12 @@ def test_masks_in_every_split(errors: Examine) -> None:
     assert [one.partition(" Pass ")[2] for one in errors(files)] == [
         "pets with pairs={'mask': 'pets/*/masks'}, or if they are the classes, classes='images,masks'."
     ] * 2
+
+
+def test_a_folder_beside_splits_may_be_one_without_labels(errors: Examine) -> None:
+    keys = ["test/cat/1.jpg", "train/cat/2.jpg", "unlabeled/3.jpg"]
+    assert errors(keys) == [
+        "pets: its folders test and train are called like splits, and unlabeled lies beside them; its folders would be "
+        "classes. Pass a folder that holds only folders of splits, or one of them, or labels=Labels(unlabeled='unlabeled') for a "
+        "split without labels, or if they are the classes, classes='test,train,unlabeled'."
+    ]
