@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -58,6 +58,7 @@ _LEFT_BEHIND = frozenset(
 """Files and folders that operating systems and network drives leave behind."""
 _SHOWN = 120
 _LONGEST_SUFFIX = 12
+_SHOWN_SUFFIXES = 3
 
 
 def changed(path: str) -> SourceError:
@@ -293,10 +294,15 @@ def _classes(place: str, keys: list[str]) -> set[str]:
     return held
 
 
-def no_images(subject: str) -> SourceError:
-    """Return the error for a source without images."""
+def no_images(subject: str, left_out: Mapping[str, int] | None = None) -> SourceError:
+    """Return the error for a source without images. left_out: suffix -> number of its other files."""
     endings = ", ".join(sorted(IMAGE_EXTENSIONS))
-    return SourceError(f"{subject}: no images found; files ending in {endings} are read. Check the path.")
+    counts = sorted((left_out or {}).items(), key=lambda item: (-item[1], item[0]))[:_SHOWN_SUFFIXES]
+    held = ", ".join(f"{count:,} {suffix or 'without a suffix'}" for suffix, count in counts)
+    more = f" It holds {held}." if held else ""
+    return SourceError(
+        f"{subject}: no images found; files ending in {endings} are read.{more} Check the path."
+    )
 
 
 def suffix_of(name: str) -> str:

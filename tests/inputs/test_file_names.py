@@ -11,6 +11,7 @@ from packer.inputs.file_names import (
     image_order,
     is_hidden,
     is_image,
+    no_images,
     suffix_of,
 )
 from packer.inputs.findings import Findings
@@ -168,6 +169,12 @@ def test_what_cannot_be_packed(
 def test_a_class_that_is_called_like_a_split_is_a_class() -> None:
     _, classes, splits, *_ = class_folders("pets", ["cat/1.jpg", "train/1.jpg"], ["cat", "train"])
     assert (classes, splits) == (["cat", "train"], {})
+
+
+def test_files_of_a_source_without_images_are_counted() -> None:
+    assert str(no_images("pets", {".zip": 2, "": 1})).endswith(
+        ".tiff, .webp are read. It holds 2 .zip, 1 without a suffix. Check the path."
+    )
 
 
 def test_suffixes() -> None:

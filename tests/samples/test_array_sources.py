@@ -552,6 +552,11 @@ def test_a_file_for_each_class() -> None:
             "label: rows are one-hot, of 10 classes, and load as such. For class numbers",
         ),
         (IMAGES, LABELS + 1, "label: the numbers 1 to 10, and no 0; losses number classes from 0."),
+        (
+            IMAGES,
+            LABELS - 1,
+            "label: the numbers -1, 0, 1 ..., where -1 means no label; losses number classes from 0.",
+        ),
         (IMAGES[:, :3], LABELS, "image: rows [3, 12, 3] are read as height 3, width 12 and 3 channels."),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
@@ -12,6 +13,7 @@ from packer.path_text import show_differences, simplify
 from packer.sentence import Option, Sentence
 
 _SHOWN = 3
+_WORDS = re.compile(r"[^\W_]+")
 
 
 def check_classes_of_splits(listing: Listing) -> Iterator[Finding]:
@@ -94,6 +96,16 @@ def check_class_names(listing: Listing) -> Iterator[Finding]:
                 )
             )
             break
+    words = {name: set(_WORDS.findall(name)) - {"and"} for name in classes}
+    composed = [name for name, parts in words.items() if len(parts) > 1 and parts <= words.keys()]
+    if composed:
+        parts = ", ".join(sorted(words[composed[0]]))
+        yield Finding(
+            Sentence(
+                f"The class {shorten(composed[0])} has the names of others ({parts}). If its images have several "
+                f"labels, pass {Option('labels')} with a file that lists them."
+            )
+        )
     numbers = [int(name[:20]) for name in classes if name.isascii() and name.isdecimal()]
     if len(numbers) == len(classes) and numbers != list(range(len(numbers))):
         place = next(k for k, number in enumerate(numbers) if number != k)

@@ -25,6 +25,8 @@ _LIKE, _MOST = 0.7, 0.8
 """Least correlation of pictures of the same scene, on average, and share of the pairs that show it."""
 _MOST_LEVELS, _LEVEL, _NEAR = 4, 32, 0.95
 """Most grey levels, of _LEVEL values, that hold the share _NEAR of a mask's pixels, in a JPEG file."""
+_FRAME = 0.02
+"""Largest difference of the aspect ratios of images that show the same frame."""
 _ONE_CHANNEL = ("1", "L", "I", "I;16", "P", "F")
 
 
@@ -50,6 +52,11 @@ class ImageForm(NamedTuple):
     channels: int
     few: bool
     small: NDArray[np.float64]
+
+    def framed_like(self, other: ImageForm) -> bool:
+        """Return True if both may show the same frame, at any size; a pixel of a side may be rounded."""
+        wide, high = self.width * other.height, self.height * other.width
+        return abs(wide - high) <= max(_FRAME * wide, self.width, self.height, other.width, other.height)
 
     @classmethod
     def of(cls, listing: Listing, key: str) -> ImageForm | None:
@@ -83,7 +90,7 @@ def why_partners(
         seen[key] = ImageForm.of(listing, key)
     forms = [(seen[first], seen[second]) for first, second in picked]
     both = [(one, other) for one, other in forms if one is not None and other is not None]
-    if not both:
+    if not both or sum(one.framed_like(other) for one, other in both) < _MOST * len(both):
         return Evidence()
     for side in (0, 1):
         mine, theirs = [pair[side] for pair in both], [pair[1 - side] for pair in both]

@@ -158,6 +158,12 @@ def test_masks_as_jpeg_files(errors: Examine) -> None:
     ]
 
 
+def test_images_of_other_frames_are_no_masks(errors: Examine, notes: Examine) -> None:
+    files = {f"photos/{k}.jpg": _encoded(_scene(k), "JPEG") for k in range(3)}
+    files |= {f"xrays/{k}.png": _encoded(_scene(k, width=32 + k).convert("L")) for k in range(3)}
+    assert errors(files) == notes(files) == []
+
+
 def test_masks_in_a_folder_below_their_class(errors: Examine) -> None:
     files = {f"{name}/{k}.png": _encoded(_scene(k)) for name in ("cat", "dog") for k in range(3)}
     files |= {f"{key[:3]}/GT/{key[4:]}": _encoded(Image.new("L", (48, 32), 1)) for key in files}
