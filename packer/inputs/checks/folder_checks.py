@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, combinations, islice, pairwise
 from typing import NamedTuple
 
@@ -174,15 +174,21 @@ def _called_like_splits(place: str, folders: Folders) -> _Doubt | None:
     beside = [top for top in tops if top not in called]
     more = f", and {beside[0]} lies beside them" if beside else ", but not alike otherwise"
     remedy = "Pass a folder that holds only folders of splits, or one of them"
-    inner = {top: {key.split("/")[1] for key in keys if key.count("/") > 1} for top, keys in folders.items()}
-    if beside and not above and split_folders(called):
-        classes = set.union(*(inner[top] for top in called))
-        if classes.isdisjoint(chain(*(inner[top] for top in beside))):
-            unlabeled = Option("Labels.unlabeled", ",".join(beside))
-            remedy += f", or {unlabeled} for {'a split' if len(beside) == 1 else 'splits'} without labels"
+    if beside and not above and split_folders(called) and not _hold_same(folders, called, beside):
+        unlabeled = Option("Labels.unlabeled", ",".join(beside))
+        remedy += f", or {unlabeled} for {'a split' if len(beside) == 1 else 'splits'} without labels"
     return _Doubt(
         f"its folders {above}{f' and {above}'.join(called[:3])} are called like splits{more}", remedy
     )
+
+
+def _hold_same(folders: Folders, first: Collection[str], second: Collection[str]) -> bool:
+    """Return True if a folder in one of the first is called like one in the second."""
+    inner = [
+        {key.split("/")[1] for top in tops for key in folders[top] if key.count("/") > 1}
+        for tops in (first, second)
+    ]
+    return not inner[0].isdisjoint(inner[1])
 
 
 def _same_folders(place: str, folders: Folders) -> _Doubt | None:
