@@ -73,6 +73,9 @@ def check_unread_tables(listing: Listing) -> Iterator[Finding]:
         if len(held) < min(_NAMED, (len(listing.keys) + 1) // 2):
             continue
         how = f"pass {Option('labels', f'{listing.name}/{path}')}"
+        inner = path.rpartition("/")[0]
+        if inner and any(key.startswith(f"{inner}/") for key in listing.keys):
+            how = f"pass {listing.name}/{inner} with {Option('labels', f'{listing.name}/{path}')}"
         if path.lower().endswith(".xml"):
             how = f"write these into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
         yield Finding(
