@@ -15,6 +15,7 @@ from packer import randomness, units
 from packer.declared_types import checked_class
 from packer.errors import SourceError, UsageError
 from packer.given_values import shown
+from packer.path_text import show_differences, simplify
 from packer.sentence import Option
 
 Ints = NDArray[np.int64]
@@ -306,7 +307,7 @@ def names_of(subject: str, split: Split, cells: Iterable[str]) -> tuple[str, ...
     """Return the splits that a column names, sorted.
 
     cells: values of the column; subject: the source, for messages. Raises SourceError for more than 100
-    splits.
+    splits, and for two that look alike.
     """
     names = tuple(sorted(set(cells)))
     if len(names) > _MOST_SPLITS:
@@ -315,6 +316,14 @@ def names_of(subject: str, split: Split, cells: Iterable[str]) -> tuple[str, ...
             f" {', '.join(names[:3])}; at most {_MOST_SPLITS} splits are allowed. Pass another column, or for"
             f" groups {Option('split', _EXAMPLE)} and {Option('Split.group', split.column)}."
         )
+    seen: dict[str, str] = {}
+    for name in names:
+        if (first := seen.setdefault(simplify(name), name)) is not name:
+            raise SourceError(
+                f"{subject}: column {split.column} names the splits {show_differences(first)} and"
+                f" {show_differences(name)}, which differ only in case, spaces or variants of letters. Write the"
+                " cells of one split alike."
+            )
     return names
 
 

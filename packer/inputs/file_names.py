@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -58,6 +58,7 @@ _LEFT_BEHIND = frozenset(
 """Files and folders that operating systems and network drives leave behind."""
 _SHOWN = 120
 _LONGEST_SUFFIX = 12
+_SHOWN_SUFFIXES = 3
 
 
 def changed(path: str) -> SourceError:
@@ -183,21 +184,26 @@ class FolderLayout(NamedTuple):
     empty: list[str]
 
 
-def folder_splits(subject: str, keys: list[str], folders: Collection[str]) -> dict[str, NDArray[np.int64]]:
+def folder_splits(
+    subject: str, keys: list[str], folders: Collection[str], unlabeled: Collection[str] = ()
+) -> dict[str, NDArray[np.int64]]:
     """Return the splits that top folders define; {} unless all top folders with images are splits.
 
     subject: name of the source in messages. keys: the images' paths, in `image_order`. folders: paths of the
-    visible folders; only those at the top count.
+    visible folders; only those at the top count. unlabeled: folders that are splits, whatever they are called.
     Raises: SourceError for a split without images, UsageError for two folders of the same split.
     """
     if any("/" not in key for key in keys):
         return {}
     held = {key.partition("/")[0] for key in keys}
-    called = split_folders(held)
+    others = sorted(
+        one for one in held.intersection(unlabeled) if not split_in(one) or not split_folders(held)
+    )
+    called = split_folders(held.difference(others))
     alike = set(map(_without_split, called))
     empty = {f for f in folders if "/" not in f and split_in(f) and _without_split(f) in alike}
     tops = sorted(held | empty)
-    named = [str(split_in(top)) for top in tops]
+    named = [top if top in others else str(split_in(top)) for top in tops]
     if not called:
         return {}
     if len(set(named)) < len(named):
@@ -207,7 +213,7 @@ def folder_splits(subject: str, keys: list[str], folders: Collection[str]) -> di
         )
     owners = np.fromiter((tops.index(key.partition("/")[0]) for key in keys), np.int64, len(keys))
     splits = {}
-    for name in dict.fromkeys(SPLIT_NAMES.values()):
+    for name in dict.fromkeys((*SPLIT_NAMES.values(), *others)):
         if name in named:
             splits[name] = np.flatnonzero(owners == named.index(name))
             if not len(splits[name]):
@@ -239,7 +245,7 @@ def class_folders(
     """
     if not keys:
         raise no_images(subject)
-    splits = folder_splits(subject, keys, folders)
+    splits = folder_splits(subject, keys, folders, unlabeled)
     level = 1 if splits else 0
     unknown = unlabeled_splits(subject, splits, unlabeled)
     parts = [
@@ -276,7 +282,7 @@ def class_folders(
 
 def unlabeled_splits(subject: str, splits: Collection[str], unlabeled: Collection[str]) -> set[str]:
     """Return the names of the splits that have no labels. Raises: UsageError for one that is no split."""
-    unknown = {split_in(name) or name for name in unlabeled}
+    unknown = {name if name in splits else split_in(name) or name for name in unlabeled}
     for name in sorted(unknown.difference(splits)):
         held = f"its splits are {', '.join(splits)}" if splits else "it has no splits, such as train and test"
         raise UsageError(
@@ -298,10 +304,15 @@ def _classes(place: str, keys: list[str]) -> set[str]:
     return held
 
 
-def no_images(subject: str) -> SourceError:
-    """Return the error for a source without images."""
+def no_images(subject: str, left_out: Mapping[str, int] | None = None) -> SourceError:
+    """Return the error for a source without images. left_out: suffix -> number of its other files."""
     endings = ", ".join(sorted(IMAGE_EXTENSIONS))
-    return SourceError(f"{subject}: no images found; files ending in {endings} are read. Check the path.")
+    counts = sorted((left_out or {}).items(), key=lambda item: (-item[1], item[0]))[:_SHOWN_SUFFIXES]
+    held = ", ".join(f"{count:,} {suffix or 'without a suffix'}" for suffix, count in counts)
+    more = f" It holds {held}." if held else ""
+    return SourceError(
+        f"{subject}: no images found; files ending in {endings} are read.{more} Check the path."
+    )
 
 
 def suffix_of(name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from copy import copy
 from itertools import chain, islice
 from typing import Any
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from packer import units
 from packer.errors import SourceError
-from packer.inputs.file_names import shorten, split_in
+from packer.inputs.file_names import SPLIT_NAMES, shorten, split_in
 from packer.inputs.findings import Findings
 from packer.inputs.image_names import AMBIGUOUS, ImageNames
 from packer.inputs.label_columns import ColumnFinder
@@ -104,6 +104,9 @@ class LabelTable(CheckedRows):
             self.findings.note(found.note)
         if file and not quiet:
             self.findings.note(f"{self.subject}: the column {header[file]} names the images.")
+        if found.names or headed:
+            for note in self._unread_splits(header, {file, *places}, [row for _, row in head[headed:]]):
+                self.findings.note(note)
         if spare is not None:
             taken = [name for name in self.columns if name]
             more = spare.choose(header, file, taken, [row for _, row in head[headed:]])
@@ -135,6 +138,18 @@ class LabelTable(CheckedRows):
             f"or unique names without extension, in one of the columns {shorten(', '.join(header))}. Correct "
             f"the row, pass {Option('Labels.file_column')} for another column"
         )
+
+    def _unread_splits(
+        self, header: Sequence[str], read: Collection[int], rows: Sequence[Sequence[str]]
+    ) -> Iterator[str]:
+        """Yield a note on a column whose first cells are all names of splits, if it is not read."""
+        for place, name in enumerate(header):
+            cells = {row[place].strip().lower() for row in rows if len(row) == len(header)}
+            if place not in read and len(cells) > 1 and cells <= SPLIT_NAMES.keys():
+                yield (
+                    f"{self.subject}: the column {shorten(name)} names splits ({', '.join(sorted(cells))}), and "
+                    f"is not read. Pass {Option('Split.column', name)} for these splits."
+                )
 
     def _image(self, name: str, line: int = 1) -> int:
         """Return the index of the image that a name matches, UNKNOWN for none, AMBIGUOUS for several.

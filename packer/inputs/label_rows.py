@@ -77,6 +77,8 @@ def read_rows(path: str, weigh: Weigh, content: Any = None) -> LabelRows:
     for begin, called in _FOREIGN.items():
         if head.lstrip(_BLANK).startswith(begin):
             raise SourceError(f"{path}: is {called}; {_NEEDED}. Export it as CSV.")
+    if counted := _counted_rows(path):
+        return counted
     way, certain = _way(path, weigh)
     if head.lstrip(_BLANK)[:1] in _JSON and not certain:
         return _json_lines(path)
@@ -117,6 +119,7 @@ def _words(path: str, lines: Iterable[str], split: Callable[[str], list[str]]) -
             yield number, split(line.strip())
 
 
+_FEWEST_COUNTED = 3
 _ALL_WORDS = partial(_words, split=str.split)
 _WAYS: dict[str, Way] = {
     **{delimiter: partial(_cells, delimiter=delimiter) for delimiter in ",\t;|"},
@@ -125,6 +128,21 @@ _WAYS: dict[str, Way] = {
     "last": partial(_words, split=partial(str.rsplit, maxsplit=1)),
 }
 """Ways to split lines into cells: at a delimiter, at all blanks, at the first or the last."""
+
+
+def _counted_rows(path: str) -> LabelRows | None:
+    """Return the rows of a file that begins with their number and a line of names, as CelebA's lists do.
+
+    The column of file names may have no name.
+    """
+    head = [line.split() for line in islice(_lines(path), HEAD)]
+    if len(head) < _FEWEST_COUNTED or len(head[0]) != 1 or not head[0][0].isdecimal():
+        return None
+    unnamed = {len(cells) - len(head[1]) for cells in head[2:] if cells}
+    if unnamed not in ({0}, {1}) or sum(bool(line.strip()) for line in _lines(path)) - 2 != int(head[0][0]):
+        return None
+    names = ["(name)"] * (1 in unnamed) + head[1]
+    return LabelRows(names, islice(_ALL_WORDS(path, _lines(path)), 2, None))
 
 
 def _head(path: str, way: Way, lines: Iterable[str]) -> list[list[str]]:

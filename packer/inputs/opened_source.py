@@ -230,7 +230,7 @@ class ImageSource(AbstractContextManager["ImageSource"]):
         subject, targets = subject or name, ImageTargets(findings=options.findings)
         self.place, self.folders, self.left_out, self.scanned = subject, folders, left_out, True
         if not self.keys:
-            raise no_images(subject)
+            raise no_images(subject, left_out)
         if options.labels.ignore_source:
             splits = folder_splits(subject, self.keys, folders)
         else:

@@ -66,12 +66,12 @@ def check_readable(one: Column, field: str) -> None:
             f"{one.where}: {one.dtype.name}{list(one.shape)} holds no numbers or text. {remedy}."
         )
     if path.lower().endswith(".npz"):
+        name = one.where.removeprefix(f"{path}/")
         remedy = (
-            'numpy.savez("text.npz", **{n: v.astype(str) if v.dtype == object else v'
-            f" for n, v in {read}.items()}})"
+            f'f = {read}; numpy.savez("plain.npz", **{{**f, {name!r}: numpy.array(f[{name!r}].tolist())}})'
         )
     elif field == LABEL:
-        remedy = f"numpy.save({path!r}, {read}.astype(str))"
+        remedy = f"numpy.save({path!r}, numpy.array({read}.tolist()))"
     else:
         remedy = f"pack_dataset(list({read}),{_REST}"
     raise SourceError(

@@ -133,3 +133,8 @@ def _label_notes(field: ColumnField) -> Iterator[str]:
                 f"label: the numbers 1 to {count:,}, and no 0; losses number classes from 0. For classes"
                 f" pass y - 1, or let the network have {count + 1:,} outputs."
             )
+        elif values[0] == -1 and 1 < count <= _MOST_CLASSES and values[-1] < count:
+            yield (
+                f"label: the numbers {', '.join(map(str, values[:3]))} ..., where -1 means no label; losses number"
+                " classes from 0. If all are classes pass numpy.unique(y, return_inverse=True)[1]."
+            )

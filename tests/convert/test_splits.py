@@ -248,6 +248,12 @@ def test_columns_that_name_no_splits():
         match="t: column id has 101 different values, as 0, 1, 10; at most 100 splits are allowed",
     ):
         names_of("t", split, map(str, range(101)))
+    with pytest.raises(
+        SourceError,
+        match=r"t: column id names the splits 'Train' and 'train', which differ only in case, spaces or variants of "
+        r"letters\. Write the cells of one split alike.",
+    ):
+        names_of("t", split, ["train", "val", "Train"])
     called = "abc".__getitem__
     check_groups("t", split, ["x", "y"], np.array([0, 1, 1]), np.array([0, 1, 1]), called)
     with pytest.raises(

@@ -11,6 +11,7 @@ from packer.inputs.file_names import (
     image_order,
     is_hidden,
     is_image,
+    no_images,
     suffix_of,
 )
 from packer.inputs.findings import Findings
@@ -170,6 +171,12 @@ def test_a_class_that_is_called_like_a_split_is_a_class() -> None:
     assert (classes, splits) == (["cat", "train"], {})
 
 
+def test_files_of_a_source_without_images_are_counted() -> None:
+    assert str(no_images("pets", {".zip": 2, "": 1})).endswith(
+        ".tiff, .webp are read. It holds 2 .zip, 1 without a suffix. Check the path."
+    )
+
+
 def test_suffixes() -> None:
     names = ["a.HEIC", "a.tar.gz", "a", "a.of-1970-01-01-more"]
     assert [suffix_of(name) for name in names] == [".heic", ".gz", "", ""]
@@ -194,3 +201,17 @@ def test_a_split_without_class_folders_has_no_labels_where_that_is_said() -> Non
         UsageError, match=r"unlabeled='val'\) is not one of its splits; its splits are train, test\."
     ):
         class_folders("pets", flat, {"test", "train", "train/cat"}, unlabeled=["val"])
+
+
+def test_a_folder_beside_splits_is_a_split_without_labels_where_that_is_said() -> None:
+    keys = ["extra/1.jpg", "test/cat/1.jpg", "train/cat/1.jpg"]
+    folders = {"extra", "test", "test/cat", "train", "train/cat"}
+    found = class_folders("pets", keys, folders, unlabeled=["extra"])
+    assert found.labels is not None
+    assert (found.labels.tolist(), found.classes) == ([-1, 0, 0], ["cat"])
+    assert {name: rows.tolist() for name, rows in found.splits.items()} == {
+        "train": [2],
+        "test": [1],
+        "extra": [0],
+    }
+    assert class_folders("pets", keys, folders).classes == ["extra", "test", "train"]

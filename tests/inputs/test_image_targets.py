@@ -463,6 +463,16 @@ def test_separators_and_what_is_said_of_them(write: Write) -> None:
     assert read_targets(path, KEYS, label_separator=" d").classes == ["cat", "og"]
 
 
+def test_a_column_of_splits_that_is_not_read_is_told(write: Write) -> None:
+    path = write("file,kind,part\n1,cat,train\n2,dog,Test\n3,cat,train\n")
+    assert read_targets(path, KEYS, label="kind").findings.notes == [
+        "l.csv: the column part names splits (test, train), and is not read. Pass split=Split(column='part') for these "
+        "splits."
+    ]
+    path = write("file,kind,part\n1,cat,train\n2,dog,tram\n3,cat,train\n")
+    assert read_targets(path, KEYS, label="kind").findings.notes == []
+
+
 def test_several_labels_of_a_box_are_told(write: Write) -> None:
     text = "file,p,q,r,s,kind\n1,0,0,5,5,cat dog\n1,1,1,5,5,cat\n2,0,0,5,5,dog\n3,,,,,\n"
     targets = read_targets(write(text), KEYS, label="kind", boxes="p,q,r,s")

@@ -339,3 +339,12 @@ def test_labels_of_any_table_are_right_or_refused(write: Write, data: st.DataObj
     found = table.columns[""]
     assert {keys[image]: found[row] for row, image in enumerate(table.images.tolist())} == truth
     assert len(findings.skipped) == missing
+
+
+def test_lists_that_begin_with_their_number_of_rows(write: Write) -> None:
+    rows = "\n".join(f"{key}  {number % 2 * 2 - 1:2d} {name}" for number, (key, name) in enumerate(ROWS))
+    path = write(f"4\nMale Kind \n{rows}\n", "list_attr.txt")
+    assert read(path, "Kind") == (NAMES, [])
+    assert read(path, "Male")[0] == ["-1", "1", "-1", "1"]
+    assert read(write(f"4\nimage_id Male Kind\n{rows}\n", "list_attr.txt"), "Kind") == (NAMES, [])
+    assert "no column Kind" in refused(write(f"5\nMale Kind\n{rows}\n", "list_attr.txt"), "Kind")

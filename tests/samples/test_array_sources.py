@@ -403,7 +403,14 @@ def test_python_objects_are_not_unpickled() -> None:
     np.savez("a.npz", images=IMAGES, labels=np.array(TEXTS, object))
     said = refusal("a.npz", SourceError)
     run(said.partition("file: ")[2], numpy=np)
-    assert pack("text.npz")[1]["label"].tolist() == [0, 1] * (N // 2)
+    assert pack("plain.npz")[1]["label"].tolist() == [0, 1] * (N // 2)
+    numbers = np.arange(N, dtype=object) + 9  # numbers as Python objects stay numbers
+    np.savez("a.npz", images=IMAGES, labels=numbers)
+    run(refusal("a.npz", SourceError).partition("file: ")[2], numpy=np)
+    assert pack("plain.npz")[1]["label"].tolist() == numbers.tolist()
+    np.save("labels.npy", numbers, allow_pickle=True)
+    run(refusal(["images.npy", "labels.npy"], SourceError).partition("file: ")[2], numpy=np)
+    assert pack(["images.npy", "labels.npy"])[1]["label"].tolist() == numbers.tolist()
 
 
 def test_members_of_structured_arrays_are_arrays() -> None:
@@ -545,6 +552,11 @@ def test_a_file_for_each_class() -> None:
             "label: rows are one-hot, of 10 classes, and load as such. For class numbers",
         ),
         (IMAGES, LABELS + 1, "label: the numbers 1 to 10, and no 0; losses number classes from 0."),
+        (
+            IMAGES,
+            LABELS - 1,
+            "label: the numbers -1, 0, 1 ..., where -1 means no label; losses number classes from 0.",
+        ),
         (IMAGES[:, :3], LABELS, "image: rows [3, 12, 3] are read as height 3, width 12 and 3 channels."),
     ],
 )

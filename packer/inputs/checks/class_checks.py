@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 
 from packer import units
-from packer.inputs.file_names import UNLABELED, first_few
+from packer.inputs.file_names import UNLABELED, first_few, shorten
 from packer.inputs.listing import Finding, Listing
 from packer.path_text import show_differences, simplify
 from packer.sentence import Option
+
+_WORDS = re.compile(r"[^\W_]+")
 
 
 def check_classes_of_splits(listing: Listing) -> Iterator[Finding]:
@@ -80,6 +83,14 @@ def check_class_names(listing: Listing) -> Iterator[Finding]:
                 "case, spaces or variants of letters; they are two classes."
             )
             break
+    words = {name: set(_WORDS.findall(name)) - {"and"} for name in classes}
+    composed = [name for name, parts in words.items() if len(parts) > 1 and parts <= words.keys()]
+    if composed:
+        parts = ", ".join(sorted(words[composed[0]]))
+        yield Finding(
+            f"The class {shorten(composed[0])} has the names of others ({parts}). If its images have several "
+            f"labels, pass {Option('labels')} with a file that lists them."
+        )
     numbers = [int(name[:20]) for name in classes if name.isascii() and name.isdecimal()]
     if len(numbers) == len(classes) and numbers != list(range(len(numbers))):
         place = next(k for k, number in enumerate(numbers) if number != k)

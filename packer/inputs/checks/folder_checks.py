@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, combinations, islice, pairwise
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ def check_class_folders(listing: Listing) -> Iterator[Finding]:
     for place, prefix, folders in listing.parts():
         doubt = (
             _called_like_splits(place, folders)
-            or _repeating_folder(place, folders)
+            or _repeating_folder(listing, place, prefix, folders)
             or _samples(listing, prefix, folders)
             or _partners(listing, place, prefix, folders)
             or _initials(place, folders)
@@ -146,12 +146,24 @@ def _called_like_splits(place: str, folders: Folders) -> _Doubt | None:
     if above and split_folders(tops):
         above = above.rstrip("/")
         return _Doubt(f"its folder {above} holds splits ({', '.join(tops)})", f"Pass {place}/{above}")
-    beside = next((top for top in tops if top not in called), None)
-    more = f", and {beside} lies beside them" if beside else ", but not alike otherwise"
+    beside = [top for top in tops if top not in called]
+    more = f", and {beside[0]} lies beside them" if beside else ", but not alike otherwise"
+    remedy = "Pass a folder that holds only folders of splits, or one of them"
+    if beside and not above and split_folders(called) and not _hold_same(folders, called, beside):
+        unlabeled = Option("Labels.unlabeled", ",".join(beside))
+        remedy += f", or {unlabeled} for {'a split' if len(beside) == 1 else 'splits'} without labels"
     return _Doubt(
-        f"its folders {above}{f' and {above}'.join(called[:3])} are called like splits{more}",
-        "Pass a folder that holds only folders of splits, or one of them",
+        f"its folders {above}{f' and {above}'.join(called[:3])} are called like splits{more}", remedy
     )
+
+
+def _hold_same(folders: Folders, first: Collection[str], second: Collection[str]) -> bool:
+    """Return True if a folder in one of the first is called like one in the second."""
+    inner = [
+        {key.split("/")[1] for top in tops for key in folders[top] if key.count("/") > 1}
+        for tops in (first, second)
+    ]
+    return not inner[0].isdisjoint(inner[1])
 
 
 def _same_folders(place: str, folders: Folders) -> _Doubt | None:
@@ -165,10 +177,28 @@ def _same_folders(place: str, folders: Folders) -> _Doubt | None:
     same, every = set.intersection(*inner.values()), set.union(*inner.values())
     if len(folders) < 2 or len(same) < 2 or len(same) < len(every) / 2:
         return None
-    (first, second), shown = sorted(folders)[:2], first_few(sorted(same))
+    first, second = sorted(folders)[:2]
+    shown = f"{first} and {second} hold the same folders ({first_few(sorted(same))})"
+    if splits := split_folders(every):
+        split = min(splits)
+        return _Doubt(
+            f"{shown}, called like splits",
+            f"Move the folders, so that splits hold classes ({split}/{first} instead of {first}/{split})",
+        )
+    files = Counter("/".join(key.split("/", 2)[:2]) for keys in folders.values() for key in keys)
+    if len(folders) >= _FEWEST and any(all(files[f"{top}/{kind}"] == 1 for top in folders) for kind in same):
+        return _Doubt(f"{shown}, as folders of one sample do", _by_kind())
     return _Doubt(
-        f"{first} and {second} hold the same folders ({shown}), as parts of a dataset do",
+        f"{shown}, as parts of a dataset do",
         f"Pass one of them, such as {place}/{first}, or {Option('labels')}",
+    )
+
+
+def _by_kind() -> str:
+    """Return the remedy for folders that hold a sample each."""
+    return (
+        "Put the files of a kind into a folder of their own, named by sample, and pass the masks by "
+        f"{Option('pairs', {'mask': 'DIR'})}"
     )
 
 
@@ -186,7 +216,7 @@ def _initials(place: str, folders: Folders) -> _Doubt | None:
     )
 
 
-def _repeating_folder(place: str, folders: Folders) -> _Doubt | None:
+def _repeating_folder(listing: Listing, place: str, prefix: str, folders: Folders) -> _Doubt | None:
     """Find a folder that holds the images, or the folders, of the folders beside it, or of the one above."""
     for folder, keys in folders.items():
         inner = {key.split("/", 2)[1] for key in keys if key.count("/") > 1}
@@ -196,7 +226,7 @@ def _repeating_folder(place: str, folders: Folders) -> _Doubt | None:
         if len(inner) > 1 and inner <= folders.keys():
             shown = first_few(sorted(inner))
             return _Doubt(f"{folder} holds folders called like those beside it ({shown})", away)
-        if repeated := _repeated_below(place, folder, keys):
+        if repeated := _repeated_below(listing, place, prefix, folder, keys):
             return repeated
     if len(folders) < 3:
         return None
@@ -214,17 +244,21 @@ def _repeating_folder(place: str, folders: Folders) -> _Doubt | None:
     return None
 
 
-def _repeated_below(place: str, folder: str, keys: Sequence[str]) -> _Doubt | None:
-    """Find a folder in a class folder that repeats the names beside it, as thumbnails do."""
+def _repeated_below(
+    listing: Listing, place: str, prefix: str, folder: str, keys: Sequence[str]
+) -> _Doubt | None:
+    """Find a folder in a class folder that repeats the names beside it, as thumbnails and masks do."""
     deeper: dict[str, list[str]] = defaultdict(list)
     for key in keys:
         if key.count("/") > 1:
             deeper[key.rpartition("/")[0] + "/"].append(key)
     direct = FolderNames(f"{folder}/", (key for key in keys if key.count("/") == 1)) if deeper else None
-    if direct is None or not direct.files or direct.numbered:
+    if direct is None or not direct.files:
         return None
     for inner, found in deeper.items():
-        if pairs := direct.partners(FolderNames(inner, found)):
+        pairs = direct.partners(FolderNames(inner, found))
+        seen = [(prefix + a, prefix + b) for a, b in pairs]
+        if pairs and (not direct.numbered or why_partners(listing, seen, {}).why):
             return _Doubt(
                 f"{inner}{pairs[0][1].removeprefix(inner)} is called like {pairs[0][0]}, and so are the "
                 "files beside it",
@@ -264,8 +298,7 @@ def _samples(listing: Listing, prefix: str, folders: Folders) -> _Doubt | None:
     return _Doubt(
         f"each of its {len(folders):,} folders holds files of the same names ({shown}), as folders of one "
         "sample do",
-        "Put the files of a kind into a folder of their own, named by sample, and pass the masks by "
-        f"{Option('pairs', {'mask': 'DIR'})}",
+        _by_kind(),
         differ,
     )
 
@@ -282,11 +315,27 @@ def _partners(listing: Listing, place: str, prefix: str, folders: Folders) -> _D
         found = why_partners(listing, [(prefix + a, prefix + b) for a, b in pairs], seen)
         numbered = names[first].numbered and names[second].numbered
         if pairs and (found.why or not numbered):
-            image, mask = (second, first) if found.mask == 0 else (first, second)
-            return _Doubt(
+            equal = (
                 f"{first} and {second} hold files of equal names, such as {pairs[0][0]} and "
-                f"{pairs[0][1]}{found.why}, as images beside their masks do",
-                f"Pass {place}/{image} with {Option('pairs', {'mask': f'{place}/{mask}'})}",
+                f"{pairs[0][1]}{found.why}"
+            )
+            if found.alike:
+                name = second if second.isidentifier() else "other"
+                pair = f"{Option('pairs', {name: f'{place}/{second}'})} {Option('soft', name)}"
+                return _Doubt(
+                    f"{equal}, as copies and views of the same pictures do",
+                    f"Remove one of them, or, to pack both as fields, pass {place}/{first} with {pair}",
+                    not found.why.endswith("alike"),
+                )
+            image, mask = (second, first) if found.mask == 0 else (first, second)
+            parted = prefix and all(
+                {first, second} == {key.partition("/")[0] for key in keys} for _, _, keys in listing.parts()
+            )
+            source = listing.source.place if parted else f"{place}/{image}"
+            masks = f"{listing.source.place}/*/{mask}" if parted else f"{place}/{mask}"
+            return _Doubt(
+                f"{equal}, as images beside their masks do",
+                f"Pass {source} with {Option('pairs', {'mask': masks})}",
                 bool(found.why) or len(pairs) >= _SURE,
             )
     return None

@@ -28,6 +28,7 @@ _MOVING = (
 )
 _REPEATING = 0.02
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+(,[0-9]+)?")
+_AMOUNT = re.compile(r"[$€£¥]?[+-]?[0-9]+(\.[0-9]+)?\s*[%‰°$€£¥]?")
 _FEW = 20
 """Images below which labels that all differ may be classes."""
 _FEW_NOTED = 10
@@ -84,6 +85,11 @@ def _several_labels(column: LabelColumn, classes: Sequence[str], boxes: bool) ->
                 f"{len(classes):,} different texts would be a class, made of {len(labels):,} labels; one "
                 f"label is expected. {remedy}, or {'pass ' * boxes}{meant}",
             )
+    if not boxes and all(map(_AMOUNT.fullmatch, classes)) and not all(map(NUMBER.fullmatch, classes)):
+        return Finding(
+            f"{column.subject}: the {len(classes):,} classes of {column.name} are numbers with a sign, such as "
+            f"{_examples(classes)}. If they are amounts, write numbers alone."
+        )
     several = [name for name in classes if any(mark in name for mark in "|;")]
     if not several or boxes:
         return None

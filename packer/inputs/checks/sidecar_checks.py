@@ -17,8 +17,6 @@ from packer.sentence import Option
 from packer.source_kinds import LABELS
 
 _TABLES = (".csv", ".json", ".jsonl", ".tsv", ".txt", ".xml")
-_READABLE = (".csv", ".json", ".tsv")
-"""Suffixes of files that `labels` may read."""
 _MOST_FILES = 16
 _HEAD = 256 << 10
 """Bytes of a file in which names of images are looked for."""
@@ -77,7 +75,10 @@ def check_unread_tables(listing: Listing) -> Iterator[Finding]:
         if len(held) < min(_NAMED, (len(listing.keys) + 1) // 2):
             continue
         how = f"pass {Option('labels', f'{listing.name}/{path}')}"
-        if not path.lower().endswith(_READABLE):
+        inner = path.rpartition("/")[0]
+        if inner and any(key.startswith(f"{inner}/") for key in listing.keys):
+            how = f"pass {listing.name}/{inner} with {Option('labels', f'{listing.name}/{path}')}"
+        if path.lower().endswith(".xml"):
             how = f"write these into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
         yield Finding(
             f"{path} names images, such as {examples(sorted(held))}, and is not read. If it "

@@ -40,3 +40,12 @@ def test_names_that_look_alike_are_shown_apart(errors: Examine) -> None:
     assert errors(keys)[0].startswith(
         "pets: split val has 1 class that train lacks: a\u00a0b ('a\\xa0b'; train has 'a b'), such as val/a\u00a0b/3.jpg;"
     )
+
+
+def test_a_class_called_by_others_is_noted(notes: Examine) -> None:
+    keys = [f"{name}/{number}.jpg" for number, name in enumerate(("cat", "cat+dog", "dog"))]
+    assert notes(keys) == [
+        "The class cat+dog has the names of others (cat, dog). If its images have several labels, pass labels= with a "
+        "file that lists them."
+    ]
+    assert notes([key.replace("+", "-hot") for key in keys]) == []

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from packer.inputs.checks.folder_checks import check_files_left_out
 from tests.inputs.checks.conftest import list_folder
@@ -115,3 +118,97 @@ def test_files_that_are_not_read_are_counted_by_suffix() -> None:
     assert noted(counts) == ["Not read as images: 1,200 .heic, 2 without a suffix, 1 .csv, 1 .jp2."]
     assert noted({}) == []
     assert noted({f".{k}": 1 for k in range(11)})[0].endswith(", 1 .5, 1 .6 ....")
+
+
+def _scene(number: int, width: int = 48, height: int = 32, shift: int = 0) -> Image.Image:
+    """Return one of several different pictures of smooth spots."""
+    spots = np.random.default_rng(number).integers(0, 256, (4, 6, 3), np.uint8)
+    wide = Image.fromarray(spots).resize((width + shift, height), Image.Resampling.BICUBIC)
+    return wide.crop((shift, 0, shift + width, height))
+
+
+def _encoded(image: Image.Image, form: str = "PNG") -> bytes:
+    file = io.BytesIO()
+    image.save(file, form)
+    return file.getvalue()
+
+
+def test_views_of_the_same_pictures_are_noted(notes: Examine) -> None:
+    files = {f"left/{k:06d}.jpg": _encoded(_scene(k), "JPEG") for k in range(4)}
+    files |= {f"right/{k:06d}.jpg": _encoded(_scene(k, shift=2), "JPEG") for k in range(4)}
+    assert notes(files) == [
+        "pets: left and right hold files of equal names, such as left/000000.jpg and right/000000.jpg, which look "
+        "alike, as copies and views of the same pictures do. If they are no classes, remove one of them, or, to "
+        "pack both as fields, pass pets/left with pairs={'right': 'pets/right'} soft='right'."
+    ]
+    others = {f"right/{k:06d}.jpg": _encoded(_scene(k + 9), "JPEG") for k in range(4)}
+    assert notes({**files, **others}) == []
+
+
+def test_masks_as_jpeg_files(errors: Examine) -> None:
+    files = {f"photos/{k}.jpg": _encoded(_scene(k), "JPEG") for k in range(3)}
+    for k in range(3):
+        mask = np.zeros((32, 48, 3), np.uint8)
+        mask[5 : 20 + k, 10:30] = 255
+        files[f"shapes/{k}.jpg"] = _encoded(Image.fromarray(mask), "JPEG")
+    assert errors(files) == [
+        "pets: photos and shapes hold files of equal names, such as photos/0.jpg and shapes/0.jpg, of few values on "
+        "one side, as images beside their masks do; its folders would be classes. Pass pets/photos with "
+        "pairs={'mask': 'pets/shapes'}, or if they are the classes, classes='photos,shapes'."
+    ]
+
+
+def test_images_of_other_frames_are_no_masks(errors: Examine, notes: Examine) -> None:
+    files = {f"photos/{k}.jpg": _encoded(_scene(k), "JPEG") for k in range(3)}
+    files |= {f"xrays/{k}.png": _encoded(_scene(k, width=32 + k).convert("L")) for k in range(3)}
+    assert errors(files) == notes(files) == []
+
+
+def test_masks_in_a_folder_below_their_class(errors: Examine) -> None:
+    files = {f"{name}/{k}.png": _encoded(_scene(k)) for name in ("cat", "dog") for k in range(3)}
+    files |= {f"{key[:3]}/GT/{key[4:]}": _encoded(Image.new("L", (48, 32), 1)) for key in files}
+    assert errors(files) == [
+        "pets: cat/GT/0.png is called like cat/0.png, and so are the files beside it; its folders would be classes. "
+        "Remove pets/cat/GT, or move it out of pets, or if they are the classes, classes='cat,dog'."
+    ]
+
+
+def test_classes_that_hold_splits(errors: Examine) -> None:
+    keys = [
+        f"{name}/{split}/{name}{k}.jpg" for name in ("cat", "dog") for k, split in enumerate(("train", "val"))
+    ]
+    assert errors(keys) == [
+        "pets: cat and dog hold the same folders (train, val), called like splits; its folders would be classes. Move the "
+        "folders, so that splits hold classes (train/cat instead of cat/train), or if they are the classes, "
+        "classes='cat,dog'."
+    ]
+
+
+def test_folders_of_a_sample_with_folders_of_kinds(errors: Examine) -> None:
+    keys = [
+        f"{sample}/{kind}"
+        for sample in ("0a", "1b", "2c")
+        for kind in ("images/x.png", "masks/1.png", "masks/2.png")
+    ]
+    assert errors(keys) == [
+        "pets: 0a and 1b hold the same folders (images, masks), as folders of one sample do; its folders would be "
+        "classes. Put the files of a kind into a folder of their own, named by sample, and pass the masks by "
+        "pairs={'mask': 'DIR'}, or if they are the classes, classes='0a,1b,2c'."
+    ]
+
+
+def test_masks_in_every_split(errors: Examine) -> None:
+    files = {f"{split}/images/{k}.png": _encoded(_scene(k)) for split in ("train", "val") for k in range(3)}
+    files |= {key.replace("images", "masks"): _encoded(Image.new("L", (48, 32), 1)) for key in files}
+    assert [one.partition(" Pass ")[2] for one in errors(files)] == [
+        "pets with pairs={'mask': 'pets/*/masks'}, or if they are the classes, classes='images,masks'."
+    ] * 2
+
+
+def test_a_folder_beside_splits_may_be_one_without_labels(errors: Examine) -> None:
+    keys = ["test/cat/1.jpg", "train/cat/2.jpg", "unlabeled/3.jpg"]
+    assert errors(keys) == [
+        "pets: its folders test and train are called like splits, and unlabeled lies beside them; its folders would be "
+        "classes. Pass a folder that holds only folders of splits, or one of them, or labels=Labels(unlabeled='unlabeled') for a "
+        "split without labels, or if they are the classes, classes='test,train,unlabeled'."
+    ]

@@ -91,6 +91,16 @@ def test_the_error_counts_texts_and_labels() -> None:
     assert error.endswith("Pass labels=Labels(separator='space'), or the separator of the cells.")
 
 
+def test_numbers_with_a_sign_are_noted() -> None:
+    assert judge(["5%", "10 %", "5%", "10 %"]) == (
+        [],
+        [
+            "l.csv: the 2 classes of tags are numbers with a sign, such as '10 %' and '5%'. If they are amounts, write numbers "
+            "alone."
+        ],
+    )
+
+
 @pytest.mark.parametrize(
     ("texts", "found"),
     [

@@ -53,7 +53,20 @@ def test_a_file_that_names_the_images_is_told(tmp_path: Path) -> None:
     rows = "".join(f"ab{n}.png,{n % 2}\n" for n in range(4))
     path.write_text("file,label\n" + rows)
     assert convert_images(root, tmp_path / "out.h5", size=8, labels=path, overwrite=True).rows == 4
+    path = path.rename(root / "train.txt")
+    path.write_text(rows.replace(",", " "))
+    assert notes(root, tmp_path) == [
+        f"train.txt names images, such as ab0.png and ab1.png, and is not read. If it holds labels, pass labels='{path}'."
+    ]
+    assert convert_images(root, tmp_path / "out.h5", size=8, labels=path, overwrite=True).rows == 4
     path.unlink()
+    inner = tmp_path / "splits"
+    for split in ("test", "train"):
+        write_picture(inner / split / "ab.png", 1)
+        write_text(inner / split / "metadata.csv", "file_name,label\nab.png,1\n")
+    assert notes(inner, tmp_path)[1].endswith(
+        f"If it holds labels, pass {inner}/train with labels='{inner}/train/metadata.csv'."
+    )
     write_text(root / "annotations.xml", "".join(f'<image name="ab{n}.png"/>' for n in range(4)))
     assert notes(root, tmp_path) == [
         f"annotations.xml names images, such as ab0.png and ab1.png, and is not read. If it holds labels, {HOW}"
