@@ -22,7 +22,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from mmap import ACCESS_READ, mmap
@@ -34,8 +33,8 @@ from numpy.typing import NDArray
 from packer.errors import SourceError, UsageError
 from packer.inputs.box_table import BoxTable, box_targets
 from packer.inputs.coordinate_columns import SizeSample
-from packer.inputs.coordinate_order import read_coco_boxes
-from packer.inputs.file_names import as_text, file_splits, shorten, split_of
+from packer.inputs.coordinate_order import BoxColumns, read_coco_boxes
+from packer.inputs.file_names import file_splits, shorten, split_of
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets, read_targets
 from packer.inputs.label_files import ABSENT, BoxLayout, ListedFolder, names_of_images, stem_of
@@ -70,55 +69,40 @@ class CocoPart(NamedTuple):
     content: Any = None
 
 
-def find_annotations(folder: str) -> list[CocoPart]:
-    """Return the annotation files of a folder in COCO layout; [] for any other folder."""
-    place = os.path.join(folder, FOLDER)
-    try:
-        names = sorted(
-            name for name in os.listdir(place) if name.startswith(PREFIX) and name.endswith(ENDING)
-        )
-    except OSError:
-        return []
-    parts = []
-    for name in names:
-        word = name[len(PREFIX) : -len(ENDING)]
-        ways = (word, f"images/{word}", "images")
-        inner = next((way for way in ways if word and os.path.isdir(os.path.join(folder, way))), "")
-        below = f"{as_text(inner)}/" if inner else ""
-        parts.append(CocoPart(os.path.join(place, name), below, split_of(word)))
-    return parts
-
-
 def find_coco(folder: ListedFolder, chosen: Labels) -> BoxLayout | None:
-    """Return the dataset that a folder in COCO layout holds; None for any other. chosen: see `read_coco`."""
+    """Return the COCO dataset that a folder holds, or None. chosen: see `read_coco`."""
     within = f"{folder.within}/".lstrip("/")
-    parts = find_annotations(folder.name) or _find_elsewhere(folder)
-    parts = [part for part in parts if part.folder.startswith(within)]
-    places = tuple(part.folder for part in parts)
+    parts = [part for part in _find_files(folder) if part.folder.startswith(within)]
     if not parts:
         return None
+    places = tuple(part.folder for part in parts)
     images = np.flatnonzero([key.startswith(places) for key in folder.keys])
-    inner = [part._replace(folder=part.folder.removeprefix(within)) for part in parts]
-    example = os.path.relpath(parts[0].path, folder.name)
-    return BoxLayout(FORM, as_text(example), images, partial(_read_parts, inner, chosen))
+    inner = [
+        part._replace(path=folder.path(part.path), folder=part.folder.removeprefix(within)) for part in parts
+    ]
+    return BoxLayout(FORM, parts[0].path, images, partial(_read_parts, inner, chosen))
 
 
-def _find_elsewhere(folder: ListedFolder) -> list[CocoPart]:
-    """Return the annotation files at the top of a folder or one level deeper, by their content."""
+def _find_files(folder: ListedFolder) -> list[CocoPart]:
+    """Return the annotation files of a folder with paths below it: by their names, else by their content."""
     paths = [path for path in folder.ending(ENDING) if path.count("/") < 2]
-    stems = {stem_of(key) for key in folder.keys} if paths else set()
-    paths = [path for path in paths if stem_of(path) not in stems]
-    places = sorted({key.rpartition("/")[0] for key in folder.keys})
-    parts = []
-    for path in paths[:_MOST_FILES]:
-        if _is_coco(folder.path(path)):
-            own = path.rpartition("/")[0]
-            split = split_of(path)
-            named = [place for place in places if split is not None and split_of(place) == split]
-            images = own if own in places else named[0] if len(named) == 1 else "images"
-            below = f"{images}/" if any(key.startswith(f"{images}/") for key in folder.keys) else ""
-            parts.append(CocoPart(folder.path(path), below, split))
-    return parts
+    usual = [path for path in paths if path.startswith(f"{FOLDER}/{PREFIX}")]
+    if paths and not usual:
+        stems = {stem_of(key) for key in folder.keys}
+        others = [path for path in paths if stem_of(path) not in stems]
+        usual = [path for path in others[:_MOST_FILES] if _is_coco(folder.path(path))]
+    held = sorted({key.rpartition("/")[0] for key in folder.keys}) if usual else []
+    return [CocoPart(path, _place_of_images(path, held), split_of(path)) for path in usual]
+
+
+def _place_of_images(path: str, held: Sequence[str]) -> str:
+    """Return the folder of a file's images with a trailing slash, or "". held: folders with images."""
+    word, split = stem_of(path).removeprefix(PREFIX), split_of(path)
+    named = [place for place in held if split is not None and split_of(place) == split]
+    for place in (path.rpartition("/")[0], word, f"images/{word}", *named[: len(named) == 1], "images"):
+        if place in held or any(other.startswith(f"{place}/") for other in held):
+            return f"{place}/".lstrip("/")
+    return ""
 
 
 def _is_coco(path: str) -> bool:
@@ -175,50 +159,129 @@ def read_coco(
     Returns: boxes and their labels; the index in `parts` of the file that lists each image, int64 [N], 0 if
     no file does. Raises: SourceError.
     """
-    paths, listed = [part.path for part in parts], np.full(len(keys), -1, np.int64)
-    sizes, left_out = np.zeros((len(keys), 2), np.int64), Counter[str]()
-    classes: list[str] = []
-    columns = []
-    for number, part in enumerate(parts):
-        entries = _entries(part)
-        ids, names = _categories(part.path, entries["categories"])
-        if number and names != classes:
-            raise SourceError(
-                f"{part.path}: its categories differ from those of {paths[0]}; all files of a dataset have "
-                "equal categories. Correct it."
-            )
-        classes, images = names, _images(part, keys, entries["images"], sizes, findings)
-        for index in [index for index in images.values() if index != ABSENT]:
-            if listed[index] >= 0:
-                raise SourceError(
-                    f"{part.path}: {shorten(keys[index])} is listed twice, here or in "
-                    f"{paths[listed[index]]}; each image is listed once. Correct it."
-                )
-            listed[index] = number
-        told = sizes, chosen.boxes_format
-        columns.append(_boxes(part.path, entries["annotations"], images, ids, told, findings, left_out))
-    subject, unlisted = " and ".join(paths), np.flatnonzero(listed < 0).tolist()
-    more = f" and {len(unlisted) - 1:,} more" if len(unlisted) > 1 else ""
-    for index in () if chosen.unlisted == "empty" else unlisted:
-        findings.refuse(
-            index,
-            f"is not listed in {' and '.join(map(os.path.basename, paths))}.",
-            f"{subject}: does not list {keys[index]}{more}; images without objects are listed, too. Add them, "
-            f"or pass {Option('Labels.unlisted', 'empty')} if they have none",
-        )
+    reader = _Reader(keys, findings, chosen)
+    tables = [reader.read(part) for part in parts]
+    unlisted = [] if chosen.unlisted == "empty" else np.flatnonzero(reader.listed < 0).tolist()
+    findings.refuse_unlisted(
+        unlisted,
+        keys,
+        f"is not listed in {' and '.join(map(os.path.basename, reader.paths))}.",
+        f"{reader.subject}: does not list",
+        "images without objects are listed, too. Add them, or pass "
+        f"{Option('Labels.unlisted', 'empty')} if they have none",
+    )
     targets = box_targets(
         FORM,
-        subject,
-        BoxTable(*map(np.concatenate, zip(*columns, strict=True))),
-        classes,
+        reader.subject,
+        BoxTable(*map(np.concatenate, zip(*tables, strict=True))),
+        reader.classes,
         len(keys),
         findings,
         unit="annotation",
-        sizes=sizes,
+        sizes=reader.sizes,
         dropped="; segmentations and keypoints are left out",
-        left_out=left_out,
+        left_out={"of crowds": reader.crowds},
     )
-    return targets, np.maximum(listed, 0)
+    return targets, np.maximum(reader.listed, 0)
+
+
+class _Reader:
+    """Reads files one after the other.
+
+    listed: the file that lists each image, -1 for none; sizes: height and width of each image, 0: unknown;
+    crowds: annotations of crowds so far.
+    """
+
+    def __init__(self, keys: Sequence[str], findings: Findings, chosen: Labels) -> None:
+        self._keys, self._findings, self._format = keys, findings, chosen.boxes_format
+        self.paths: list[str] = []
+        self.classes: list[str] = []
+        self.listed, self.sizes = np.full(len(keys), -1, np.int64), np.zeros((len(keys), 2), np.int64)
+        self.crowds = 0
+
+    @property
+    def subject(self) -> str:
+        """Names of the files, for messages."""
+        return " and ".join(self.paths)
+
+    def read(self, part: CocoPart) -> BoxTable:
+        """Return the boxes of a file. Raises: SourceError."""
+        entries = _entries(part)
+        ids, names = _categories(part.path, entries["categories"])
+        if self.paths and names != self.classes:
+            raise SourceError(
+                f"{part.path}: its categories differ from those of {self.paths[0]}; all files of a dataset "
+                "have equal categories. Correct it."
+            )
+        self.classes = names
+        self.paths.append(part.path)
+        return self._boxes(part.path, entries["annotations"], self._images(part, entries["images"]), ids)
+
+    def _images(self, part: CocoPart, entries: list[dict[str, Any]]) -> dict[Any, int]:
+        """Return the index of each image id, ABSENT for a missing file; set `listed` and `sizes`."""
+        below = names_of_images(self._keys, part.folder)
+        images: dict[Any, int] = {}
+        for place, entry in enumerate(entries, 1):
+            identity, name = entry.get("id"), entry.get("file_name")
+            if not _is_id(identity) or not isinstance(name, str) or not name:
+                missing = "file_name" if _is_id(identity) else "id"
+                raise SourceError(
+                    f"{part.path}: image {place} has no {missing}; each has an id and a file_name. Correct it."
+                )
+            if identity in images:
+                raise SourceError(
+                    f"{part.path}: two images have the id {shorten(str(identity))}; ids are unique. Correct it."
+                )
+            index = images[identity] = below.find(name)
+            if index == ABSENT:
+                found = f"is called {shorten(name)}, a name that no file or several files have"
+                self._refuse(part.path, f"image {place}", found)
+                continue
+            if self.listed[index] >= 0:
+                raise SourceError(
+                    f"{part.path}: {shorten(self._keys[index])} is listed twice, here or in "
+                    f"{self.paths[self.listed[index]]}; each image is listed once. Correct it."
+                )
+            self.listed[index] = len(self.paths) - 1
+            size = entry.get("height"), entry.get("width")
+            if all(type(side) is int and 0 < side < 2**31 for side in size):
+                self.sizes[index] = size
+        return images
+
+    def _boxes(
+        self,
+        path: str,
+        entries: list[dict[str, Any]],
+        images: Mapping[Any, int],
+        classes: Mapping[Any, int],
+    ) -> BoxTable:
+        """Return the boxes of objects; count those of crowds."""
+        owners, labels = _numbers(entries, "image_id", images), _numbers(entries, "category_id", classes)
+        ids = np.array([_line(entry.get("id"), place) for place, entry in enumerate(entries, 1)], np.int64)
+        given = np.array([_four_numbers(entry.get("bbox")) for entry in entries], np.float64).reshape(-1, 4)
+        wrong = (owners == _UNKNOWN) | ((owners >= 0) & ((labels == _UNKNOWN) | np.isnan(given[:, 0])))
+        for row in np.flatnonzero(wrong).tolist():
+            found = "has no bbox of four finite numbers"
+            for what, numbers in (("category", labels), ("image", owners)):
+                if numbers[row] == _UNKNOWN:
+                    value = shorten(str(entries[row].get(f"{what}_id")))
+                    found = f"has the {what}_id {value}, which no {what} has"
+            self._refuse(path, f"annotation {ids[row]}", found, int(owners[row]))
+        crowds = np.array([bool(entry.get("iscrowd")) for entry in entries], np.bool_)
+        objects = (owners >= 0) & ~wrong
+        self.crowds += int((objects & crowds).sum())
+        objects &= ~crowds
+        sides = np.where(self.sizes > 0, self.sizes, np.nan)[owners, ::-1]
+        reading = read_coco_boxes(BoxColumns(path, (), given[objects], sides[objects]), self._format)
+        return BoxTable(reading.corners(given), owners, labels, ids).taken(objects)
+
+    def _refuse(self, path: str, called: str, found: str, image: int = ABSENT) -> None:
+        """Refuse the image of an invalid entry, or leave out an entry without one. Raises SourceError."""
+        file, error = os.path.basename(path), f"{path}: {called} {found}. Correct it"
+        if image < 0:
+            self._findings.leave_out(f"{file} {called}", f"{found}.", error)
+        else:
+            self._findings.refuse(image, f"its {called} ({file}) {found}.", error)
 
 
 def _entries(part: CocoPart) -> dict[str, list[dict[str, Any]]]:
@@ -262,83 +325,6 @@ def _categories(path: str, entries: list[dict[str, Any]]) -> tuple[dict[Any, int
         raise SourceError(f"{path}: has no categories; the labels of boxes number them. Add them.")
     order = sorted(found, key=lambda identity: (isinstance(identity, str), identity))
     return {identity: number for number, identity in enumerate(order)}, [found[key] for key in order]
-
-
-def _images(
-    part: CocoPart,
-    keys: Sequence[str],
-    entries: list[dict[str, Any]],
-    sizes: NDArray[np.int64],
-    findings: Findings,
-) -> dict[Any, int]:
-    """Return the index of each image id, ABSENT for a missing file; fill `sizes` with height and width."""
-    below = names_of_images(keys, part.folder)
-    images: dict[Any, int] = {}
-    for place, entry in enumerate(entries, 1):
-        identity, name = entry.get("id"), entry.get("file_name")
-        if not _is_id(identity) or not isinstance(name, str) or not name:
-            missing = "file_name" if _is_id(identity) else "id"
-            raise SourceError(
-                f"{part.path}: image {place} has no {missing}; each has an id and a file_name. Correct it."
-            )
-        if identity in images:
-            raise SourceError(
-                f"{part.path}: two images have the id {shorten(str(identity))}; ids are unique. Correct it."
-            )
-        index = images[identity] = below.find(name)
-        if index == ABSENT:
-            _refuse(
-                findings,
-                part.path,
-                f"image {place}",
-                f"is called {shorten(name)}, a name that no file or several files have",
-            )
-        height, width = entry.get("height"), entry.get("width")
-        if index >= 0 and type(height) is type(width) is int and 0 < height < 2**31 and 0 < width < 2**31:
-            sizes[index] = height, width
-    return images
-
-
-def _boxes(
-    path: str,
-    entries: list[dict[str, Any]],
-    images: Mapping[Any, int],
-    classes: Mapping[Any, int],
-    told: tuple[NDArray[np.int64], str | None],
-    findings: Findings,
-    left_out: Counter[str],
-) -> BoxTable:
-    """Return the boxes of objects; count those of crowds.
-
-    told: height and width of each image, 0: unknown; the format of the boxes, if it is chosen.
-    """
-    owners, labels = _numbers(entries, "image_id", images), _numbers(entries, "category_id", classes)
-    ids = np.array([_line(entry.get("id"), place) for place, entry in enumerate(entries, 1)], np.int64)
-    given = np.array([_four_numbers(entry.get("bbox")) for entry in entries], np.float64).reshape(-1, 4)
-    wrong = (owners == _UNKNOWN) | ((owners >= 0) & ((labels == _UNKNOWN) | np.isnan(given[:, 0])))
-    for row in np.flatnonzero(wrong).tolist():
-        found = "has no bbox of four finite numbers"
-        for what, numbers in (("category", labels), ("image", owners)):
-            if numbers[row] == _UNKNOWN:
-                found = (
-                    f"has the {what}_id {shorten(str(entries[row].get(f'{what}_id')))}, which no {what} has"
-                )
-        _refuse(findings, path, f"annotation {ids[row]}", found, int(owners[row]))
-    there = (owners >= 0) & ~wrong
-    crowds = there & np.array([bool(entry.get("iscrowd")) for entry in entries], np.bool_)
-    left_out["of crowds"] += int(crowds.sum())
-    sides = np.where(told[0] > 0, told[0], np.nan)[owners, ::-1]
-    xyxy = read_coco_boxes(path, given, sides, there & ~crowds, told[1])
-    return BoxTable(xyxy, owners, labels, ids).taken(there & ~crowds)
-
-
-def _refuse(findings: Findings, path: str, called: str, found: str, image: int = ABSENT) -> None:
-    """Refuse the image of an invalid entry, or leave out an entry without one. Raises SourceError."""
-    file, error = os.path.basename(path), f"{path}: {called} {found}. Correct it"
-    if image < 0:
-        findings.leave_out(f"{file} {called}", f"{found}.", error)
-    else:
-        findings.refuse(image, f"its {called} ({file}) {found}.", error)
 
 
 def _is_id(value: object) -> bool:

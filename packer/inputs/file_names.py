@@ -72,6 +72,16 @@ def shorten(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"
 
 
+def examples(names: Sequence[str]) -> str:
+    """Return ", such as a.png and b.png", "" without names, for messages."""
+    return f", such as {' and '.join(map(shorten, names[:2]))}" if names else ""
+
+
+def beginning(texts: Sequence[str], most: int = 3) -> str:
+    """Return the first texts of a list, for messages: "a, b, c ..."."""
+    return shorten(", ".join(texts[:most])) + (" ..." if len(texts) > most else "")
+
+
 def is_hidden(name: str) -> bool:
     """Return True if a file or folder of this name (without its path) is skipped."""
     return name.startswith(".") or name in _LEFT_BEHIND

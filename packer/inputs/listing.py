@@ -36,10 +36,14 @@ class Finding:
     is left out instead if ``on_error="skip"``, with `reason`.
     """
 
-    sentence: Sentence
+    sentence: str
     error: bool = False
     key: str = ""
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        """Make the text a Sentence."""
+        object.__setattr__(self, "sentence", Sentence(self.sentence))
 
 
 class ExaminedImage(NamedTuple):

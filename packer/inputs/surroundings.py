@@ -48,7 +48,7 @@ def folders_above(folder: ListedFolder) -> Iterator[ListedFolder]:
             tops = sorted({label.partition("/")[0] for label in labels} - {*found.beside})
             more = [
                 f"{top}/{name}"
-                for top in (*tops, LISTS_OF_SPLITS)
+                for top in (*tops, ANNOTATIONS, LISTS_OF_SPLITS)
                 for name in _names(f"{found.above}/{top}", False)
             ]
             keys = [f"{found.within}/{key}" for key in folder.keys]
