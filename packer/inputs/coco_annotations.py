@@ -54,7 +54,6 @@ _WORDS = tuple(f'"{word}"'.encode() for word in (*_LISTS, "bbox", "file_name"))
 _MOST_FILES = 32
 _NO_BOX = (math.nan,) * 4
 _MOST = 1e9
-_DEFAULT = Labels()
 
 
 class CocoPart(NamedTuple):
@@ -80,7 +79,7 @@ def find_coco(folder: ListedFolder, chosen: Labels) -> BoxLayout | None:
     inner = [
         part._replace(path=folder.path(part.path), folder=part.folder.removeprefix(within)) for part in parts
     ]
-    return BoxLayout(FORM, parts[0].path, images, partial(_read_parts, inner, chosen))
+    return BoxLayout(FORM, parts[0].path, images, partial(read_coco, inner, chosen))
 
 
 def _find_files(folder: ListedFolder) -> list[CocoPart]:
@@ -117,14 +116,6 @@ def _is_coco(path: str) -> bool:
         return False
 
 
-def _read_parts(
-    parts: Sequence[CocoPart], chosen: Labels, keys: Sequence[str], findings: Findings
-) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
-    """Return the targets and splits of images."""
-    targets, owners = read_coco(parts, keys, findings, chosen)
-    return targets, file_splits([part.path for part in parts], [part.split for part in parts], owners)
-
-
 def read_labels(
     labels: Labels,
     keys: list[str],
@@ -145,34 +136,33 @@ def read_labels(
         raise UsageError(f"{path}: has no columns, but column {beside[0]} is needed. Pass a CSV.")
     for option in labels.about_csv():
         raise UsageError(f"{option}: applies to columns, but {path} holds COCO annotations. Leave it out.")
-    return read_coco([CocoPart(path, content=content)], keys, findings, labels)[0]
+    return read_coco([CocoPart(path, content=content)], labels, keys, findings)[0]
 
 
 def read_coco(
-    parts: Sequence[CocoPart], keys: Sequence[str], findings: Findings, chosen: Labels = _DEFAULT
-) -> tuple[ImageTargets, NDArray[np.int64]]:
-    """Read the annotations of images.
+    parts: Sequence[CocoPart], chosen: Labels, keys: Sequence[str], findings: Findings
+) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
+    """Read the annotations of images; return their boxes with labels, and the splits.
 
-    parts: files with equal categories. keys: image paths relative to the source. findings: refuses images
-    that are not listed or have invalid annotations, and skips entries whose image file is missing.
-    chosen: format of the boxes, and whether images that are not listed have none.
-    Returns: boxes and their labels; the index in `parts` of the file that lists each image, int64 [N], 0 if
-    no file does. Raises: SourceError.
+    parts: files with equal categories. chosen: format of the boxes, and whether images that are not listed
+    have none. keys: image paths relative to the source. findings: refuses images that are not listed or have
+    invalid annotations, and skips entries whose image file is missing. Raises: SourceError.
     """
     reader = _Reader(keys, findings, chosen)
     tables = [reader.read(part) for part in parts]
+    subject = " and ".join(reader.paths)
     unlisted = [] if chosen.unlisted == "empty" else np.flatnonzero(reader.listed < 0).tolist()
     findings.refuse_unlisted(
         unlisted,
         keys,
         f"is not listed in {' and '.join(map(os.path.basename, reader.paths))}.",
-        f"{reader.subject}: does not list",
+        f"{subject}: does not list",
         "images without objects are listed, too. Add them, or pass "
         f"{Option('Labels.unlisted', 'empty')} if they have none",
     )
     targets = box_targets(
         FORM,
-        reader.subject,
+        subject,
         BoxTable(*map(np.concatenate, zip(*tables, strict=True))),
         reader.classes,
         len(keys),
@@ -182,7 +172,8 @@ def read_coco(
         dropped="; segmentations and keypoints are left out",
         left_out={"of crowds": reader.crowds},
     )
-    return targets, np.maximum(reader.listed, 0)
+    splits = file_splits(reader.paths, [part.split for part in parts], np.maximum(reader.listed, 0))
+    return targets, splits
 
 
 class _Reader:
@@ -198,11 +189,6 @@ class _Reader:
         self.classes: list[str] = []
         self.listed, self.sizes = np.full(len(keys), -1, np.int64), np.zeros((len(keys), 2), np.int64)
         self.crowds = 0
-
-    @property
-    def subject(self) -> str:
-        """Names of the files, for messages."""
-        return " and ".join(self.paths)
 
     def read(self, part: CocoPart) -> BoxTable:
         """Return the boxes of a file. Raises: SourceError."""

@@ -116,8 +116,8 @@ def test_lists_of_images(tmp_path: Path, line: str) -> None:
     )
     write_text(root / "val.txt", "images/77.png\n")
     assert refused(root, tmp_path) == (
-        f"{root}/val.txt line 1: no file, or several, are called images/77.png; each line is an image. Correct it, "
-        "or pass on_error='skip'."
+        f"{root}/val.txt line 1: no image, or several, are called images/77.png; a list names images. Correct it, or "
+        "pass on_error='skip'."
     )
 
 
