@@ -54,13 +54,9 @@ def box_targets(
     annotations that the caller left out -> their number.
     """
     flat = np.any(table.xyxy[:, 2:] <= table.xyxy[:, :2], axis=1)
-    table = table.taken(~flat)
-    findings.notes.append(
-        f"Read as {form}: {len(table.owners):,} boxes of {len(classes):,} classes{dropped}."
-    )
-    counts = {**left_out, "whose boxes have no area": int(flat.sum())}
-    findings.notes += [f"{count:,} {unit}s {what} are left out." for what, count in counts.items() if count]
-    boxes = Boxes(
-        subject, table.xyxy, table.owners, table.lines, table.labels, images, unit=unit, sizes=sizes
-    )
+    xyxy, owners, labels, lines = table.taken(~flat)
+    findings.note(f"Read as {form}: {len(owners):,} boxes of {len(classes):,} classes{dropped}.")
+    for what, count in {**left_out, "whose boxes have no area": int(flat.sum())}.items():
+        findings.note(f"{count:,} {unit}s {what} are left out." if count else "")
+    boxes = Boxes(subject, xyxy, owners, lines, labels, images, unit=unit, sizes=sizes)
     return ImageTargets(None, classes, boxes=boxes, relative=relative, findings=findings)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from packer import units
-from packer.inputs.file_names import shorten
+from packer.inputs.file_names import examples
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.listing import Finding, Listing
 from packer.pixels.coordinate_units import FRAMES
 from packer.pixels.stored_size import StoredSize
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 _FRAME = "Labels.boxes_frame"
 _SMALL_EXTENT = 0.5  # share of the images' sides that boxes of images of twice the size do not exceed
@@ -28,13 +28,12 @@ def check_images_without_boxes(listing: Listing) -> Iterator[Finding]:
         return
     packed = np.ones(len(listing.keys), np.bool_)
     packed[list(listing.source.findings.refused)] = False
-    some, images = boxes.with_boxes(), int(packed.sum())
-    packed[some] = False
-    without = [listing.keys[index] for index in np.flatnonzero(packed)[:2].tolist()]
-    count = int(packed.sum())
-    told = f"{units.count(len(boxes.xyxy), 'box')} on {units.count(images - count, 'image')}; "
-    told += f"{units.count(count, 'image')} without boxes" if count else "every image has some"
-    yield Finding(Sentence(f"{told}{_examples(without)}."))
+    images = int(packed.sum())
+    packed[boxes.with_boxes()] = False
+    without = [listing.keys[index] for index in np.flatnonzero(packed).tolist()]
+    told = f"{units.count(len(boxes.xyxy), 'box')} on {units.count(images - len(without), 'image')}; "
+    told += f"{units.count(len(without), 'image')} without boxes" if without else "every image has some"
+    yield Finding(f"{told}{examples(without)}.")
 
 
 def check_turned_images(listing: Listing) -> Iterator[Finding]:
@@ -52,21 +51,18 @@ def check_turned_images(listing: Listing) -> Iterator[Finding]:
         return
     subject = (
         f"{len(turned):,} of {len(sample):,} images examined are turned upright by their EXIF orientation"
-        f"{_examples([listing.keys[index] for index in turned])}"
+        f"{examples([listing.keys[index] for index in turned])}"
     )
     if targets.needs_geometry and frames.chosen is None:
         told = any(frames.told_by_size(index, size) for index, size in turned.items())
-        outside = {
-            frame: sum(_outside(targets, index, size, frame) for index, size in turned.items())
-            for frame in FRAMES
-        }
-        if not told and outside["upright"] and not outside["stored"]:
+        upright, stored = (
+            sum(_outside(targets, index, size, frame) for index, size in turned.items()) for frame in FRAMES
+        )
+        if not told and upright and not stored:
             yield Finding(
-                Sentence(
-                    f"{subject}; {outside['upright']:,} of their boxes and points lie outside the upright image, and "
-                    f"none outside the stored picture. Pass {Option(_FRAME, 'stored')}, or "
-                    f"{Option(_FRAME, 'upright')} if they are those of the upright image."
-                ),
+                f"{subject}; {upright:,} of their boxes and points lie outside the upright image, and none "
+                f"outside the stored picture. Pass {Option(_FRAME, 'stored')}, or {Option(_FRAME, 'upright')} if "
+                "they are those of the upright image.",
                 error=True,
             )
             return
@@ -74,18 +70,13 @@ def check_turned_images(listing: Listing) -> Iterator[Finding]:
         other = "upright" if found == {"stored"} else "stored"
         why = ", as the recorded sizes say" if told else ""
         yield Finding(
-            Sentence(
-                f"{subject}; their boxes and points are read as those of the "
-                f"{' or the '.join(sorted(found))} image{why}. If all are those of the {other} one, pass "
-                f"{Option(_FRAME, other)}."
-            )
+            f"{subject}; their boxes and points are read as those of the {' or the '.join(sorted(found))} "
+            f"image{why}. If all are those of the {other} one, pass {Option(_FRAME, other)}."
         )
     if listing.pairs:
         yield Finding(
-            Sentence(
-                f"{subject}; their masks belong to the upright images. Masks made from pixels as stored have to be "
-                "turned, too, unless they have that EXIF orientation themselves."
-            )
+            f"{subject}; their masks belong to the upright images. Masks made from pixels as stored have to be "
+            "turned, too, unless they have that EXIF orientation themselves."
         )
 
 
@@ -98,18 +89,13 @@ def check_outside_points(listing: Listing) -> Iterator[Finding]:
     outside = sum(_outside(listing.targets, index, size) for index, size in sample.items())
     seen = sum(int(np.isfinite(points[index, :, 0]).sum()) for index in sample)
     if outside > _MANY_OUTSIDE * seen:
+        found = f"{outside:,} of {seen:,} keypoints examined lie outside their image"
+        yield Finding(f"{found}; they are stored as NaN.")
+    zero = int((points == 0).all(axis=2).sum())
+    if zero > max(1, _MANY_OUTSIDE * np.isfinite(points[..., 0]).sum()):
         yield Finding(
-            Sentence(
-                f"{outside:,} of {seen:,} keypoints examined lie outside their image; they are stored as NaN."
-            )
-        )
-    zero = (points == 0).all(axis=2)
-    if zero.sum() > max(1, _MANY_OUTSIDE * np.isfinite(points[..., 0]).sum()):
-        yield Finding(
-            Sentence(
-                f"{zero.sum():,} keypoints are 0,0: stored as points in the corner. If they are missing, leave their "
-                "cells empty."
-            )
+            f"{zero:,} keypoints are 0,0: stored as points in the corner. If they are missing, leave their cells "
+            "empty."
         )
 
 
@@ -119,7 +105,7 @@ def check_extent(listing: Listing) -> Iterator[Finding]:
     Reads the headers of a sample.
     """
     targets = listing.targets
-    if not targets.needs_geometry or targets.unit_chosen or targets.relative:
+    if not targets.needs_geometry or targets.unit_chosen:
         return
     sample = listing.source.sample_sizes(targets.located)
     shares = [
@@ -134,11 +120,9 @@ def check_extent(listing: Listing) -> Iterator[Finding]:
     if most <= _SMALL_EXTENT and least < (1 - most) / 2:
         name = "points" if targets.boxes is None else "boxes"
         yield Finding(
-            Sentence(
-                f"The {name} of {len(sample):,} images examined reach at most {most:.0%} of the width and height, like "
-                f"those of smaller images, or percentages. Correct them, or pass "
-                f"{Option('Labels.boxes_unit', 'pixels')} if they are right."
-            ),
+            f"The {name} of {len(sample):,} images examined reach at most {most:.0%} of the width and height, "
+            "like those of smaller images, or percentages. Correct them, or pass "
+            f"{Option('Labels.boxes_unit', 'pixels')} if they are right.",
             error=True,
         )
 
@@ -151,7 +135,3 @@ def _outside(targets: ImageTargets, index: int, size: StoredSize, frame: str | N
         int((np.maximum(-xy, xy - (width, height)) > slack).any(axis=(1, 2)).sum())
         for xy in targets.points_of(index, size, frame)
     )
-
-
-def _examples(names: Sequence[str]) -> str:
-    return f", such as {' and '.join(map(shorten, names[:2]))}" if names else ""

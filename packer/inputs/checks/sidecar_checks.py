@@ -8,10 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from packer import units
-from packer.inputs.file_names import on_disk
-from packer.inputs.label_files import stem_of
+from packer.errors import SourceError
+from packer.inputs.file_names import examples, on_disk
+from packer.inputs.label_files import AS_TABLE, stem_of
 from packer.inputs.listing import Finding, Listing
-from packer.sentence import Option, Sentence
+from packer.inputs.text_files import first_bytes
+from packer.sentence import Option
 from packer.source_kinds import LABELS
 
 _TABLES = (".csv", ".json", ".jsonl", ".tsv", ".txt", ".xml")
@@ -38,27 +40,23 @@ def check_sidecars(listing: Listing) -> Iterator[Finding]:
             found[suffix].setdefault(stem_of(path), path)
     stems = [stem_of(key) for key in listing.keys] if found else []
     for suffix, files in sorted(found.items()):
-        common = sum(stem in files for stem in stems)
-        if 2 * common > len(stems):
-            first = " and ".join(sorted({files[stem] for stem in stems if stem in files})[:2])
-            subject = f"{units.count(common, 'image')} with a {suffix} file of the same name, such as {first}"
-            error = False
-            if listing.source.folder is None:
-                how = "Boxes of COCO, YOLO and Pascal VOC are read from folders; unpack the archive"
-                beside = any(
-                    os.path.dirname(files.get(stem, "/")) == os.path.dirname(key)
-                    for key, stem in zip(listing.keys, stems, strict=True)
-                )
-                error = listing.foldered and not beside
-                if error:
-                    names = ",".join(listing.classes or ())
-                    classes = Option("classes", names if len(names) < 100 else None)
-                    subject = f"{listing.name}: {subject}"
-                    how += f", or if its folders are the classes, pass {classes}"
-            else:
-                how = f"Write labels into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
-                subject += ", in which no YOLO or Pascal VOC labels were found"
-            yield Finding(Sentence(f"{subject}: these files are not read. {how}."), error)
+        held = [(key, files[stem]) for key, stem in zip(listing.keys, stems, strict=True) if stem in files]
+        if 2 * len(held) <= len(listing.keys):
+            continue
+        subject = f"{units.count(len(held), 'image')} with a {suffix} file of the same name"
+        subject += examples(sorted({path for _, path in held}))
+        if listing.source.folder is not None:
+            found_none = "in which no YOLO or Pascal VOC labels were found"
+            yield Finding(f"{subject}, {found_none}: these files are not read. To read them, {AS_TABLE}.")
+            continue
+        how = "Boxes of COCO, YOLO and Pascal VOC are read from folders; unpack the archive"
+        error = listing.foldered and all(os.path.dirname(key) != os.path.dirname(path) for key, path in held)
+        if error:
+            names = ",".join(listing.classes or ())
+            classes = Option("classes", names if len(names) < 100 else None)
+            subject = f"{listing.name}: {subject}"
+            how += f", or if its folders are the classes, pass {classes}"
+        yield Finding(f"{subject}: these files are not read. {how}.", error)
 
 
 def check_unread_tables(listing: Listing) -> Iterator[Finding]:
@@ -74,27 +72,17 @@ def check_unread_tables(listing: Listing) -> Iterator[Finding]:
         held = names & _words(f"{folder}/{path}")
         if len(held) < min(_NAMED, (len(listing.keys) + 1) // 2):
             continue
-        how = f"pass {Option('labels', f'{listing.name}/{path}')}"
-        if not path.lower().endswith(_READABLE):
-            how = f"write these into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
+        readable = path.lower().endswith(_READABLE)
+        how = f"pass {Option('labels', f'{listing.name}/{path}')}" if readable else AS_TABLE
         yield Finding(
-            Sentence(
-                f"{path} names images, such as {' and '.join(sorted(held)[:2])}, and is not read. If it "
-                f"holds labels, {how}."
-            )
+            f"{path} names images{examples(sorted(held))}, and is not read. If it holds labels, {how}."
         )
 
 
 def _words(path: str) -> set[str]:
     """Return the words at the beginning of a file; empty if it cannot be read."""
     try:
-        fd = os.open(on_disk(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        data = first_bytes(os.fsdecode(on_disk(path)), "labels are needed", _HEAD)
+    except SourceError:
         return set()
-    try:
-        data = os.read(fd, _HEAD)
-    except OSError:
-        data = b""
-    finally:
-        os.close(fd)
     return {word.decode("utf-8", "surrogateescape") for word in _WORDS.findall(data)}
