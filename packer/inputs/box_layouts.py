@@ -5,7 +5,6 @@ from __future__ import annotations
 from packer.errors import UsageError
 from packer.inputs.coco_annotations import FORM as COCO_FORM
 from packer.inputs.coco_annotations import find_coco
-from packer.inputs.file_names import examples
 from packer.inputs.label_files import AS_TABLE, BoxLayout, ListedFolder, stem_of
 from packer.inputs.label_options import ALL
 from packer.inputs.opened_source import SourceOptions
@@ -40,8 +39,10 @@ def find_boxes(
         stems = {stem_of(key) for key in place.keys}
         beside = [path for path in place.others if "/" in path and stem_of(path) in stems]
         if beside and not unread:
-            called = f"{place.name}: files{examples(beside).lstrip(',')} have the names of the images"
-            unread = f"{called}, and are not read. If they hold labels, {AS_TABLE}."
+            unread = (
+                f"{place.name}: {' and '.join(beside[:2])} have the names of images, and are not read. If they "
+                f"hold labels, {AS_TABLE}."
+            )
     findings.note(unread)
     return None
 

@@ -160,27 +160,21 @@ def read_coco(
         "images without objects are listed, too. Add them, or pass "
         f"{Option('Labels.unlisted', 'empty')} if they have none",
     )
-    targets = box_targets(
-        FORM,
-        subject,
-        BoxTable(*map(np.concatenate, zip(*tables, strict=True))),
-        reader.classes,
-        len(keys),
-        findings,
-        unit="annotation",
-        sizes=reader.sizes,
-        dropped="; segmentations and keypoints are left out",
-        left_out={"of crowds": reader.crowds},
+    table = BoxTable(*map(np.concatenate, zip(*tables, strict=True)))
+    sizes, classes = reader.sizes, reader.classes
+    targets = box_targets(FORM, subject, table, classes, len(keys), findings, unit="annotation", sizes=sizes)
+    findings.note(
+        f"{reader.crowds:,} annotations of crowds are left out." if reader.crowds else "",
+        "Segmentations and keypoints of COCO annotations are left out." if reader.others else "",
     )
-    splits = file_splits(reader.paths, [part.split for part in parts], np.maximum(reader.listed, 0))
-    return targets, splits
+    return targets, file_splits(reader.paths, [part.split for part in parts], np.maximum(reader.listed, 0))
 
 
 class _Reader:
     """Reads files one after the other.
 
     listed: the file that lists each image, -1 for none; sizes: height and width of each image, 0: unknown;
-    crowds: annotations of crowds so far.
+    crowds: annotations of crowds so far; others: True if any has a segmentation or keypoints.
     """
 
     def __init__(self, keys: Sequence[str], findings: Findings, chosen: Labels) -> None:
@@ -188,7 +182,7 @@ class _Reader:
         self.paths: list[str] = []
         self.classes: list[str] = []
         self.listed, self.sizes = np.full(len(keys), -1, np.int64), np.zeros((len(keys), 2), np.int64)
-        self.crowds = 0
+        self.crowds, self.others = 0, False
 
     def read(self, part: CocoPart) -> BoxTable:
         """Return the boxes of a file. Raises: SourceError."""
@@ -254,6 +248,7 @@ class _Reader:
                     found = f"has the {what}_id {value}, which no {what} has"
             self._refuse(path, f"annotation {ids[row]}", found, int(owners[row]))
         crowds = np.array([bool(entry.get("iscrowd")) for entry in entries], np.bool_)
+        self.others |= any(entry.get("segmentation") or entry.get("keypoints") for entry in entries)
         objects = (owners >= 0) & ~wrong
         self.crowds += int((objects & crowds).sum())
         objects &= ~crowds

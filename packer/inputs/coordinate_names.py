@@ -62,10 +62,7 @@ def box_names(names: Sequence[str]) -> BoxNames | None:
     BoxNames(order=(1, 0, 3, 2), format='xyxy', certain=True)
     >>> box_names(["a", "b", "c", "d"])
     """
-    shared = (
-        names[0][:1] if all(len(n) == 2 and n.isalpha() and n[0] == names[0][0] for n in names) else ""
-    )  # bx, by, bw, bh
-    found = _meanings([name.removeprefix(shared) for name in names])
+    found = _meanings(names)
     axes = [one.axis for one in found]
     if all(axis in (None, place % 2) for place, axis in enumerate(axes)) and None in axes:
         return None  # silent, or what is said agrees with x, y, x, y

@@ -63,13 +63,13 @@ class ImageTargets:
         self,
         label: NDArray[Any] | None = None,
         classes: list[str] | None = None,
-        *,
         about: dict[str, Any] | None = None,
         boxes: Boxes | None = None,
         keypoints: NDArray[np.float64] | None = None,
-        relative: bool = False,
-        frames: CoordinateFrames | None = None,
         points: Mapping[str, Any] | None = None,
+        frames: CoordinateFrames | None = None,
+        *,
+        relative: bool = False,
         findings: Findings | None = None,
     ) -> None:
         """label: [N, ...], described by `about`; keypoints: [N, K, 2] in the images' pixels, by `points`.
@@ -359,7 +359,7 @@ def read_targets(
 
 def _located(table: LabelTable, spare: SpareColumns, labels: Labels, sample: SizeSample) -> ImageTargets:
     """Return boxes or keypoints with their labels. spare: the columns found besides those chosen."""
-    table.findings.note(*spare.notes)
+    table.findings.note(spare.note)
     found = labels if spare.label is None else replace(labels, column=[spare.label])
     columns, corners, points = map(found.columns, ("column", "boxes", "keypoints"))
     if not columns and labels.as_ != "auto":
@@ -368,8 +368,8 @@ def _located(table: LabelTable, spare: SpareColumns, labels: Labels, sample: Siz
             f"classes beside {beginning([*corners, *points], 4)}. Pass {Option('Labels.column')}, or leave it "
             "out."
         )
-    boxes, moved, named, values, classes = (None,) * 5
-    about: dict[str, Any] = {}
+    boxes, moved, named, values, classes, about = (None,) * 6
+    frames = CoordinateFrames(os.path.basename(table.subject), read_sizes(table, spare.sizes))
     if corners:
         boxes, classes, found = boxes_of_table(table, columns, found, sample)
     if points:
@@ -383,16 +383,7 @@ def _located(table: LabelTable, spare: SpareColumns, labels: Labels, sample: Siz
     if columns and not corners:
         separator = SEPARATORS.get(labels.separator or "", labels.separator)
         values, classes, about = _labels(table, columns, separator, labels.as_)
-    targets = ImageTargets(
-        values,
-        classes,
-        about=about,
-        boxes=boxes,
-        keypoints=moved,
-        points=named,
-        frames=CoordinateFrames(os.path.basename(table.subject), read_sizes(table, spare.sizes)),
-        findings=table.findings,
-    )
+    targets = ImageTargets(values, classes, about, boxes, moved, named, frames, findings=table.findings)
     targets.read_as = found if found != labels else None
     return targets
 

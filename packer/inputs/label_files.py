@@ -62,6 +62,10 @@ class ListedFolder(NamedTuple):
         """Return the path to open one of the files."""
         return os.fsdecode(on_disk(f"{as_text(self.name)}/{inner}"))
 
+    def holding(self, paths: Iterable[str | None]) -> str:
+        """Return the folder of the first of some files, for messages."""
+        return f"{self.name}/{os.path.dirname(next(filter(None, paths), ''))}".rstrip("/")
+
     def taken(self, chosen: NDArray[np.bool_]) -> ListedFolder:
         """Return the folder with some of its images."""
         return self._replace(keys=[self.keys[index] for index in np.flatnonzero(chosen).tolist()])

@@ -201,16 +201,8 @@ def _read(
     below = np.any(xyxy[:, :2] < 1, axis=1)
     if not below.any():
         xyxy[:, :2] -= 1
-    targets = box_targets(
-        _FORM,
-        f"{folder.name}/{os.path.dirname(next(filter(None, paths), ''))}".rstrip("/"),
-        BoxTable(xyxy, owners, labels, lines),
-        classes,
-        len(keys),
-        findings,
-        unit="object",
-        sizes=sizes,
-    )
+    table, place = BoxTable(xyxy, owners, labels, lines), folder.holding(paths)
+    targets = box_targets(_FORM, place, table, classes, len(keys), findings, unit="object", sizes=sizes)
     if below.any():
         findings.note(
             f"{int(below.sum()):,} boxes, such as one of {keys[found[int(below.argmax())].image]}, begin before "

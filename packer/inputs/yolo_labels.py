@@ -49,6 +49,7 @@ from packer.inputs.yolo_dataset import (
 )
 from packer.sentence import Option
 
+_NAME = "YOLO labels"
 _USUAL = {"images": "labels"}
 _NEEDED = "YOLO labels are needed"
 _FORM = "a line is a class number and 4 fractions of the image's width and height (centre x, centre y, width, height)"
@@ -126,7 +127,7 @@ def find_yolo(
     spare = [path for path in files.spare if stem_of(path) not in stems]
     dataset = _ChosenLabels(folder, described, spare, paths, splits, listed)
     example = os.path.basename(described.path) if described else next(iter(files.matched.values()))
-    return BoxLayout("YOLO labels", example, images, partial(_read, dataset))
+    return BoxLayout(_NAME, example, images, partial(_read, dataset))
 
 
 def _labelled(
@@ -177,16 +178,8 @@ def _read(
     around = (rows[:, _COUNT] > 4) & ~posed
     centre, half = np.hsplit(rows[:, _BOX] * (1, 1, 0.5, 0.5), 2)
     xyxy = np.where(around[:, None], rows[:, _AROUND], np.hstack([centre - half, centre + half]))
-    targets = box_targets(
-        "YOLO labels",
-        f"{folder.name}/{os.path.dirname(next(filter(None, dataset.paths), ''))}".rstrip("/"),
-        BoxTable(xyxy, owners, labels, lines),
-        classes,
-        len(keys),
-        findings,
-        unit="line",
-        relative=True,
-    )
+    table, place = BoxTable(xyxy, owners, labels, lines), folder.holding(dataset.paths)
+    targets = box_targets(_NAME, place, table, classes, len(keys), findings, unit="line", relative=True)
     if given is None:
         findings.note(
             "The labels name no classes: they are called by their numbers. Names can be given by "

@@ -177,9 +177,9 @@ def test_crowds_and_boxes_without_area_are_left_out_with_a_note(flat: Path) -> N
     report = convert_images(flat / "images", flat / "out.h5", size=8, labels=flat / "told.json")
     assert boxes_of(open_pack(flat / "out.h5"))["1.png"] == ([], [])
     assert report.notes[-4:] == (
-        "Read as COCO annotations: 3 boxes of 3 classes; segmentations and keypoints are left out.",
-        "1 annotations of crowds are left out.",
+        "Read as COCO annotations: 3 boxes of 3 classes.",
         "2 annotations whose boxes have no area are left out.",
+        "1 annotations of crowds are left out.",
         "3 boxes on 2 images; 1 image without boxes, such as 1.png.",
     )
 
