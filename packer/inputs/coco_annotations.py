@@ -40,7 +40,7 @@ from packer.inputs.image_targets import ImageTargets, read_targets
 from packer.inputs.label_files import ABSENT, BoxLayout, ListedFolder, names_of_images, stem_of
 from packer.inputs.label_options import Labels
 from packer.inputs.label_rows import read_json
-from packer.inputs.text_files import read_bytes
+from packer.inputs.text_files import open_bytes, read_bytes
 from packer.sentence import Option
 
 FORM = "COCO annotations"
@@ -49,6 +49,7 @@ _LISTS = {"images": "image", "annotations": "annotation", "categories": "categor
 """Lists of a file -> what messages call an entry."""
 _TOLD = 2
 """Number of these lists that tells COCO annotations from other JSON."""
+_NEEDED = "COCO annotations are needed"
 _UNKNOWN = -2
 _WORDS = tuple(f'"{word}"'.encode() for word in (*_LISTS, "bbox", "file_name"))
 _MOST_FILES = 32
@@ -107,12 +108,9 @@ def _place_of_images(path: str, held: Sequence[str]) -> str:
 def _is_coco(path: str) -> bool:
     """Return True if a file holds the words of COCO annotations with boxes."""
     try:
-        with (
-            open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file,
-            mmap(file.fileno(), 0, access=ACCESS_READ) as data,
-        ):
+        with open_bytes(path, _NEEDED) as (file, _), mmap(file.fileno(), 0, access=ACCESS_READ) as data:
             return all(data.find(word) >= 0 for word in _WORDS)
-    except (OSError, ValueError):  # an empty file
+    except (SourceError, ValueError):  # an empty file
         return False
 
 
@@ -203,15 +201,14 @@ class _Reader:
         images: dict[Any, int] = {}
         for place, entry in enumerate(entries, 1):
             identity, name = entry.get("id"), entry.get("file_name")
+            wrong = ""
             if not _is_id(identity) or not isinstance(name, str) or not name:
                 missing = "file_name" if _is_id(identity) else "id"
-                raise SourceError(
-                    f"{part.path}: image {place} has no {missing}; each has an id and a file_name. Correct it."
-                )
-            if identity in images:
-                raise SourceError(
-                    f"{part.path}: two images have the id {shorten(str(identity))}; ids are unique. Correct it."
-                )
+                wrong = f"image {place} has no {missing}; each has an id and a file_name"
+            elif identity in images:
+                wrong = f"two images have the id {shorten(str(identity))}; ids are unique"
+            if wrong:
+                raise SourceError(f"{part.path}: {wrong}. Correct it.")
             index = images[identity] = below.find(name)
             if index == ABSENT:
                 found = f"is called {shorten(name)}, a name that no file or several files have"
@@ -269,23 +266,18 @@ def _entries(part: CocoPart) -> dict[str, list[dict[str, Any]]]:
     """Return the lists `images`, `annotations` and `categories` of a file. Raises: SourceError."""
     path, content = part.path, part.content
     try:
-        if content is None:
-            content = json.loads(read_bytes(path, "COCO annotations are needed"))
+        content = json.loads(read_bytes(path, _NEEDED)) if content is None else content
     except (ValueError, RecursionError):
-        raise SourceError(
-            f"{path}: damaged or truncated JSON; COCO annotations are needed. Get it again."
-        ) from None
+        raise SourceError(f"{path}: damaged or truncated JSON; {_NEEDED}. Get it again.") from None
     for name, called in _LISTS.items():
-        if not isinstance(content, dict) or not isinstance(content.get(name), list):
-            raise SourceError(
-                f"{path}: has no list {name}; COCO annotations are needed, which hold images, annotations "
-                "and categories. Check it."
-            )
-        for place, entry in enumerate(content[name], 1):
-            if not isinstance(entry, dict):
-                raise SourceError(
-                    f"{path}: {called} {place} is not a JSON object; COCO entries are. Correct it."
-                )
+        entries = content.get(name) if isinstance(content, dict) else None
+        if not isinstance(entries, list):
+            lists = "they hold images, annotations and categories"
+            raise SourceError(f"{path}: has no list {name}; {_NEEDED}; {lists}. Check it.")
+        wrong = [place for place, entry in enumerate(entries, 1) if not isinstance(entry, dict)]
+        if wrong:
+            found = f"{called} {wrong[0]} is not a JSON object"
+            raise SourceError(f"{path}: {found}; COCO entries are. Correct it.")
     return {name: content[name] for name in _LISTS}
 
 

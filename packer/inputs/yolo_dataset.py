@@ -219,7 +219,8 @@ def assign_splits(
     """
     owners = np.full(len(folder.keys), ABSENT, np.int64)
     names = list(dataset.splits)
-    for number, (name, given) in enumerate(dataset.splits.items()):
+    for number, name in enumerate(names):
+        given = dataset.splits[name]
         found = {k for one in given for k in _images(dataset, folder, name, one, findings)}
         indices = np.array(sorted(found), np.int64)
         taken = indices[owners[indices] != ABSENT]
@@ -242,23 +243,21 @@ def _images(
     dataset: YoloDataset, folder: ListedFolder, split: str, given: str, findings: Findings
 ) -> Iterator[int]:
     """Yield the images that a path of a split names."""
-    ways = [
-        (place, _below(place, as_text(os.path.abspath(folder.name)))) for place in _places(dataset, given)
-    ]
-    place, inside = next((way for way in ways if way[1] is not None), (ways[0][0] if ways else "", None))
-    if place and inside is None:
+    root, places = as_text(os.path.abspath(folder.name)), _places(dataset, given)
+    place = next((way for way in places if _below(way, root) is not None), "")
+    if places and not place:
         raise UsageError(
-            f"{dataset.path}: {split} is {place}, outside {folder.name}; images lie in the folder that is "
+            f"{dataset.path}: {split} is {places[0]}, outside {folder.name}; images lie in the folder that is "
             f"packed. Pass {dataset.path} as SRC."
         )
-    if inside is None:
+    if not place:
         found = f"{split} is {shorten(given)}, which does not exist"
         if split == "test":  # the images of COCO's test set are seldom downloaded
             findings.notes.append(f"{dataset.path}: {found}; it is left out.")
         else:
             findings.leave_out(split, f"{found}.", f"{dataset.path}: {found}; splits are folders. Correct it")
     elif os.path.isdir(on_disk(place)):
-        prefix = f"{inside}/" if inside else ""
+        prefix = f"{_below(place, root)}/".lstrip("/")
         yield from (index for index, key in enumerate(folder.keys) if key.startswith(prefix))
     else:
         yield from _listed(dataset, folder, place, findings)
@@ -313,7 +312,5 @@ def _parts(path: str) -> list[str]:
 
 def _below(path: str, root: str) -> str | None:
     """Return a path relative to a folder that contains it, "" for the folder itself; else None."""
-    if path == root:
-        return ""
     prefix = root.rstrip("/") + "/"
-    return path[len(prefix) :] if path.startswith(prefix) else None
+    return f"{path}/"[len(prefix) : -1] if f"{path}/".startswith(prefix) else None

@@ -84,18 +84,22 @@ class _ChosenLabels(NamedTuple):
 
 def is_yolo(folder: ListedFolder, paths: Sequence[str]) -> bool:
     """Return True if most of these text files that are not empty hold YOLO labels."""
-    wrong = right = 0
-    for path in paths:
-        kind: list[float] | str | None = None
-        try:
-            for line in read_lines(folder.path(path), _NEEDED):
-                kind = _parse(line) if line.strip() else kind
-                if isinstance(kind, str):
-                    break
-        except SourceError as error:
-            kind = str(error)
-        right, wrong = right + isinstance(kind, list), wrong + isinstance(kind, str)
-    return right > wrong
+    kinds = [_holds_labels(folder.path(path)) for path in paths]
+    return kinds.count(True) > kinds.count(False)
+
+
+def _holds_labels(path: str) -> bool | None:
+    """Return True if all lines of a text file are YOLO labels, None if it is empty."""
+    found = None
+    try:
+        for line in read_lines(path, _NEEDED):
+            if line.strip():
+                found = True
+                if isinstance(_parse(line), str):
+                    return False
+    except SourceError:
+        return False
+    return found
 
 
 def find_yolo(

@@ -178,6 +178,6 @@ def test_files_beside_a_folder_that_are_not_read_are_told(tmp_path: Path) -> Non
         )
     report = convert_images(tmp_path / "training/image_2", tmp_path / "out.h5", size=8)
     assert (
-        f"{tmp_path}/training: label_2/0.txt and label_2/1.txt have the names of images, and are not read. If "
-        " they hold labels, write these into a CSV or COCO's JSON, and pass labels='FILE'."
+        f"{tmp_path}/training: label_2/0.txt and label_2/1.txt have the names of images, and are not read. "
+        "If they hold labels, write these into a CSV or COCO's JSON, and pass labels='FILE'."
     ) in report.notes
