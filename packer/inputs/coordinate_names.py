@@ -62,7 +62,8 @@ def box_names(names: Sequence[str]) -> BoxNames | None:
     BoxNames(order=(1, 0, 3, 2), format='xyxy', certain=True)
     >>> box_names(["a", "b", "c", "d"])
     """
-    found = _meanings(names)
+    alike = all(len(name) == 2 and name.isalpha() and name[0] == names[0][0] for name in names)
+    found = _meanings([name[1:] for name in names] if alike else names)  # bx, by, bw, bh
     axes = [one.axis for one in found]
     if all(axis in (None, place % 2) for place, axis in enumerate(axes)) and None in axes:
         return None  # silent, or what is said agrees with x, y, x, y

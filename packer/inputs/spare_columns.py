@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from packer.errors import UsageError
 from packer.inputs.coordinate_names import X, Y, rest_of, size_axis
 from packer.inputs.file_names import beginning, shorten
+from packer.inputs.label_values import NUMBER
 from packer.sentence import Option
 
 _FEW = 20  # rows of a file too small to show that cells come again
 _MOST_NUMBERS = 100
 _MOST_DEVIATING = 0.05  # share of rows whose points lie outside their image
 _WHOLE = re.compile(r"[0-9]{1,9}(?:\.0*)?")
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 class SpareColumns:
@@ -113,15 +113,11 @@ def _sizes(
 
 def _of_images(texts: Sequence[str], owners: Sequence[str]) -> bool:
     """Return True if a column holds whole numbers that are equal in all rows of an image."""
-    first: dict[str, str] = {}
-    return all(
-        _WHOLE.fullmatch(text) is not None and first.setdefault(owner, text) == text
-        for owner, text in zip(owners, texts, strict=True)
-    )
+    return all(map(_WHOLE.fullmatch, texts)) and len({*zip(owners, texts, strict=True)}) == len({*owners})
 
 
 def _value(text: str) -> float:
-    return float(text) if _NUMBER.fullmatch(text) else 0.0
+    return float(text) if NUMBER.fullmatch(text) else 0.0
 
 
 def _rank(texts: Sequence[str]) -> int:
@@ -134,7 +130,7 @@ def _rank(texts: Sequence[str]) -> int:
     if not given or not few:
         return 0
     varied = len(distinct) > 1
-    if not all(map(_NUMBER.fullmatch, distinct)):
+    if not all(map(NUMBER.fullmatch, distinct)):
         return 2 + varied
     whole = len(distinct) <= _MOST_NUMBERS and all(map(_WHOLE.fullmatch, distinct))
     return 1 + varied if whole else 0

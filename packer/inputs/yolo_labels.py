@@ -110,14 +110,14 @@ def find_yolo(
     listed: classes that the user lists. described: the content of its data.yaml, if that is elsewhere.
     Raises: UsageError, SourceError.
     """
-    texts = folder.ending(".txt")
+    texts, home = folder.ending(".txt"), as_text(os.path.abspath(folder.name))
     if described is None and not folder.within:
         described = find_dataset(folder)
     if described is None:
         files = match_files(folder, texts, _USUAL, partial(is_yolo, folder))
         if not files.matched:
             return None
-        described = dataset_above(as_text(os.path.abspath(f"{folder.name}/{folder.within}")))
+        described = dataset_above(f"{home}/{folder.within}".rstrip("/"))
         images = files.served(folder.keys)
         splits = path_splits([folder.keys[index] for index in images.tolist()])
     else:
@@ -130,7 +130,9 @@ def find_yolo(
     stems = {stem_of(key) for key in folder.keys}
     spare = [path for path in files.spare if stem_of(path) not in stems]
     dataset = _ChosenLabels(folder, described, spare, paths, splits, listed)
-    example = os.path.basename(described.path) if described else next(iter(files.matched.values()))
+    example = next(iter(files.matched.values()), "")
+    if described is not None and as_text(os.path.abspath(os.path.dirname(described.path))) == home:
+        example = os.path.basename(described.path)
     return BoxLayout(_NAME, example, images, partial(_read, dataset))
 
 

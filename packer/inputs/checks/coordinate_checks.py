@@ -1,4 +1,4 @@
-"""Checks of boxes and keypoints: images without any, images turned by EXIF, points outside their image."""
+"""Checks of boxes and points: images without any or turned by EXIF, points outside or on a left or right side."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from packer import units
-from packer.inputs.file_names import examples
+from packer.inputs.file_names import beginning, examples, shorten
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.listing import Finding, Listing
+from packer.inputs.point_names import exchanged, sides
 from packer.pixels.coordinate_units import FRAMES
 from packer.pixels.stored_size import StoredSize
 from packer.sentence import Option
@@ -124,6 +125,29 @@ def check_extent(listing: Listing) -> Iterator[Finding]:
             "like those of smaller images, or percentages. Correct them, or pass "
             f"{Option('Labels.boxes_unit', 'pixels')} if they are right.",
             error=True,
+        )
+
+
+def check_sides(listing: Listing) -> Iterator[Finding]:
+    """Yield a note on sides that were found by their names, or on several points without any."""
+    about = next((f.about for f in listing.targets.fields if f.name == "keypoints"), {})
+    names, pairs = about.get("points", ()), [*map(tuple, about.get("flip_pairs", ()))]
+    none = Option("Labels.flip_pairs", "none")
+    if pairs and pairs == list(sides(names)):
+        held = {name for pair in pairs for name in pair}
+        lone = [name for name in names if name not in held and exchanged(name) != name]
+        more = f"; {shorten(', '.join(lone))} has no partner" if lone else ""
+        count = f"{units.count(len(pairs), 'pair')} of {len(names):,} points"
+        yield Finding(
+            "Points that are sides by their names exchange their numbers in mirrored images: "
+            f"{count} ({beginning([*map(':'.join, pairs)])}){more}. Pass {none} if they are no sides."
+        )
+    elif len(names) > 1 and "flip_pairs" not in about:
+        first = Option("Labels.flip_pairs", f"{names[0]}:{names[1]}")
+        yield Finding(
+            f"The names of the {len(names):,} points ({shorten(', '.join(names))}) say no sides, so in mirrored "
+            "images each keeps its number. If some are sides, such as left and right eye, pass them, for "
+            f"example {first}; if none are, {none}."
         )
 
 
