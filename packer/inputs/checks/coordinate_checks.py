@@ -101,7 +101,7 @@ def check_outside_points(listing: Listing) -> Iterator[Finding]:
 
 
 def check_extent(listing: Listing) -> Iterator[Finding]:
-    """Yield an error if all boxes and points lie in the upper left quarter of their images.
+    """Yield a note if all boxes and points lie in the upper left quarter of their images.
 
     Reads the headers of a sample.
     """
@@ -122,9 +122,8 @@ def check_extent(listing: Listing) -> Iterator[Finding]:
         name = "points" if targets.boxes is None else "boxes"
         yield Finding(
             f"The {name} of {len(sample):,} images examined reach at most {most:.0%} of the width and height, "
-            "like those of smaller images, or percentages. Correct them, or pass "
-            f"{Option('Labels.boxes_unit', 'pixels')} if they are right.",
-            error=True,
+            "like those of smaller images, or percentages. If they are, correct them; "
+            f"{Option('Labels.boxes_unit', 'pixels')} says that they are right."
         )
 
 
