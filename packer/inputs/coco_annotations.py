@@ -209,6 +209,7 @@ class _Reader:
                 wrong = f"two images have the id {shorten(str(identity))}; ids are unique"
             if wrong:
                 raise SourceError(f"{part.path}: {wrong}. Correct it.")
+            name = str(name)
             index = images[identity] = below.find(name)
             if index == ABSENT:
                 found = f"is called {shorten(name)}, a name that no file or several files have"
@@ -220,9 +221,9 @@ class _Reader:
                     f"{self.paths[self.listed[index]]}; each image is listed once. Correct it."
                 )
             self.listed[index] = len(self.paths) - 1
-            size = entry.get("height"), entry.get("width")
+            size = [entry.get("height"), entry.get("width")]
             if all(type(side) is int and 0 < side < 2**31 for side in size):
-                self.sizes[index] = size
+                self.sizes[index] = np.array(size)
         return images
 
     def _boxes(

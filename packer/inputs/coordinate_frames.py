@@ -44,8 +44,9 @@ class CoordinateFrames:
         frames = {size.upright: FRAMES[0], size.stored: FRAMES[1]}
         return frames.get(self._recorded(index)) if size.swapped else None
 
-    def _recorded(self, index: int) -> tuple[int, ...]:
-        return (0, 0) if self.sizes is None else tuple(self.sizes[index].tolist())
+    def _recorded(self, index: int) -> tuple[int, int]:
+        height, width = (0, 0) if self.sizes is None else self.sizes[index].tolist()
+        return height, width
 
     def frame(self, index: int, size: StoredSize) -> str:
         """Return the frame of an image's coordinates."""

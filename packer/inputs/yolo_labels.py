@@ -174,7 +174,7 @@ def _read(
     rows = _rows(dataset, findings)
     posed = _posed(folder.name, rows, points)
     for row, found in _wrong(rows, posed, len(classes) if classes else _MOST_CLASSES, points is not None):
-        dataset.refuse(findings, *rows[row, [_OWNER, _LINE]].astype(np.int64).tolist(), found)
+        dataset.refuse(findings, int(rows[row, _OWNER]), int(rows[row, _LINE]), found)
     leave_out_spare(folder, dataset.spare, partial(is_yolo, folder), findings, "label file")
     kept = ~np.isin(rows[:, _OWNER], list(findings.refused))
     rows, posed = rows[kept], posed[kept]
