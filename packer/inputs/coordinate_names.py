@@ -67,8 +67,7 @@ def box_names(names: Sequence[str]) -> BoxNames | None:
     axes = [one.axis for one in found]
     if all(axis in (None, place % 2) for place, axis in enumerate(axes)) and None in axes:
         return None  # silent, or what is said agrees with x, y, x, y
-    parts = [_along(found, [place for place in range(4) if axes[place] == axis]) for axis in (X, Y)]
-    across, down = parts
+    across, down = (_along(found, [k for k in range(4) if axes[k] == axis]) for axis in (X, Y))
     if across is None or down is None or (across[2] == "corners") != (down[2] == "corners"):
         raise UsageError(
             f"boxes {','.join(names)}: the names say no order; two corners, or a corner or centre and the width "
@@ -97,9 +96,7 @@ def point_order(names: Sequence[str]) -> list[int] | None:
         places.setdefault(one.rest, {}).setdefault(one.axis, place)
     if not silent and all(len(pair) == 2 for pair in places.values()) and 2 * len(places) == len(names):
         return [place for pair in places.values() for place in (pair[X], pair[Y])]
-    pairs = [
-        sorted((k, k + 1), key=lambda place: found[place].axis or 0) for k in range(0, len(names) - 1, 2)
-    ]
+    pairs = [sorted((k, k + 1), key=lambda at: found[at].axis or 0) for k in range(0, len(names) - 1, 2)]
     told = [{found[x].axis, found[y].axis} for x, y in pairs]
     if any(axes not in ({X, Y}, {None}) for axes in told):
         reason = f"{silent[0]} is neither an x nor a y" if silent else "they are not pairs of an x and a y"
@@ -110,15 +107,14 @@ def point_order(names: Sequence[str]) -> list[int] | None:
     return [place for pair in pairs for place in pair]
 
 
-def size_axis(name: str) -> int | None:
-    """Return X for a name of widths and Y for one of heights, else None: img_width, ImageHeight, h."""
+def size_name(name: str) -> tuple[int, tuple[str, ...]] | None:
+    """Return X for a name of widths and Y for one of heights, and its other words; None for other names.
+
+    >>> size_name("img_width"), size_name("ImgHeight"), size_name("score")
+    ((0, ('img',)), (1, ('img',)), None)
+    """
     found = _meaning(name, _AXES)
-    return found.axis if found.kind == _SIZE else None
-
-
-def rest_of(name: str) -> tuple[str, ...]:
-    """Return the words of a name without those of its axis or size: equal for img_width and img_height."""
-    return _meaning(name, _AXES).rest
+    return (found.axis, found.rest) if found.kind == _SIZE and found.axis is not None else None
 
 
 def _meanings(names: Sequence[str], *, sides: bool = True) -> list[_Meaning]:

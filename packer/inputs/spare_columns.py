@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from packer.errors import UsageError
-from packer.inputs.coordinate_names import X, Y, rest_of, size_axis
+from packer.inputs.coordinate_names import X, Y, size_name
 from packer.inputs.file_names import beginning, shorten
 from packer.inputs.label_values import NUMBER
 from packer.sentence import Option
@@ -65,7 +65,7 @@ class SpareColumns:
 
     def _choose_label(self, field: str, spare: dict[str, tuple[str, ...]]) -> None:
         """Set the column of the classes, and a note. Raises: UsageError if it is not clear."""
-        ranks = {name: _rank(texts) for name, texts in spare.items() if size_axis(name) is None}
+        ranks = {name: _rank(texts) for name, texts in spare.items() if size_name(name) is None}
         best = max(ranks.values(), default=0)
         found = [name for name, rank in ranks.items() if rank == best > 0]
         shown = [f"{name} ({beginning(_distinct(spare[name]))})" for name in found[:3]]
@@ -96,9 +96,9 @@ def _sizes(
     """Return the columns of the images' widths and heights, () if there are none or several."""
     pairs: dict[tuple[str, ...], dict[int, str]] = defaultdict(dict)
     for name in spare:
-        axis = size_axis(name)
-        if axis is not None:
-            pairs[rest_of(name)][axis] = name
+        if (told := size_name(name)) is not None:
+            axis, rest = told
+            pairs[rest][axis] = name
     largest = [max(map(_value, cells)) for cells in zip(*coordinates, strict=True)]
     found = []
     for pair in pairs.values():
