@@ -32,16 +32,16 @@ def find_boxes(
     for place in folders_above(folder):
         if (layout := _find(place, options)) is not None:
             findings.note(
-                f"The annotations of {folder.name} lie beside it, in {place.name}: {layout.example}. To leave "
-                f"them out, pass {Option('Labels.unlabeled', ALL)}."
+                f"The annotations of {folder.name} lie beside it, in {place.name}: {layout.example}. To "
+                f"leave them out, pass {Option('Labels.unlabeled', ALL)}."
             )
             return layout
         stems = {stem_of(key) for key in place.keys}
         beside = [path for path in place.others if "/" in path and stem_of(path) in stems]
         if beside and not unread:
             unread = (
-                f"{place.name}: {' and '.join(beside[:2])} have the names of images, and are not read. If they "
-                f"hold labels, {AS_TABLE}."
+                f"{place.name}: {' and '.join(beside[:2])} have the names of images, and are not read. If "
+                f"they hold labels, {AS_TABLE}."
             )
     findings.note(unread)
     return None

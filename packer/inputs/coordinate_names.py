@@ -1,8 +1,9 @@
 """Meaning of column names of boxes and points: the axis, and the place on it.
 
-A name is split into words, at capitals too, and each word is looked up: an axis (x, y, col, row), a side (left,
-top, right, bottom), a size (w, width, h, height), an end (min, max, start, end ...) or a centre (c, center).
-A letter of an axis may be joined to another word: xmin, cx, ytl. Other words, such as bbox, say nothing.
+A name is split into words, at capitals too, and each word is looked up: an axis (x, y, col, row), a side
+(left, top, right, bottom), a size (w, width, h, height), an end (min, max, start, end ...) or a centre
+(c, center). A letter of an axis may be joined to another word: xmin, cx, ytl. Other words, such as bbox, say
+nothing.
 
     xmin, ymin, xmax, ymax    corners              x, y, w, h               a point and a size
     YMin, XMin, YMax, XMax    corners, y first     cx, cy, w, h             a centre and a size
@@ -70,9 +71,10 @@ def box_names(names: Sequence[str]) -> BoxNames | None:
     across, down = (_along(found, [k for k in range(4) if axes[k] == axis]) for axis in (X, Y))
     if across is None or down is None or (across[2] == "corners") != (down[2] == "corners"):
         raise UsageError(
-            f"boxes {','.join(names)}: the names say no order; two corners, or a corner or centre and the width "
-            f"and height are needed. Pass columns of one kind, or {Option('Labels.boxes_format', 'xyxy')} if they "
-            "are left, top, right, bottom in this order."
+            f"boxes {','.join(names)}: the names say no order; two corners, or a corner or centre and the "
+            "width "
+            f"and height are needed. Pass columns of one kind, or {Option('Labels.boxes_format', 'xyxy')} "
+            "if they are left, top, right, bottom in this order."
         )
     kinds = {across[2], down[2]}
     format = "xyxy" if kinds == {"corners"} else "cxcywh" if _CENTRE in kinds else "xywh"
@@ -101,8 +103,8 @@ def point_order(names: Sequence[str]) -> list[int] | None:
     if any(axes not in ({X, Y}, {None}) for axes in told):
         reason = f"{silent[0]} is neither an x nor a y" if silent else "they are not pairs of an x and a y"
         raise UsageError(
-            f"keypoints {','.join(names)[:200]}: {reason}, by their names; each point has an x and a y. Pass only "
-            "these columns."
+            f"keypoints {','.join(names)[:200]}: {reason}, by their names; each point has an x and a y. "
+            "Pass only these columns."
         )
     return [place for pair in pairs for place in pair]
 

@@ -179,8 +179,8 @@ def _corner_or_centre(columns: BoxColumns, order: tuple[int, ...]) -> tuple[BoxR
         raise columns.refusal(corner, ", as their names say", [corners])
     if columns.relative or many:
         raise UsageError(
-            f"{subject}: {', '.join(corner.named(names))} may be {_PARTS['xywh']} or {_PARTS['cxcywh']}; names "
-            f"and values do not tell. Pass {corner.options(names)} or {centre.options(names)}."
+            f"{subject}: {', '.join(corner.named(names))} may be {_PARTS['xywh']} or {_PARTS['cxcywh']}; "
+            f"names and values do not tell. Pass {corner.options(names)} or {centre.options(names)}."
         )
     how = f"as COCO has them. If x and y are of the centre, pass {centre.options(names)}"
     return corner, f"{subject}: boxes are {corner.words(names)}, {how}."
@@ -219,8 +219,8 @@ def read_points(
         found += ", and none with x and y exchanged"
         if named is not None:
             raise UsageError(
-                f"{subject}: as the names of the columns {beginning(names, 4)} say, {found}; names and values "
-                "have to agree. Correct the names in the first row."
+                f"{subject}: as the names of the columns {beginning(names, 4)} say, {found}; names and "
+                "values have to agree. Correct the names in the first row."
             )
         columns = beginning(names, 4)
         return swapped, f"{subject}: points are y, x in the columns {columns}, as their values say: {found}."

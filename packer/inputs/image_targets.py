@@ -74,7 +74,7 @@ class ImageTargets:
     ) -> None:
         """label: [N, ...], described by `about`; keypoints: [N, K, 2] in the images' pixels, by `points`.
 
-        relative: the source defines that coordinates are fractions of the images' sides. frames: the frames of
+        relative: the source defines that coordinates are fractions of the images' sides. frames: those of
         boxes and keypoints; None: those of the sizes in `boxes`.
         """
         self.findings: Findings = findings or Findings()
@@ -365,8 +365,8 @@ def _located(table: LabelTable, spare: SpareColumns, labels: Labels, sample: Siz
     if not columns and labels.as_ != "auto":
         raise UsageError(
             f"{Option('Labels.as_', labels.as_)}: applies to labels, but {table.subject} has no column of "
-            f"classes beside {beginning([*corners, *points], 4)}. Pass {Option('Labels.column')}, or leave it "
-            "out."
+            f"classes beside {beginning([*corners, *points], 4)}. Pass {Option('Labels.column')}, or leave "
+            "it out."
         )
     boxes, moved, named, values, classes, about = (None,) * 6
     frames = CoordinateFrames(os.path.basename(table.subject), read_sizes(table, spare.sizes))

@@ -171,8 +171,8 @@ def match_files(
         for keys, text in pairs:
             if len(keys) > 1:
                 raise UsageError(
-                    f"{folder.name}/{text}: belongs to {keys[0]} and to {keys[1]}; a label file is that of one "
-                    "image. Rename one of them."
+                    f"{folder.name}/{text}: belongs to {keys[0]} and to {keys[1]}; a label file is that of "
+                    "one image. Rename one of them."
                 )
             owners[text] = match
             found.matched[keys[0]] = text

@@ -72,8 +72,8 @@ class SpareColumns:
         none = Option("Labels.column", "")
         if len(found) > 1:
             raise UsageError(
-                f"{self._path}: columns {' and '.join(shown)} may hold the classes; one of them becomes {field}. "
-                f"Pass {Option('Labels.column', found[0])}, or {none} to read none."
+                f"{self._path}: columns {' and '.join(shown)} may hold the classes; one of them becomes "
+                f"{field}. Pass {Option('Labels.column', found[0])}, or {none} to read none."
             )
         left = [name for name in spare if name not in found]
         unread = f"{shorten(', '.join(left))} {'are' if len(left) > 1 else 'is'} not read"
@@ -123,7 +123,7 @@ def _value(text: str) -> float:
 def _rank(texts: Sequence[str]) -> int:
     """Return how likely a column holds classes.
 
-    3: texts that come again; 2: the same text in all rows, or few whole numbers; 1: the same number; 0: others.
+    3: texts that come again; 2: one text in all rows, or few whole numbers; 1: one number; 0: others.
     """
     given, distinct = [text for text in texts if text], _distinct(texts)
     few = 2 * len(distinct) <= len(given) or len(distinct) < len(given) <= _FEW or len(given) <= 5

@@ -71,7 +71,8 @@ class _Doctype(TreeBuilder):
 
 
 class _Object(NamedTuple):
-    """An object: index of its image; its position in the file, from 1; corners as written; `_MARKS` it has."""
+    """An object: index of its image; its position in the file, from 1; corners as written; `_MARKS` it "
+    "has."""
 
     image: int
     place: int
@@ -205,8 +206,8 @@ def _read(
     targets = box_targets(_FORM, place, table, classes, len(keys), findings, unit="object", sizes=sizes)
     if below.any():
         findings.note(
-            f"{int(below.sum()):,} boxes, such as one of {keys[found[int(below.argmax())].image]}, begin before "
-            "pixel 1, the first of Pascal VOC: coordinates are read as edges that count from 0."
+            f"{int(below.sum()):,} boxes, such as one of {keys[found[int(below.argmax())].image]}, begin "
+            "before pixel 1, the first of Pascal VOC: coordinates are read as edges that count from 0."
         )
     marks = Counter(mark for one in found for mark in one.marks)
     told = ", ".join(f"{marks[mark]:,} {mark}" for mark in _MARKS if marks[mark])

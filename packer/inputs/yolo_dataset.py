@@ -161,7 +161,8 @@ def _names(path: str, content: dict[Any, Any]) -> list[str] | None:
     names = list(given.values()) if isinstance(given, dict) else given
     if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
         raise SourceError(
-            f"{path}: names are not a list of texts, or a text for each number; class names are. Correct them."
+            f"{path}: names are not a list of texts, or a text for each number; class names are. Correct "
+            "them."
         )
     if sorted(numbers, key=lambda key: (len(str(key)), str(key))) != [str(k) for k in range(len(names))]:
         raise SourceError(
@@ -247,8 +248,8 @@ def _images(
     place = next((way for way in places if _below(way, root) is not None), "")
     if places and not place:
         raise UsageError(
-            f"{dataset.path}: {split} is {places[0]}, outside {folder.name}; images lie in the folder that is "
-            f"packed. Pass {dataset.path} as SRC."
+            f"{dataset.path}: {split} is {places[0]}, outside {folder.name}; images lie in the folder that "
+            f"is packed. Pass {dataset.path} as SRC."
         )
     if not place:
         found = f"{split} is {shorten(given)}, which does not exist"

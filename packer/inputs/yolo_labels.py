@@ -52,7 +52,10 @@ from packer.sentence import Option
 _NAME = "YOLO labels"
 _USUAL = {"images": "labels"}
 _NEEDED = "YOLO labels are needed"
-_FORM = "a line is a class number and 4 fractions of the image's width and height (centre x, centre y, width, height)"
+_FORM = (
+    "a line is a class number and 4 fractions of the image's width and height (centre x, centre y, "
+    "width, height)"
+)
 _NAMES, _NAMES_ENDING = ("classes.txt", "_darknet.labels"), ".names"
 _MOST = 1 << 20
 _MOST_CLASSES = 100_000

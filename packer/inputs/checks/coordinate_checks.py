@@ -1,4 +1,5 @@
-"""Checks of boxes and points: images without any or turned by EXIF, points outside or on a left or right side."""
+"""Checks of boxes and points: images without any or turned by EXIF, points outside or on a left or right "
+"side."""
 
 from __future__ import annotations
 
@@ -62,8 +63,8 @@ def check_turned_images(listing: Listing) -> Iterator[Finding]:
         if not told and upright and not stored:
             yield Finding(
                 f"{subject}; {upright:,} of their boxes and points lie outside the upright image, and none "
-                f"outside the stored picture. Pass {Option(_FRAME, 'stored')}, or {Option(_FRAME, 'upright')} if "
-                "they are those of the upright image.",
+                f"outside the stored picture. Pass {Option(_FRAME, 'stored')}, or "
+                f"{Option(_FRAME, 'upright')} if they are those of the upright image.",
                 error=True,
             )
             return
@@ -76,8 +77,8 @@ def check_turned_images(listing: Listing) -> Iterator[Finding]:
         )
     if listing.pairs:
         yield Finding(
-            f"{subject}; their masks belong to the upright images. Masks made from pixels as stored have to be "
-            "turned, too, unless they have that EXIF orientation themselves."
+            f"{subject}; their masks belong to the upright images. Masks made from pixels as stored have "
+            "to be turned, too, unless they have that EXIF orientation themselves."
         )
 
 
@@ -95,8 +96,8 @@ def check_outside_points(listing: Listing) -> Iterator[Finding]:
     zero = int((points == 0).all(axis=2).sum())
     if zero > max(1, _MANY_OUTSIDE * np.isfinite(points[..., 0]).sum()):
         yield Finding(
-            f"{zero:,} keypoints are 0,0: stored as points in the corner. If they are missing, leave their cells "
-            "empty."
+            f"{zero:,} keypoints are 0,0: stored as points in the corner. If they are missing, leave their "
+            "cells empty."
         )
 
 
@@ -121,8 +122,8 @@ def check_extent(listing: Listing) -> Iterator[Finding]:
     if most <= _SMALL_EXTENT and least < (1 - most) / 2:
         name = "points" if targets.boxes is None else "boxes"
         yield Finding(
-            f"The {name} of {len(sample):,} images examined reach at most {most:.0%} of the width and height, "
-            "like those of smaller images, or percentages. If they are, correct them; "
+            f"The {name} of {len(sample):,} images examined reach at most {most:.0%} of the width and "
+            "height, like those of smaller images, or percentages. If they are, correct them; "
             f"{Option('Labels.boxes_unit', 'pixels')} says that they are right."
         )
 
@@ -144,7 +145,8 @@ def check_sides(listing: Listing) -> Iterator[Finding]:
     elif len(names) > 1 and "flip_pairs" not in about:
         first = Option("Labels.flip_pairs", f"{names[0]}:{names[1]}")
         yield Finding(
-            f"The names of the {len(names):,} points ({shorten(', '.join(names))}) say no sides, so in mirrored "
+            f"The names of the {len(names):,} points ({shorten(', '.join(names))}) say no sides, so in "
+            "mirrored "
             "images each keeps its number. If some are sides, such as left and right eye, pass them, for "
             f"example {first}; if none are, {none}."
         )
