@@ -191,6 +191,32 @@ def test_what_is_about_images_is_refused(table: Path, arguments: list[str], opti
     assert str(caught.value) == f"{option}: is about images; s was made from a table. Leave it out."
 
 
+def test_the_splits_and_their_rows_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("x,y\n" + "".join(f"{n * 7 % 19},{n % 2}\n" for n in range(100)))
+    command = ("convert", "t.csv", "t.h5", "--label", "y", "--split", "val=0.2,train=0.8")
+    assert "splits: train 80, val 20" in run(*command).stdout.splitlines()
+    assert "splits: train 80, val 20" in run(*command, "--resume").stdout.splitlines()
+    shards = json.loads(run(*command[:2], "t", *command[3:], "--shard-rows", 30, "--json").stdout)
+    assert shards["splits"] == {"train": 80, "val": 20}
+    assert "splits:" not in run("convert", "t.csv", "u.h5", "--label", "y").stdout
+
+
+def test_the_order_of_a_table_can_be_said_either_way(table: Path):
+    for given, seed in (((), None), (("--shuffle",), 0), (("--no-shuffle",), None)):
+        told = run("convert", table, "p.h5", *given, "--overwrite").stdout
+        assert ("note: the rows keep the order of their table, since no label is given." in told) is (
+            not given
+        )
+        assert open_pack("p.h5").header.seed == seed
+    run("convert", table, "p", "--shuffle", "--format", "npy", "--quiet")
+    Path("p/features.npy").write_bytes(Path("p/features.npy").read_bytes()[:-1] + b"!")
+    said = run("verify", "p", code=1).stderr.splitlines()[-1]
+    assert said.startswith(
+        "To convert the same SRC again: packer convert SRC p --format npy --shuffle --overwrite."
+    )
+
+
 def test_a_damaged_pack_is_converted_again_from_its_table(table: Path):
     run("convert", table, "p", "--label", "shop", "--format", "npy", "--quiet")
     whole = Path("p/features.npy").read_bytes()

@@ -59,7 +59,7 @@ def blocks(text: str) -> list[Block]:
 
 @pytest.fixture
 def folder(photo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """photos/, masks/ of the same names, coco/, flights.csv and new.csv; it is the current folder, without a GPU."""
+    """photos/, masks/ of the same names, coco/, flights.csv, new.csv and test.csv; it is the current folder, without a GPU."""
     parent = photo_folder.parent
     monkeypatch.chdir(parent)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -91,6 +91,10 @@ def folder(photo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Path(name).write_text(
             "\n".join(["dep_delay,distance,arr_time,air_time,carrier,arr_delay", *lines, ""])
         )
+    rows = [line.rpartition(",")[0] for line in Path("new.csv").read_text().splitlines()]
+    Path("test.csv").write_text(
+        "\n".join(f"{n + 500 if n else 'id'},{row}" for n, row in enumerate(rows)) + "\n"
+    )
     return parent
 
 

@@ -58,7 +58,7 @@ def table_baseline(
     names = [os.fspath(name) for name in ([table] if isinstance(table, (str, os.PathLike)) else table)]
     called = as_text(names[0]) + (f" and {units.count(len(names) - 1, 'other')}" if len(names) > 1 else "")
     check_source(expand(names), called, pack)
-    fields = [f.loaded for f in pack.fields if not f.loaded.ragged]
+    fields = [f.loaded for f in pack.fields if f.by_default and not f.loaded.ragged]
     loading = {"fields": [f.name for f in fields]}
     row_bytes = sum(f.row_bytes for f in fields)
     rows = min(pack.rows, memory() // HELD_SHARE // row_bytes)

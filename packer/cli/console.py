@@ -188,9 +188,14 @@ def announce_plan(output: Output, sources: tuple[str, ...], out: str, plan: Conv
     images = units.count(plan.rows, "image") + classes
     arrow = f" -> {out}" if out else ""
     output.say(f"{source}: {images}{arrow}: {shape} each, about {units.size(plan.bytes)}")
-    if plan.splits:
-        output.say("splits: " + ", ".join(f"{name} {rows:,}" for name, rows in plan.splits.items()))
+    tell_splits(output, plan.splits)
     output.note(plan.notes)
+
+
+def tell_splits(output: Output, splits: Mapping[str, int]) -> None:
+    """Print the splits and their rows, if there are any."""
+    if splits:
+        output.say("splits: " + ", ".join(f"{name} {rows:,}" for name, rows in splits.items()))
 
 
 def announce_table_plan(output: Output, sources: tuple[str, ...], out: str, plan: TablePlan) -> None:

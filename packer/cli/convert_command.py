@@ -19,6 +19,7 @@ from packer.cli.console import (
     announce_table_plan,
     cli,
     tell_report,
+    tell_splits,
 )
 from packer.cli.dry_run import tell_columns, tell_contents, tell_dry_run
 from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption, merge_values
@@ -180,6 +181,7 @@ def _convert_tables(sources: tuple[str, ...], out: str, output: Output, **option
     if options["dry_run"]:
         tell_dry_run(output, report, contents)
     else:
+        tell_splits(output, report.splits)
         tell_report(output, report, "row", skipping=True)
 
 

@@ -67,6 +67,8 @@ def option(
         settings["type"] = click.Choice(kind)
     elif kind is None:
         settings["is_flag"] = True
+        if "/" in names:
+            settings.setdefault("default", None)  # neither, so that the library decides
     else:
         settings["metavar"] = kind
         if "=" in kind and settings.get("multiple"):
@@ -252,7 +254,9 @@ CONVERT = options(
     option("--group-column", "COLUMN",
            "With --split: keep rows with equal values in this column (a patient, a video) in the same split.",
            about=_NAMED),
-    "--shuffle",
+    option("--shuffle/--no-shuffle", None,
+           "Store the rows in a random order (default), or in that of the source (default for tables without"
+           " --label, or with --like)."),
     "--seed",
     "--shard-rows", "--shard-size",
     "--workers",

@@ -20,6 +20,7 @@ from packer.convert.row_storage import RowStorage
 from packer.convert.some_rows import SomeRows
 from packer.errors import BusyError, PackerError, SourceError, UsageError
 from packer.format.file_io import InputFile
+from packer.format.file_rows import FILES
 from packer.format.header import PARTIAL_SUFFIX
 from packer.format.pack_opening import is_pack, open_pack
 from packer.format.working_folder import (
@@ -280,6 +281,7 @@ def already(
     pack = open_pack(out)
     pack.confirm()
     header = pack.header
+    provenance = _before_reading(provenance)
     differs = difference(_before_reading(header.provenance), provenance)
     if not differs and rows is not None:
         differs = difference(header.rows + len(header.skipped), rows, "the number of rows")
@@ -318,10 +320,10 @@ def already(
 
 
 def _before_reading(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a provenance as known before the input is read: without the digests of a table's files."""
+    """Return a provenance as known before the input is read: without digests and rows of a table's files."""
     source = provenance.get("source")
     if isinstance(source, Mapping):
-        return {**provenance, "source": {k: v for k, v in source.items() if k != "digests"}}
+        return {**provenance, "source": {k: v for k, v in source.items() if k not in ("digests", FILES)}}
     return dict(provenance)
 
 

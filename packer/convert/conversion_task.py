@@ -129,8 +129,8 @@ class Report:
     differed; already: the pack was complete and was left as it is; notes: sentences for the user, those of
     the plan included; skipped_rows: number of table rows left out; reasons: reason -> number of rows.
 
-    narrowed: number of images whose bit depth changed. While the pack is being written, workers: those of an
-    engine, else 0; header: header of the rows.
+    narrowed: number of images whose bit depth changed; splits: name -> rows of the pack. While the pack is
+    being written, workers: those of an engine, else 0; header: header of the rows.
     """
 
     out: str = ""
@@ -147,14 +147,21 @@ class Report:
     skipped_rows: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
     narrowed: int = field(default=0, repr=False)
+    splits: Mapping[str, int] = field(default_factory=dict, repr=False)
     header: Header = field(default=NO_ROWS, repr=False)
 
     @classmethod
     def of(cls, header: Header, **others: Any) -> Report:
         """Return the report of a pack with that header."""
         nbytes = sum(extent.nbytes for extents in header.extents.values() for extent in extents)
+        spans = sorted(header.splits.items(), key=lambda split: split[1])
         return cls(
-            rows=header.rows, bytes_written=nbytes, skipped=tuple(header.skipped), header=header, **others
+            rows=header.rows,
+            bytes_written=nbytes,
+            skipped=tuple(header.skipped),
+            splits={name: sum(b - a for a, b in parts) for name, parts in spans},
+            header=header,
+            **others,
         )
 
     @classmethod

@@ -19,6 +19,7 @@ from packer.convert.whole_pictures import (
     store_partner,
 )
 from packer.errors import UsageError, damaged
+from packer.format.file_rows import counted_files, recounted
 from packer.format.header import Field
 from packer.format.joined_pack import check_fields, joined
 from packer.format.own_size import partner
@@ -113,6 +114,7 @@ class PackRows(RowMaker):
         self.pack, self._numbers, self._spec, self._whole = pack, numbers, spec, whole
         self._reader = PackStore(pack, pack.fields, verify=verify)
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
+        self._files = [counted_files([part.header]) for part in pack.parts]
         self._image = image = next((f for f in pack.fields if f.name == "image"), None)
         self._resized = spec is not None or whole is not None  # the size fields change, or are dropped
         self._sized = None if image is None else image.own_size
@@ -197,6 +199,8 @@ class PackRows(RowMaker):
                 values = self._reader.array(f.name, runs)
             else:
                 values = self._reader.ragged(f.name, runs) if len(samples) else []
+            if f.counts and any(files != self._files[0] for files in self._files):
+                values = self._recounted(values, samples)
             if self._numbers and f.name == "label":
                 for part in range(len(self._numbers)):
                     values[parts == part] = self._recoded(part, values[parts == part])
@@ -207,6 +211,19 @@ class PackRows(RowMaker):
                 ]
             columns[f.name] = values
         return columns
+
+    def _recounted(self, numbers: NDArray[Any], samples: NDArray[np.int64]) -> NDArray[Any]:
+        """Return numbers of source rows as numbers among the rows of all files. Raises FormatError."""
+        files, parts = list(dict.fromkeys(file for own in self._files for file in own)), self._parts(samples)
+        numbers = numbers.copy()
+        for part in np.unique(parts).tolist():
+            rows = parts == part
+            try:
+                numbers[rows] = recounted(numbers[rows], self._files[part], files)
+            except (ValueError, OverflowError) as error:
+                path = self.pack.parts[part].path
+                raise damaged(path, f"its row numbers are wrong ({error})") from None
+        return numbers
 
     def _recoded(self, part: int, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return labels of a part as numbers of all classes. Raises FormatError for one without a class."""

@@ -41,6 +41,7 @@ from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
 from packer.format.edited_pack import open_unsealed
 from packer.format.file_io import InputFile, newest_file
+from packer.format.file_rows import FILES, counted_files, to_json
 from packer.format.header import Field
 from packer.format.header_forms import NORMALIZE
 from packer.format.pack import Pack
@@ -532,6 +533,8 @@ def _task(
     files = dict.fromkeys(file for part in pack.parts for file in table_files(part.header))
     if files and "part" not in given:  # split_pack: a part has only a share of the files' rows
         source["files"] = [list(file) for file in files]
+    if any(f.counts for f in pack.fields):
+        source[FILES] = to_json(counted_files(part.header for part in pack.parts))
     kept = {name: value for name, value in first.items() if name not in stored}
     skipped = {(s["key"], s["reason"]): dict(s) for s in pack.header.skipped}  # parts of a pack repeat them
     newest = _newest(pack)

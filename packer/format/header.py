@@ -88,6 +88,9 @@ Tables
     has these fields. Names of features are unique (a repeated name gets the suffix ``.1``). ``label`` holds
     the columns, the kind and the dtype of the field ``label``, or is null; ``fit`` names the rows that
     statistics were computed from; ``reading`` holds how text files were read.
+    The field ``source_row`` (int32, ``about.row_of`` "files"), MAY be absent, has each row's number among the
+    rows of the files that ``provenance.source.rows_of_files`` lists, ``[[digest, rows], ...]``: from 0, without
+    headers, with the rows that were left out.
     ``packer/format/table_record.py`` lists the required members,
     ``packer/tables/transform/table_transform.py`` computes the fields.
 
@@ -247,9 +250,14 @@ class Field:
         return "of" in self.about and "sampling" not in self.about
 
     @property
+    def counts(self) -> bool:
+        """True for the numbers of the rows in the files that they came from."""
+        return "row_of" in self.about
+
+    @property
     def by_default(self) -> bool:
-        """True if it is loaded by default, because it is neither text nor a picture's height or width."""
-        return "encoding" not in self.about and not self.measures
+        """True if it is loaded by default: no text, no picture's height or width, no numbers of source rows."""
+        return "encoding" not in self.about and not self.measures and not self.counts
 
     @cached_property
     def row_bytes(self) -> int:

@@ -81,6 +81,7 @@ ABOUT: Mapping[str, Any] = {
     "dtype?": tuple(DTYPES),
     "row_shape?": shape,
     "columns?": texts,
+    "row_of?": "files",
     "points?": texts,
     "flip_pairs?": [lambda value: texts(value) and len(value) == 2],
 }
@@ -112,6 +113,7 @@ _SOURCE: Mapping[str, Any] = {
     "names?": texts,
     "digests?": texts,
     "files?": [lambda value: texts(value) and len(value) == 2],
+    "rows_of_files?": [lambda value: fits(value, [(str, count)]) and [*map(type, value)] == [str, int]],
     "images?": whole(0),
     "reading?": lambda value: isinstance(value, Mapping) and fits(value, READING),
 }

@@ -79,11 +79,14 @@ class JoinedPack(PacksAsOne):
         return [pack.origin(name) for pack in self.shards]
 
 
-def joined(packs: Sequence[Pack]) -> Pack:
-    """Return packs of equal fields as one, after checking every shard: conversion will read all of it."""
+def joined(packs: Sequence[Pack], fields: Sequence[Field] | None = None) -> Pack:
+    """Return packs of equal fields as one, after checking every shard: conversion will read all of it.
+
+    fields: those that all have, None for all of them.
+    """
     for pack in packs:
         pack.confirm()
-    header = merge_headers([pack.header for pack in packs])
+    header = merge_headers([_reduced(pack.header, fields or pack.fields) for pack in packs])
     return Pack(" + ".join(pack.path for pack in packs), header, b"", tuple(packs))
 
 
@@ -177,8 +180,10 @@ def check_mappings(first: Pack, pack: Pack) -> None:
     rest = ("features", "categories", "dtype", "label")
     compared["it is"] = {name: table[name] for name in rest}, {name: other[name] for name in rest}
     for what, (here, there) in compared.items():
-        dropped = here.get("role") == there.get("role") == "drop"
-        if not dropped and (found := difference(here, there, "", ("is", f" in {first.path}, and"))):
+        roles = here.get("role"), there.get("role")
+        # A column that only one pack keeps is compared as a field.
+        ignored = "drop" in roles and set(roles) <= {"drop", "keep"}
+        if not ignored and (found := difference(here, there, "", ("is", f" in {first.path}, and"))):
             raise UsageError(
                 f"{pack.path}: {what} mapped differently ({found} here); the packs must have equal mappings."
                 f" Convert its table again with {Option('like', first.path)}."

@@ -23,6 +23,7 @@ from packer.format.block_spans import ArraySpans, BlockSpans
 from packer.format.checksums import SIZE, Trailer, digest
 from packer.format.description import describe
 from packer.format.file_io import check_inside, not_regular, pread_into, pread_path
+from packer.format.file_rows import SOURCE_ROW, counted_files, is_counted, recounted
 from packer.format.header import (
     CHECKSUMS_FILE,
     HEADER_FILE,
@@ -391,6 +392,29 @@ class Pack:
         """
         found = self.read_ragged("key", start, stop) if start < self.rows else []
         return [key.decode("utf-8", "surrogateescape") for key in found]
+
+    @property
+    def source_rows(self) -> NDArray[np.int64]:
+        """Number of each row among the rows of the table's files, int64 [rows].
+
+        From 0; headers are not counted, rows that were left out are. Several files, also of packs that were
+        merged or appended, count as one after the other: those of the first pack, then further ones. Raises
+        UsageError if the pack does not have the numbers, FormatError if they are damaged.
+        """
+        headers = [part.header for part in self.parts]
+        if not all(map(is_counted, headers)):
+            raise UsageError(
+                f"{self.path}: does not have the numbers of its rows in their files; packs of tables do, unless an"
+                " older packer wrote them, or packs that they were made of. Convert the table again."
+            )
+        files, found = counted_files(headers), []
+        for part in self.parts:
+            numbers = part.read(SOURCE_ROW.name)
+            try:
+                found.append(recounted(numbers, counted_files([part.header]), files))
+            except (ValueError, OverflowError) as error:
+                raise damaged(part.path, f"its row numbers are wrong ({error})") from None
+        return np.concatenate(found)
 
     def preprocess(self, images: Any, *, augment: Any = None) -> Any:
         """Return new images as rows.

@@ -84,5 +84,7 @@ def _words(options: dict[str, Any], reading: Mapping[str, Any]) -> Iterator[str]
     yield from (word for text in reading.get("na", ()) for word in ("--na", text))
     if (seed := options.get("seed", options.get("split_seed", 0))) != 0:
         yield from ("--seed", str(seed))
-    if "seed" not in options:
-        yield "--no-shuffle"
+    # Tables without a label, or like another pack, keep their order by default.
+    ordered = reading and ("like" in options or not options.get("choices", {}).get("label"))
+    if ("seed" in options) is bool(ordered):
+        yield "--shuffle" if ordered else "--no-shuffle"

@@ -6,6 +6,7 @@
     staging.py           rows in raw form, in the input's order, in a file beside the output
     table_splits.py      the split of each row by its columns: a split's name, a group, the label
     table_order.py       row of the input for each row of the pack, split by split
+    suspect_columns.py   notes on features that number the rows, or tell the label
     measuring.py         statistics of the staged rows; notes on numbers beyond the dtype
     table_packs.py       several packs of tables as one
     frames.py            apply: map rows of data frames like the rows of a pack

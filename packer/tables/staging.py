@@ -21,6 +21,7 @@ from packer.convert.conversion_run import Conversion
 from packer.convert.row_maker import RowMaker
 from packer.convert.staged_rows import ShuffledFile, StagedRows
 from packer.errors import SourceError, UsageError
+from packer.format.file_rows import SOURCE_ROW
 from packer.format.pack_writer import Rows
 from packer.format.working_folder import WorkingFolder, check_space
 from packer.sentence import Option
@@ -110,8 +111,9 @@ class StagedTable(StagedRows):
     """The rows of a table, written in order as they are read, with a journal for resuming.
 
     layout: layout of the records; dictionaries: column number -> texts of its codes; skipped: at most
-    MAX_SKIPPED of the rows left out; reasons: reason -> number of rows left out; bytes_read: input bytes read
-    in this run; resumed: rows taken over from an earlier run.
+    MAX_SKIPPED of the rows left out; reasons: reason -> number of rows left out; rows_of_files: name of each
+    input -> its rows, those left out included; bytes_read: input bytes read in this run; resumed: rows taken
+    over from an earlier run.
     """
 
     bytes_read: int
@@ -126,7 +128,9 @@ class StagedTable(StagedRows):
         self.resumed = self.bytes_read = self.bytes_done = 0
         self.skipped: list[dict[str, str]] = []
         self.reasons: Counter[str] = Counter()
-        self._lines = 0
+        self.rows_of_files = dict.fromkeys(source.names, 0)
+        self._gaps: list[NDArray[np.int64]] = []
+        self._all_rows = self._lines = 0
         self._input = ""
         self._codes: dict[int, dict[str, int]] = {
             w.index: dict(plan.known.get(w.index, {}))
@@ -142,6 +146,12 @@ class StagedTable(StagedRows):
     def to_json(self) -> dict[str, Any]:
         """Return the header's record of the rows left out."""
         return {"rows": self.reasons.total(), "reasons": dict(self.reasons), "first": self.skipped}
+
+    @property
+    def gaps(self) -> NDArray[np.int64]:
+        """Number of staged rows before each row that was left out, ascending."""
+        left = np.concatenate([np.empty(0, np.int64), *self._gaps])
+        return left - np.arange(len(left))
 
     def resume(self) -> tuple[list[Any] | None, bool]:
         """Take over the rows that an interrupted run has read.
@@ -167,6 +177,8 @@ class StagedTable(StagedRows):
             "input": chunk.name,
             "lines": parsed.lines,
             "nbytes": parsed.nbytes,
+            "all_rows": len(parsed.records) + parsed.bad_rows,
+            "gaps": parsed.gaps.tolist(),
             "new": {str(index): texts for index, texts in fresh.items()},
             "skipped": bad[: max(0, MAX_SKIPPED - len(self.skipped))],
             "reasons": dict(reasons),
@@ -209,6 +221,9 @@ class StagedTable(StagedRows):
         """Count a piece that was written in this run or taken over."""
         self._enter(piece["input"])
         self._lines += piece["lines"]
+        self._gaps.append(np.array(piece["gaps"], np.int64) + self._all_rows)
+        self.rows_of_files[piece["input"]] += piece["all_rows"]
+        self._all_rows += piece["all_rows"]
         self.bytes_done += piece["nbytes"]
         self.skipped += piece["skipped"]
         self.reasons.update(piece["reasons"])
@@ -269,13 +284,17 @@ class TableRows(RowMaker):
 
     ragged_bytes: int
 
-    def __init__(self, staged: StagedTable, records: ShuffledFile, mapper: RowMapper) -> None:
-        """records: the records of `staged` in the pack's order."""
+    def __init__(
+        self, staged: StagedTable, records: ShuffledFile, mapper: RowMapper, *, counted: bool
+    ) -> None:
+        """records: the records of `staged` in the pack's order; counted: with the field SOURCE_ROW."""
         self._records, self._mapper, self._texts = records, mapper, staged.mapped_blob()
         self._dtype = staged.dtype
         # Columns that all files lack (label with `like`, kept columns) get no field.
         present = mapper.map(np.zeros(0, self._dtype)).fields
         self.fields = tuple(f for f in mapper.transform.fields() if f.name in present)
+        self._gaps = staged.gaps if counted else None
+        self.fields += (SOURCE_ROW,) if counted else ()
         self.ragged_bytes = staged.blob_bytes // staged.rows + 8 * sum(1 for f in self.fields if f.ragged)
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
@@ -289,4 +308,7 @@ class TableRows(RowMaker):
                 f"mapped, is beyond {np.dtype(self._mapper.transform.dtype).name}. Correct it, pass "
                 f"{Option('dtype', 'float64')}, or {Option('drop', name)}."
             )
-        return mapped.fields
+        if self._gaps is None:
+            return mapped.fields
+        numbers = samples + np.searchsorted(self._gaps, samples, "right")
+        return {**mapped.fields, SOURCE_ROW.name: numbers.astype(SOURCE_ROW.dtype)}

@@ -20,18 +20,20 @@ from packer.convert.splits import Split
 from packer.declared_types import checks_arguments
 from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
+from packer.format.file_rows import is_counted
 from packer.format.pack import Pack
 from packer.format.pack_opening import check_order, open_pack
 from packer.format.working_folder import check_space, clear_idle
 from packer.remote.urls import check_local
-from packer.sentence import Call
+from packer.sentence import Call, Option, Sentence
 from packer.tables.reading.table_opening import open_table
-from packer.tables.reading.table_source import Csv, ReadOptions, expand, file_digest
+from packer.tables.reading.table_source import Csv, ReadOptions, TableSource, expand, file_digest
 from packer.tables.staging import StagedTable, stage
 from packer.tables.table_options import Encode, read_alike, value
 from packer.tables.table_run import TableJob, mapped, source_notes
-from packer.tables.transform.column_plan import ColumnChoices, plan_columns, with_dealing
-from packer.tables.transform.column_types import DEALING
+from packer.tables.transform.column_plan import ColumnChoices, plan_columns, with_dealing, with_kept
+from packer.tables.transform.column_types import DEALING, is_missing
+from packer.tables.transform.records import RecordLayout
 from packer.tables.transform.table_transform import TableTransform
 
 _STORES = tuple(store for store in STORES if store != "jpeg")
@@ -76,7 +78,7 @@ def convert_table(
     format: str | None = None,
     store: str | None = None,
     split: str | Mapping[str, float | str] | Split | None = None,
-    shuffle: bool = True,
+    shuffle: bool | None = None,
     seed: int = 0,
     shards: int | str | None = None,
     workers: int | None = None,
@@ -100,8 +102,11 @@ def convert_table(
     source : path, glob or sequence of them
         Files, read one after the other: .csv, .tsv, .tab, .psv, .data (each also .gz, .zst, .bz2, .xz), or
         .parquet, .arrow, .feather.
-    out, format, store, shuffle, seed, shards, workers, overwrite, resume, progress
+    out, format, store, seed, shards, workers, overwrite, resume, progress
         As in convert_images.
+    shuffle : bool, optional
+        Store the rows (of each split) in a random order. Default: True, but False without a label and with
+        `like`, so that predictions are in the file's order. ``Pack.source_rows`` has the rows' numbers in it.
     label : str or sequence of str, optional
         Column to predict, or several. Texts become classes (int64 codes, names in the header), whole numbers
         (also written as 1.0) int64, other numbers float32. Several columns: [N, k].
@@ -124,7 +129,8 @@ def convert_table(
         Rarer encodings of features: ``Encode(log1p=, indicators=, max_categories=)``.
     like : path, optional
         Pack whose mapping, categories and statistics are used; the options above that define a mapping are
-        then refused. Its store and shards are the defaults.
+        then refused, but `keep` takes columns that it drops or does not have. A label that is missing, or
+        empty in every row, is left out. Its store and shards are the defaults.
     csv : Csv, optional
         How text files are read: ``Csv(header=, delimiter=, quote=, decimal=, thousands=, na=, encoding=,
         skip_rows=, comment=)``.
@@ -170,9 +176,13 @@ def convert_table(
     store = None if store is None else choice("store", store, _STORES)
     storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards)
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
+    in_order = shuffle is None and (like is not None or not choices.label)
+    shuffle = not in_order if shuffle is None else shuffle
     dealt = {"split": Split.of(split), "shuffle": shuffle, "seed": whole("seed", seed)}
     run.check_paths(source)
     job = _new_job(run, _names(source), reading, choices, storing, dealt, model)
+    if in_order:
+        job = replace(job, notes=(*job.notes, _note_on_order(job)))
     if (found := run.existing(job.provenance, None, job.table.newest())) is not None:
         return _report(job, found, already=True)
     if on_plan is not None:
@@ -198,7 +208,7 @@ def _new_job(
     transform, digested = None, None
     if like is not None:
         transform = _transform_of(like, "like ")
-        if given := sorted(choices.record()) or (["types"] if reading.types else []):
+        if given := sorted({*choices.record(), *(["types"] if reading.types else [])} - {"keep"}):
             raise UsageError(
                 f"like {like.path}: defines the mapping of the columns; {given[0]} is given, too."
                 " Leave one of them out."
@@ -213,12 +223,18 @@ def _new_job(
         named = {*reading.types, *dealing, *(name for _, _, names in choices.lists() for name in names)}
         indexes = tuple(name for name in table.indexes if name not in named)
         choices = replace(choices, drop=(*choices.drop, *indexes))
+    notes = [] if like is None else storing.notes(like)
     if transform is None:
         plan = plan_columns(table.columns, choices, dealing)
     else:
-        plan = with_dealing(transform.plan_for(table.columns), table.columns, dealing)
+        transform = with_kept(transform, table.columns, choices.keep)
+        plan = transform.plan_for(table.columns)
+        if empty := _empty_label(table, plan):
+            plan = transform.plan_for(table.columns, labeled=False)
+            notes.append(f"column {empty!r}, the label, is empty in every row: the rows have no label.")
+        plan = with_dealing(plan, table.columns, dealing)
     record = {
-        "choices": choices.record() if like is None else None,
+        "choices": choices.record() if like is None or choices.keep else None,
         "like": digested,
         **({} if split is None else split.record()),
         "split_seed": None if split is None else dealt["seed"],
@@ -226,9 +242,32 @@ def _new_job(
         **storing.options(),
     }
     record = {name: value for name, value in record.items() if value is not None}
-    notes = () if like is None else tuple(storing.notes(like))
     return TableJob(
-        run, table, plan, transform, storing, record=record, indexes=indexes, notes=notes, **dealt
+        run, table, plan, transform, storing, record=record, indexes=indexes, notes=tuple(notes), **dealt
+    )
+
+
+def _empty_label(table: TableSource, plan: TableTransform) -> str:
+    """Return the name of a column of the label that is empty in every row, "" if there is none.
+
+    Reads on until each of these columns has shown a value. Raises SourceError.
+    """
+    empty = [member for member in plan.layout.members if member.column.role == "label"]
+    for chunk in table.chunks(RecordLayout(tuple(empty))) if empty else ():
+        parsed = chunk.read()
+        wrong = {bad.column for bad in parsed.bad}
+        empty = [w for w in empty if w.index not in wrong and is_missing(parsed.records[w.name]).all()]
+        if not empty:
+            break
+    return empty[0].column.name if empty else ""
+
+
+def _note_on_order(job: TableJob) -> Sentence:
+    """Return the note that rows are not shuffled by default."""
+    where = "their table" if len(job.table.names) == 1 else "their tables"
+    why = "no label is given" if job.like is None else "they are packed like another pack"
+    return Sentence(
+        f"the rows keep the order of {where}, since {why}. For a random order, pass {Option('shuffle', True)}."
     )
 
 
@@ -349,7 +388,11 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     )
     record = {**recorded, "append": True}
     shuffle = first.seed is not None
-    return TableJob(run, table, plan, transform, storing, split, shuffle, seed, record, given=run.out)
+    return TableJob(
+        *(run, table, plan, transform, storing, split, shuffle, seed, record),
+        given=run.out,
+        counted=is_counted(first),
+    )
 
 
 def _transform_of(pack: Pack, prefix: str) -> TableTransform:

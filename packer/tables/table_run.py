@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from packer import native, units
+from packer import native
 from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask, provenance
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder
 from packer.convert.splits import Split
+from packer.format.file_rows import FILES, fits, to_json
 from packer.format.header import TRAIN
 from packer.format.working_folder import writing
 from packer.sentence import Option, Sentence
 from packer.tables.measuring import measure, notes_on_rounding
 from packer.tables.reading.table_source import TableSource
 from packer.tables.staging import StagedTable, TableRows
+from packer.tables.suspect_columns import notes_on_suspects
 from packer.tables.table_order import table_order
-from packer.tables.table_splits import find_owners
-from packer.tables.transform.column_types import DEALING, TableColumn
+from packer.tables.table_splits import find_owners, notes_on_classes
+from packer.tables.transform.column_types import DEALING, TableColumn, shown_columns
 from packer.tables.transform.fitting import fit, measured
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
-
-_NAMED = 6  # most columns named in a note
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class TableJob:
 
     like: the given mapping, None to fit one; split, shuffle, seed: as in convert_table; record: options as
     the pack records them; indexes: columns left out because they are the index of a data frame; given: name
-    of the mapping's source in messages; notes: notes on the options.
+    of the mapping's source in messages; notes: notes on the options; counted: store the rows' numbers.
     """
 
     run: Conversion
@@ -50,6 +50,7 @@ class TableJob:
     record: Mapping[str, Any]
     indexes: tuple[str, ...] = ()
     given: str = "the pack given as like"
+    counted: bool = True
     notes: tuple[str, ...] = ()
 
     @cached_property
@@ -116,18 +117,16 @@ def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableT
             else f"pass {Option('missing', 'median')}, mean or zero"
         )
         notes.append(
-            Sentence(f"{_named(missing)}: missing values, stored as NaN. A network needs numbers: {way}.")
+            Sentence(
+                f"{shown_columns(missing)}: missing values, stored as NaN. A network needs numbers: {way}."
+            )
         )
     if unknown:
         whose = f"{job.given} does not have" if job.like else "no train row has"
-        notes.append(f"{_named(unknown)}: categories that {whose}; their code is 0, like missing cells.")
+        notes.append(
+            f"{shown_columns(unknown)}: categories that {whose}; their code is 0, like missing cells."
+        )
     return transform, notes
-
-
-def _named(columns: Sequence[str]) -> str:
-    """Return the number of columns, and the names of the first few."""
-    more = f" and {len(columns) - _NAMED} more" if len(columns) > _NAMED else ""
-    return f"{units.count(len(columns), 'column')} ({', '.join(columns[:_NAMED])}{more})"
 
 
 @contextmanager
@@ -138,7 +137,12 @@ def mapped(
 
     table: record of the mapping; None: the record of the transform that fits the rows.
     """
-    source = {**job.provenance["source"], "digests": job.table.digests()}
+    digests = job.table.digests()
+    source = {**job.provenance["source"], "digests": digests}
+    files = [(digest, rows, 0) for digest, rows in zip(digests, staged.rows_of_files.values(), strict=True)]
+    counted = job.counted and fits(files)
+    if counted:
+        source[FILES] = to_json(files)
     with writing(job.run.out):
         owners = find_owners(job.split, job.plan, staged, job.seed, job.table.names[0])
         order = table_order(
@@ -151,10 +155,14 @@ def mapped(
         )
     transform, notes = _fit(job, staged, order)
     notes += () if owners is None else owners.notes
+    notes += () if owners is not None and owners.even else notes_on_classes(job.plan, staged, order)
+    notes += notes_on_suspects(job.plan, staged, order) if job.like is None else ()
     job.run.bar.start(staged.rows, "rows")
     workers = job.run.running.workers
     with staged.in_order(order.samples, shuffled=job.shuffle, workers=workers) as records:
-        maker = TableRows(staged, records, RowMapper(transform, staged.layout, staged.dictionaries))
+        maker = TableRows(
+            staged, records, RowMapper(transform, staged.layout, staged.dictionaries), counted=counted
+        )
         task = ConversionTask(
             job.table.names[0],
             maker,

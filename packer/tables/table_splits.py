@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import units
+from packer.convert.sample_order import SampleOrder
 from packer.convert.splits import (
     Ints,
     Split,
@@ -21,6 +22,7 @@ from packer.convert.splits import (
     note_on_groups,
 )
 from packer.errors import SourceError
+from packer.format.header import TRAIN
 from packer.sentence import Option
 from packer.tables.staging import StagedTable
 from packer.tables.transform.column_types import TEXT, is_missing, shortest
@@ -29,18 +31,20 @@ from packer.tables.transform.table_transform import TableTransform
 _STEP = 1 << 18  # rows read at once
 # Most distinct whole numbers of a label that is not classes for which splits get equal shares of each.
 _MOST_STRATA = 1000
+_SHOWN, _LETTERS = 3, 40  # most classes and splits named in a note; letters of each
 
 
 class Owners(NamedTuple):
     """The split of each row.
 
     names: names of the splits. numbers: split number of each row not assigned by position, in the input's
-    order. notes: for the user.
+    order. notes: for the user. even: True if each split has rows of each class.
     """
 
     names: tuple[str, ...]
     numbers: NDArray[Any]
     notes: tuple[str, ...] = ()
+    even: bool = False
 
 
 def find_owners(
@@ -87,7 +91,49 @@ def find_owners(
     if label is None:
         return None
     draw = StrataDraw(label.counts.tolist(), shares, seed)
-    return Owners(tuple(shares), np.concatenate([draw.next(codes) for codes in label.codes()]))
+    numbers = np.concatenate([draw.next(codes) for codes in label.codes()])
+    even = len(numbers) == staged.rows and label.counts.min() * min(shares.values()) >= 1
+    return Owners(tuple(shares), numbers, even=bool(even))
+
+
+def notes_on_classes(plan: TableTransform, staged: StagedTable, order: SampleOrder) -> list[str]:
+    """Return notes on classes that train lacks or one split has alone, and on splits of a single class."""
+    label = _strata(plan, staged, 0, staged.rows) if len(order.splits) > 1 else None
+    if label is None or len(label.values) < 2:
+        return []
+    if plan.label_kind != "classes" and len(label.values) ** 2 > staged.rows:
+        return []  # numbers, not classes
+    codes = np.concatenate([codes.astype(np.min_scalar_type(len(label.values))) for codes in label.codes()])
+    names, held = list(order.splits), np.zeros((len(order.splits), len(label.values)), np.int64)
+    for k, (first, stop) in enumerate(order.splits.values()):
+        for start in range(first, stop, _STEP):
+            rows = order.samples[start : min(start + _STEP, stop)]
+            held[k] += np.bincount(codes[rows], minlength=len(label.values))
+    has = held > 0
+    wrong = has.sum(axis=0) == 1
+    if TRAIN in names:
+        wrong |= ~has[names.index(TRAIN)]
+    notes, what = [], f"{'classes' if plan.label_kind == 'classes' else 'values'} of {plan.label[0]!r}"
+    if wrong.any():
+        shown = [
+            f"{label.text_of_code(code)[:_LETTERS]!r}"
+            f" ({', '.join(f'{name} {held[k, code]:,}' for k, name in enumerate(names) if has[k, code])})"
+            for code in np.flatnonzero(wrong)[:_SHOWN].tolist()
+        ]
+        notes.append(
+            f"{wrong.sum():,} of {len(wrong):,} {what} are in one split only, or not in train; splits and rows"
+            f" of each: {', '.join(shown)}{' and others' if wrong.sum() > _SHOWN else ''}."
+        )
+    single = np.flatnonzero(has.sum(axis=1) == 1)
+    if len(single):
+        shown = [
+            f"{names[k]} ({label.text_of_code(int(held[k].argmax()))[:_LETTERS]!r})" for k in single[:_SHOWN]
+        ]
+        notes.append(
+            f"{len(single):,} of {units.count(len(names), 'split')} have one of the {len(wrong):,} {what}:"
+            f" {', '.join(shown)}{' and others' if len(single) > _SHOWN else ''}."
+        )
+    return notes
 
 
 def _strata(plan: TableTransform, staged: StagedTable, start: int, stop: int) -> ColumnCodes | None:

@@ -117,7 +117,9 @@ def test_every_type_becomes_what_the_docs_say(mixed: Path, tmp_path: Path):
     report = convert_table(mixed, tmp_path / "m.h5", label="grade", keep=["id", "count"], shuffle=False)
     frame = pandas.read_csv(mixed)
     pack = open_pack(report.out)
-    assert [f.name for f in pack.fields] == ["features", "categories", "label", "id", "count"]
+    assert [f.name for f in pack.fields] == [
+        *("features", "categories", "label", "id", "count", "source_row")
+    ]
     table = pack.header.table
     assert table["features"] == ["height", "member", "born", "seen", "seen.seconds", "wakes"]
     assert table["categories"] == ["colour"]
@@ -228,7 +230,7 @@ def test_the_mapping_is_the_same_for_new_rows(mixed: Path, tmp_path: Path):
     frame[100:200].drop(columns="grade").to_csv(new, index=False)
     convert_table(new, tmp_path / "new.h5", like=tmp_path / "m.h5", shuffle=False)
     assert np.array_equal(rows_of(tmp_path / "new.h5"), rows_of(tmp_path / "m.h5")[100:200])
-    assert [f.name for f in open_pack(tmp_path / "new.h5").fields] == ["features"]
+    assert [f.name for f in open_pack(tmp_path / "new.h5").fields] == ["features", "source_row"]
 
 
 def test_texts_of_files_with_nulls_are_texts(tmp_path: Path):
@@ -591,7 +593,7 @@ def test_like_reads_text_as_the_pack_was_read(tmp_path: Path):
     options: dict[str, Any] = {"csv": Csv(decimal=",", thousands=".", na="?"), "label": "y", "shuffle": False}
     convert_table(tmp_path / "old.csv", tmp_path / "old.h5", missing="zero", **options)
     (tmp_path / "new.csv").write_text("a;b;y\n5.678;?;z\n")
-    report = convert_table(tmp_path / "new.csv", tmp_path / "new.h5", like=tmp_path / "old.h5")
+    report = convert_table(tmp_path / "new.csv", tmp_path / "new.h5", like=tmp_path / "old.h5", shuffle=False)
     assert rows_of(tmp_path / "old.h5").tolist() == [[1234.5, 0], [2.5, 3]]
     assert rows_of(tmp_path / "new.h5").tolist() == [[5678, 0]]
     assert report.notes == ()

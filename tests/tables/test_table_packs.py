@@ -90,10 +90,11 @@ def opened(path: Path) -> Pack:
 
 
 def rows_of(pack: Pack) -> list[tuple[Any, ...]]:
-    """Every row, of all fields, as it is stored."""
+    """Every row, of all fields but its number in the file, as it is stored."""
     columns = [
         pack.read_ragged(f.name) if f.ragged else [row.tobytes() for row in pack.read(f.name)]
         for f in pack.fields
+        if not f.counts
     ]
     return list(zip(*columns, strict=True))
 

@@ -71,7 +71,8 @@ def test_each_split_has_its_share_of_each_class(table: Path, label: dict[str, An
 def test_labels_that_are_no_classes_are_dealt_out_without_regard_to_them(table: Path):
     plain = convert(table, "train=0.8,val=0.2", label="score")[1]
     assert {name: len(rows) for name, rows in plain.items()} == {"train": 2400, "val": 600}
-    assert convert(table, "train=0.8,val=0.2", label=None)[1]["val"].tolist() == plain["val"].tolist()
+    rest = convert(table, "train=0.8,val=0.2", label=None, shuffle=True)[1]
+    assert rest["val"].tolist() == plain["val"].tolist()
     many = convert(table, "train=0.8,val=0.2", label="i", features=["fold", "id"])[0]
     assert many.header.splits == {"train": ((0, 2400),), "val": ((2400, 3000),)}
 
@@ -84,7 +85,7 @@ def test_groups_of_any_type_stay_whole(table: Path, column: str, more: dict[str,
     assert not set(groups[rows["train"]]) & set(groups[rows["val"]])
     assert sorted(np.concatenate(list(rows.values())).tolist()) == list(range(ROWS))
     assert abs(len(rows["val"]) - 600) < 60
-    assert [f.name for f in pack.fields] == ["features", "label", *more.get("keep", ())]
+    assert [f.name for f in pack.fields] == ["features", "label", *more.get("keep", ()), "source_row"]
 
 
 @pytest.mark.parametrize(
@@ -158,3 +159,57 @@ def test_the_pack_says_how_rows_were_dealt(table: Path):
     grown = open_pack(table.parent / "s").header.splits
     first = int((pandas.read_csv(table)["set"][:100] == "val").sum())
     assert sum(b - a for a, b in grown["val"]) == len(rows["val"]) + first
+
+
+# Classes that not every split has
+
+
+def notes_on(folder: Path, labels: Any, folds: Any = None, **options: Any) -> list[str]:
+    rows = len(labels)
+    table = pandas.DataFrame({"x": np.random.default_rng(0).normal(size=rows), "y": labels})
+    if folds is not None:
+        table["fold"], options["split"] = folds, Split(column="fold")
+    table.to_csv(folder / "c.csv", index=False)
+    return [
+        str(note) for note in convert_table(folder / "c.csv", folder / "c.h5", label="y", **options).notes
+    ]
+
+
+def test_classes_of_one_split_are_told(tmp_path: Path) -> None:
+    labels = ["cat"] * 40 + ["dog"] * 40
+    labels[:4] = ["lynx", "lynx", "lynx", "wolf"]
+    folds = ["train", "val", "val", "test"] * 20
+    assert notes_on(tmp_path, labels, folds) == [
+        "1 of 4 classes of 'y' are in one split only, or not in train; splits and rows of each: 'wolf' (test 1)."
+    ]
+
+
+def test_classes_that_train_lacks_are_told(tmp_path: Path) -> None:
+    labels, folds = ["cat", "cat", "dog", "new"] * 20, ["train", "val", "train", "val"] * 19 + ["test"] * 4
+    assert notes_on(tmp_path, labels, folds) == [
+        "1 of 3 classes of 'y' are in one split only, or not in train; splits and rows of each:"
+        " 'new' (test 1, val 19)."
+    ]
+
+
+def test_splits_of_one_class_are_told(tmp_path: Path) -> None:
+    notes = notes_on(tmp_path, [0] * 60 + [1] * 40, split="train=rest,val=last:30")
+    assert notes == [
+        "1 of 2 values of 'y' are in one split only, or not in train; splits and rows of each: '0' (train 60).",
+        "1 of 2 splits have one of the 2 values of 'y': val ('1').",
+    ]
+
+
+def test_a_class_of_one_row_is_in_one_split(tmp_path: Path) -> None:
+    notes = notes_on(tmp_path, ["rare", *["cat", "dog"] * 40], split="train=0.8,val=0.2")
+    assert notes == [
+        "1 of 3 classes of 'y' are in one split only, or not in train; splits and rows of each: 'rare' (train 1)."
+    ]
+
+
+def test_numbers_and_even_splits_are_not_told(tmp_path: Path) -> None:
+    assert notes_on(tmp_path, [n % 2 for n in range(80)], split="train=0.8,val=0.2") == []
+    assert (
+        notes_on(tmp_path, [n * 7 % 80 for n in range(80)], split="train=0.8,val=0.2", overwrite=True) == []
+    )
+    assert notes_on(tmp_path, ["cat", "dog"] * 40, overwrite=True) == []

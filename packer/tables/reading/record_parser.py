@@ -76,7 +76,11 @@ def parse_records(data: bytes | memoryview, dialect: TextDialect, layout: Record
     rows, ends, bad_rows, faults, dictionaries, texts = result
     records.resize(rows, refcheck=False)
     bad = [_bad(fault, dialect.width) for fault in faults]
-    parsed = ParsedRows(records, dictionaries, texts, bad, bad_rows, ends, nbytes, lines[:rows].copy())
+    lines_of = lines[:rows].copy()
+    bad_lines = np.array([fault[0] for fault in faults], np.int64)
+    if bad_rows > len(faults):
+        bad_lines = np.setdiff1d([record.line for record in records_of(bytes(data), dialect)], lines_of)
+    parsed = ParsedRows(records, dictionaries, texts, bad, bad_lines, ends, nbytes, lines_of)
     _convert(parsed, dialect, layout)
     return parsed
 

@@ -170,6 +170,29 @@ def with_dealing(
     return replace(plan, columns=planned)
 
 
+def with_kept(
+    transform: TableTransform, columns: Sequence[TableColumn], names: Sequence[str]
+) -> TableTransform:
+    """Return a transform with further columns as fields: columns that it drops, or does not have.
+
+    columns: of the table. Raises UsageError.
+    """
+    given = {c.name: c for c in columns}
+    _roles({c.name: c.type for c in columns}, ColumnChoices(keep=tuple(names)))  # are there, each once
+    roles = {c.name: c.role for c in transform.columns}
+    for name in names:
+        if (role := roles.get(name)) in ("feature", "label"):
+            raise UsageError(
+                f"{Option('keep', name)}: is a {role} of the pack given as like; columns that it drops, or does"
+                " not have, can be kept. Leave it out."
+            )
+    kept = {name: _as_read(given[name], "keep", False, False) for name in names if roles.get(name) != "keep"}
+    planned = [kept.pop(c.name, c) for c in transform.columns]
+    planned += kept.values()
+    fields = kept_fields([c.name for c in planned if c.role == "keep"])
+    return replace(transform, columns=tuple(replace(c, field=fields.get(c.name)) for c in planned))
+
+
 def _as_read(c: TableColumn, role: str, whole_features: bool, exact_label: bool) -> TableColumn:
     """Return a column with its role, and the type it is read as in this role. Raises UsageError.
 

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import units
 from packer.sentence import Option
 from packer.tables.transform import cell_values
 from packer.tables.transform.cell_values import DAY, Reader
@@ -35,6 +36,7 @@ from packer.tables.transform.cell_values import DAY, Reader
 MISSING_INTEGER = -(2**63)
 MISSING_CATEGORY = -1
 DEALING = "dealing"
+_NAMED = 6  # most columns named in a note
 TEXT = np.dtype([("at", "<i8"), ("length", "<i4")])
 
 
@@ -156,6 +158,12 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def listed(words: Sequence[str]) -> str:
     """Return words as an enumeration: "a, b and c"."""
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else "none"
+
+
+def shown_columns(columns: Sequence[str]) -> str:
+    """Return the number of columns, and the names of the first few."""
+    more = f" and {len(columns) - _NAMED} more" if len(columns) > _NAMED else ""
+    return f"{units.count(len(columns), 'column')} ({', '.join(columns[:_NAMED])}{more})"
 
 
 def as_category(name: str) -> Option:

@@ -98,19 +98,30 @@ class ParsedRows:
 
     records: [n] of the layout's dtype, without bad rows; dictionaries: column number -> texts of its codes,
     in order of first appearance in this chunk; texts: bytes that `at` of text columns refers to; bad:
-    ascending by line, at most 1,000; bad_rows: number of all bad rows; lines: line ends in the chunk (rows,
-    if inputs have no lines); nbytes: input bytes; lines_of: int64 [n], the line (row) where each record
-    begins, counted as in BadRow.
+    ascending by line, at most 1,000; bad_lines: int64, the line (row) of each bad row, listed or not; lines:
+    line ends in the chunk (rows, if inputs have no lines); nbytes: input bytes; lines_of: int64 [n], the line
+    (row) where each record begins, counted as in BadRow.
     """
 
     records: NDArray[np.void]
     dictionaries: dict[int, list[str]] = field(default_factory=dict)
     texts: bytes = b""
     bad: list[BadRow] = field(default_factory=list)
-    bad_rows: int = 0
+    bad_lines: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     lines: int = 0
     nbytes: int = 0
     lines_of: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @property
+    def bad_rows(self) -> int:
+        """Number of all bad rows."""
+        return len(self.bad_lines)
+
+    @property
+    def gaps(self) -> NDArray[np.int64]:
+        """Numbers of the bad rows among all rows of the chunk, ascending."""
+        bad = np.sort(self.bad_lines)
+        return np.searchsorted(self.lines_of, bad) + np.arange(len(bad))
 
     def leave_out(self, rows: NDArray[np.bool_], bad: Sequence[BadRow]) -> None:
         """Remove records, and category texts that no other record uses.
@@ -123,7 +134,7 @@ class ParsedRows:
             line = int(self.lines_of[b.line])
             by_line[line] = replace(b, line=line)
         self.bad = [by_line[line] for line in sorted(by_line)][:MAX_BAD]
-        self.bad_rows += int(rows.sum())
+        self.bad_lines = np.concatenate([self.bad_lines, self.lines_of[rows]])
         self.records, self.lines_of = self.records[~rows], self.lines_of[~rows]
         for index, texts in self.dictionaries.items():
             codes = self.records[f"c{index}"]

@@ -38,7 +38,10 @@ from packer.tables.transform.records import BadRow, CellFault, RecordLayout, Rec
 DTYPES = ("float32", "float16", "float64", "int8", "int16", "int32", "int64", "uint8")
 MAX_NAME = 100  # most characters of a field's name
 MOST_BAD = 100_000
-TAKEN = ("features", "label", "categories", "key", "image", "packer", "checksums", "header", "trailer")
+TAKEN = (
+    *("features", "label", "categories", "key", "image", "source_row"),
+    *("packer", "checksums", "header", "trailer"),
+)
 
 
 @dataclass(frozen=True)
@@ -106,11 +109,11 @@ class TableTransform:
                 )
         return tuple(fields)
 
-    def plan_for(self, columns: Sequence[TableColumn]) -> TableTransform:
+    def plan_for(self, columns: Sequence[TableColumn], *, labeled: bool = True) -> TableTransform:
         """Plan another table's columns, matched by name; unknown columns are left out.
 
-        Label and kept columns may be missing; their fields are then missing, too. Raises UsageError if a
-        feature is missing.
+        Label and kept columns may be missing; their fields are then missing, too. labeled: False to leave
+        out the columns of the label. Raises UsageError if a feature is missing.
         """
         names = [c.name for c in columns]
         missing = [c.name for c in self.columns if c.role == "feature" and c.name not in names]
@@ -120,7 +123,7 @@ class TableTransform:
                 f"table: has no column {few}, which features need; {nearest(missing[0], names)}."
                 " Add the columns that the pack was converted from."
             )
-        label = self.label if all(name in names for name in self.label) else ()
+        label = self.label if labeled and all(name in names for name in self.label) else ()
         known = {c.name: c for c in self.columns if c.role != "label" or label}
         given = self.reading.get("types", {})
         planned = tuple(

@@ -78,7 +78,7 @@ def read_all(source: TableSource, layout: RecordLayout, after: list[Any] | None 
         for bad in part.bad:
             whole.bad.append(BadRow(bad.line + whole.lines, bad.column, bad.value, bad.reason))
         whole.texts += part.texts
-        whole.bad_rows += part.bad_rows
+        whole.bad_lines = np.concatenate([whole.bad_lines, part.bad_lines + whole.lines])
         whole.lines += part.lines
         whole.nbytes += part.nbytes
         parts.append(part.records)

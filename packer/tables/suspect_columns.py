@@ -1,0 +1,148 @@
+"""Features that are hardly properties of a row: columns that number the rows, and columns that tell the label.
+
+A column of numbers tells the label if the rows, sorted by it, have each class in one piece, or a label that
+only rises or only falls; a column of texts, if all rows of a text have one label. Measured on up to SAMPLE rows
+of train, and noted only if chance would hardly bring it about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import lgamma, log
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer import randomness, units
+from packer.convert.sample_order import SampleOrder
+from packer.format.header import TRAIN
+from packer.sentence import Option, Sentence
+from packer.tables.staging import StagedTable
+from packer.tables.transform.column_types import as_float, shown_columns
+from packer.tables.transform.records import RecordMember
+from packer.tables.transform.table_transform import TableTransform
+
+SAMPLE = 1 << 16
+_FEW = 256  # rows that rule most columns out
+_LEAST = 10  # fewest rows whose numbers are noted
+_STEP = 1 << 18  # rows read at once
+_CHANCE = log(1e-3)  # most, that there is a note on a table of random numbers
+
+Ints = NDArray[np.int64]
+
+
+def notes_on_suspects(plan: TableTransform, staged: StagedTable, order: SampleOrder) -> list[Sentence]:
+    """Return notes on features that number the rows, or tell the label."""
+    records: NDArray[Any] = np.asarray(np.memmap(staged.path, staged.dtype, "r"))
+    features = [w for w in plan.layout.members if w.column.role == "feature"]
+    whole = [w for w in features if w.column.type in ("number", "integer")]
+    numbers = _numbering(records, whole, sum(staged.rows_of_files.values()))
+    notes = _notes(
+        numbers, "the values number the rows, as identifiers do, which say nothing about new rows", "keep"
+    )
+    if len(plan.label) != 1:
+        return notes
+    label = next(w for w in plan.layout.members if w.column.name == plan.label[0])
+    first, stop = order.splits.get(TRAIN, (0, staged.rows))
+    drawn = randomness.permute(
+        np.arange(min(SAMPLE, stop - first)), stop - first, randomness.key("table", "sample")
+    )
+    samples = np.sort(order.samples[first + drawn])
+    y = np.unique(records[label.name][samples], return_inverse=True)[1]
+    about = f"the label {label.column.name!r}"
+    leak = f"({units.count(len(samples), 'row')}). If it is known only with the label, it is a leak"
+    others = [w for w in features if w.column.kind.numeric and w not in numbers]
+    texts = [w for w in features if not w.column.kind.numeric]
+    notes += _notes(_sorting(records, others, samples, y), f"sorting by such a column sorts {about} {leak}")
+    return notes + _notes(
+        _deciding(records, texts, samples, y), f"each text in such a column has one value of {about} {leak}"
+    )
+
+
+def _notes(columns: Sequence[RecordMember], what: str, other: str = "") -> list[Sentence]:
+    """Return a note on some columns. other: a further option that names such columns."""
+    if not columns:
+        return []
+    names = ",".join(w.column.name for w in columns[:6])
+    ways = " or ".join(f"{Option(option, names)}" for option in ("drop", other) if option)
+    return [Sentence(f"{shown_columns([w.column.name for w in columns])}: {what}. Pass {ways}.")]
+
+
+def _numbering(records: NDArray[Any], columns: Sequence[RecordMember], most: int) -> list[RecordMember]:
+    """Return the columns of different whole numbers that span no more than the rows of the files, `most`."""
+    if len(records) < _LEAST or not columns:
+        return []
+    x = np.sort(_columns(records[:_FEW], columns), axis=1)
+    fits = (x == np.trunc(x)).all(axis=1) & (x[:, 1:] > x[:, :-1]).all(axis=1) & (x[:, -1] - x[:, 0] < most)
+    found = []
+    for w in (columns[number] for number in np.flatnonzero(fits).tolist()):
+        limits = [(piece.min(), piece.max()) for piece in _pieces(records[w.name])]
+        least, largest = min(low for low, _ in limits), max(high for _, high in limits)
+        if not largest - least < most:  # also if one is missing, NaN
+            continue
+        seen = np.zeros(int(largest - least) + 1, np.bool_)
+        for piece in _pieces(records[w.name]):
+            seen[(piece - least).astype(np.int64)] = True
+        if np.count_nonzero(seen) == len(records):
+            found.append(w)
+    return found
+
+
+def _sorting(
+    records: NDArray[Any], columns: Sequence[RecordMember], samples: Ints, y: Ints
+) -> list[RecordMember]:
+    """Return the columns of numbers that sort the label. y: number of the label of each sample."""
+    counts = np.bincount(y)
+    several = len(counts) ** 2 > len(y)  # values, not classes: they have to rise or fall
+    ways = log(2) if several else lgamma(len(counts) + 1)
+    chance = ways + sum(lgamma(n + 1) for n in counts.tolist()) - lgamma(len(y) + 1)
+    if len(counts) < 2 or not columns or chance + log(len(columns)) > _CHANCE:
+        return []
+    few = np.argsort(y, kind="stable")[np.linspace(0, len(y) - 1, min(len(y), _FEW)).astype(np.int64)]
+    fits = _are_sorting(_columns(records[samples[few]], columns), y[few], rising=several)
+    found = (columns[number] for number in np.flatnonzero(fits).tolist())
+    return [
+        w for w in found if _are_sorting(as_float(records[w.name][samples])[None], y, rising=several).all()
+    ]
+
+
+def _are_sorting(x: NDArray[np.float64], y: Ints, *, rising: bool) -> NDArray[np.bool_]:
+    """Return True for each column, x [columns, n], by which the labels y [n] are sorted; missing ones last."""
+    order = np.argsort(x, axis=1, kind="stable")
+    x, steps = np.take_along_axis(x, order, axis=1), np.diff(y[order], axis=1)
+    tied = (x[:, 1:] == x[:, :-1]) | np.isnan(x[:, :-1])
+    if rising:
+        fits = (steps >= 0).all(axis=1) | (steps <= 0).all(axis=1)
+    else:
+        fits = np.count_nonzero(steps, axis=1) == len(np.unique(y)) - 1
+    return np.asarray(fits & ~((steps != 0) & tied).any(axis=1))
+
+
+def _deciding(
+    records: NDArray[Any], columns: Sequence[RecordMember], samples: Ints, y: Ints
+) -> list[RecordMember]:
+    """Return the columns of texts that have one label each."""
+    share = np.bincount(y).max() / len(y)
+    found = []
+    for w in columns if share < 1 else ():
+        for rows in (slice(_FEW), slice(None)):
+            codes = records[w.name][samples[rows]].astype(np.int64)
+            texts = len(np.unique(codes))
+            if len(np.unique(codes * (y.max() + 1) + y[rows])) > texts:
+                break
+        else:
+            if (len(y) - texts) * log(share) + log(len(columns)) < _CHANCE:
+                found.append(w)
+    return found
+
+
+def _columns(records: NDArray[Any], columns: Sequence[RecordMember]) -> NDArray[np.float64]:
+    return np.stack([as_float(records[w.name]) for w in columns])
+
+
+def _pieces(column: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
+    """Yield a column, some rows at a time, fractions as NaN."""
+    for start in range(0, len(column), _STEP):
+        x = as_float(column[start : start + _STEP])
+        yield np.where(x == np.trunc(x), x, np.nan)
