@@ -47,8 +47,8 @@ def folders_above(folder: ListedFolder) -> Iterator[ListedFolder]:
         if labels or ANNOTATIONS in found.folders:
             tops = [*sorted({label.partition("/")[0] for label in labels}), LISTS_OF_SPLITS]
             more = [f"{top}/{name}" for top in tops for name in _names(f"{found.above}/{top}", False)]
-            files = [name for name in _names(f"{found.above}/{ANNOTATIONS}", False) if name.endswith(".json")]
-            more += [f"{ANNOTATIONS}/{name}" for name in files]
+            coco = [name for name in _names(f"{found.above}/{ANNOTATIONS}", False) if name.endswith(".json")]
+            more += [f"{ANNOTATIONS}/{name}" for name in coco if stem_of(name) not in stems]
             keys = [f"{found.within}/{key}" for key in folder.keys]
             others = list(dict.fromkeys([*found.files, *labels, *more]))
             yield ListedFolder(found.above, keys, others, found.within)
