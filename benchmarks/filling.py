@@ -29,7 +29,6 @@ from packer import PackedBatchDataset, fill_pack
 from packer.bench.hardware_limits import load, machine, versions
 from packer.bench.image_baseline import RawImages, Resized
 from packer.inputs.image_sources import open_source
-from packer.inputs.opened_source import SourceOptions
 from packer.pixels.decode_resize import PixelSpec
 
 EPOCHS = 6
@@ -58,7 +57,7 @@ def lane(name: str, images: str, pack: str, size: int, batch_size: int) -> dict[
     """Run one lane in this process."""
     began = time.perf_counter()
     if name == "DataLoader":
-        with open_source(images, SourceOptions(labelled=False)) as source:
+        with open_source(images) as source:
             every = torch.arange(len(source)).numpy()
             items = RawImages(source, every, every, Resized(PixelSpec((size, size))))
             loader: DataLoader[Any] = DataLoader(

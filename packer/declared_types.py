@@ -1,8 +1,8 @@
 """checks_arguments: arguments of a public function, checked by its annotations before it runs.
 
 An annotation is a union of the names in `_KINDS`; one with another name (ArrayLike, Augment) accepts every
-value, which the function then checks itself, as it checks whole numbers with their bounds. A parameter annotated as a path and given
-data is answered with the function that packs such data.
+value, which the function then checks itself, as it checks whole numbers with their bounds. A parameter
+annotated as a path and given data is answered with the function that packs such data.
 """
 
 from __future__ import annotations

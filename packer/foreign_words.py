@@ -1,4 +1,4 @@
-"""Keywords of other libraries and earlier designs: a table of remedies; misspelt keywords: the nearest one."""
+"""Keywords of other libraries and earlier designs: a table of remedies; for misspelt ones the nearest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REMEDIES = (
      'pass split=Split("train=0.8,val=0.2", group=...)'),
     ("convert_images convert_table", "split_column", "pass split=Split(column=...)"),
     ("convert_images", "soft", 'pass pairs={"alpha": Soft("mattes/")}'),
-    ("convert_table", "header delimiter quote decimal thousands na encoding skip_rows comment",
+    ("convert_table", "header delimiter quote decimal thousands na encoding skip_rows comment keep_spaces",
      "it is a member of Csv: pass csv=Csv(WORD=...)"),
     ("convert_table", "log1p indicators max_categories",
      "it is a member of Encode: pass encode=Encode(WORD=...)"),

@@ -104,15 +104,9 @@ UNITS: dict[str, set[str]] = {
         "packer.randomness",
         "packer.read",
     },
-    "packer.convert.image_conversion": {
-        "packer.convert",
-        "packer.format",
-        "packer.inputs",
-        "packer.pixels",
-    },
+    "packer.convert.image_conversion": {"packer.convert", "packer.inputs", "packer.pixels"},
     "packer.convert.repacking": {
         "packer.convert",
-        "packer.convert.image_conversion",
         "packer.format",
         "packer.pixels",
         "packer.remote",

@@ -32,6 +32,7 @@ from packer.format.pack import Pack
 from packer.inputs.file_names import on_disk
 from packer.inputs.findings import Findings
 from packer.inputs.image_sources import open_source
+from packer.inputs.label_options import ALL, Labels
 from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.machine import cores
@@ -40,7 +41,7 @@ from packer.pixels.decode_resize import Box, DecodeResize, PixelSpec, decoder_ve
 from packer.pixels.image_decoder import ScratchBuffers, decode
 from packer.pixels.row_size import RowSize
 from packer.serving.preprocess import Preprocess, record_of
-from packer.source_kinds import LISTS, PLAIN_ARCHIVES
+from packer.source_kinds import PLAIN_ARCHIVES
 
 SAMPLED_IMAGES = 20_000  # images in the dataset at most, evenly spread: bounds the time for a huge folder
 HELD_IMAGES = 256  # images decoded repeatedly to measure decoding alone
@@ -61,7 +62,7 @@ def image_baseline(
     opencv_threads = cv2.getNumThreads()
     cv2.setNumThreads(1)  # OpenCV's threads can hang a forked process, and the workers are parallel
     try:
-        options = SourceOptions(labelled=not str(images).lower().endswith(LISTS), findings=Findings(True))
+        options = SourceOptions(Labels(unlabeled=ALL), findings=Findings(True))
         with open_source(images, options) as source:
             yield _baseline(source, pack, batch_size, threads, seconds)
     finally:

@@ -21,7 +21,7 @@ from packer.version import __version__
 
 if TYPE_CHECKING:
     from packer.convert.conversion_task import Report
-    from packer.convert.image_conversion import ConversionPlan
+    from packer.convert.image_planning import ConversionPlan
     from packer.tables.table_conversion import TablePlan
 
 SKIPPED = 3

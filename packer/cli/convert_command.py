@@ -27,7 +27,7 @@ from packer.errors import UsageError
 from packer.source_kinds import PARQUET, is_array_file, is_table
 
 if TYPE_CHECKING:
-    from packer.convert.image_conversion import ConversionPlan
+    from packer.convert.image_planning import ConversionPlan
     from packer.convert.splits import Split
     from packer.inputs.image_pairs import Soft
     from packer.inputs.label_options import Labels

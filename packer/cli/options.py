@@ -319,10 +319,11 @@ CONVERT = options(
     option("--comment", "CHAR", "CSV: skip lines that begin with this character.", about=_TABLES),
     option("--quote", "CHAR", "CSV: quote character; none: cells are not quoted.", '"', about=_TABLES),
     option("--decimal", "CHAR", "CSV: decimal point.", ".", about=_TABLES),
-    option("--thousands", "CHAR", "CSV: thousands separator, removed from numbers.", "", show_default=False,
+    option("--thousands", "CHAR", "CSV: separator of groups of three digits, removed from numbers.", "", show_default=False,
            about=_TABLES),
-    option("--na", "TEXT", "CSV: a further text for missing values, beside NA, null, nan ...", multiple=True,
-           about=_TABLES),
+    option("--na", "TEXT", 'CSV: a further text for missing values, beside NA, null, nan ...; --na "": in'
+           " place of them.", multiple=True, about=_TABLES),
+    option("--keep-spaces", None, "CSV: texts keep the spaces around them.", about=_TABLES),
     option("--encoding", "NAME", "CSV: encoding of the file.", "utf-8", about=_TABLES),
 )
 # fmt: on

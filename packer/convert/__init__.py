@@ -1,6 +1,7 @@
 """Conversion of inputs to packs, of packs to packs, and of packs to image files; never imports torch.
 
-    image_conversion.py  convert_images: checks and plans, then runs and reports
+    image_conversion.py  convert_images: plans, then runs and reports
+    image_planning.py    plan_conversion: opens the inputs, reads labels and splits, checks them
     repacking.py         merge_packs, split_pack, repack, append_images
     sealing.py           seal_pack: seals a pack that was edited in place
     export.py            export_images; names of the files

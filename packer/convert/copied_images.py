@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from packer.convert.conversion_task import ConversionTask, Report
 from packer.convert.image_rows import ImageRows
+from packer.convert.some_rows import split_numbers
 from packer.inputs.file_names import UNLABELED
 from packer.sentence import Call, Sentence
 
@@ -22,9 +23,7 @@ def notes_on_copies(task: ConversionTask, report: Report, rows: int) -> Iterator
     assert isinstance(maker, ImageRows)
     samples, splits = np.asarray(task.order.samples), task.order.splits
     digests, labels = maker.digests[samples], maker.columns(samples).get("label")
-    parts = np.zeros(len(samples), np.int64)
-    for number, (start, stop) in enumerate(splits.values()):
-        parts[start:stop] = number
+    parts = split_numbers(splits, len(samples))
     known: dict[str, NDArray[np.generic]] = {}
     if len(splits) > 1:
         known["in another split, so results on that split are too good"] = parts
@@ -41,13 +40,13 @@ def notes_on_copies(task: ConversionTask, report: Report, rows: int) -> Iterator
         if count:
             first, second = (maker.key(int(samples[some[at]])) for at in (one, other))
             yield Sentence(
-                f"{count:,} image{' has a copy' if count == 1 else 's have copies'} of equal bytes {where}, such as"
-                f" {first} and {second}. Keep one of each; {lists} lists them."
+                f"{count:,} image{' has a copy' if count == 1 else 's have copies'} of equal bytes {where}, "
+                f"such as {first} and {second}. Keep one of each; {lists} lists them."
             )
     if len(order) < rows:
         yield Sentence(
-            f"{len(order):,} of {rows:,} images were searched for copies of equal bytes, those that were read by"
-            f" this process; {lists} searches all."
+            f"{len(order):,} of {rows:,} images were searched for copies of equal bytes, those that were "
+            f"read by this process; {lists} searches all."
         )
 
 

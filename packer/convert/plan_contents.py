@@ -34,9 +34,9 @@ class PlanContents:
     """Contents of a planned pack of images.
 
     groups: split -> class -> images; split "" without splits, class "(no class)" without classes; images of
-    several classes count in each. fields: field -> dtype, shape and meaning, in words. pairs: field -> keys of two images, each
-    with that of its partner. left_out: suffix -> files that are not images. skipped: inputs that are left
-    out, as in Header.
+    several classes count in each. fields: field -> dtype, shape and meaning, in words. pairs: field -> keys
+    of two images, each with that of its partner. left_out: suffix -> files that are not images. skipped:
+    inputs that are left out, as in Header.
     """
 
     groups: Mapping[str, Mapping[str, Group]] = field(default_factory=dict)
@@ -85,9 +85,8 @@ class PlanContents:
 def _groups(listing: Listing, samples: NDArray[np.int64]) -> dict[str, Group]:
     """Return class -> images, for some of the images."""
     classes, label = listing.classes or (), listing.targets.fixed.get("label")
-    if listing.targets.fixed.get("label") is None or not classes:
+    if label is None or not classes:
         return {NO_CLASS: _group(listing, samples)}
-    assert label is not None
     values = label[samples]
     if values.ndim == 1:
         order = np.argsort(values, kind="stable")

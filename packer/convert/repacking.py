@@ -25,8 +25,8 @@ from packer.convert.duplicate_keys import (
     refuse,
     table_files,
 )
-from packer.convert.image_conversion import ConversionPlan, plan_conversion
 from packer.convert.image_options import ImageOptions, Pairs
+from packer.convert.image_planning import ConversionPlan, plan_conversion
 from packer.convert.pack_rows import PackRows, check_whole, together
 from packer.convert.pack_run import list_shards
 from packer.convert.reference_pack import pixel_options
@@ -338,12 +338,7 @@ def append_images(
         options.split.check_growable(name)
     with ExitStack() as stack:
         task, plan = plan_conversion(
-            stack,
-            os.fspath(source),
-            options,
-            out=name,
-            existing=pack,
-            skip=run.running.skip,
+            stack, os.fspath(source), options, name, existing=pack, skip=run.running.skip
         )
         check_alike(task, pack)
         check_space(name, plan.bytes)

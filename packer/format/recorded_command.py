@@ -23,6 +23,7 @@ _CSV: Mapping[str, Any] = {
     "encoding": "utf-8",
     "skip_rows": 0,
     "comment": None,
+    "keep_spaces": False,
 }
 """Options of text that are not repeated."""
 

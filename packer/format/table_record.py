@@ -97,6 +97,7 @@ READING: Mapping[str, Any] = {
     "encoding?": str,
     "skip_rows?": _count,
     "comment?": (None, _mark),
+    "keep_spaces?": bool,
 }
 _SKIPPED = {
     "rows": _count,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from packer.errors import UsageError
 from packer.inputs.coco_annotations import FORM as COCO_FORM
 from packer.inputs.coco_annotations import find_coco
+from packer.inputs.file_names import examples
 from packer.inputs.label_files import AS_TABLE, BoxLayout, ListedFolder, stem_of
 from packer.inputs.label_options import ALL
 from packer.inputs.opened_source import SourceOptions
@@ -40,7 +41,7 @@ def find_boxes(
         beside = [path for path in place.others if "/" in path and stem_of(path) in stems]
         if beside and not unread:
             unread = (
-                f"{place.name}: {' and '.join(beside[:2])} have the names of images, and are not read. If "
+                f"{place.name}: {examples(beside)} have the names of images, and are not read. If "
                 f"they hold labels, {AS_TABLE}."
             )
     findings.note(unread)
@@ -50,9 +51,9 @@ def find_boxes(
 def _find(place: ListedFolder, options: SourceOptions) -> BoxLayout | None:
     """Return the dataset of boxes that a folder itself holds, or None. Raises: UsageError, SourceError."""
     forms = (
-        find_coco(place, options.boxes),
+        find_coco(place, options.labels),
         find_yolo(place, options.listed, options.findings),
-        find_voc(place, options.boxes, options.findings),
+        find_voc(place, options.labels, options.findings),
     )
     found = [layout for layout in forms if layout is not None]
     if len(found) > 1:
@@ -64,7 +65,7 @@ def _find(place: ListedFolder, options: SourceOptions) -> BoxLayout | None:
             f"{place.name}: holds {held}; one of them is read. Move the other ones away{yaml}, or pass "
             f"{Option('Labels.unlabeled', ALL)} for none."
         )
-    chosen = options.boxes.boxes_format
+    chosen = options.labels.boxes_format
     if found and chosen is not None and found[0].form != COCO_FORM:
         raise UsageError(
             f"{Option('Labels.boxes_format', chosen)}: applies to a CSV and to COCO annotations, but "

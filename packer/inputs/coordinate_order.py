@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.inputs.coordinate_names import box_names, point_order
-from packer.inputs.file_names import beginning
+from packer.inputs.file_names import first_few
 from packer.pixels.coordinate_units import FORMATS
 from packer.sentence import Option
 
@@ -219,12 +219,12 @@ def read_points(
         found += ", and none with x and y exchanged"
         if named is not None:
             raise UsageError(
-                f"{subject}: as the names of the columns {beginning(names, 4)} say, {found}; names and "
+                f"{subject}: as the names of the columns {first_few(names, 4)} say, {found}; names and "
                 "values have to agree. Correct the names in the first row."
             )
-        columns = beginning(names, 4)
+        columns = first_few(names, 4)
         return swapped, f"{subject}: points are y, x in the columns {columns}, as their values say: {found}."
     if order == given:
         return order, ""
-    columns = beginning([names[place] for place in order], 4)
+    columns = first_few([names[place] for place in order], 4)
     return order, f"{subject}: points are x, y in the columns {columns}, as their names say."

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -72,14 +72,14 @@ def shorten(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"
 
 
-def examples(names: Sequence[str]) -> str:
-    """Return ", such as a.png and b.png", "" without names, for messages."""
-    return f", such as {' and '.join(map(shorten, names[:2]))}" if names else ""
+def examples(names: Iterable[str]) -> str:
+    """Return two names for a message: "a.png and b.png"."""
+    return " and ".join(map(shorten, islice(names, 2)))
 
 
-def beginning(texts: Sequence[str], most: int = 3) -> str:
-    """Return the first texts of a list, for messages: "a, b, c ..."."""
-    return shorten(", ".join(texts[:most])) + (" ..." if len(texts) > most else "")
+def first_few(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names for a message: "ant, bee, cat ..."."""
+    return ", ".join(map(shorten, names[:most])) + (" ..." if len(names) > most else "")
 
 
 def is_hidden(name: str) -> bool:

@@ -55,9 +55,13 @@ class Findings:
         for name, form in forms.items():
             if first.setdefault(form, name) != name:
                 alike = " and ".join(map(show_differences, (first[form], name)))
-                self.notes.append(f"The classes {alike} differ only in Unicode form; they are one class.")
+                self.note(f"The classes {alike} differ only in Unicode form; they are one class.")
                 break
         return forms
+
+    def note(self, text: str) -> None:
+        """Add a note; the options in its text become values."""
+        self.notes.append(Sentence(text))
 
     def leave_out(self, key: str, reason: str, error: str) -> None:
         """Leave out an input that is not an image. error: see `refuse`."""

@@ -7,7 +7,7 @@ The partner of image ``cat/1.jpg`` is found by these rules (pair_names.py):
     masks/*_m.png from *_s.jpg   masks/cat/1_m.png for cat/1_s.jpg: each * stands for the same text in both;
                                  {stem} means * too
     data/*/masks                 patterns may be of paths: data/train/masks/1.png for train/images/1.jpg
-    all of these                 case_001.png for case_001_0000.png: words at the beginning or end of names
+    all of these                 case_001.png for case_001_0000.png: words at the first_few or end of names
                                  that all images have, or all partners, are left out, if each image then gets
                                  a partner of its own, in one way only. Folders may then differ in levels that
                                  are the same for all, or in any way if file names are enough. A note says so.
@@ -23,14 +23,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import islice
 from keyword import iskeyword
 from types import MappingProxyType
 from typing import Any, NamedTuple
-from unicodedata import normalize
 
 import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
@@ -43,14 +42,7 @@ from packer.format.own_size import partner
 from packer.inputs.file_names import as_text, on_disk, shorten
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import archive_stem, open_archive
-from packer.inputs.image_sources import (
-    FolderImages,
-    check_bytes,
-    entries_of,
-    file_state,
-    scan_folder,
-    split_archive,
-)
+from packer.inputs.image_sources import FolderImages, check_bytes, scan_folder, split_archive
 from packer.inputs.mask_values import MaskValues
 from packer.inputs.opened_source import ArchiveImages, ImageSource
 from packer.inputs.pair_names import (
@@ -158,9 +150,7 @@ class Pair(AbstractContextManager["Pair"]):
         Returns: bytes read. Raises: ImageError that names the partner, but not the image.
         """
         try:
-            data = self._data(index)
-            channels = None if self.mask_values else self._kind.channels
-            values = decode_mask(data, self._max_pixels, channels, classes=not self.soft)
+            data, values = self._decode(index, None if self.mask_values else self._kind.channels)
             found, (height, width) = MaskKind.of(values), values.shape[:2]
             if self.mask_values is not None:
                 self.mask_values.stored(found)
@@ -184,8 +174,7 @@ class Pair(AbstractContextManager["Pair"]):
     def examine(self, index: int) -> ExaminedMask | None:
         """Return the partner of an image as read; None for one that the conversion refuses."""
         try:
-            data = self._data(index)
-            values = decode_mask(data, self._max_pixels, None, classes=not self.soft)
+            data, values = self._decode(index)
         except ImageError:
             return None
         name = "npy" if data.startswith(MAGIC_PREFIX) else format_of_image(data)[0]
@@ -208,9 +197,11 @@ class Pair(AbstractContextManager["Pair"]):
         """Close the files."""
         self.close()
 
-    def _data(self, index: int) -> bytes:
+    def _decode(self, index: int, channels: int | None = None) -> tuple[bytes, NDArray[Any]]:
+        """Return the bytes of a file, and its values. channels: as in `decode_mask`. Raises ImageError."""
         check_bytes(int(self.sizes[index]), self._max_pixels)
-        return self._images.read(index)
+        data = self._images.read(index)
+        return data, decode_mask(data, self._max_pixels, channels, classes=not self.soft)
 
     def _first_kind(self) -> MaskKind:
         reasons = []
@@ -218,8 +209,7 @@ class Pair(AbstractContextManager["Pair"]):
         for index in islice(there, _TRIES):
             called = f"{self._place}/{self._images.keys[index]}"
             try:
-                data = self._data(index)
-                values = decode_mask(data, self._max_pixels, None, classes=not self.soft)
+                _, values = self._decode(index)
             except ImageError as error:
                 reasons.append(Sentence(f"{called}: ", error.sentence))
                 continue
@@ -332,22 +322,14 @@ def _folder_files(
     name: str, called: PairPlace, keys: list[str], images: str | None, findings: Findings
 ) -> ImageSource:
     """Return the partners of images in a folder. images: folder of the images; these are no partners."""
-    place = as_text(called.place)
-    images_here: Collection[str] = ()
-    with suppress(OSError):
-        if images is not None and os.path.samefile(on_disk(images), on_disk(place)):
-            images_here = frozenset(keys)
-    listed = {path: state for path, state in _in_folder(place, keys) if path not in images_here}
-
-    def more() -> Collection[str]:
-        found = scan_folder(place, arrays=True).images
-        states = zip(found.sizes.tolist(), found.times.tolist(), strict=True)
-        listed.update(one for one in zip(found.keys, states, strict=True) if one[0] not in images_here)
-        return listed
-
-    paths = _assign(name, called, keys, listed, findings, more)
-    sizes, times = np.array([listed.get(p, (0, 0)) for p in paths], np.int64).reshape(-1, 2).T.copy()
-    return FolderImages(paths, sizes, times, folder=place)
+    belows = () if images is None else _below(called.place, os.fsdecode(on_disk(images)))
+    images_here = {f"{below}{key}" for below in belows for key in keys}
+    found = scan_folder(as_text(called.place), arrays=True).images
+    files = {path: at for at, path in enumerate(found.keys) if path not in images_here}
+    paths = _assign(name, called, keys, files, findings)
+    positions = np.array([files.get(path, -1) for path in paths], np.int64)
+    sizes, times = (np.append(values, 0)[positions] for values in (found.sizes, found.times))
+    return FolderImages(paths, sizes, times, folder=found.folder)
 
 
 def _archive_files(
@@ -360,7 +342,7 @@ def _archive_files(
     archive = open_archive(path, as_text(inside), spool_dir)
     try:
         members = {key.removeprefix(archive.base): at for at, key in enumerate(archive.keys)}
-        paths = _assign(name, called, keys, members, findings, lambda: members)
+        paths = _assign(name, called, keys, members, findings)
     except BaseException:
         archive.close()
         raise
@@ -402,40 +384,16 @@ def _kind_of(field: Field) -> MaskKind:
     return MaskKind(field.dtype, ((field.shape or ())[2:] or (1,))[0])
 
 
-def _in_folder(place: str, keys: list[str]) -> Iterator[tuple[str, tuple[int, int]]]:
-    """List only the folders that hold images: no walk is needed, and links cannot form a loop.
-
-    Yields: path of a possible partner, relative to the pair's folder; its size and modification time.
-    """
-    folders = {key.rpartition("/")[0] for key in keys}
-    folders |= {normalize(form, folder) for folder in folders for form in ("NFC", "NFD")}
-    for folder in sorted(folders):
-        # Images of a missing folder have no partners; `_assign` reports them together.
-        for name, entry, inner in entries_of(place, folder, missing=True):
-            if inner is None and name.lower().endswith(EXTENSIONS):
-                yield os.path.join(folder, name), file_state(entry)
-
-
 def _assign(
-    name: str,
-    called: PairPlace,
-    keys: list[str],
-    files: Collection[str],
-    findings: Findings,
-    more: Callable[[], Collection[str]],
+    name: str, called: PairPlace, keys: list[str], files: Collection[str], findings: Findings
 ) -> list[str]:
-    """Return each image's partner, "" for none; refuse images with none or several. Raises SourceError.
-
-    files: those in the folders of the images. more: returns all files.
-    """
-    found, left = belonging(keys, _readable(files), called)
+    """Return each image's partner, "" for none; refuse images with none or several. Raises SourceError."""
+    readable = [path for path in files if path.lower().endswith(EXTENSIONS)]
+    found, left = belonging(keys, readable, called)
     if not any(found):
-        everything = _readable(more())
-        found, left = belonging(keys, everything, called)
-    if not any(found):
-        left = sorted(filter(called.is_partner, everything))
+        left = sorted(filter(called.is_partner, readable))
         if (paths := derived(keys, left, called)) is not None:
-            findings.notes.append(_matched_note(name, called, keys, paths))
+            findings.note(_matched_note(name, called, keys, paths))
             found, left = [[path] for path in paths], sorted({*left}.difference(paths))
     wrong = [index for index, paths in enumerate(found) if len(paths) != 1]
     advice = _advice(name, called, keys, wrong, sorted(left), found) if wrong else ""
@@ -449,22 +407,16 @@ def _assign(
         findings.refuse(index, f"{reason}.", error)
     if left and any(found):
         belong = "file belongs" if len(left) == 1 else "files belong"
-        findings.notes.append(
-            f"{called.place}: {len(left):,} {belong} to no image, first {min(left)}; left out."
-        )
+        findings.note(f"{called.place}: {len(left):,} {belong} to no image, first {min(left)}; left out.")
     return [paths[0] if len(paths) == 1 else "" for paths in found]
 
 
-def _readable(files: Collection[str]) -> list[str]:
-    return [path for path in files if path.lower().endswith(EXTENSIONS)]
-
-
-def _matched_note(name: str, called: PairPlace, keys: Sequence[str], paths: Sequence[str]) -> Sentence:
+def _matched_note(name: str, called: PairPlace, keys: Sequence[str], paths: Sequence[str]) -> str:
     """Return the note on partners that do not have the names of their images, with two examples."""
     shown = " and ".join(
         f"{shorten(path)} for {shorten(key)}" for path, key in islice(zip(paths, keys, strict=True), 2)
     )
-    return Sentence(
+    return (
         f"{called}: no file has the name of an image, so each {name} was found by the part of the names that "
         f"differs: {shown}. If that is wrong, pass patterns of both names by {Option('pairs')}."
     )

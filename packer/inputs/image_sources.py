@@ -36,6 +36,7 @@ from packer.format.pack_opening import is_pack
 from packer.inputs.box_layouts import find_boxes
 from packer.inputs.file_names import (
     as_text,
+    examples,
     image_order,
     is_array,
     is_hidden,
@@ -48,7 +49,6 @@ from packer.inputs.file_names import (
 from packer.inputs.image_archives import open_archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_files import ListedFolder
-from packer.inputs.label_options import ALL
 from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions
 from packer.inputs.parquet_images import find_images, read_parquet
 from packer.inputs.surroundings import images_beside
@@ -174,7 +174,7 @@ def _open_folder(name: str, options: SourceOptions, described: YoloDataset | Non
     if len(indices) < len(found.images.keys):
         found = found._replace(images=found.images.taken(indices), folders=list(folders))
     folder = ListedFolder(name, found.images.keys, sorted(found.others))
-    boxes = None if options.labelled else find_boxes(folder, options, described)
+    boxes = None if options.labels.ignore_source else find_boxes(folder, options, described)
     if boxes is not None:
         if not len(boxes.images):
             raise no_images(name)
@@ -182,8 +182,8 @@ def _open_folder(name: str, options: SourceOptions, described: YoloDataset | Non
         targets, splits = boxes.read(images.keys, options.findings)
         if len(images.keys) < len(folder.keys):
             outside = np.delete(np.arange(len(folder.keys)), boxes.images)
-            shown = " and ".join(folder.keys[index] for index in outside[:2].tolist())
-            options.findings.notes.append(
+            shown = examples(folder.keys[index] for index in outside.tolist())
+            options.findings.note(
                 "Left out, outside the folders and lists of the annotations: "
                 f"{units.count(len(outside), 'image')}, such as {shown}."
             )
@@ -214,7 +214,7 @@ def _open_described(name: str, options: SourceOptions) -> ImageSource:
             f"{name}: describes no YOLO dataset; train, val and names are needed. Pass the folder of the "
             "images."
         )
-    if options.labelled and ALL not in options.unlabeled:
+    if options.labels.file is not None:
         raise UsageError(
             f"{name}: describes labels, but {Option('labels')} is given too; only one of them can be used. "
             "Drop one."
@@ -255,7 +255,7 @@ def scan_folder(root: str, arrays: bool = False) -> ScannedFolder:
     waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", (_identity(os.stat(on_disk(root))),))]
     while waiting:
         folder, above = waiting.pop()
-        for name, entry, identity in entries_of(root, folder):
+        for name, entry, identity in _entries_of(root, folder):
             key = folder + name
             if identity is not None:
                 if identity in above:
@@ -268,7 +268,7 @@ def scan_folder(root: str, arrays: bool = False) -> ScannedFolder:
                 if len(above) <= 2:
                     tops.append(key)
             elif is_image(name) or (arrays and is_array(name)):
-                size, time = file_state(entry)
+                size, time = _file_state(entry)
                 keys.append(key)
                 sizes.append(size)
                 times.append(time)
@@ -279,12 +279,10 @@ def scan_folder(root: str, arrays: bool = False) -> ScannedFolder:
     return ScannedFolder(images.taken(image_order(keys)), tops, others, left_out)
 
 
-def entries_of(
-    root: str, folder: str, missing: bool = False
-) -> Iterator[tuple[str, os.DirEntry[bytes], tuple[int, int] | None]]:
+def _entries_of(root: str, folder: str) -> Iterator[tuple[str, os.DirEntry[bytes], tuple[int, int] | None]]:
     """Yield name, directory entry and identity (None for a file) of each visible file and folder in a folder.
 
-    root, folder: the folder's path, in two parts. missing: a missing folder is empty.
+    root, folder: the folder's path, in two parts.
     Raises: SourceError for a folder that cannot be listed.
     """
     try:
@@ -294,18 +292,17 @@ def entries_of(
                 if not is_hidden(name):
                     yield name, entry, _identity(entry.stat()) if entry.is_dir() else None
     except OSError as error:
-        if not (missing and isinstance(error, (FileNotFoundError, NotADirectoryError))):
-            where = os.path.join(root, folder).rstrip("/")
-            raise SourceError(
-                f"{where}: cannot be listed ({error.strerror}); its files would be missing. Make it readable."
-            ) from None
+        where = os.path.join(root, folder).rstrip("/")
+        raise SourceError(
+            f"{where}: cannot be listed ({error.strerror}); its files would be missing. Make it readable."
+        ) from None
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def file_state(entry: os.DirEntry[bytes]) -> tuple[int, int]:
+def _file_state(entry: os.DirEntry[bytes]) -> tuple[int, int]:
     """Return a file's size in bytes and its modification time in nanoseconds; (0, 0) for a dangling link."""
     try:
         status = entry.stat()
@@ -372,7 +369,7 @@ def split_archive(name: str) -> tuple[str | None, str]:
 
 
 def _open_archive(name: str, path: str, inside: str, options: SourceOptions) -> ImageSource:
-    tar = path.lower().endswith(TARS) and not options.labelled
+    tar = path.lower().endswith(TARS) and not options.labels.ignore_source
     archive = open_archive(path, as_text(inside), options.spool_dir, is_label(options.label, asked=tar))
     try:
         beside = {split_sample(other)[0] for other in archive.others}
@@ -431,8 +428,8 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
             problem = f"none of its {len(left_out):,} lines names a file; {first}"
         raise SourceError(f"{name}: {problem}")
     targets = ImageTargets(findings=findings)
-    if any(text is not None for text in texts) and ALL not in options.unlabeled:
-        if options.labelled:
+    if any(text is not None for text in texts) and not options.labels.unwanted:
+        if options.labels.ignore_source:
             raise UsageError(
                 f"{name}: has labels, but {Option('labels')} is given too; only one of them can be used. "
                 "Drop one."

@@ -40,7 +40,7 @@ from packer.format.header import Field
 from packer.inputs.boxes import Boxes
 from packer.inputs.coordinate_columns import SizeSample, boxes_of_table, points_of_table, read_sizes
 from packer.inputs.coordinate_frames import CoordinateFrames, Orientation
-from packer.inputs.file_names import UNLABELED, beginning
+from packer.inputs.file_names import UNLABELED, first_few
 from packer.inputs.findings import Findings
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
@@ -249,7 +249,7 @@ class ImageTargets:
         if names is None and numbers.dtype == np.int64:
             found, values = np.unique(numbers, return_inverse=True)
             names = [str(number) for number in found]
-        allowed = f"{units.count(len(classes), 'class')}, {beginning(classes)}, are allowed"
+        allowed = f"{units.count(len(classes), 'class')}, {first_few(classes)}, are allowed"
         if names is None:
             raise UsageError(
                 f"{subject}: holds labels that are not classes; {allowed}. Leave out the classes."
@@ -365,7 +365,7 @@ def _located(table: LabelTable, spare: SpareColumns, labels: Labels, sample: Siz
     if not columns and labels.as_ != "auto":
         raise UsageError(
             f"{Option('Labels.as_', labels.as_)}: applies to labels, but {table.subject} has no column of "
-            f"classes beside {beginning([*corners, *points], 4)}. Pass {Option('Labels.column')}, or leave "
+            f"classes beside {first_few([*corners, *points], 4)}. Pass {Option('Labels.column')}, or leave "
             "it out."
         )
     boxes, moved, named, values, classes, about = (None,) * 6
@@ -408,7 +408,7 @@ def _labels(
     if len(columns) > 1:
         return number_columns(table, columns, label_as=label_as)[rows], None, {"columns": names}
     if separator is not None:
-        hot, numbered = multi_hot(table.subject, texts, called, separator, table.findings)
+        hot, numbered = multi_hot(table, texts, called, separator)
         return hot[rows], numbered, {"columns": numbered}
     values, found = number_labels(table, texts, column=called, label_as=label_as)
     return values[rows], found, {}

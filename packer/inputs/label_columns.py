@@ -1,8 +1,8 @@
-"""The columns of a label file: whether the first row names them, which one names the images, which one is read.
+"""The columns of a label file: the header, the column that names the images, and those that are read.
 
 The column of file names is the one that names most images. The first row is a header unless it is like the
-rows below: it names a file or a number, or one of its other cells comes again. Without a header the columns are
-called 0, 1, 2 ...
+rows below: it names a file or a number, or one of its other cells comes again. Without a header the columns
+are called 0, 1, 2 ...
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ class ColumnFinder:
                 if max(file, place) < len(row) and self._differ(row[file], row[place]):
                     raise SourceError(
                         f"{where}: the columns {header[file]} and {header[place]} name images "
-                        f"({shorten(row[file])}, {shorten(row[place])}); labels belong to those of one. Choose "
-                        f"it with {Option('Labels.file_column')}."
+                        f"({shorten(row[file])}, {shorten(row[place])}); labels belong to those of one. "
+                        f"Choose it with {Option('Labels.file_column')}."
                     )
 
     def _differ(self, one: str, other: str) -> bool:
@@ -198,7 +198,7 @@ def _trim(row: list[str]) -> list[str]:
 
 
 def _is_like(name: str, others: set[str]) -> bool:
-    """Return True for a name with digits that differs from others only in them, or is as long as all others."""
+    """Return True for a name with digits that differs from others in them only, or is as long as all are."""
     form = re.sub("[0-9]+", "0", name)
     alike = {len(other) for other in others} == {len(name)} and len(name) >= _CODE
     return form != name and (alike or any(form == re.sub("[0-9]+", "0", other) for other in others))

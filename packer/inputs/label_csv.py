@@ -1,7 +1,7 @@
 """LabelTable: the rows of a label file, matched to images (image_names.py), with the columns that are read.
 
-A prefix of names is allowed if the names of all rows share it, and if it does not end in another folder: names
-in test/ do not match images in train/.
+A prefix of names is allowed if the names of all rows share it, and if it does not end in another folder:
+names in test/ do not match images in train/.
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ class LabelTable(CheckedRows):
             raise SourceError(error.sentence, f" {found.note}" if found.note else "") from None
         if "" in self.columns and (found.names or headed) and places:
             self.label_name = header[places[0]]
-        notes = [found.note] if found.note else []
+        if found.note:
+            self.findings.note(found.note)
         if file and not quiet:
-            notes.append(f"{self.subject}: the column {header[file]} names the images.")
-        self.findings.notes += notes
+            self.findings.note(f"{self.subject}: the column {header[file]} names the images.")
         if spare is not None:
             taken = [name for name in self.columns if name]
             more = spare.choose(header, file, taken, [row for _, row in head[headed:]])
@@ -131,10 +131,9 @@ class LabelTable(CheckedRows):
             problem, link = f"several images are called {shorten(name)}", ": "
         problem += f"{link}{shorten(near)}" if near else ""
         return problem, (
-            f"names are paths relative to the images' folder, such as {shorten(self._keys[0])}, "
-            "their ends, or unique names without extension, in one of the columns "
-            f"{shorten(', '.join(header))}. Correct the row, pass {Option('Labels.file_column')} "
-            "for another column"
+            f"names are paths relative to the images' folder, such as {shorten(self._keys[0])}, their ends, "
+            f"or unique names without extension, in one of the columns {shorten(', '.join(header))}. Correct "
+            f"the row, pass {Option('Labels.file_column')} for another column"
         )
 
     def _image(self, name: str, line: int = 1) -> int:
@@ -150,14 +149,14 @@ class LabelTable(CheckedRows):
             self._prefix = prefix
             if prefix:
                 shown = f"{name!r} is {self._keys[index]!r}"
-                self.findings.notes.append(
+                self.findings.note(
                     f"{self.subject}: its names begin with {prefix!r}, which is ignored: {shown}."
                 )
         if prefix != self._prefix:
             raise SourceError(
-                f"{self.subject} {self.unit} {line}: {shorten(name)} does not begin with {self._prefix}, as the "
-                "names before it do; all names have the same prefix, or none, before the path relative to "
-                "the images' folder. Pass the folder that holds all images."
+                f"{self.subject} {self.unit} {line}: {shorten(name)} does not begin with {self._prefix}, as "
+                "the names before it do; all names have the same prefix, or none, before the path relative "
+                "to the images' folder. Pass the folder that holds all images."
             )
         return index
 
@@ -172,9 +171,9 @@ class LabelTable(CheckedRows):
         twin = os.path.isfile(mine) and os.path.isfile(other) and not os.path.samefile(mine, other)
         if twin or (None not in splits and splits[0] != splits[1]):
             raise SourceError(
-                f"{self.subject} {self.unit} {line}: {shorten(prefix + key)} is in the folder {last}, but the "
-                f"images are those of {folder}; labels of another folder are not used. Pass that folder, or "
-                "write the names as paths relative to the images' folder."
+                f"{self.subject} {self.unit} {line}: {shorten(prefix + key)} is in the folder {last}, but "
+                f"the images are those of {folder}; labels of another folder are not used. Pass that folder, "
+                "or write the names as paths relative to the images' folder."
             )
 
     def taken(self, rows: NDArray[np.intp]) -> LabelTable:
@@ -202,8 +201,8 @@ class LabelTable(CheckedRows):
     ) -> NDArray[np.int64]:
         """Return the first row of each image, int64 [N]; refuse images with no row or contradicting rows.
 
-        columns: the cells that must agree. what: their name in messages. optional: -1 for images without a row;
-        otherwise refused images get an arbitrary row.
+        columns: the cells that must agree. what: their name in messages. optional: -1 for images without a
+        row; otherwise refused images get an arbitrary row.
         """
         first = np.full(len(self._keys), -1, np.int64)
         owners, rows = np.unique(self.images, return_index=True)

@@ -74,12 +74,12 @@ class Labels:
         "relative": coordinates are fractions of the image's width and height. Without it, coordinates that
         all look like fractions are an error.
     boxes_format
-        "xyxy" (left, top, right, bottom), "xywh" (left, top, width, height) or "cxcywh" (centre): the columns of
-        `boxes` are these, in this order. Default: by their names, else by their values.
+        "xyxy" (left, top, right, bottom), "xywh" (left, top, width, height) or "cxcywh" (centre): the columns
+        of `boxes` are these, in this order. Default: by their names, else by their values.
     boxes_frame
         "upright" or "stored": boxes and keypoints are in the frame of the image turned upright by its EXIF
-        orientation, or of the picture before that. Default: the one with the width and height that the file of
-        labels records, else "upright".
+        orientation, or of the picture before that. Default: the one with the width and height that the file
+        of labels records, else "upright".
     unlisted
         "empty": images that the file of boxes or keypoints does not list have none. Default: an error.
     unlabeled
@@ -157,13 +157,13 @@ class Labels:
             raise UsageError(f"column {twice}: chosen twice; each column has one role. Pass it once.")
         if corners and len(corners) != 4:
             raise UsageError(
-                f"boxes {','.join(corners)}: four columns are needed: left, top, right, bottom, or a corner or the "
-                "centre, width and height. Pass for example xmin,ymin,xmax,ymax."
+                f"boxes {','.join(corners)}: four columns are needed: left, top, right, bottom, or a corner "
+                "or the centre, width and height. Pass for example xmin,ymin,xmax,ymax."
             )
         if self.boxes_format is not None and points and not corners:
             raise UsageError(
-                f"{Option('Labels.boxes_format', self.boxes_format)}: applies to columns of boxes, but none are "
-                f"given. Pass {Option('Labels.boxes')}, or leave it out."
+                f"{Option('Labels.boxes_format', self.boxes_format)}: applies to columns of boxes, but none "
+                f"are given. Pass {Option('Labels.boxes')}, or leave it out."
             )
         if len(points) % 2:
             raise UsageError(
@@ -195,7 +195,12 @@ class Labels:
     @property
     def unwanted(self) -> bool:
         """True if the labels of the source are not wanted."""
-        return self.columns("unlabeled") == [ALL]
+        return self.unlabeled == (ALL,)
+
+    @property
+    def ignore_source(self) -> bool:
+        """True if the labels of the source are not used: others are in a file, or none are wanted."""
+        return self.file is not None or self.unwanted
 
     def _given(self) -> Iterator[tuple[str, Any]]:
         for name in _RECORDED:

@@ -47,7 +47,7 @@ _JSON = (b"{", b"[")
 
 Row = tuple[int, list[str]]
 Weigh = Callable[[Sequence[list[str]], bool], int]
-"""Rows, and True to accept all that may name an image -> how much their best column names images; 0: nothing."""
+"""Rows, and True to accept all that may name an image -> how much their best column names images, or 0."""
 Way = Callable[[str, Iterable[str]], Iterator[Row]]
 """Path for messages, and lines -> rows."""
 
@@ -164,13 +164,13 @@ def _json_lines(path: str) -> LabelRows:
                 where = f"{path} line {number}" if entries else path
                 raise SourceError(f"{where}: damaged or truncated JSON; {_NEEDED}. Get it again.") from None
             numbers.append(number)
-    return _entries(path, entries, numbers, "line")
+    return _entries(path, entries, "line", numbers)
 
 
 def _json_rows(path: str, content: Any, weigh: Weigh) -> LabelRows:
     """Return the rows of a JSON object or list. Raises: SourceError."""
     if isinstance(content, list):
-        return _entries(path, content, range(1, len(content) + 1), "entry")
+        return _entries(path, content, "entry")
     lists = [value for value in content.values() if _is_table(value)]
     if len(lists) == 1:
         return _json_rows(path, lists[0], weigh)
@@ -190,17 +190,17 @@ def _json_rows(path: str, content: Any, weigh: Weigh) -> LabelRows:
         if weigh(list(map(list, turned[:HEAD])), True) > weight:
             pairs = turned  # the images of each class
     elif not weight and weigh([list(map(_text, content.values()))], True):
-        return _entries(path, [content], None, "line")  # JSON lines of one line
-    return _entries(path, [{"file": name, "label": value} for name, value in pairs], None, "entry")
+        return _entries(path, [content], "line")  # JSON lines of one line
+    return _entries(path, [{"file": name, "label": value} for name, value in pairs], "entry")
 
 
 def _is_table(value: Any) -> bool:
     return isinstance(value, list) and any(isinstance(entry, list | dict) for entry in value)
 
 
-def _entries(path: str, entries: list[Any], numbers: Sequence[int] | None, unit: str) -> LabelRows:
+def _entries(path: str, entries: list[Any], unit: str, numbers: Sequence[int] = ()) -> LabelRows:
     """Return rows of JSON objects, or of lists of equal length. Raises: SourceError."""
-    numbers = range(1, len(entries) + 1) if numbers is None else numbers
+    numbers = numbers or range(1, len(entries) + 1)
     if entries and all(isinstance(entry, dict) for entry in entries):
         names = list(dict.fromkeys(name for entry in entries for name in entry))
         rows = [[entry.get(name) for name in names] for entry in entries]

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError
-from packer.inputs.file_names import shorten
+from packer.inputs.file_names import first_few, shorten
 from packer.inputs.findings import Findings
 from packer.sentence import Option
 from packer.units import LEADING_ZEROS
@@ -203,7 +203,7 @@ def _note_rounded(rows: CheckedRows, values: NDArray[Any], column: str) -> None:
     different = len(np.unique(values))
     equal = different - len(np.unique(values.astype(np.float32)))
     if equal > _EQUAL_SHARE * different:
-        rows.findings.notes.append(
+        rows.findings.note(
             f"{column} is stored as float32, which makes {equal:,} of {different:,} distinct numbers equal "
             "to others. If that matters, subtract a common offset first."
         )
@@ -236,7 +236,7 @@ def number_columns(
 
 
 def multi_hot(
-    subject: str, texts: Sequence[str], column: str, separator: str, findings: Findings | None = None
+    rows: CheckedRows, texts: Sequence[str], column: str, separator: str
 ) -> tuple[NDArray[np.uint8], list[str]]:
     """Encode cells that hold several class names as multi-hot rows.
 
@@ -246,11 +246,11 @@ def multi_hot(
     Raises: SourceError if all cells are empty.
     """
     parts = {text: split_names(text, separator) for text in dict.fromkeys(texts)}
-    forms = (findings or Findings()).compose_classes(name for some in parts.values() for name in some)
+    forms = rows.findings.compose_classes(name for some in parts.values() for name in some)
     names = set(forms.values())
     if not names:
         raise SourceError(
-            f"{subject}: {column} is empty in all {len(texts):,} rows; class names are needed. Add some."
+            f"{rows.subject}: {column} is empty in all {len(texts):,} rows; class names are needed. Add some."
         )
     whole = all(_WHOLE.fullmatch(name) for name in names)
     classes = sorted(
@@ -261,9 +261,7 @@ def multi_hot(
     for row, text in enumerate(texts):
         for name in parts[text]:
             hot[row, numbers[forms[name]]] = 1
-    if findings is not None:
-        shown = ", ".join(classes[:3]) + (" ..." if len(classes) > 3 else "")
-        findings.notes.append(f"Cells hold class names: {len(classes):,} classes, {shown}.")
+    rows.findings.note(f"Cells hold class names: {len(classes):,} classes, {first_few(classes)}.")
     return hot, classes
 
 

@@ -56,9 +56,9 @@ class MaskValues:
             or len(texts) < 2
         ):
             raise UsageError(
-                f"mask_values {shorten(','.join(texts))}: is not a list of two or more different values of masks,"
-                f" in the order of their classes; whole numbers up to {_MOST:,}, or colors such as #ff0000, are"
-                f" allowed. Pass for example {Option('mask_values', '0,255')}."
+                f"mask_values {shorten(','.join(texts))}: is not a list of two or more different values of "
+                f"masks, in the order of their classes; whole numbers up to {_MOST:,}, or colors such as "
+                f"#ff0000, are allowed. Pass for example {Option('mask_values', '0,255')}."
             )
         return cls([str(int(text, 10)) if text.isdecimal() else text for text in texts])
 
@@ -66,7 +66,7 @@ class MaskValues:
     def of_pairs(
         cls, given: Values | Mapping[str, Values] | None, masks: Sequence[str]
     ) -> dict[str, MaskValues]:
-        """Return the values of each field. given: for all masks, or by field. masks: fields that are no Soft."""
+        """Return the values of each field. given: for all masks, or by field. masks: fields but soft ones."""
         if given is None:
             return {}
         named = given if isinstance(given, Mapping) else dict.fromkeys(masks, given)
@@ -74,13 +74,14 @@ class MaskValues:
         if strange or not (named or isinstance(given, Mapping)):
             subject = f"mask_values {shorten(strange[0])}" if strange else "mask_values"
             raise UsageError(
-                f"{subject}: is about masks of classes, pairs that are not soft; {', '.join(masks) or 'none'} is"
-                f" given. Pass for example {Option('pairs', {'mask': 'DIR'})} too."
+                f"{subject}: is about masks of classes, pairs that are not soft; "
+                f"{', '.join(masks) or 'none'} is given. Pass for example {Option('pairs', {'mask': 'DIR'})} "
+                "too."
             )
         return {name: cls.parse(values) for name, values in named.items()}
 
     def stored(self, kind: MaskKind) -> MaskKind:
-        """Return the kind of the stored masks. kind: of the files. Raises ImageError if it has no such values."""
+        """Return the kind of stored masks. kind: of the files. Raises ImageError if it has no such values."""
         if kind not in (("|u1", 1), ("<u2", 1), ("|u1", 3)) or (self._colors and kind.channels == 1):
             more = ", which are 0 and 1 already" if kind.dtype == "|b1" else ""
             raise ImageError(
@@ -90,7 +91,7 @@ class MaskValues:
         return MaskKind("|u1" if self._count <= 256 else "<u2", 1)
 
     def classes(self, values: NDArray[Any]) -> NDArray[np.integer[Any]]:
-        """Return the class of each value: [h, w] or [h, w, 3] -> [h, w]. Raises ImageError for another value."""
+        """Return the class of each value: [h, w] or [h, w, 3] -> [h, w]. Raises ImageError for others."""
         if values.ndim == 2:
             classes: NDArray[np.integer[Any]] = self._table.take(values)
         else:

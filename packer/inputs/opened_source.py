@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 
 from packer.errors import ImageError, UsageError
 from packer.format.file_io import InputFile, newest_file
-from packer.inputs.file_names import (
-    UNLABELED,
-    class_folders,
-    folder_splits,
-    no_images,
-    unlabeled_splits,
-)
+from packer.inputs.file_names import UNLABELED, class_folders, folder_splits, no_images, unlabeled_splits
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
@@ -29,7 +23,8 @@ from packer.inputs.label_values import SEPARATORS, CheckedRows, LabelColumn, mul
 from packer.pixels.stored_size import StoredSize, read_stored_size
 from packer.sentence import Option
 
-_SAMPLE = 64
+SAMPLE = 64
+"""Most images that a check reads."""
 _MOST_BYTES = 256 << 20  # of a file that is read only for its size
 
 Splits = dict[str, NDArray[np.int64]]
@@ -40,29 +35,26 @@ Splits = dict[str, NDArray[np.int64]]
 class SourceOptions:
     """Options for reading a source.
 
-    labelled: labels come from a separate file, or are not wanted, so folders are not classes.
-    spool_dir: directory for temporary copies of images; None for the system's temporary directory.
-    label: label to read from a WebDataset or Parquet dataset that has several.
-    label_as, separator: how labels are parsed, see label_values.py. listed: classes that may be empty.
-    boxes: options of the source's own boxes: their format, and whether it lists all images.
-    arrays: include .npy files of folders. unlabeled: splits without labels, beside splits with labels.
+    labels: which labels are read, and how. spool_dir: directory for temporary copies of images; None for the
+    system's temporary directory. listed: classes that may be empty. arrays: include .npy files of folders.
     parts: fields of WebDataset samples that are wanted as partners of the images ("seg.png").
     partner: True for the key of a file that is no image, but belongs to one (image_pairs.py).
     findings: leaves out empty class folders and missing files of a list, refuses images with invalid labels.
     """
 
-    labelled: bool = False
+    labels: Labels = field(default_factory=Labels)
     spool_dir: str | None = None
-    label: str | None = None
-    label_as: str = "auto"
-    separator: str | None = None
     listed: Collection[str] = ()
     arrays: bool = False
-    unlabeled: Collection[str] = ()
-    boxes: Labels = field(default_factory=Labels)
     parts: Collection[str] = ()
     partner: Callable[[str], bool] | None = None
     findings: Findings = field(default_factory=Findings)
+
+    @property
+    def label(self) -> str | None:
+        """The label to read from a WebDataset or Parquet dataset that has several; None: not chosen."""
+        columns = self.labels.columns("column")
+        return columns[0] if len(columns) == 1 else None
 
     def images_among(
         self, keys: Sequence[str], folders: Collection[str], subject: str
@@ -102,12 +94,10 @@ class SourceOptions:
         rows = CheckedRows(subject, np.asarray(lines, np.int64)[some], self.findings, unit=unit)
         rows.images = some
         rows.refused.update(np.flatnonzero(np.isin(some, list(self.findings.refused))).tolist())
-        read, more = (
-            [texts[k] for k in some.tolist()],
-            {"label_as": self.label_as, "column": "the label", **more},
-        )
-        separator = SEPARATORS.get(self.separator or "", self.separator)
-        separator = None if more.get("names") else separator
+        read = [texts[k] for k in some.tolist()]
+        more = {"label_as": self.labels.as_, "column": "the label", **more}
+        separator = None if more.get("names") else self.labels.separator
+        separator = SEPARATORS.get(separator or "", separator)
         column = LabelColumn.of(
             subject, more["column"], read, more["label_as"], separator, alone=unit == "line"
         )
@@ -117,13 +107,13 @@ class SourceOptions:
         if separator is None:
             labels, classes = number_labels(rows, read, **more)
         else:
-            labels, classes = multi_hot(subject, read, column.name, separator, self.findings)
+            labels, classes = multi_hot(rows, read, column.name, separator)
             about = {"columns": classes}
         if len(some) < len(texts):
             if labels.dtype != np.int64:
                 raise UsageError(
-                    f"{subject}: its labels are not classes, so images without a label have none to get. Leave "
-                    f"out {Option('Labels.unlabeled')}."
+                    f"{subject}: its labels are not classes, so images without a label have none to get. "
+                    f"Leave out {Option('Labels.unlabeled')}."
                 )
             numbers, labels = labels, np.full(len(texts), UNLABELED)
             labels[some], about = numbers, {"unlabeled": UNLABELED}
@@ -134,9 +124,19 @@ class SourceOptions:
     def without_labels(self, subject: str, splits: Splits, count: int) -> NDArray[np.bool_]:
         """Return True for the images of the splits in `unlabeled`, bool [count]. Raises: UsageError."""
         mask = np.zeros(count, np.bool_)
-        for name in unlabeled_splits(subject, splits, self.unlabeled):
+        for name in unlabeled_splits(subject, splits, self.labels.columns("unlabeled")):
             mask[splits[name]] = True
         return mask
+
+
+def evenly(count: int, most: int) -> NDArray[np.int64]:
+    """Return up to `most` of the numbers below `count`, evenly spread.
+
+    >>> evenly(10, 4).tolist()
+    [0, 3, 6, 9]
+    """
+    some = min(most, count)
+    return np.arange(some) * (count - 1) // max(1, some - 1)
 
 
 def _parents(keys: Iterable[str]) -> set[str]:
@@ -231,7 +231,7 @@ class ImageSource(AbstractContextManager["ImageSource"]):
         self.place, self.folders, self.left_out, self.scanned = subject, folders, left_out, True
         if not self.keys:
             raise no_images(subject)
-        if options.labelled:
+        if options.labels.ignore_source:
             splits = folder_splits(subject, self.keys, folders)
         else:
             found = class_folders(
@@ -239,10 +239,12 @@ class ImageSource(AbstractContextManager["ImageSource"]):
                 self.keys,
                 folders,
                 listed=options.listed,
-                unlabeled=options.unlabeled,
+                unlabeled=options.labels.columns("unlabeled"),
                 findings=options.findings,
             )
-            about = {"unlabeled": UNLABELED} if options.unlabeled and found.labels is not None else None
+            about = (
+                {"unlabeled": UNLABELED} if options.labels.unlabeled and found.labels is not None else None
+            )
             targets = ImageTargets(found.labels, found.classes, about=about, findings=options.findings)
             splits, self.foldered = found.splits, found.classes
             self.class_parents, self.empty_folders = found.parts, found.empty
@@ -261,21 +263,23 @@ class ImageSource(AbstractContextManager["ImageSource"]):
 
         images: indices in ascending order. Each header is read once.
         """
-        places = np.linspace(0, len(images) - 1, min(len(images), _SAMPLE)).astype(np.int64)
-        picked = images[np.unique(places)] if len(images) else images
-        self.ahead(np.array([k for k in picked.tolist() if k not in self._headers], np.int64))
-        for index in picked.tolist():
-            if index not in self._headers:
-                self._headers[index] = self._stored_size(index)
-        return {k: size for k in picked.tolist() if (size := self._headers[k]) is not None}
+        picked = images[evenly(len(images), SAMPLE)].tolist()
+        new = [index for index in picked if index not in self._headers]
+        self._headers.update(dict.fromkeys(new))
+        for index, data in self.readable(new, _MOST_BYTES):
+            self._headers[index] = read_stored_size(data)
+        return {k: size for k in picked if (size := self._headers[k]) is not None}
 
-    def _stored_size(self, index: int) -> StoredSize | None:
-        if self.sizes[index] > _MOST_BYTES:
-            return None
-        try:
-            return read_stored_size(self.read(index))
-        except ImageError:
-            return None  # the conversion reports the error
+    def readable(self, indices: Collection[int], most: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the bytes of images of up to `most` bytes; the conversion reports those that fail."""
+        indices = [index for index in indices if self.sizes[index] <= most]
+        self.ahead(np.array(indices, np.int64))
+        for index in indices:
+            try:
+                data = self.read(index)
+            except ImageError:
+                continue
+            yield index, data
 
     def close(self) -> None:
         """Close the open files; further calls do nothing."""

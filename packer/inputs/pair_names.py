@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import product, takewhile
@@ -22,6 +22,7 @@ EXTENSIONS = (".bmp", ".gif", ".jpg", ".jpeg", ".npy", ".png", ".tif", ".tiff", 
 FROM = " from "
 _MOST_CUTS = 6
 _NEIGHBOURS = 500
+_ALIKE = 0.01  # least similarity of the nearest name
 _TRIED = 16
 
 
@@ -207,7 +208,7 @@ def _matched(images: list[Name], partners: list[Name], *, cut: bool) -> list[int
 def _owners(
     images: list[Name], places: dict[Name, int], left_out: tuple[str, str], put: tuple[str, str]
 ) -> Iterator[int]:
-    """Yield the partner of each image, -1 for none, with another beginning and end of names."""
+    """Yield the partner of each image, -1 for none, with another first_few and end of names."""
     first, last = map(len, left_out)
     for folder, text in images:
         core = text[first : len(text) - last]
@@ -218,19 +219,22 @@ def _owners(
 
 def _shared_parts(texts: Sequence[str]) -> list[tuple[str, str]]:
     """Return beginnings and ends that all texts have, of whole words; ("", "") first."""
-    turned = [text[::-1] for text in texts]
-    begins = _cuts(_beginning(min(texts), max(texts)), texts)
-    ends = [end[::-1] for end in _cuts(_beginning(min(turned), max(turned)), turned)]
+    begins = _cuts(texts)
+    ends = [end[::-1] for end in _cuts([text[::-1] for text in texts])]
     return [(begin, end) for begin in begins for end in ends]
 
 
-def _beginning(a: str, b: str) -> str:
-    """Return the common beginning of two texts; of the first and last of a sorted list, that of all."""
-    return "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+def common_beginning(texts: Collection[str]) -> str:
+    """Return the first_few that all texts share."""
+    first, last = min(texts), max(texts)  # what these two share, all share
+    return "".join(
+        one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    )
 
 
-def _cuts(common: str, texts: Sequence[str]) -> list[str]:
-    """Return the beginnings of `common` that end between two words of every text, "" first."""
+def _cuts(texts: Sequence[str]) -> list[str]:
+    """Return the beginnings that all texts share and that end between two words of each, "" first."""
+    common = common_beginning(texts)
     after = {text[len(common)] for text in texts if len(text) > len(common)}
     ends = [at for at in range(1, len(common)) if _between(common[at - 1], common[at])]
     if common and all(_between(common[-1], letter) for letter in after):
@@ -251,14 +255,9 @@ def nearest(key: str, files: Sequence[str]) -> str:
     stem = os.path.splitext(key)[0]
     at = bisect_left(files, stem)
     near = files[max(0, at - _NEIGHBOURS) : at + _NEIGHBOURS]
-    alike = SequenceMatcher(autojunk=False)
-    alike.set_seq2(stem.rpartition("/")[2])
-    best, file = 0.0, ""
-    for path in near:
-        alike.set_seq1(os.path.splitext(path)[0].rpartition("/")[2])
-        if alike.real_quick_ratio() > best and (ratio := alike.ratio()) > best:
-            best, file = ratio, path
-    return file
+    named = {os.path.splitext(path)[0].rpartition("/")[2]: path for path in near}
+    found = get_close_matches(stem.rpartition("/")[2], named, 1, _ALIKE)
+    return named[found[0]] if found else ""
 
 
 def patterns(key: str, file: str) -> tuple[str, str]:

@@ -35,7 +35,7 @@ from packer.source_kinds import IMAGES
 _ROWS_AT_ONCE = 256
 _BUFFER = 1 << 20
 _HEAD = 32
-"""Bytes at the beginning of a file that identify its image format."""
+"""Bytes at the first_few of a file that identify its image format."""
 _NAMES = ("image", "img")
 _KINDS = {
     **dict.fromkeys(("binary", "large_binary"), "image"),
@@ -190,7 +190,7 @@ class _Columns(NamedTuple):
         others = [field.name for field in schema if field.name != image[0]]
         usable = [name for name in others if _kind(schema.field(name).type) in ("int", "float", "text")]
         label = options.label
-        if options.labelled:
+        if options.labels.ignore_source:
             label = None
         elif label is None:
             named = [name for name in usable if names_of(schema, name) is not None]
@@ -241,7 +241,7 @@ class _Columns(NamedTuple):
         targets, notes = ImageTargets(findings=options.findings), options.findings.notes
         if self.label is not None:
             kind, names = self.wanted[self.label]
-            label_as = options.label_as if names is None else "auto"
+            label_as = options.labels.as_ if names is None else "auto"
             if label_as == "auto" and kind == "float":
                 label_as = "float"
             texts = ["" if value is None else str(value).strip() for value in labels]
@@ -265,7 +265,7 @@ class _Columns(NamedTuple):
                 names=names,
                 unlabeled=given,
             )
-        elif not options.labelled:
+        elif not options.labels.ignore_source:
             usable = shorten(", ".join(self.usable)) or "none"
             text = (
                 "No column is called label, and no single column has class names, so the pack has no "

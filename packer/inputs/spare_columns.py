@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from packer.errors import UsageError
 from packer.inputs.coordinate_names import X, Y, size_name
-from packer.inputs.file_names import beginning, shorten
+from packer.inputs.file_names import first_few, shorten
 from packer.inputs.label_values import NUMBER
 from packer.sentence import Option
 
@@ -68,7 +68,7 @@ class SpareColumns:
         ranks = {name: _rank(texts) for name, texts in spare.items() if size_name(name) is None}
         best = max(ranks.values(), default=0)
         found = [name for name, rank in ranks.items() if rank == best > 0]
-        shown = [f"{name} ({beginning(_distinct(spare[name]))})" for name in found[:3]]
+        shown = [f"{name} ({first_few(_distinct(spare[name]))})" for name in found[:3]]
         none = Option("Labels.column", "")
         if len(found) > 1:
             raise UsageError(

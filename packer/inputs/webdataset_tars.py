@@ -3,8 +3,8 @@
     000.jpg  000.cls                 an image and its label: a whole number or a class name, as text
     001.jpg  001.cls  001.json       with label="x": entry x of the .json; label="txt": the text of the .txt
     001.jpg  001.coarse.cls          with label="coarse.cls": the text of that field
-    001.seg.png                      two extensions: another part of the sample (mask, second view), packed with
-                                     pairs={"mask": "seg.png"}; if all images have two (001.input.jpg,
+    001.seg.png                      two extensions: another part of the sample (mask, second view), packed
+                                     with pairs={"mask": "seg.png"}; if all images have two (001.input.jpg,
                                      001.output.png), the one that is not in pairs is the image
 
 As in the webdataset library, a member's key is its path up to the first dot of its name; the rest, in lower
@@ -18,12 +18,12 @@ from __future__ import annotations
 import json
 import os
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
 from packer.inputs.file_names import as_text, file_splits, no_images, shorten, split_of
@@ -31,7 +31,7 @@ from packer.inputs.image_archives import Archive, archive_stem, open_archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions, Splits
 from packer.inputs.text_files import read_lines
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 CLASSES_FILE = "classes.txt"
 _LARGEST_LABEL = 16 << 20
@@ -70,7 +70,7 @@ def split_sample(path: str) -> tuple[str, str]:
 
 
 def are_samples(keys: Sequence[str]) -> bool:
-    """Return True if the images are samples of several images each: 0.input.png, 0.output.png, 1.input.png ...
+    """Return True if the images are samples of several images each: 0.in.png, 0.out.png, 1.in.png ...
 
     >>> are_samples(["0.a.png", "0.b.png", "1.a.png", "1.b.png"]), are_samples(["cat.0.png", "cat.1.png"])
     (True, False)
@@ -106,44 +106,34 @@ def open_samples(name: str, archives: Iterable[Archive], options: SourceOptions,
     Raises: SourceError, UsageError.
     """
     findings, targets = options.findings, ImageTargets(findings=options.findings)
-    keys: list[str] = []
-    owners, members = array("q"), array("q")
     with ExitStack() as stack:
         tars = [stack.enter_context(closing(archive)) for archive in archives]
         listed = [_Samples.of(tar, options) for tar in tars]
         image = _image_field(name, listed, options)
-        for owner, (tar, samples) in enumerate(zip(tars, listed, strict=True)):
+        for samples in listed:
             samples.leave_out_labels(image, options)
-            for index in samples.images.get(image, {}).values():
-                keys.append(tar.keys[index])
-                owners.append(owner)
-                members.append(index)
+        keys, owners, members = _members(listed, image, image)
         if not keys:
             raise no_images(name)
         paths, called = [tar.path for tar in tars], "a tar" if len(tars) == 1 else f"{len(tars):,} tars"
-        splits = file_splits(paths, [split_of(path) for path in paths], np.array(owners, np.int64))
-        if not options.labelled:
+        splits = file_splits(paths, [split_of(path) for path in paths], owners)
+        if not options.labels.ignore_source:
             targets = _read_labels(name, listed, image, splits, options, folder)
         named = "" if targets.classes is None else f" in {len(targets.classes):,} classes"
         findings.notes.insert(0, f"Read as WebDataset: {len(keys):,} samples of {called}{named}.")
-        others = Counter(
-            field
-            for samples in listed
-            for field, found in samples.images.items()
-            if field != image
-            for _ in found
-        )
-        for field in sorted(others.keys() - set(options.parts)):
-            findings.notes.append(
-                Sentence(
-                    f"{others[field]:,} images called .{field} are parts of samples, and are left out; "
-                    f"{Option('pairs', {part_name(field): field})} packs them."
-                )
+        for field in sorted(
+            {field for samples in listed for field in samples.images} - {image, *options.parts}
+        ):
+            count = sum(len(samples.images.get(field, ())) for samples in listed)
+            findings.note(
+                f"{count:,} images called .{field} are parts of samples, and are left out; "
+                f"{Option('pairs', {part_name(field): field})} packs them."
             )
-        places = np.array([owners, members], np.int64)
-        images = ArchiveImages(_unique(name, keys, tars, owners), tars, *places)
+        images = ArchiveImages(_unique(name, keys, tars, owners), tars, owners, members)
         images.parts = {
-            field: _partners(tars, listed, image, field) for field in options.parts if field in others
+            field: ArchiveImages(partners, tars, *places)
+            for field in options.parts
+            for partners, *places in [_members(listed, image, field)]
         }
         stack.pop_all()
     return images.describe(name, targets, splits, label_chosen=True)
@@ -162,7 +152,7 @@ class _Samples(NamedTuple):
         wanted = label_field(options.label)
         images: dict[str, dict[str, int]] = {}
         labels: dict[str, str] = {}
-        for path in () if options.labelled else tar.others:
+        for path in () if options.labels.ignore_source else tar.others:
             sample, field = split_sample(path)
             if field == wanted:
                 _check_alone(tar, labels.setdefault(sample, path), path, "labels")
@@ -194,9 +184,10 @@ def _image_field(name: str, listed: Sequence[_Samples], options: SourceOptions) 
     fields = {field for samples in listed for field in samples.images}
     for part in options.parts:
         if part not in fields:
+            there = ", ".join(f".{field}" for field in sorted(fields) if field)
             raise UsageError(
                 f"{name}: its samples have no image called .{part}; they have "
-                f"{shorten(', '.join(f'.{field}' for field in sorted(fields) if field)) or 'one image each'}. Pass one of them."
+                f"{shorten(there) or 'one image each'}. Pass one of them."
             )
     left = sorted(fields - set(options.parts))
     if "" in fields or not fields:
@@ -238,17 +229,19 @@ def _read_labels(
     return options.number(name, texts, lines, "sample", column=column, names=names, unlabeled=given)
 
 
-def _partners(tars: Sequence[Archive], listed: Sequence[_Samples], image: str, field: str) -> ArchiveImages:
-    """Return the images of another field of the samples, key "" for a sample without one."""
+def _members(
+    listed: Sequence[_Samples], image: str, field: str
+) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
+    """Return a field of each sample with an image: its key, tar and index in it; "" and -1 without one."""
     keys, owners, members = [], array("q"), array("q")
-    for owner, (tar, samples) in enumerate(zip(tars, listed, strict=True)):
+    for owner, samples in enumerate(listed):
         parts = samples.images.get(field, {})
         for sample in samples.images.get(image, {}):
             index = parts.get(sample, -1)
-            keys.append(tar.keys[index] if index >= 0 else "")
+            keys.append(samples.tar.keys[index] if index >= 0 else "")
             owners.append(owner)
             members.append(index)
-    return ArchiveImages(keys, tars, *np.array([owners, members], np.int64))
+    return keys, np.array(owners, np.int64), np.array(members, np.int64)
 
 
 def _check_alone(tar: Archive, first: str, path: str, what: str) -> None:
@@ -260,7 +253,7 @@ def _check_alone(tar: Archive, first: str, path: str, what: str) -> None:
         )
 
 
-def _unique(name: str, keys: list[str], tars: Sequence[Archive], owners: Sequence[int]) -> list[str]:
+def _unique(name: str, keys: list[str], tars: Sequence[Archive], owners: NDArray[np.int64]) -> list[str]:
     """Return unique image paths, prefixed with the tars' names if tars share a path. Raises: SourceError."""
     if len(set(keys)) < len(keys):
         stems = [as_text(archive_stem(tar.path)) for tar in tars]

@@ -202,7 +202,7 @@ def _read(
         findings.note(f"{poses} of YOLO labels: packed is the box of each, without its points.")
     missing = [key for key, path in zip(keys, dataset.paths, strict=True) if path is None]
     if missing:
-        without = f"{units.count(len(missing), 'image')} without a label file{examples(missing)}"
+        without = f"{units.count(len(missing), 'image')} without a label file, such as {examples(missing)}"
         findings.note(f"{without}: packed as images without objects.")
     return targets, dataset.splits
 

@@ -15,8 +15,10 @@ Rare cases (quotes, spaces, "NA") have separate slow functions.
 #define VALUE_BYTES 320 /* kept of a bad cell: enough for 80 characters */
 #define MOST_BAD 1000
 
-enum { SKIP, SINGLE, DOUBLE, INTEGER, CATEGORY, TRIMMED, TEXT };
-#define EXACT 8 /* flag on DOUBLE and INTEGER: whole numbers are stored exactly, or are an error */
+enum { SKIP, SINGLE, DOUBLE, INTEGER, CATEGORY, TEXT, EMPTY };
+/* Flag. On DOUBLE and INTEGER: whole numbers are stored exactly, or are an error; on CATEGORY and TEXT: with
+the spaces around them. */
+#define EXACT 8
 enum { FINE, NOT_NUMBER, NOT_WHOLE, TOO_LONG, IS_INFINITE, BEYOND_SINGLE, LEADING_ZEROS, ROUNDED, NOT_UTF8, AFTER_QUOTE,
        UNCLOSED, RAGGED };
 
@@ -357,11 +359,13 @@ take_cell(Job *job, size_t column, const uint8_t *s, size_t n, uint8_t *row)
     int kind = job->cells[column].kind & ~EXACT, exact = job->cells[column].kind & EXACT;
     uint8_t *out = row + job->cells[column].offset;
     if (kind == SKIP) return FINE;
-    if (kind == TEXT) return take_text(job, s, n, out);
+    if (!(exact && kind >= CATEGORY)) {
+        while (n && is_space(s[n - 1])) n--;
+        while (n && is_space(*s)) s++, n--;
+    }
     if (kind == CATEGORY) return take_category(job, column, s, n, out);
-    while (n && is_space(s[n - 1])) n--;
-    while (n && is_space(*s)) s++, n--;
-    if (kind == TRIMMED) return take_category(job, column, s, n, out);
+    if (kind == TEXT) return take_text(job, s, n, out);
+    if (kind == EMPTY) return n ? RAGGED : FINE;
     if (is_na(job, s, n)) {
         static const uint64_t missing[] = {
             [SINGLE] = 0x7fc00000, [DOUBLE] = 0x7ff8000000000000, [INTEGER] = (uint64_t)1 << 63};
@@ -646,11 +650,11 @@ get_na(Job *job, PyObject *texts)
 static int
 cells_fit(const Job *job)
 {
-    static const int32_t sizes[] = {0, 4, 8, 8, 4, 4, 12};
+    static const int32_t sizes[] = {0, 4, 8, 8, 4, 12, 0};
     for (size_t i = 0; i < job->width; i++) {
         Cell cell = job->cells[i];
-        if (cell.kind == (DOUBLE | EXACT) || cell.kind == (INTEGER | EXACT)) cell.kind &= ~EXACT;
-        if (cell.kind < SKIP || cell.kind > TEXT || cell.offset < 0) return 0;
+        if (cell.kind >= (DOUBLE | EXACT) && cell.kind <= (TEXT | EXACT)) cell.kind &= ~EXACT;
+        if (cell.kind < SKIP || cell.kind > EMPTY || cell.offset < 0) return 0;
         if ((size_t)cell.offset + (size_t)sizes[cell.kind] > job->size) return 0;
     }
     return 1;
@@ -674,7 +678,7 @@ dictionaries_of(const Job *job)
 {
     PyObject *all = PyDict_New();
     for (size_t i = 0; all && i < job->width; i++) {
-        if (job->cells[i].kind != CATEGORY && job->cells[i].kind != TRIMMED) continue;
+        if ((job->cells[i].kind & ~EXACT) != CATEGORY) continue;
         PyObject *column = PyLong_FromSize_t(i), *texts = column ? texts_of(job->dictionaries + i) : NULL;
         if (!texts || PyDict_SetItem(all, column, texts) < 0) Py_CLEAR(all);
         Py_XDECREF(column);

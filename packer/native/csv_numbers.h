@@ -304,12 +304,14 @@ SLOW static int
 slow_number(const uint8_t *s, size_t n, int point, int thousands, Number *number)
 {
     const uint8_t *end = s + n;
-    int count = 0, some = 0; /* count: significant digits; some: there are digits */
+    int count = 0, some = 0;    /* count: significant digits; some: there are digits */
+    int group = 0, grouped = 0; /* group: digits after the last separator, of which there are some */
     *number = (Number){.whole = 1};
     if (s < end && (*s == '-' || *s == '+')) number->negative = *s++ == '-';
     for (int behind = 0;; s++) {
         if (s < end && (unsigned)(*s - '0') <= 9) {
             some = 1;
+            group += !behind;
             if (count < 19) {
                 number->digits = number->digits * 10 + (unsigned)(*s - '0');
                 count += number->digits != 0;
@@ -321,11 +323,14 @@ slow_number(const uint8_t *s, size_t n, int point, int thousands, Number *number
         } else if (s < end && *s == point && !behind) {
             behind = 1;
             number->whole = 0;
-        } else if (!(s < end && *s == thousands && !behind && some && s + 1 < end && (unsigned)(s[1] - '0') <= 9)) {
+        } else if (s < end && *s == thousands && !behind && some && (grouped ? group == 3 : group <= 3)) {
+            group = 0;
+            grouped = 1;
+        } else {
             break;
         }
     }
-    if (!some) return 0;
+    if (!some || (grouped && group != 3)) return 0;
     if (s < end && (*s | 32) == 'e') {
         int64_t power = 0;
         int minus = 0;

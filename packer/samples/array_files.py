@@ -24,10 +24,9 @@ _HDF5_BEGINS = (b"MATLAB 7.3", b"\x89HDF")
 _DECODED_BYTES = 256 << 20  # a larger compressed dataset is decoded to a temporary file instead of memory
 _WEAK = ("", "BMP", "PPM")  # formats whose files begin with two bytes, as numbers may
 _FROM_MATLAB = (
-    "flat = lambda d, at='': {{k: v for n, x in d.items() if n[:2] != '__' for k, v in"
-    " (flat(x, at + n + '/') if isinstance(x, dict) else {{at + n: x}}).items()}}; numpy.savez({0!r},"
-    " **flat(scipy.io.loadmat({1!r},"
-    " simplify_cells=True)))"
+    "flat = lambda d, at='': {{k: v for n, x in d.items() if n[:2] != '__' for k, v in (flat(x, at + n + "
+    "'/') if isinstance(x, dict) else {{at + n: x}}).items()}}; numpy.savez({0!r}, "
+    "**flat(scipy.io.loadmat({1!r}, simplify_cells=True)))"
 )
 
 

@@ -296,9 +296,8 @@ def check_choice(
         likely = role(one) or rowlike or (not labelled and one in single)
         if near and (asked if rename else likely):
             raise UsageError(
-                f"{subject}: holds {listing(found)}; {one.name} has nearly as many values as there are"
-                f" samples. Find the sample that lacks one, or choose the arrays by"
-                f" {Option('Fields.rename')}."
+                f"{subject}: holds {listing(found)}; {one.name} has nearly as many values as there are "
+                f"samples. Find the sample that lacks one, or choose the arrays by {Option('Fields.rename')}."
             )
     single = [one for one in single if one.shape[0] == rows]
     if IMAGE in fields and not labelled and not rename and len(found) == 2 and single:

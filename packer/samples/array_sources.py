@@ -74,8 +74,8 @@ class ArraySource:
         missing = [name for name in names if name not in self.fields]
         if missing:
             raise UsageError(
-                f"fields: {self.subject} has {some([*self.fields])}; {some(missing)} are requested. Name"
-                " them by rename."
+                f"fields: {self.subject} has {some([*self.fields])}; {some(missing)} are requested. Pass "
+                "those names, or name the arrays by rename."
             )
         return replace(self, fields={name: self.fields[name] for name in names})
 
@@ -106,12 +106,8 @@ def open_arrays(source: Any, declared: Declared) -> ArraySource:
     if names is not None and not rename and not set(names) <= {one.name for one in found}:
         if files:
             return _chosen(subject, found, rename).of(names)
-        if isinstance(source, Mapping) or len(names) != len(found):
-            raise UsageError(
-                f"fields: {subject} holds {listing(found)}; {some(names)} are requested. Pass these names, or"
-                " name them by rename."
-            )
-        rename = {one.name: name for one, name in zip(found, names, strict=True)}
+        if not isinstance(source, Mapping) and len(names) == len(found):
+            rename = {one.name: name for one, name in zip(found, names, strict=True)}
     if isinstance(source, Mapping) or names is not None:
         return _named(subject, found, names, rename)
     return _chosen(subject, found, rename)
@@ -174,14 +170,8 @@ def _named(
     fields = {rename.get(one.name, one.name): one for one in found}
     if len(fields) < len(found):
         raise UsageError(f"rename={dict(rename)!r}: gives two arrays the same name. Pass different names.")
-    for name in names or ():
-        if name not in fields:
-            raise UsageError(
-                f"fields: {subject} has no {name!r}; it holds {listing(found)}. Pass one of these names, or"
-                " rename."
-            )
     if names is not None:
-        fields = {name: fields[name] for name in names}
+        fields = ArraySource(subject, fields).of(names).fields
     else:
         check_encoded(subject, found, lambda one: one.name)
     if not fields:

@@ -62,8 +62,9 @@ def column_notes(columns: Mapping[str, ColumnField], classes: tuple[str, ...] | 
             notes.append(
                 f"{name}: rows are [C, H, W] and are stored [H, W, C]; torch batches are again [N, C, H, W]."
             )
-        if field.column is not None and field.column.shape[0]:
-            notes += _image_notes(field) if name == IMAGE else _flat_notes(name, field)
+        column = field.column
+        if column is not None and column.shape[0]:
+            notes += _image_notes(column) if name == IMAGE else _flat_notes(name, column)
     if classes is not None:
         listed = ", ".join(classes[:8]) + (", ..." if len(classes) > 8 else "")
         notes.append(f"label: numbers {len(classes):,} classes: {listed:.200}.")
@@ -72,10 +73,9 @@ def column_notes(columns: Mapping[str, ColumnField], classes: tuple[str, ...] | 
     return notes
 
 
-def _image_notes(field: ColumnField) -> Iterator[str]:
+def _image_notes(column: Column) -> Iterator[str]:
     """Yield notes on the scale and the axes of images."""
-    assert field.column is not None
-    shape, dtype = field.column.shape[1:], field.column.dtype
+    shape, dtype = column.shape[1:], column.dtype
     if dtype == np.uint8:
         if len(shape) == 3 and shape[0] in COLORS and shape[2] in COLORS and shape[0] != shape[1]:
             yield (
@@ -83,7 +83,7 @@ def _image_notes(field: ColumnField) -> Iterator[str]:
                 f" {shape[2]} channels. If they are [C, H, W], pass images.transpose(0, 2, 3, 1)."
             )
         return
-    rows = next(iter(field.column.pieces()))[:_READ]
+    rows = next(iter(column.pieces()))[:_READ]
     if dtype.kind not in "iuf" or not np.isfinite(rows).all():
         return
     low, high = float(rows.min()), float(rows.max())
@@ -102,11 +102,10 @@ def _image_notes(field: ColumnField) -> Iterator[str]:
     )
 
 
-def _flat_notes(name: str, field: ColumnField) -> Iterator[str]:
+def _flat_notes(name: str, column: Column) -> Iterator[str]:
     """Yield a note on rows that are flattened images."""
-    side = 0 if field.column is None else flat_sides(field.column)
-    if field.column is not None and side:
-        count = field.column.shape[1]
+    if side := flat_sides(column):
+        count = column.shape[1]
         channels = count // side**2
         shape = f"{side}, {side}" if channels == 1 else f"{channels}, {side}, {side}"
         yield (

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.table_record import check_table
-from packer.tables.transform.column_types import TableColumn
+from packer.tables.transform.column_types import TableColumn, matched
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
@@ -59,9 +59,7 @@ def apply(header: Any, data: Any) -> dict[str, Any]:
     plan = transform.plan_for([TableColumn(name, "number") for name in columns])
     rows, texts_of_others = arrow_frames.records(columns, plan.layout, transform.reading)
     for index in texts_of_others:
-        matches = _matches(transform.column(plan.columns[index].name).categories or ())
-        texts = rows.dictionaries[index]
-        rows.dictionaries[index] = [matches.get(text) or matches.get(_key(text)) or text for text in texts]
+        rows.dictionaries[index] = matched(plan.columns[index], rows.dictionaries[index])
     bad = rows.bad or plan.bad_rows(rows.records, rows.dictionaries, 1)[1]
     if bad:
         name = plan.columns[bad[0].column or 0].name
@@ -100,22 +98,6 @@ def _columns(given: list[Any]) -> dict[str, list[Any]]:
 
 def _unfit(row: int, name: str, what: str) -> UsageError:
     return UsageError(f"row {row:,}, column {name!r}: {what}. Correct it, or leave the row out.")
-
-
-def _matches(known: Sequence[str]) -> dict[float | str, str]:
-    """Return the categories by their text and by their `_key`, unless several share the key."""
-    keyed: dict[float | str, list[str]] = {}
-    for text in known:
-        keyed.setdefault(_key(text), []).append(text)
-    return {text: text for text in known} | {key: alike[0] for key, alike in keyed.items() if len(alike) == 1}
-
-
-def _key(text: str) -> float | str:
-    """Return equal keys for texts of equal numbers (exact beyond float64's whole numbers) or booleans."""
-    try:
-        return int(text) if text.lstrip("+-").isdigit() else int(f) if (f := float(text)).is_integer() else f
-    except (ValueError, OverflowError):
-        return text.lower()
 
 
 def _transform(header: Any) -> TableTransform:

@@ -27,13 +27,12 @@ from packer.format.working_folder import WorkingFolder, check_space
 from packer.sentence import Option
 from packer.tables.reading.table_source import TableChunk, TableSource
 from packer.tables.transform.column_sums import check_categories
-from packer.tables.transform.column_types import as_category
+from packer.tables.transform.column_types import matched
 from packer.tables.transform.records import BadRow, CellFault, ParsedRows, RecordLayout
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
 MAX_SKIPPED = 1000  # most skipped rows listed in the header; all are counted
-_SHORT = 40  # most characters of a text that may be a marker of missing values
 _AHEAD = 2  # pieces of the input read ahead per worker
 
 
@@ -70,6 +69,8 @@ _Read = tuple[TableChunk, ParsedRows, "Counter[str]"]
 def _read(chunk: TableChunk, plan: TableTransform) -> _Read:
     """Parse a piece, and leave out the rows that cannot be stored in the pack."""
     parsed = chunk.read()
+    for index, texts in parsed.dictionaries.items():
+        parsed.dictionaries[index] = matched(plan.columns[index], texts)
     reasons = Counter(_reason(b, plan) for b in parsed.bad)
     mask, bad = plan.bad_rows(parsed.records, parsed.dictionaries)
     if mask is not None:
@@ -170,7 +171,7 @@ class StagedTable(StagedRows):
         self._enter(chunk.name)
         bad = [self._record_of(b) for b in parsed.bad]
         if bad and not self._skip:
-            raise SourceError(f"{bad[0]['key']}: {bad[0]['reason']}. {self._remedy(parsed.bad[0])}")
+            raise SourceError(f"{bad[0]['key']}: {bad[0]['reason']}. {self._remedy(parsed.bad[0], chunk)}")
         fresh, first = self._merge(parsed), not self.rows
         note = {
             "after": chunk.after,
@@ -236,7 +237,7 @@ class StagedTable(StagedRows):
         fresh: dict[int, list[str]] = {}
         for index, texts in parsed.dictionaries.items():
             codes, name = self._codes[index], self._source.columns[index].name
-            fresh[index] = [text for text in texts if text not in codes]
+            fresh[index] = list(dict.fromkeys(text for text in texts if text not in codes))
             check_categories(name, len(codes) + len(fresh[index]), self._plan.max_categories)
             numbers = {text: len(codes) + i for i, text in enumerate(fresh[index])}
             take = np.array(
@@ -256,25 +257,18 @@ class StagedTable(StagedRows):
             "reason": f"{bad.value!r} {bad.reason}" if bad.value else str(bad.reason),
         }
 
-    def _remedy(self, bad: BadRow) -> str:
+    def _remedy(self, bad: BadRow, chunk: TableChunk) -> str:
         """Return the remedy for a bad row."""
-        skip = f"{Option('on_error', 'skip')} to leave such rows out."
-        way = _WAYS.get(bad.reason, "")
-        if not way and bad.column is not None and bad.value and not self._plan.fit_name:
-            name = self._source.columns[bad.column].name
-            types = {CellFault.LEADING_ZEROS: "integer", CellFault.NOT_WHOLE: "number"}
-            way = f"{as_category(name)}"
-            if bad.reason in types:
-                way += f" or {Option('types', {name: types[CellFault(bad.reason)]})}"
-            elif bad.reason != CellFault.ROUNDED and bad.value.isprintable() and len(bad.value) <= _SHORT:
-                way += f", {Option('Csv.na', (bad.value,))}"
-        return f"Correct it, pass {way}, or {skip}" if way else f"Correct it, or pass {skip}"
+        ways = [way for reason, way in _WAYS.items() if bad.reason == reason]
+        if not self._plan.fit_name and not ways and (bad.column is None or bad.value):
+            ways = self._source.ways(bad, bytes(chunk.text))
+        if "\n" not in bad.value:  # it may hold several rows
+            ways.append(f"{Option('on_error', 'skip')} to leave such rows out")
+        return f"Correct it, or pass {', or '.join(ways)}." if ways else "Correct it."
 
 
 _WAYS: Mapping[str, str] = {
     CellFault.NOT_UTF8: f"{Option('Csv.encoding')}, for example cp1252 or latin-1",
-    CellFault.AFTER_QUOTE: f"{Option('Csv.quote', '')}",
-    CellFault.UNCLOSED: f"{Option('Csv.quote', '')}",
     CellFault.BEYOND_SINGLE: f"{Option('dtype', 'float64')}",
 }
 

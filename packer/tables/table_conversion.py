@@ -133,7 +133,7 @@ def convert_table(
         empty in every row, is left out. Its store and shards are the defaults.
     csv : Csv, optional
         How text files are read: ``Csv(header=, delimiter=, quote=, decimal=, thousands=, na=, encoding=,
-        skip_rows=, comment=)``.
+        skip_rows=, comment=, keep_spaces=)``.
     split : str, mapping or Split, optional
         "train=0.9,val=0.1": drawn from the seed, with equal shares of each class.
         "train=rest,test=last:500000": the last rows of the input. ``Split(...)``: a column that names the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,6 +14,7 @@ from packer.convert.conversion_task import ConversionTask, provenance
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder
 from packer.convert.splits import Split
+from packer.errors import UsageError
 from packer.format.file_rows import FILES, fits, to_json
 from packer.format.header import TRAIN
 from packer.format.working_folder import writing
@@ -28,6 +29,8 @@ from packer.tables.transform.column_types import DEALING, TableColumn, shown_col
 from packer.tables.transform.fitting import fit, measured
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
+
+_FEW, _MANY = 1, 100  # a column with more categories than _MANY may have only new ones in further rows
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,8 @@ def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableT
         if c.role == "feature" and c.type == "category":
             if count := len(set(texts[w.index]).difference(c.categories or ())):
                 unknown.append(f"{c.name} {count:,}")
+                if job.like and _FEW < len(c.categories or ()) < _MANY and 1 < count == len(texts[w.index]):
+                    raise _none_known(job, c, texts[w.index])
         elif c.role == "feature" and c.missing == "nan" and rows.missing[w.index]:
             missing.append(f"{c.name} {rows.missing[w.index] / staged.rows:.1%}")
     if missing:
@@ -127,6 +132,17 @@ def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableT
             f"{shown_columns(unknown)}: categories that {whose}; their code is 0, like missing cells."
         )
     return transform, notes
+
+
+def _none_known(job: TableJob, column: TableColumn, texts: Sequence[str]) -> UsageError:
+    """Return the error for a column of few categories of which the new rows have none."""
+    here, there = (
+        ", ".join(repr(text[:40]) for text in some[:2]) for some in (texts, column.categories or ())
+    )
+    return UsageError(
+        f"{job.table.names[0]}: column {column.name!r} holds none of the {len(column.categories or ()):,} categories of"
+        f" {job.given}: {here} here, {there} there. Write them alike, or convert all rows into a new pack."
+    )
 
 
 @contextmanager
@@ -209,6 +225,11 @@ def source_notes(job: TableJob) -> list[str]:
 def _as_text(column: TableColumn, role: str) -> Sentence:
     """Return the note on a label or a kept column that stays text because numbers would lose its digits."""
     becomes = "it is kept as text" if role == "keep" else "its texts are the classes"
+    if column.type == "number" and "." in (column.digits or ""):
+        return Sentence(
+            f"column {column.name!r} holds numbers with zeros at their end, as {column.digits!r}, that numbers do"
+            f" not keep: {becomes}. For numbers, pass {Option('types', {column.name: column.type})}."
+        )
     if column.type == "number":
         return Sentence(
             f"column {column.name!r} holds whole numbers that float64 rounds, as {column.digits!r}:"

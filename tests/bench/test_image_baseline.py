@@ -25,6 +25,7 @@ from packer.bench.image_baseline import (
 from packer.errors import ImageError, PackerError, UsageError
 from packer.format.pack_opening import open_pack
 from packer.inputs.image_sources import open_source
+from packer.inputs.label_options import Labels
 from packer.inputs.opened_source import SourceOptions
 from packer.pixels.decode_resize import Box, DecodeResize, PixelSpec, resize
 from tests import torchvision_here
@@ -34,7 +35,7 @@ from tests.bench.conftest import STORED
 def check(images: Path, pack: Path) -> int:
     opened = open_pack(pack)
     image_field(opened)
-    with open_source(images, SourceOptions(labelled=True)) as source:
+    with open_source(images, SourceOptions(Labels(unlabeled="all"))) as source:
         return check_same(source, opened, source_indices(source, opened))
 
 

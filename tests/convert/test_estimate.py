@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from packer.convert import image_conversion
-from packer.convert.image_conversion import convert_images, plan_conversion
+from packer.convert import image_planning
+from packer.convert.image_conversion import convert_images
 from packer.convert.image_options import ImageOptions
+from packer.convert.image_planning import plan_conversion
 from packer.convert.row_storage import estimate
 from packer.format.pack_opening import open_pack
 
@@ -71,7 +72,7 @@ def test_others_are_told_from_samples(photo_folder: Path, tmp_path: Path, option
 def test_packs_that_take_much_more_than_the_files_say_so(
     photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(image_conversion, "_LARGE", 0)
+    monkeypatch.setattr(image_planning, "_LARGE", 0)
 
     def said(**options: Any) -> list[str]:
         out = tmp_path / f"{len(list(tmp_path.iterdir()))}"

@@ -16,8 +16,9 @@ from packer.codecs import jpeg_parts
 from packer.codecs.jpeg import decode, upright
 from packer.codecs.jpeg import encode as encode_jpeg
 from packer.codecs.jpeg import size as jpeg_size
-from packer.convert.image_conversion import ConversionPlan, convert_images
+from packer.convert.image_conversion import convert_images
 from packer.convert.image_options import ImageOptions
+from packer.convert.image_planning import ConversionPlan
 from packer.convert.image_rows import ImageRows
 from packer.convert.row_maker import Block
 from packer.convert.row_storage import RowStorage

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer.convert.image_conversion import ConversionPlan, convert_images
+from packer.convert.image_conversion import convert_images
+from packer.convert.image_planning import ConversionPlan
 from packer.format.pack_opening import open_pack
 from packer.inputs.label_options import Labels
 

@@ -370,7 +370,18 @@ REMEDIES = "Add or remove files, pass a pattern such as masks/*_mask.png, or pas
 def test_missing_partners_are_named(folder: Folder, count: int, more: str) -> None:
     keys = [f"a/{number}.jpg" for number in range(count)]
     place = folder({"b/0.png": b"", "0.png": b""})
-    assert refused(place, [*keys, "b/0.jpg"]) == f"masks: a/0.jpg has no mask{more}; {NEEDED} {REMEDIES}"
+    assert refused(place, [*keys, "b/0.jpg"]) == (
+        f"masks: a/0.jpg has no mask{more}; each image needs one file of its path and name, and the nearest to "
+        "a/0.jpg is 0.png. Add or remove files, or pass on_error='skip'."
+    )
+
+
+def test_images_below_the_folder_of_a_pair_are_no_partners(encode: Encode, folder: Folder) -> None:
+    data = encode(grey(), "PNG")
+    place = folder({f"{of}/{n}.png": data for of in ("images", "annotations") for n in range(3)})
+    keys = [f"{n}.png" for n in range(3)]
+    with open_pair("mask", place, keys, spec=SPEC, images=os.path.abspath(f"{place}/images")) as pair:
+        assert pair.keys == [f"annotations/{key}" for key in keys]
 
 
 def test_double_partners_are_named(folder: Folder) -> None:

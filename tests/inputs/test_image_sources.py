@@ -15,6 +15,7 @@ from packer.errors import ImageError, PackerError, SourceError, UsageError
 from packer.inputs.checks.examine import examine
 from packer.inputs.file_names import IMAGE_EXTENSIONS
 from packer.inputs.image_sources import open_source
+from packer.inputs.label_options import Labels
 from packer.inputs.listing import Listing
 from packer.inputs.opened_source import ImageSource, SourceOptions
 
@@ -44,7 +45,7 @@ def pack(folder: str, archive: str) -> str:
 
 def refused(path: str, kind: type[PackerError] = SourceError, *, labelled: bool = False) -> str:
     with pytest.raises(kind) as error:
-        open_source(path, SourceOptions(labelled=labelled))
+        open_source(path, SourceOptions(Labels("l.csv" if labelled else None)))
     return str(error.value)
 
 
@@ -219,7 +220,9 @@ def test_a_flat_folder_has_no_labels(tree: Tree, jpeg: bytes, kind: str) -> None
 @pytest.mark.parametrize("kind", ["", ".tar", ".zip", ".tar.xz"])
 def test_labels_from_elsewhere_go_with_any_layout(tree: Tree, jpeg: bytes, kind: str) -> None:
     tree("1.jpg", "train/2.jpg", "test/3.jpg")
-    source = open_source(pack("pets", "pets" + kind) if kind else "pets", SourceOptions(labelled=True))
+    source = open_source(
+        pack("pets", "pets" + kind) if kind else "pets", SourceOptions(Labels(unlabeled="all"))
+    )
     assert (
         "label" in source.targets.fixed,
         source.targets.classes,
@@ -427,7 +430,7 @@ class TestLists:
 
     def test_several_labels_in_a_line_are_separated(self) -> None:
         text = "b.jpg\tbig dog\na b.jpg\tdog\ncat/1.jpg\tbig\n"
-        targets = open_source(self.listed(text), SourceOptions(separator="space")).targets
+        targets = open_source(self.listed(text), SourceOptions(Labels(separator="space"))).targets
         assert (targets.fixed["label"].tolist(), targets.classes) == (
             [[1, 1], [0, 1], [1, 0]],
             ["big", "dog"],
@@ -463,7 +466,7 @@ class TestLists:
 
     def test_a_list_in_the_working_directory_takes_labels_from_elsewhere(self, jpeg: bytes) -> None:
         source = open_source(
-            self.listed("pets/b.jpg\npets/cat/1.jpg\n", "images.lst"), SourceOptions(labelled=True)
+            self.listed("pets/b.jpg\npets/cat/1.jpg\n", "images.lst"), SourceOptions(Labels(unlabeled="all"))
         )
         assert ("label" in source.targets.fixed, noted(source, labelled=True)) == (False, [])
         check(source, jpeg, ["pets/b.jpg", "pets/cat/1.jpg"])

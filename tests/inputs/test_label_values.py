@@ -191,19 +191,27 @@ def test_missing_numbers_are_nan_where_that_is_allowed() -> None:
 
 
 def test_multi_hot_cells_are_parted() -> None:
-    hot, classes = multi_hot("l.csv", ["fog | rain", "", "sun|fog|", "sun"], "weather", "|")
+    hot, classes = multi_hot(
+        CheckedRows("l.csv", range(4)), ["fog | rain", "", "sun|fog|", "sun"], "weather", "|"
+    )
     assert classes == ["fog", "rain", "sun"]
     assert hot.dtype == np.uint8
     assert hot.tolist() == [[1, 1, 0], [0, 0, 0], [1, 0, 1], [0, 0, 1]]
 
 
 def test_multi_hot_numbers_are_sorted_as_numbers() -> None:
-    assert multi_hot("l.csv", ["10|9", "2|010", "0"], "x", "|")[1] == ["0", "2", "9", "010", "10"]
+    assert multi_hot(CheckedRows("l.csv", range(3)), ["10|9", "2|010", "0"], "x", "|")[1] == [
+        "0",
+        "2",
+        "9",
+        "010",
+        "10",
+    ]
 
 
 def test_multi_hot_needs_a_name() -> None:
     with pytest.raises(SourceError) as error:
-        multi_hot("l.csv", ["", "|"], "weather", "|")
+        multi_hot(CheckedRows("l.csv", range(2)), ["", "|"], "weather", "|")
     assert str(error.value) == "l.csv: weather is empty in all 2 rows; class names are needed. Add some."
 
 

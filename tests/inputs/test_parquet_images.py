@@ -47,9 +47,9 @@ def usual(path: Path, rows: range = range(9), **options: Any) -> str:
     return write(path, {"image": images(rows), "label": labels}, FEATURES, **options)
 
 
-def refused(path: object, **options: Any) -> str:
+def refused(path: object, spool_dir: str | None = None, **options: Any) -> str:
     with pytest.raises(PackerError) as error:
-        open_source(path, SourceOptions(**options))  # type: ignore[arg-type]
+        open_source(path, SourceOptions(Labels(**options), spool_dir))  # type: ignore[arg-type]
     return str(error.value)
 
 
@@ -120,7 +120,7 @@ def test_columns_of_images_are_told_by_what_they_hold(tmp_path: Path, type: str)
         (["dog", "cat", "dog"] * 3, {}, [1, 0, 1] * 3, ["cat", "dog"]),
         ([True, False, True] * 3, {}, [1, 0, 1] * 3, ["False", "True"]),
         ([5, 7, 5] * 3, {}, [5, 7, 5] * 3, None),
-        ([5, 7, 5] * 3, {"label_as": "classes"}, [0, 1, 0] * 3, ["5", "7"]),
+        ([5, 7, 5] * 3, {"as_": "classes"}, [0, 1, 0] * 3, ["5", "7"]),
         ([1.0, 2.0, 3.0] * 3, {}, [1.0, 2.0, 3.0] * 3, None),
         ([0.5, 2.0, 3.0] * 3, {}, [0.5, 2.0, 3.0] * 3, None),
     ],
@@ -131,7 +131,7 @@ def test_labels_of_other_types(
     path = write(tmp_path / "a.parquet", {"image": images(), "y": values})
     with open_source(path) as source:
         assert "label" not in source.targets.fixed
-    with open_source(path, SourceOptions(label="y", **options)) as source:  # type: ignore[arg-type]
+    with open_source(path, SourceOptions(Labels(column="y", **options))) as source:  # type: ignore[arg-type]
         assert source.targets.fixed["label"].tolist() == labels
         assert source.targets.fixed["label"].dtype == (
             np.float32 if isinstance(values[0], float) else np.int64
@@ -149,12 +149,12 @@ def test_one_of_several_labels_is_chosen(tmp_path: Path) -> None:
             "No column is called label, and no single column has class names, so the pack has no labels; possible label columns: "
             "fine_label, coarse_label, text. Pass labels=Labels(column=)."
         )
-    with open_source(path, SourceOptions(label="coarse_label")) as source:
+    with open_source(path, SourceOptions(Labels(column="coarse_label"))) as source:
         assert source.targets.fixed["label"].tolist() == [0] * 9
-    assert refused(path, label="x") == (
+    assert refused(path, column="x") == (
         f"{path}: has no column x of integers, floats or text; fine_label, coarse_label, text can be labels. Pass one of them."
     )
-    assert refused(path, label="img").startswith(f"{path}: has no column img")
+    assert refused(path, column="img").startswith(f"{path}: has no column img")
     convert_images(path, tmp_path / "a.h5", size=4, labels=Labels(column="coarse_label"))
     assert open_pack(tmp_path / "a.h5").header.provenance["options"]["label"] == ["coarse_label"]
 
@@ -219,10 +219,10 @@ def test_a_split_of_labels_that_are_all_none_has_no_labels(tmp_path: Path) -> No
         assert (source.targets.fields[0].about, note in source.findings.notes) == ({"unlabeled": -1}, True)
     with open_source(tmp_path / "hf" / "test.parquet") as source:
         assert "label" not in source.targets.fixed
-    with open_source(tmp_path / "hf", SourceOptions(unlabeled=["test"])) as source:
+    with open_source(tmp_path / "hf", SourceOptions(Labels(unlabeled=["test"]))) as source:
         assert source.targets.fixed["label"][source.splits["test"]].max() == -1
     with pytest.raises(UsageError, match=r"its splits are test, train\. Pass one of its splits, or"):
-        open_source(tmp_path / "hf", SourceOptions(unlabeled=["val"]))
+        open_source(tmp_path / "hf", SourceOptions(Labels(unlabeled=["val"])))
 
 
 def test_damaged_files_are_one_sentence(tmp_path: Path) -> None:

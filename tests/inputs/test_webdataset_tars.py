@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 def refused(path: object, **options: object) -> str:
     with pytest.raises(PackerError) as error:
-        open_source(path, SourceOptions(**options))  # type: ignore[arg-type]
+        open_source(path, SourceOptions(Labels(**options)))  # type: ignore[arg-type]
     return str(error.value)
 
 
@@ -155,7 +155,7 @@ def test_classes_txt_names_whole_numbers(folder: Path) -> None:
 def test_other_labels_are_chosen(
     folder: Path, label: str, labels: list[float], classes: list[str] | None
 ) -> None:
-    with open_source(folder, SourceOptions(label=label)) as source:
+    with open_source(folder, SourceOptions(Labels(column=label))) as source:
         assert source.targets.fixed["label"].tolist() == labels
         assert source.targets.classes == classes
     out = folder.parent / "out.h5"
@@ -315,7 +315,7 @@ def test_tars_without_labels(tmp_path: Path) -> None:
         labels = {f"{split}{n}.cls": b"%d" % n for n in range(2)} if split == "train" else {}
         write_tar(tmp_path / f"a-{split}.tar", {f"{split}{n}.png": PNG[n] for n in range(2)} | labels)
     assert "has no .cls beside it" in refused(tmp_path)
-    with open_source(tmp_path, SourceOptions(unlabeled=["test"])) as source:
+    with open_source(tmp_path, SourceOptions(Labels(unlabeled=["test"]))) as source:
         assert source.targets.fixed["label"][source.splits["test"]].tolist() == [-1, -1]
         assert source.targets.fixed["label"][source.splits["train"]].tolist() == [0, 1]
     assert "its splits are test, train. Pass one of its splits" in refused(tmp_path, unlabeled=["val"])
@@ -337,15 +337,20 @@ def test_tars_without_labels(tmp_path: Path) -> None:
             {1},
         ),
         ({"1.png": b"x", "1.cls": b"\xff"}, {}, "1.png has a 1.cls that is not UTF-8 text. Create", {0}),
-        ({"1.png": b"x", "1.json": b"{"}, {"label": "a"}, "1.png has a 1.json that is not JSON. Create", {0}),
+        (
+            {"1.png": b"x", "1.json": b"{"},
+            {"column": "a"},
+            "1.png has a 1.json that is not JSON. Create",
+            {0},
+        ),
         (
             {"1.png": b"x", "1.json": b"{}"},
-            {"label": "a"},
+            {"column": "a"},
             "1.png has a 1.json without a number or text called a",
             {0},
         ),
-        ({"1.png": b"x", "1.json": b'{"a": [1]}'}, {"label": "a"}, "without a number or text called a", {0}),
-        ({"1.png": b"x", "1.json": b"[" * 99999}, {"label": "a"}, "that is not JSON", {0}),
+        ({"1.png": b"x", "1.json": b'{"a": [1]}'}, {"column": "a"}, "without a number or text called a", {0}),
+        ({"1.png": b"x", "1.json": b"[" * 99999}, {"column": "a"}, "that is not JSON", {0}),
         (
             {"1.png": b"x", "1.cls": b"1", "2.cls": b"1"},
             {},
@@ -361,7 +366,7 @@ def test_what_cannot_be_used_is_one_sentence_or_skipped(
     text = refused(path, **options)
     assert said in text
     assert text.endswith("Create the tar again, or pass on_error='skip'.")
-    with open_source(path, SourceOptions(findings=Findings(True), **options)) as source:  # type: ignore[arg-type]
+    with open_source(path, SourceOptions(Labels(**options), findings=Findings(True))) as source:  # type: ignore[arg-type]
         assert set(source.findings.refused) == {index + 1 for index in skipped}
         assert len(source.findings.skipped) == (not skipped)
 
@@ -372,7 +377,7 @@ def test_a_field_is_all_that_follows_the_first_dot(tmp_path: Path) -> None:
         members |= {f"a.b/{n}.png": PNG[n], f"a.b/{n}.cls": name.encode(), f"a.b/{n}.coarse.cls": b"pet"}
     path = write_tar(tmp_path / "a.tar", {**members, "test": b"notes", "train": b"more", "meta": b"{}"})
     for label, classes in ((None, ["cat", "dog"]), ("coarse.cls", ["pet"]), ("COARSE.CLS", ["pet"])):
-        with open_source(path, SourceOptions(label=label)) as source:
+        with open_source(path, SourceOptions(Labels(column=label))) as source:
             assert (source.targets.classes, source.findings.skipped) == (classes, [])
     only = {name: data for name, data in members.items() if not name.endswith(("0.cls", "1.cls"))}
     path = write_tar(tmp_path / "b.tar", only)
@@ -380,7 +385,7 @@ def test_a_field_is_all_that_follows_the_first_dot(tmp_path: Path) -> None:
         f"{path}: a.b/0.png has no .cls beside it (there are .coarse.cls). Create the tar again, pass labels=Labels(unlabeled='all'), "
         "or pass on_error='skip'."
     )
-    assert refused(path, label="fine.cls").startswith(
+    assert refused(path, column="fine.cls").startswith(
         f"{path}: a.b/0.png has no .fine.cls beside it (there are .coarse.cls)."
     )
     path = write_tar(tmp_path / "c.tar", {"1.png": PNG[0], "1.cls": b"a", "1.CLS": b"b"})

@@ -446,8 +446,8 @@ def test_a_bad_row_is_told_with_its_line_and_skipped_if_asked(numbers: Path, tmp
     with pytest.raises(SourceError) as caught:
         convert_table(numbers, out, csv=Csv(header=False), label="0", shuffle=False)
     assert in_options(caught.value.sentence).startswith(
-        f"{numbers}: line 2,500, column '2': 'oops' is not a number. Correct it, pass --type 2=category,"
-        " --na oops, or --on-error skip to leave such rows out."
+        f"{numbers}: line 2,500, column '2': 'oops' is not a number. Correct it, or pass --type 2=category,"
+        " or --na oops if 'oops' means missing, or --on-error skip to leave such rows out."
     )
     assert not out.exists()
     report = convert_table(numbers, out, csv=Csv(header=False), label="0", on_error="skip", shuffle=False)
@@ -483,7 +483,7 @@ def test_thousands_are_told_apart_from_texts(numbers: Path, tmp_path: Path):
     with pytest.raises(SourceError) as caught:
         convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0")
     assert in_options(caught.value.sentence) == (
-        f"{numbers}: column '1' holds numbers in another notation, such as '1,234'; an option must set it."
+        f"{numbers}: line 2,000, column '1' holds '1,234', numbers in another notation than the decimal point '.'."
         " Pass --thousands ,, or --type 1=category if they are not numbers."
     )
     convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0", types={"1": "category"})
@@ -677,10 +677,10 @@ def test_labels_and_kept_columns_keep_their_digits(tmp_path: Path):
 @pytest.mark.parametrize(
     ("cell", "rest", "options", "sentence"),
     [
-        ("007", "7", {"label": "y"}, "has leading zeros, which no number keeps. Correct it, pass --type y=category or --type y=integer,"),
-        ("007", "7", {"keep": "y"}, "has leading zeros, which no number keeps. Correct it, pass --type y=category or --type y=integer,"),
-        (str(2**53 + 1), "0.5", {"keep": "y"}, "is a whole number that float64 rounds. Correct it, pass --type y=category,"),
-        (str(2**53 + 1), "0.5", {"label": "y", "label_as": "classes"}, "is a whole number that float64 rounds. Correct it, pass"),
+        ("007", "7", {"label": "y"}, "has leading zeros, which no number keeps. Correct it, or pass --type y=category, or"),
+        ("007", "7", {"keep": "y"}, "has leading zeros, which no number keeps. Correct it, or pass --type y=category, or"),
+        (str(2**53 + 1), "0.5", {"keep": "y"}, "is a whole number that float64 rounds. Correct it, or pass --type y=category,"),
+        (str(2**53 + 1), "0.5", {"label": "y", "label_as": "classes"}, "is a whole number that float64 rounds. Correct it, or pass"),
     ],
 )  # fmt: skip
 def test_digits_that_are_lost_behind_the_first_rows_are_bad_cells(
@@ -723,7 +723,7 @@ def test_whole_numbers_of_parquet_are_kept_exactly_or_refused(tmp_path: Path):
         ("unsigned", {"unsigned": "number"}, str(2**64 - 1), "is a whole number that float64 rounds"),
     ):
         with pytest.raises(
-            SourceError, match=rf"column '{name}': '{cell}' {why}\. Correct it, pass types="
+            SourceError, match=rf"column '{name}': '{cell}' {why}\. Correct it, or pass types="
         ) as caught:
             convert_table(path, tmp_path / "t.h5", keep=[name], types=types, **options)
         assert f"types={{'{name}': 'category'}}" in str(caught.value)
@@ -792,8 +792,8 @@ def test_a_mark_among_numbers_is_told_with_the_option_that_makes_it_missing(tmp_
     with pytest.raises(SourceError) as error:
         convert_table(source, tmp_path / "t.h5")
     assert str(error.value) == (
-        f"{source}: line 32, column 'x': '.' is not a number. Correct it, pass types={{'x': 'category'}},"
-        " csv=Csv(na=('.',)), or on_error='skip' to leave such rows out."
+        f"{source}: line 32, column 'x': '.' is not a number. Correct it, or pass types={{'x': 'category'}},"
+        " or csv=Csv(na=('.',)) if '.' means missing, or on_error='skip' to leave such rows out."
     )
     convert_table(source, tmp_path / "t.h5", csv=Csv(na="."), shuffle=False)
     assert np.isnan(rows_of(tmp_path / "t.h5")[-1, 0])

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from difflib import get_close_matches
 
 from packer import units
-from packer.inputs.file_names import UNLABELED, shorten
+from packer.inputs.file_names import UNLABELED, first_few
 from packer.inputs.listing import Finding, Listing
 from packer.path_text import show_differences, simplify
-from packer.sentence import Option, Sentence
-
-_SHOWN = 3
+from packer.sentence import Option
 
 
 def check_classes_of_splits(listing: Listing) -> Iterator[Finding]:
@@ -34,26 +32,18 @@ def check_classes_of_splits(listing: Listing) -> Iterator[Finding]:
                     break
             example = listing.keys[int(next(m for m in splits[name] if classes[labels[m]] == strange[0]))]
             yield Finding(
-                Sentence(
-                    f"{listing.name}: split {name} has {units.count(len(strange), 'class')} that train lacks: "
-                    f"{_first(strange)}{like}, such as {example}; every class is trained. Sort its images into "
-                    f"the class folders of train, pack it apart with {Option('labels')} if a file has its labels, "
-                    f"pass {Option('Labels.unlabeled', name)} if there are none, or, if all these are classes, "
-                    f"{listing.accepting(classes)}."
-                ),
+                f"{listing.name}: split {name} has {units.count(len(strange), 'class')} that train lacks: "
+                f"{first_few(strange)}{like}, such as {example}; every class is trained. Sort its images "
+                f"into the class folders of train, pack it apart with {Option('labels')} if a file has its "
+                f"labels, pass {Option('Labels.unlabeled', name)} if there are none, or, if all these are "
+                f"classes, {listing.accepting(classes)}.",
                 error=True,
             )
         elif absent and found:
             yield Finding(
-                Sentence(
-                    f"Split {name} has no images of {len(absent):,} of {units.count(len(trained), 'class')}: "
-                    f"{_first(absent)}."
-                )
+                f"Split {name} has no images of {len(absent):,} of {units.count(len(trained), 'class')}: "
+                f"{first_few(absent)}."
             )
-
-
-def _first(names: Sequence[str]) -> str:
-    return ", ".join(map(shorten, names[:_SHOWN])) + (" ..." if len(names) > _SHOWN else "")
 
 
 def check_empty_classes(listing: Listing) -> Iterator[Finding]:
@@ -70,10 +60,8 @@ def check_empty_classes(listing: Listing) -> Iterator[Finding]:
             else ""
         )
         yield Finding(
-            Sentence(
-                f"{source.place}/{folder}: a class folder without images; each needs at least one. Add some, "
-                f"remove the folder, or pass {Option('on_error', 'skip')}.{only}"
-            ),
+            f"{source.place}/{folder}: a class folder without images; each needs at least one. Add some, "
+            f"remove the folder, or pass {Option('on_error', 'skip')}.{only}",
             error=True,
             key=folder,
             reason="a class folder without images.",
@@ -88,18 +76,14 @@ def check_class_names(listing: Listing) -> Iterator[Finding]:
         first = seen.setdefault(simplify(name), name)
         if first is not name:
             yield Finding(
-                Sentence(
-                    f"The classes {show_differences(first)} and {show_differences(name)} differ only in "
-                    "case, spaces or variants of letters; they are two classes."
-                )
+                f"The classes {show_differences(first)} and {show_differences(name)} differ only in "
+                "case, spaces or variants of letters; they are two classes."
             )
             break
     numbers = [int(name[:20]) for name in classes if name.isascii() and name.isdecimal()]
     if len(numbers) == len(classes) and numbers != list(range(len(numbers))):
         place = next(k for k, number in enumerate(numbers) if number != k)
         yield Finding(
-            Sentence(
-                f"The classes are numbers, sorted as text ({', '.join(classes[:3])} ...), so labels differ from "
-                f"them: class {classes[place]} has the label {place}."
-            )
+            f"The classes are numbers, sorted as text ({', '.join(classes[:3])} ...), so labels differ from "
+            f"them: class {classes[place]} has the label {place}."
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from packer import units
-from packer.inputs.file_names import beginning, examples, shorten
+from packer.inputs.file_names import examples, first_few, shorten
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.point_names import exchanged, sides
@@ -34,8 +34,9 @@ def check_images_without_boxes(listing: Listing) -> Iterator[Finding]:
     packed[boxes.with_boxes()] = False
     without = [listing.keys[index] for index in np.flatnonzero(packed).tolist()]
     told = f"{units.count(len(boxes.xyxy), 'box')} on {units.count(images - len(without), 'image')}; "
-    told += f"{units.count(len(without), 'image')} without boxes" if without else "every image has some"
-    yield Finding(f"{told}{examples(without)}.")
+    if without:
+        told += f"{units.count(len(without), 'image')} without boxes, such as {examples(without)}"
+    yield Finding(f"{told}." if without else f"{told}every image has some.")
 
 
 def check_turned_images(listing: Listing) -> Iterator[Finding]:
@@ -53,7 +54,7 @@ def check_turned_images(listing: Listing) -> Iterator[Finding]:
         return
     subject = (
         f"{len(turned):,} of {len(sample):,} images examined are turned upright by their EXIF orientation"
-        f"{examples([listing.keys[index] for index in turned])}"
+        f", such as {examples(listing.keys[index] for index in turned)}"
     )
     if targets.needs_geometry and frames.chosen is None:
         told = any(frames.told_by_size(index, size) for index, size in turned.items())
@@ -140,7 +141,7 @@ def check_sides(listing: Listing) -> Iterator[Finding]:
         count = f"{units.count(len(pairs), 'pair')} of {len(names):,} points"
         yield Finding(
             "Points that are sides by their names exchange their numbers in mirrored images: "
-            f"{count} ({beginning([*map(':'.join, pairs)])}){more}. Pass {none} if they are no sides."
+            f"{count} ({first_few([*map(':'.join, pairs)])}){more}. Pass {none} if they are no sides."
         )
     elif len(names) > 1 and "flip_pairs" not in about:
         first = Option("Labels.flip_pairs", f"{names[0]}:{names[1]}")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, combinations, islice, pairwise
 from typing import NamedTuple
 
 from packer.inputs.checks.frame_evidence import ImageForm, why_partners
 from packer.inputs.checks.partner_names import FolderNames
-from packer.inputs.file_names import split_folders, split_in
-from packer.inputs.listing import Finding, Listing
-from packer.sentence import Option, Sentence
+from packer.inputs.file_names import examples, first_few, split_folders, split_in
+from packer.inputs.listing import Finding, Folders, Listing
+from packer.sentence import Option
 
 _MOST_FOLDERS = 12
 """Most class folders whose names are compared in pairs; kinds of files of a sample are few."""
@@ -30,9 +30,6 @@ _PARTS = re.compile(
 )
 """Nouns that name no class: folders called by one of them and a number are parts of a set."""
 
-Folders = Mapping[str, Sequence[str]]
-"""Class folder -> its images, both relative to the folder that holds the class folders."""
-
 
 class _Doubt(NamedTuple):
     """A reason why class folders are no classes, and what to do. certain: False if they may well be."""
@@ -44,10 +41,7 @@ class _Doubt(NamedTuple):
 
 def check_class_folders(listing: Listing) -> Iterator[Finding]:
     """Yield an error for class folders that are no classes, in the source or a split of it."""
-    for place, prefix, keys in listing.parts() if listing.foldered else ():
-        folders: dict[str, list[str]] = defaultdict(list)
-        for key in keys:
-            folders[key.partition("/")[0]].append(key)
+    for place, prefix, folders in listing.parts():
         doubt = (
             _called_like_splits(place, folders)
             or _repeating_folder(place, folders)
@@ -60,44 +54,33 @@ def check_class_folders(listing: Listing) -> Iterator[Finding]:
         if doubt and doubt.certain:
             accepted = listing.accepting(listing.source.foldered or ())
             yield Finding(
-                Sentence(
-                    f"{place}: {doubt.reason}; its folders would be classes. {doubt.remedy}, or if they are "
-                    f"the classes, {accepted}."
-                ),
+                f"{place}: {doubt.reason}; its folders would be classes. {doubt.remedy}, or if they are "
+                f"the classes, {accepted}.",
                 error=True,
             )
         elif doubt:
             remedy = doubt.remedy[:1].lower() + doubt.remedy[1:]
-            yield Finding(Sentence(f"{place}: {doubt.reason}. If they are no classes, {remedy}."))
+            yield Finding(f"{place}: {doubt.reason}. If they are no classes, {remedy}.")
 
 
 def check_continued_numbers(listing: Listing) -> Iterator[Finding]:
     """Yield a note on class folders that continue one numbering of files, as parts of one set do."""
-    for _, prefix, keys in listing.parts() if listing.foldered else ():
-        spans: dict[str, list[int]] = {}
-        bases = set()
-        for key in keys:
-            folder, stem = key.partition("/")[0], _stem(key)
-            base = stem.rstrip("0123456789")
-            bases.add((_NUMBER.sub("", folder), base))
-            if len(bases) > 1 or base == stem:
-                break
-            number = int(stem[len(base) :][-18:])
-            low, high, count = spans.get(folder, (number, number, 0))
-            spans[folder] = [min(low, number), max(high, number), count + 1]
-        else:
-            ordered = sorted(spans.values())
-            fewest = min(count for _, _, count in ordered)
-            apart = all(before[1] < after[0] for before, after in pairwise(ordered))
-            if len(spans) > 1 and fewest >= _FEWEST and apart and min(bases)[0]:
-                first, second = sorted(spans)[:2]
-                yield Finding(
-                    Sentence(
-                        f"The folders {prefix}{first} and {prefix}{second} differ in a number, and continue "
-                        f"one numbering of files. If they are parts of one set, they are no classes: pass "
-                        f"{Option('labels')}."
-                    )
-                )
+    for _, prefix, folders in listing.parts():
+        forms = {(_NUMBER.sub("", top), _stem(keys[0]).rstrip("0123456789")) for top, keys in folders.items()}
+        [(name, base), *others] = forms
+        if len(folders) < 2 or others or not name:
+            continue
+        numbers = [[_stem(key).removeprefix(base) for key in keys] for keys in folders.values()]
+        if min(map(len, numbers)) < _FEWEST or not all(map(str.isdecimal, chain.from_iterable(numbers))):
+            continue
+        spans = sorted((min(map(int, of)), max(map(int, of))) for of in numbers)
+        if all(before[1] < after[0] for before, after in pairwise(spans)):
+            first, second = sorted(folders)[:2]
+            yield Finding(
+                f"The folders {prefix}{first} and {prefix}{second} differ in a number, and continue one "
+                "numbering of files. If they are parts of one set, they are no classes: pass "
+                f"{Option('labels')}."
+            )
 
 
 def check_single_class(listing: Listing) -> Iterator[Finding]:
@@ -105,41 +88,33 @@ def check_single_class(listing: Listing) -> Iterator[Finding]:
     classes = listing.source.foldered
     if not (listing.labels_given or listing.targets.labelled):
         yield Finding(
-            Sentence(
-                f"The images are not in class folders, so the pack has no labels; pass {Option('labels')} to "
-                "add some."
-            )
+            f"The images are not in class folders, so the pack has no labels; pass {Option('labels')} to "
+            "add some."
         )
     elif classes is not None and len(classes) == 1 and not listing.labels_given:
         above = os.path.commonpath([key.rpartition("/")[0] for key in listing.keys])
         inner = {key[len(above) + 1 :].partition("/")[0] for key in listing.keys}
         if listing.foldered and above and inner != {key[len(above) + 1 :] for key in listing.keys}:
             yield Finding(
-                Sentence(
-                    f"{listing.source.place}: all images are in {above}, so its folders "
-                    f"({', '.join(sorted(inner)[:3])}) would be one class. Pass {listing.source.place}/{above}, "
-                    f"or, if that is the class, {Option('classes', classes[0])}."
-                ),
+                f"{listing.source.place}: all images are in {above}, so its folders "
+                f"({first_few(sorted(inner))}) would be one class. Pass {listing.source.place}/{above}, "
+                f"or, if that is the class, {Option('classes', classes[0])}.",
                 error=True,
             )
         else:
-            yield Finding(Sentence(f"All images are in one class folder ({classes[0]})."))
+            yield Finding(f"All images are in one class folder ({classes[0]}).")
 
 
 def check_levels(listing: Listing) -> Iterator[Finding]:
     """Yield a note on class folders that hold more folders than images, as collections of classes do."""
-    for _, prefix, keys in listing.parts() if listing.foldered else ():
-        if all(key.count("/") > 1 for key in keys):
-            tops = {key.partition("/")[0] for key in keys}
-            inner = sorted({key.rpartition("/")[0] for key in keys})
-            if len(tops) > 1 and len(inner) >= 2 * len(tops):
-                yield Finding(
-                    Sentence(
-                        f"The classes are the {len(tops):,} folders at the top; their images lie in {len(inner):,} "
-                        f"folders below ({prefix}{inner[0]}, {prefix}{inner[-1]}). If these are the classes, "
-                        f"pass {Option('labels')}."
-                    )
-                )
+    for _, prefix, folders in listing.parts():
+        inner = sorted({key.rpartition("/")[0] for keys in folders.values() for key in keys})
+        if 1 < len(folders) <= len(inner) / 2 and all("/" in folder for folder in inner):
+            yield Finding(
+                f"The classes are the {len(folders):,} folders at the top; their images lie in "
+                f"{len(inner):,} folders below ({prefix}{inner[0]}, {prefix}{inner[-1]}). If these are the "
+                f"classes, pass {Option('labels')}."
+            )
 
 
 def check_files_left_out(listing: Listing) -> Iterator[Finding]:
@@ -148,7 +123,7 @@ def check_files_left_out(listing: Listing) -> Iterator[Finding]:
     shown = [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in counts[:_SHOWN_SUFFIXES]]
     if shown:
         more = " ..." if len(counts) > len(shown) else ""
-        yield Finding(Sentence(f"Not read as images: {', '.join(shown)}{more}."))
+        yield Finding(f"Not read as images: {', '.join(shown)}{more}.")
 
 
 def _called_like_splits(place: str, folders: Folders) -> _Doubt | None:
@@ -190,9 +165,9 @@ def _same_folders(place: str, folders: Folders) -> _Doubt | None:
     same, every = set.intersection(*inner.values()), set.union(*inner.values())
     if len(folders) < 2 or len(same) < 2 or len(same) < len(every) / 2:
         return None
-    first, second = sorted(folders)[:2]
+    (first, second), shown = sorted(folders)[:2], first_few(sorted(same))
     return _Doubt(
-        f"{first} and {second} hold the same folders ({', '.join(sorted(same)[:3])}), as parts of a dataset do",
+        f"{first} and {second} hold the same folders ({shown}), as parts of a dataset do",
         f"Pass one of them, such as {place}/{first}, or {Option('labels')}",
     )
 
@@ -219,7 +194,7 @@ def _repeating_folder(place: str, folders: Folders) -> _Doubt | None:
             continue
         away = f"Remove {place}/{folder}, or move it out of {place}"
         if len(inner) > 1 and inner <= folders.keys():
-            shown = ", ".join(sorted(inner)[:3])
+            shown = first_few(sorted(inner))
             return _Doubt(f"{folder} holds folders called like those beside it ({shown})", away)
         if repeated := _repeated_below(place, folder, keys):
             return repeated
@@ -235,7 +210,7 @@ def _repeating_folder(place: str, folders: Folders) -> _Doubt | None:
         holders = sorted(other for other in names if other != folder and names[other] & found)
         if len(holders) > 1:
             away = f"Remove {place}/{folder}, or move it out of {place}"
-            return _Doubt(f"{folder} holds files called like those of {' and '.join(holders[:2])}", away)
+            return _Doubt(f"{folder} holds files called like those of {examples(holders)}", away)
     return None
 
 
@@ -251,8 +226,8 @@ def _repeated_below(place: str, folder: str, keys: Sequence[str]) -> _Doubt | No
     for inner, found in deeper.items():
         if pairs := direct.partners(FolderNames(inner, found)):
             return _Doubt(
-                f"{inner}{pairs[0][1].removeprefix(inner)} is called like {pairs[0][0]}, and so are the files "
-                "beside it",
+                f"{inner}{pairs[0][1].removeprefix(inner)} is called like {pairs[0][0]}, and so are the "
+                "files beside it",
                 f"Remove {place}/{inner.rstrip('/')}, or move it out of {place}",
             )
     return None
@@ -285,10 +260,10 @@ def _samples(listing: Listing, prefix: str, folders: Folders) -> _Doubt | None:
         why_partners(listing, [(prefix + one.files[a], prefix + one.files[b]) for one in names], seen).why
         for a, b in pairwise(kinds)
     )
-    shown = ", ".join(key.partition("/")[2] for key in sorted(names[0].files.values())[:3])
+    shown = first_few([key.partition("/")[2] for key in sorted(names[0].files.values())])
     return _Doubt(
-        f"each of its {len(folders):,} folders holds files of the same names ({shown}), as folders of one sample "
-        "do",
+        f"each of its {len(folders):,} folders holds files of the same names ({shown}), as folders of one "
+        "sample do",
         "Put the files of a kind into a folder of their own, named by sample, and pass the masks by "
         f"{Option('pairs', {'mask': 'DIR'})}",
         differ,

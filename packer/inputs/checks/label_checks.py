@@ -14,7 +14,7 @@ from packer import units
 from packer.inputs.file_names import UNLABELED, is_image, shorten
 from packer.inputs.label_values import NUMBER, LabelColumn, split_names
 from packer.inputs.listing import Finding, Listing
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 _SEPARATORS = {"|": "|", ";": ";", ",": "comma", "\t": "tab", "/": "/", "+": "+", "&": "&", " ": "space"}
 """Separator -> the value of the option."""
@@ -39,7 +39,7 @@ _CAPTIONS = 3
 
 
 def check_label_texts(listing: Listing) -> Iterator[Finding]:
-    """Yield an error for several labels in a cell, or texts that differ in each row; notes if they may be so."""
+    """Yield an error for several labels in a cell, or texts that differ in each row; notes if they may be."""
     column = listing.targets.column
     if column is None or listing.accepted or column.as_ == "classes" or column.separated:
         return
@@ -53,7 +53,10 @@ def check_label_texts(listing: Listing) -> Iterator[Finding]:
 
 
 def _several_labels(column: LabelColumn, classes: Sequence[str], boxes: bool) -> Finding | None:
-    """Return an error for cells that hold several labels, a note if they may, or None. boxes: labels are theirs."""
+    """Return an error for cells that hold several labels, a note if they may, or None.
+
+    boxes: the labels are those of boxes.
+    """
     meant = f"{Option('Labels.as_', 'classes')} if each text is a class"
     if column.separator is not None:
         meant = "the separator of the cells"
@@ -68,9 +71,9 @@ def _several_labels(column: LabelColumn, classes: Sequence[str], boxes: bool) ->
         if _is_vector(cells.values()):
             return _found(
                 column,
-                f"holds several numbers in a cell, such as {_examples(classes)}; one label is expected. Write "
-                f"each number into a column of its own, and pass {Option('Labels.column', 'a,b,c')}, or pass "
-                f"{meant}",
+                f"holds several numbers in a cell, such as {_examples(classes)}; one label is expected. "
+                f"Write each number into a column of its own, and pass {Option('Labels.column', 'a,b,c')}, "
+                f"or pass {meant}",
             )
         if _are_several(cells, separator):
             labels = {label for parts in cells.values() for label in parts}
@@ -78,18 +81,16 @@ def _several_labels(column: LabelColumn, classes: Sequence[str], boxes: bool) ->
             return _found(
                 column,
                 f"holds several labels in a cell, such as {_examples(classes, separator)}: each of its "
-                f"{len(classes):,} different texts would be a class, made of {len(labels):,} labels; one label "
-                f"is expected. {remedy}, or {'pass ' * boxes}{meant}",
+                f"{len(classes):,} different texts would be a class, made of {len(labels):,} labels; one "
+                f"label is expected. {remedy}, or {'pass ' * boxes}{meant}",
             )
     several = [name for name in classes if any(mark in name for mark in "|;")]
     if not several or boxes:
         return None
     pass_separator = Option("Labels.separator", next(mark for mark in "|;" if mark in several[0]))
     return Finding(
-        Sentence(
-            f"{len(several):,} of {len(classes):,} classes contain | or ;, such as {_examples(several)}; each "
-            f"is one class. Pass {pass_separator} if cells hold several."
-        )
+        f"{len(several):,} of {len(classes):,} classes contain | or ;, such as {_examples(several)}; each "
+        f"is one class. Pass {pass_separator} if cells hold several."
     )
 
 
@@ -113,23 +114,19 @@ def _labels_that_differ(
             f"{Option('Labels.as_', 'classes')} if they are classes" + (f", {hint}" if several else ""),
         )
     elif different == 1 < images:
-        yield Finding(Sentence(f"All {images:,} images have the label {shorten(classes[packed[0]])}."))
+        yield Finding(f"All {images:,} images have the label {shorten(classes[packed[0]])}.")
     elif names := _names_among_numbers(classes):
         count, name = int(counts[classes.index(names[0])]), shorten(names[0])
         yield Finding(
-            Sentence(
-                f"{len(classes) - len(names):,} of {len(classes):,} classes are numbers, but not {name} "
-                f"({units.count(count, 'image')}), so all are class names. Leave out images without a label."
-            )
+            f"{len(classes) - len(names):,} of {len(classes):,} classes are numbers, but not {name} "
+            f"({units.count(count, 'image')}), so all are class names. Leave out images without a label."
         )
     elif several or (images >= _FEW_NOTED and (2 * alone > different or 2 * different >= images)):
         example = shorten(classes[int((counts == 1).argmax())])
         yield Finding(
-            Sentence(
-                f"{images:,} images have {different:,} classes, {images / different:.2g} for each"
-                + (f"; {alone:,} of them, such as {example}, have one" if alone else "")
-                + (f". Pass {hint}." if several else ".")
-            )
+            f"{images:,} images have {different:,} classes, {images / different:.2g} for each"
+            + (f"; {alone:,} of them, such as {example}, have one" if alone else "")
+            + (f". Pass {hint}." if several else ".")
         )
 
 
@@ -147,10 +144,8 @@ def check_numbers(listing: Listing) -> Iterator[Finding]:
     counted = f"{len(found):,} different"
     if label.dtype != np.int64:
         yield Finding(
-            Sentence(
-                f"Labels are numbers ({counted} from {found[0]:.6g} to {found[-1]:.6g}), stored as float32; "
-                f"{as_classes} treats them as classes."
-            )
+            f"Labels are numbers ({counted} from {found[0]:.6g} to {found[-1]:.6g}), stored as float32; "
+            f"{as_classes} treats them as classes."
         )
         return
     as_float = Option("Labels.as_", "float")
@@ -165,15 +160,13 @@ def check_numbers(listing: Listing) -> Iterator[Finding]:
     gaps = found[0] not in (0, 1) or len(found) <= found[-1] - found[0]
     told = f"; class numbers would be 0 to {len(found) - 1:,}" if gaps else ""
     yield Finding(
-        Sentence(
-            f"Labels are whole numbers ({counted} from {found[0]} to {found[-1]}), stored as int64{told}. "
-            f"{as_float} stores amounts, such as ages, as float32; {as_classes} numbers classes from 0."
-        )
+        f"Labels are whole numbers ({counted} from {found[0]} to {found[-1]}), stored as int64{told}. "
+        f"{as_float} stores amounts, such as ages, as float32; {as_classes} numbers classes from 0."
     )
 
 
 def _found(column: LabelColumn, text: str) -> Finding:
-    return Finding(Sentence(f"{column.subject}: {column.name} {text}."), error=True)
+    return Finding(f"{column.subject}: {column.name} {text}.", error=True)
 
 
 def _other(column: LabelColumn) -> str:

@@ -12,7 +12,7 @@ from packer.inputs.checks.frame_evidence import why_partners
 from packer.inputs.file_names import shorten
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.pair_names import beside
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 _LAST_WORD = re.compile(r"(.*[^/])[^A-Za-z0-9/]+([A-Za-z][A-Za-z0-9]*)\Z", re.DOTALL)
 _FIRST_WORDS = re.compile(r"([A-Za-z][A-Za-z_ -]*?)[^A-Za-z0-9]*[0-9]+[^A-Za-z]*\.[A-Za-z]+\Z")
@@ -22,7 +22,7 @@ _FIRST = 256
 
 
 def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
-    """Yield an error for masks in the folder of their images: 1_sat.png and 1_mask.png, or 1.png and 1_mask.png.
+    """Yield an error for masks in the folder of their images: 1_mask.png beside 1_sat.png, or 1.png.
 
     Nearly all names have to belong to such groups, and the pixels of pairs to show which side are masks; a
     note without that. Three or more files of a name are an error. A list of images says which files are
@@ -38,11 +38,9 @@ def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
     if len(groups[0]) > 2:
         example = ", ".join(groups[0])
         yield Finding(
-            Sentence(
-                f"{shown}, such as {example}; each would be an image. Pass each kind that belongs to the images by "
-                f"its pattern, such as {_pattern(listing, groups[0][0], groups[0][1])}, or pass a list of the "
-                "files that are images."
-            ),
+            f"{shown}, such as {example}; each would be an image. Pass each kind that belongs to the images "
+            f"by its pattern, such as {_pattern(listing, groups[0][0], groups[0][1])}, or pass a list of the "
+            "files that are images.",
             error=True,
         )
         return
@@ -50,15 +48,13 @@ def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
     found = why_partners(listing, pairs, {})
     if found.mask is None:
         example = " and ".join(pairs[0])
-        yield Finding(Sentence(f"{shown}, such as {example}; each is packed as an image."))
+        yield Finding(f"{shown}, such as {example}; each is packed as an image.")
         return
     mask, image = pairs[0][found.mask], pairs[0][1 - found.mask]
     yield Finding(
-        Sentence(
-            f"{listing.name}: {units.count(len(pairs), 'image')} are named like masks of other images, such as "
-            f"{mask} beside {image}{found.why}; they would be packed as images. Pass "
-            f"{_pattern(listing, image, mask)}, or, if they are images, a list of the files."
-        ),
+        f"{listing.name}: {units.count(len(pairs), 'image')} are named like masks of other images, such as "
+        f"{mask} beside {image}{found.why}; they would be packed as images. Pass "
+        f"{_pattern(listing, image, mask)}, or, if they are images, a list of the files.",
         error=True,
     )
 
@@ -69,7 +65,7 @@ def _pattern(listing: Listing, image: str, mask: str) -> str:
 
 
 def check_labels_in_names(listing: Listing) -> Iterator[Finding]:
-    """Yield a note on images without labels whose names begin with the same few words: cat.0.jpg, dog.0.jpg."""
+    """Yield a note on images without labels whose names begin with few words: cat.0.jpg, dog.0.jpg."""
     if listing.labels_given or listing.targets.labelled or listing.pairs or not listing.source.scanned:
         return
     counts: Counter[str] = Counter()
@@ -82,10 +78,8 @@ def check_labels_in_names(listing: Listing) -> Iterator[Finding]:
         shown = ", ".join(f"{word} {count:,}" for word, count in counts.most_common(3))
         more = ", ..." if len(counts) > 3 else ""
         yield Finding(
-            Sentence(
-                f"The names begin with {len(counts):,} words ({shown}{more}). If these are the classes, sort the "
-                f"images into folders called by them, or write them into a CSV for {Option('labels')}."
-            )
+            f"The names begin with {len(counts):,} words ({shown}{more}). If these are the classes, sort the "
+            f"images into folders called by them, or write them into a CSV for {Option('labels')}."
         )
 
 

@@ -13,7 +13,7 @@ from packer.inputs.file_names import shorten
 from packer.inputs.image_pairs import ExaminedMask, Pair
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.mask_values import codes_of
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 _MOST_PIXELS = 32 << 20  # of all masks that are examined; a file of 2048x1024 takes about 20 ms
 _COUNTED = 1 << 16  # pixels of a mask that are counted
@@ -42,9 +42,7 @@ def check_mask_values(listing: Listing) -> Iterator[Finding]:
         else:
             sentence = _on_values(grey) if grey else ""
         if sentence:
-            yield Finding(
-                Sentence(f"{pair.field.name}: of {units.count(len(masks), 'file')} examined, {sentence}")
-            )
+            yield Finding(f"{pair.field.name}: of {units.count(len(masks), 'file')} examined, {sentence}")
 
 
 def _examined(pair: Pair, listing: Listing) -> Iterator[ExaminedMask]:
@@ -60,8 +58,9 @@ def _examined(pair: Pair, listing: Listing) -> Iterator[ExaminedMask]:
 def _on_jpegs(masks: list[ExaminedMask]) -> str:
     found = len(np.unique(masks[0].values))
     return (
-        f"{len(masks):,} are JPEG files, which store values only approximately, such as {shorten(masks[0].path)}"
-        f" ({found:,} different values). Save masks as PNG if they are classes; {_SOFT}."
+        f"{len(masks):,} are JPEG files, which store values only approximately, such as "
+        f"{shorten(masks[0].path)} ({found:,} different values). Save masks as PNG if they are classes; "
+        f"{_SOFT}."
     )
 
 
@@ -80,8 +79,9 @@ def _on_colors(masks: list[ExaminedMask]) -> str:
             )
         if len(colors) <= _MOST_COLORS:
             return (
-                f"{begin}: {units.count(len(colors), 'color')}. Class masks have one channel of numbers: list the"
-                f" colors of the classes by {Option('mask_values')}, or save masks as grey or palette PNG."
+                f"{begin}: {units.count(len(colors), 'color')}. Class masks have one channel of numbers: "
+                f"list the colors of the classes by {Option('mask_values')}, or save masks as grey or "
+                "palette PNG."
             )
     return f"{begin}; class masks have one. Save masks as grey or palette PNG if they are classes."
 
@@ -108,8 +108,8 @@ def _on_values(masks: list[ExaminedMask]) -> str:
     if _are_scaled(values, most):
         texts, numbers = ([*map(str, part)] for part in (values.tolist(), range(len(values))))
         return (
-            f"all hold the values {_and(texts)}, {such}; a network's classes are numbered {_and(numbers)}. Pass"
-            f" {Option('mask_values', ','.join(texts))} to store these."
+            f"all hold the values {_and(texts)}, {such}; a network's classes are numbered {_and(numbers)}. "
+            f"Pass {Option('mask_values', ','.join(texts))} to store these."
         )
     if 2 * sum(_has_soft_edges(found, counts, most) for found, counts in counted) > len(masks):
         return (

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from itertools import islice
+
+from packer.inputs.pair_names import common_beginning
 
 _SHARE = 0.9
 """Least share of the files of the smaller folder that have a partner."""
@@ -27,7 +29,7 @@ class FolderNames:
     files: name without the shared parts -> key of one of its images.
     """
 
-    files: Mapping[str, str]
+    files: dict[str, str]
 
     def __init__(self, top: str, keys: Iterable[str]) -> None:
         """top: the folder, with a trailing slash; keys: its images."""
@@ -36,14 +38,10 @@ class FolderNames:
         above = os.path.commonpath(folders) if folders else ""
         names = {stem.rpartition("/")[2] for stem in stems}
         before, after = _shared(names)
-        self.files = stems
-        if above or before or after:
-            self.files = {}
-            for stem, key in stems.items():
-                folder, _, name = stem[len(above) :].rpartition("/")
-                self.files[f"{folder.lstrip('/')}/{name[before : len(name) - after]}"] = key
-        else:
-            self.files = {stem if "/" in stem else f"/{stem}": key for stem, key in stems.items()}
+        self.files = {}
+        for stem, key in stems.items():
+            folder, _, name = stem[len(above) :].rpartition("/")
+            self.files[f"{folder.lstrip('/')}/{name[before : len(name) - after]}"] = key
 
     @cached_property
     def samples(self) -> dict[str, str]:
@@ -56,13 +54,13 @@ class FolderNames:
 
     @cached_property
     def numbered(self) -> bool:
-        """True if most names differ in numbers or single letters, as in folders that have nothing in common."""
+        """True if most names differ in numbers or single letters, as in folders with nothing in common."""
         names = [name.rpartition("/")[2] for name in islice(self.files, _LOOKED_AT)]
         forms = {_NUMBER.sub("0", name) if len(name) > 2 else "" for name in names}
         return len(forms) <= max(1, len(names) / 2)
 
     def partners(self, other: FolderNames) -> list[tuple[str, str]]:
-        """Return pairs of images, some of all, if nearly all of the smaller folder's have a partner; else []."""
+        """Return some pairs of images if nearly all of the smaller folder's have a partner; else []."""
         for mine in filter(None, (self.files, self.samples)):
             for theirs in filter(None, (other.files, other.samples)):
                 fewer, more = sorted((mine, theirs), key=len)
@@ -74,15 +72,9 @@ class FolderNames:
 
 
 def _shared(stems: Collection[str]) -> tuple[int, int]:
-    """Return the lengths of the beginning and the end that all names share; digits are not cut off."""
+    """Return the lengths of the first_few and the end that all names share; digits are not cut off."""
     if len(stems) < _FEWEST:
         return 0, 0
-    before = _common_beginning(stems)
-    after = _common_beginning([stem[before:][::-1] for stem in stems])
+    before = len(common_beginning(stems).rstrip("0123456789"))
+    after = len(common_beginning([stem[before:][::-1] for stem in stems]).rstrip("0123456789"))
     return before, after
-
-
-def _common_beginning(names: Collection[str]) -> int:
-    first, last = min(names), max(names)  # what these two share, all share
-    length = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
-    return len(first[:length].rstrip("0123456789"))

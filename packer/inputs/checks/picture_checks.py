@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from packer.inputs.file_names import shorten
+from packer.inputs.file_names import examples, shorten
 from packer.inputs.listing import Finding, Listing
 from packer.pixels.color_profiles import describe, is_srgb
 from packer.pixels.decode_resize import place
@@ -37,8 +37,9 @@ def note_on_size(target: Size, sizes: Sequence[Size], fit: str) -> list[Sentence
         rows, images = ("upright", "wider than high") if height > width else ("wide", "higher than wide")
         return [
             Sentence(
-                f"{_text(target)}: is height x width, so rows are {rows}, but {turned:,} of {len(sizes):,} images"
-                f" examined are {images}. If that was not meant, pass {_largest((width, height), sizes, fit)}."
+                f"{_text(target)}: is height x width, so rows are {rows}, but {turned:,} of {len(sizes):,} "
+                f"images examined are {images}. If that was not meant, pass "
+                f"{_largest((width, height), sizes, fit)}."
             )
         ]
     if (enlarged := _enlarged(target, sizes, fit)) >= len(sizes) / 2:
@@ -66,7 +67,7 @@ def _enlarged(target: Size, sizes: Sequence[Size], fit: str) -> int:
 
 
 def _largest(target: Size, sizes: Sequence[Size], fit: str) -> Option:
-    """Return the largest size of the target's shape, up to the target, that enlarges less than half of the images."""
+    """Return the largest size of the target's shape, up to it, that enlarges less than half of the images."""
     most = max if fit == "pad" else min
     scales = sorted((most(h / target[0], w / target[1]), h, w) for h, w in sizes)
     _, height, width = scales[(len(scales) - 1) // 2]
@@ -90,19 +91,15 @@ def check_bits(listing: Listing) -> Iterator[Finding]:
         widened = 0 if isinstance(spec.channels, int) else count - len(narrowed)
         if widened:
             yield Finding(
-                Sentence(
-                    f"{widened:,} of {count:,} images examined have 8 bits a channel; their values times 257"
-                    " are stored, so that white stays white."
-                )
+                f"{widened:,} of {count:,} images examined have 8 bits a channel; their values times 257"
+                " are stored, so that white stays white."
             )
     elif narrowed:
         largest = max((seen.largest for seen in narrowed if seen.largest is not None), default=None)
         shown = "" if largest is None else f", so the largest value seen, {largest:,}, becomes {largest >> 8}"
         yield Finding(
-            Sentence(
-                f"{len(narrowed):,} of {count:,} images examined have more than 8 bits a channel; only the "
-                f"high byte is stored{shown}. To store all bits, pass {Option('dtype', 'uint16')}."
-            )
+            f"{len(narrowed):,} of {count:,} images examined have more than 8 bits a channel; only the "
+            f"high byte is stored{shown}. To store all bits, pass {Option('dtype', 'uint16')}."
         )
 
 
@@ -116,11 +113,9 @@ def check_profiles(listing: Listing) -> Iterator[Finding]:
         first = others[0]
         how = "Convert them to sRGB first" if spec.deep else f"Pass {Option('icc', 'srgb')} to convert them"
         yield Finding(
-            Sentence(
-                f"{len(others):,} of {len(listing.examined.images):,} images examined have another color profile than"
-                f" sRGB, such as {shorten(first.key)} ({shorten(describe(first.header.profile))}); it is ignored,"
-                f" so their colors differ from those of sRGB images. {how}."
-            )
+            f"{len(others):,} of {len(listing.examined.images):,} images examined have another color profile "
+            f"than sRGB, such as {shorten(first.key)} ({shorten(describe(first.header.profile))}); it is "
+            f"ignored, so their colors differ from those of sRGB images. {how}."
         )
 
 
@@ -129,9 +124,7 @@ def check_pages(listing: Listing) -> Iterator[Finding]:
     read, _, several = listing.examined
     if several:
         yield Finding(
-            Sentence(
-                f"{len(several):,} of {read:,} images examined have several pages or frames, such"
-                f" as {' and '.join(map(shorten, several[:2]))}; only the first of each is packed. To pack the"
-                " others, save them as files of their own."
-            )
+            f"{len(several):,} of {read:,} images examined have several pages or frames, such"
+            f" as {examples(several)}; only the first of each is packed. To pack the"
+            " others, save them as files of their own."
         )

@@ -44,7 +44,7 @@ def check_sidecars(listing: Listing) -> Iterator[Finding]:
         if 2 * len(held) <= len(listing.keys):
             continue
         subject = f"{units.count(len(held), 'image')} with a {suffix} file of the same name"
-        subject += examples(sorted({path for _, path in held}))
+        subject += f", such as {examples(sorted({path for _, path in held}))}"
         if listing.source.folder is not None:
             found_none = "in which no YOLO or Pascal VOC labels were found"
             yield Finding(f"{subject}, {found_none}: these files are not read. To read them, {AS_TABLE}.")
@@ -60,7 +60,7 @@ def check_sidecars(listing: Listing) -> Iterator[Finding]:
 
 
 def check_unread_tables(listing: Listing) -> Iterator[Finding]:
-    """Yield a note on a file that names images without labels. Reads the beginning of up to 16 files."""
+    """Yield a note on a file that names images without labels. Reads the first_few of up to 16 files."""
     folder = listing.source.folder
     labelled = listing.targets.labelled and len(listing.classes or ()) != 1
     if folder is None or listing.labels_given or labelled:
@@ -75,12 +75,12 @@ def check_unread_tables(listing: Listing) -> Iterator[Finding]:
         readable = path.lower().endswith(_READABLE)
         how = f"pass {Option('labels', f'{listing.name}/{path}')}" if readable else AS_TABLE
         yield Finding(
-            f"{path} names images{examples(sorted(held))}, and is not read. If it holds labels, {how}."
+            f"{path} names images, such as {examples(sorted(held))}, and is not read. If it holds labels, {how}."
         )
 
 
 def _words(path: str) -> set[str]:
-    """Return the words at the beginning of a file; empty if it cannot be read."""
+    """Return the words at the first_few of a file; empty if it cannot be read."""
     try:
         data = first_bytes(os.fsdecode(on_disk(path)), "labels are needed", _HEAD)
     except SourceError:

@@ -5,6 +5,8 @@
     text_stream.py          files as UTF-8, decompressed
     text_table.py           TextTable: pieces of text that end where records end
     dialect.py              delimiter, header and column names, detected from the beginning of a file
+    table_header.py         names of columns: which lines hold them, and which cells have none
+    remedies.py             remedies for files that options do not explain, tried on a sample
     type_inference.py       column types, inferred from the first rows, and notes on doubtful ones
     record_parser.py        text to records, by the compiled loop, or by Python without it
     arrow_table.py          ArrowTable: Parquet and Arrow files, by row groups and record batches

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from packer import units
 from packer.errors import SourceError, UsageError
@@ -30,11 +30,12 @@ _OTHERS = (
 )  # never chosen, but named if they split most lines
 _BY_SUFFIX = {".tsv": b"\t", ".tab": b"\t", ".psv": b"|"}
 _RECORDS = 100  # records examined to detect the delimiter
+_FEW = 2  # columns
 _LEAST = 0.5  # share of them that must have the same number of cells
 _COMMENTS = b"#%!*"  # common comment marks
 _NOTED = 6  # most columns named in a note
 NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
-_NO_NAME = re.compile(NUMBER.pattern + rb"|[+-]?(?:inf(?:inity)?|nan)", re.IGNORECASE)
+NO_NAME = re.compile(NUMBER.pattern + rb"|[+-]?(?:inf(?:inity)?|nan)", re.IGNORECASE)
 
 
 def first_line_at(name: str, text: bytes, skip_rows: int) -> int:
@@ -48,6 +49,30 @@ def first_line_at(name: str, text: bytes, skip_rows: int) -> int:
                 " read from it; a table must follow them. Pass a smaller number."
             )
     return at
+
+
+Candidate = tuple[Mapping[str, Any], str]
+"""Changes of reading options (member -> value), and when to make them, "" for always."""
+
+
+class Undecided(Exception):
+    """A file that the given options do not explain.
+
+    problem: what was seen; candidates: changes that may explain it; otherwise: a further remedy, which needs
+    no trial, "" for none.
+    """
+
+    def __init__(self, problem: str, candidates: Sequence[Candidate], otherwise: str = "") -> None:
+        super().__init__(problem)
+        self.problem, self.candidates, self.otherwise = problem, tuple(candidates), otherwise
+
+
+def endless(place: int) -> Undecided:
+    """Return the problem of a record without an end. place: where it begins in the file's text."""
+    return Undecided(
+        f"the record at byte {place:,} of its text does not end, or is too long; a quote may be unclosed",
+        [({"quote": ""}, "if quotes are part of the texts")],
+    )
 
 
 class _FirstRecords(NamedTuple):
@@ -86,8 +111,8 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     """Return the delimiter of a file: as given, by its suffix, or the one that splits records most evenly.
 
     text: the beginning of the file after skipped lines; all of it if `ended`.
-    Raises SourceError if lines before the table have another number of cells, or if lines with a single
-    column may hold several.
+    Raises Undecided if lines before the table have another number of cells, or if lines with a single column
+    may hold several.
     """
     dialect = reading.dialect()
     marks = {dialect.decimal, dialect.thousands}
@@ -102,8 +127,8 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     several = [cut for cut in cuts if cut.width > 1 and cut.share >= _LEAST]
     if several:
         best = max(several, key=lambda cut: (not cut.leading, cut.delimiter not in marks, cut.clean))
-        if best.leading:
-            raise _unparted(name, best, text, reading)
+        if best.leading and not _is_header(best, reading):
+            raise _unparted(best, text, reading)
         return best.delimiter
     unfinished = next((cut.delimiter for cut in cuts if not cut.records), None)
     if unfinished:
@@ -119,37 +144,59 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
                 and parted[:1] == [True]
                 and sum(parted) > _LEAST * len(parted)
             ):
-                raise _unparted(name, cut._replace(leading=0), text, reading)
+                raise _unparted(cut._replace(leading=0), text, reading)
     return next((cut.delimiter for cut in cuts if cut.width == 1), tried[0])
 
 
-def _unparted(name: str, cut: _FirstRecords, text: bytes, reading: ReadOptions) -> SourceError:
+def _is_header(cut: _FirstRecords, reading: ReadOptions) -> bool:
+    """Return True for a first line with one name less than all rows have cells, or if empty cells end the rows.
+
+    Row names of R are texts, or count the rows; 0,5 below one name is a number.
+    """
+    first, rows = cut.records[0].cells, [row.cells for row in cut.records[1:]]
+    if not reading.header or cut.leading != 1 or not all(len(row) == cut.width for row in rows):
+        return False
+    named = sum(1 for _ in takewhile(lambda cell: cell.strip(b" \t"), first))
+    if any(cell.strip(b" \t") for cell in first[named:]) or not named:
+        return False
+    if not any(cell.strip(b" \t") for row in rows for cell in row[named:]):
+        return named <= cut.width
+    return named == len(first) == cut.width - 1 and are_row_names([row[0] for row in rows], cut.width)
+
+
+def are_row_names(cells: Sequence[bytes], width: int) -> bool:
+    """Return True for names of rows as R writes them: different texts, or, of several columns, 1 to N."""
+    numbers = [cell for cell in cells if NUMBER.fullmatch(cell.strip())]
+    counted = width > _FEW and cells == [b"%d" % number for number in range(1, len(cells) + 1)]
+    return counted or (not numbers and len(set(cells)) == len(cells))
+
+
+def _unparted(cut: _FirstRecords, text: bytes, reading: ReadOptions) -> Undecided:
     """Return the error for records that a mark splits unevenly, or for lines before the table."""
-    mark, odd, ways = cut.delimiter, cut.records[0], []
+    mark, odd = cut.delimiter, cut.records[0]
     shown = {b"\t": "tabs", b",": "commas", b";": "semicolons"}.get(mark, repr(mark.decode()))
+    ways: list[Candidate] = []
     if cut.leading:
         begin = odd.cells[0].lstrip(b'"')[:1]
         if begin and begin in _COMMENTS and reading.comment is None:
-            ways.append(f"{Option('Csv.comment', begin.decode())} if it begins comment lines")
-        skip = Option("Csv.skip_rows", reading.skip_rows + cut.records[cut.leading].line)
-        ways.append(f"{skip} if title lines come first; a header names each column")
+            ways.append(({"comment": begin.decode()}, "if it begins comment lines"))
+        ways.append(({"skip_rows": reading.skip_rows + cut.records[cut.leading].line}, "for titles above it"))
+        filled = sum(bool(cell.strip(b" \t")) for cell in odd.cells)
         problem = (
-            f"its line {reading.skip_rows + odd.line + 1:,} has {units.count(len(odd.cells), 'cell')}, most"
-            " rows have"
-            f" {cut.width:,}, separated by {shown}; all must have the same number"
+            f"its line {reading.skip_rows + odd.line + 1:,} has {units.count(filled, 'cell')} with text, most"
+            f" rows have {cut.width:,} cells, separated by {shown}; all must have the same number"
         )
     else:
-        ways.append(f"{Option('Csv.delimiter', mark.decode())} if {mark.decode()!r} separates cells")
+        ways.append(({"delimiter": mark.decode()}, f"if {mark.decode()!r} separates cells"))
         problem = (
             f"no delimiter splits most of its first {_RECORDS} rows into the same number of cells, and most"
-            f" of them hold {shown}, which may separate cells"
+            f" of them hold {shown}{', some repeated' if mark * 2 in text else ''}, which may separate cells"
         )
+    absent = next((mark for mark in (";", "|", "\t", "^", "~") if mark.encode() not in text), "\t")
     if reading.delimiter is None and (len(odd.cells) == 1 or not cut.leading):
-        absent = next((mark for mark in (";", "|", "\t", "^", "~") if mark.encode() not in text), "\t")
-        ways.append(f"{Option('Csv.delimiter', absent)} if it has one column")
-    if not cut.leading and mark * 2 in text:
-        ways = [ways[1], f"{ways[0]}; first replace repeated ones by a single one"]
-    return SourceError(f"{name}: {problem}. Pass {', or '.join(ways)}.")
+        marks: tuple[dict[str, str], ...] = ({}, {"decimal": ","}, {"thousands": ","})
+        ways += [({"delimiter": absent, **other}, "if it has one column") for other in marks]
+    return Undecided(problem, ways)
 
 
 def first_records(text: bytes, ended: bool, dialect: TextDialect, most: int) -> list[Record]:
@@ -160,12 +207,10 @@ def first_records(text: bytes, ended: bool, dialect: TextDialect, most: int) -> 
 
 
 def column_names(name: str, cells: Sequence[bytes], dialect: TextDialect) -> list[str]:
-    """Return the header's cells as stripped texts. Raises SourceError for numbers, and unless it is UTF-8."""
+    """Return the header's cells as stripped texts. Raises Undecided for numbers, SourceError unless UTF-8."""
     filled = [cell for cell in cells if cell.strip(b" \t") not in dialect.na]
-    if filled and all(_NO_NAME.fullmatch(cell.strip()) for cell in filled):
-        raise SourceError(
-            f"{name}: its first row holds numbers, not names. Pass {Option('Csv.header', False)}."
-        )
+    if filled and all(NO_NAME.fullmatch(cell.strip()) for cell in filled):
+        raise Undecided("its first row holds numbers, not names", [({"header": False}, "")])
     try:
         return [cell.decode().strip() for cell in cells]
     except UnicodeDecodeError:

@@ -32,9 +32,9 @@ from packer.tables.transform.records import (
     RecordLayout,
 )
 
-# How a cell is read. TRIMMED: like CATEGORY, without surrounding spaces.
-SKIP, SINGLE, DOUBLE, INTEGER, CATEGORY, TRIMMED, TEXT = range(7)
-EXACT = 8  # added to DOUBLE and INTEGER: see RecordMember
+# How a cell is read. EMPTY: no column; it must be empty.
+SKIP, SINGLE, DOUBLE, INTEGER, CATEGORY, TEXT, EMPTY = range(7)
+EXACT = 8  # added to DOUBLE and INTEGER: see RecordMember; to CATEGORY and TEXT: with surrounding spaces
 # Faults of a cell, in the order of CellFault, or of a record. Faults of quotes take precedence.
 FINE, NOT_NUMBER, NOT_WHOLE, TOO_LONG, IS_INFINITE, BEYOND_SINGLE = range(6)
 LEADING_ZEROS, ROUNDED, NOT_UTF8, AFTER_QUOTE, UNCLOSED, RAGGED = range(6, 12)
@@ -87,7 +87,7 @@ def parse_records(data: bytes | memoryview, dialect: TextDialect, layout: Record
 
 def one_column(dialect: TextDialect) -> TextDialect:
     """Return the dialect with which read_texts reads the cells of another dialect."""
-    return replace(dialect, delimiter=b"\x1f", quote=b"", comment=b"", width=1)
+    return replace(dialect, delimiter=b"\x1f", quote=b"", comment=b"", width=1, surplus=0)
 
 
 def read_texts(
@@ -123,16 +123,25 @@ def end_of_records(data: bytes | memoryview, start: int, dialect: TextDialect) -
     return start + (last[0].begin if last and last[0].end > len(data) else data.rfind(b"\n") + 1)
 
 
+def is_unclosed(record: bytes, dialect: TextDialect) -> bool:
+    """Return True if the last record has an unclosed quote, so that following lines may be records."""
+    if b"\n" not in record.strip(b" \t\r\n"):
+        return False  # on a single line: a bad row
+    return not end_of_records(record + b"\n", 0, dialect)
+
+
 def _bytes(records: NDArray[Any]) -> memoryview:
     return records.view(np.uint8).data if records.dtype.itemsize and len(records) else memoryview(bytearray())
 
 
 def _cells(dialect: TextDialect, layout: RecordLayout) -> Cells:
-    cells = np.zeros((dialect.width, 2), np.int32)
+    cells = np.zeros((dialect.width + dialect.surplus, 2), np.int32)
+    cells[dialect.width :, 0] = EMPTY
     fields: Mapping[str, Any] = layout.dtype.fields or {}
     for wanted in layout.members:
-        kind = TRIMMED if wanted.column.cells.read else _CELLS_OF[wanted.dtype.str]
-        kind |= EXACT if wanted.exact and kind in (DOUBLE, INTEGER) else 0
+        kind = CATEGORY if wanted.column.cells.read else _CELLS_OF[wanted.dtype.str]
+        exact = wanted.exact if kind in (DOUBLE, INTEGER) else dialect.keep_spaces
+        kind |= EXACT if exact and kind != SINGLE and not wanted.column.cells.read else 0
         cells[wanted.index] = kind, fields[wanted.name][1]
     return cells
 
@@ -205,7 +214,7 @@ def powers_of_ten() -> NDArray[np.uint64]:
 
 
 VALUE_BYTES = 320
-_DTYPES = {SINGLE: "<f4", DOUBLE: "<f8", INTEGER: "<i8", CATEGORY: "<i4", TRIMMED: "<i4", TEXT: TEXTS.descr}
+_DTYPES = {SINGLE: "<f4", DOUBLE: "<f8", INTEGER: "<i8", CATEGORY: "<i4", TEXT: TEXTS.descr}
 _MISSING = {SINGLE: nan, DOUBLE: nan, INTEGER: MISSING_INTEGER}
 _PADDED = re.compile(rb"[+-]?0.+")
 _INFINITY = re.compile(rb"[+-]?inf(inity)?", re.IGNORECASE)
@@ -312,8 +321,10 @@ def _parse_plain(
             blob += text
     dictionaries = {}
     for column, kind in kinds.items():
+        if kind == EMPTY:
+            continue
         held = [columns[column][n] for n in good]
-        if kind in (CATEGORY, TRIMMED):
+        if kind == CATEGORY:
             codes = {text: code for code, text in enumerate(dict.fromkeys(x for x in held if x is not None))}
             dictionaries[column] = [text.decode() for text in codes]
             held = [codes.get(text, MISSING_CATEGORY) for text in held]
@@ -324,13 +335,14 @@ def _parse_plain(
 
 def _cell_reader(kind: int, dialect: TextDialect) -> Callable[[bytes], tuple[int, Any]]:
     """Return the reader of a cell: it returns the fault and the value (None for a missing category)."""
-    integer = rb"\d+" + (rb"(?:" + re.escape(dialect.thousands) + rb"\d+)*" if dialect.thousands else b"")
+    mark = re.escape(dialect.thousands)
+    integer = rb"(?:\d{1,3}(?:" + mark + rb"\d{3})+(?!\d)|\d+)" if mark else rb"\d+"
     point = re.escape(dialect.decimal)
     number = re.compile(rb"[+-]?(" + integer + rb"(" + point + rb"\d*)?|" + point + rb"\d+)([eE][+-]?\d+)?")
     kind, exact = kind & ~EXACT, kind & EXACT
 
     def text(cell: bytes) -> tuple[int, Any]:
-        cell = cell.strip(b" \t") if kind == TRIMMED else cell
+        cell = cell if exact else cell.strip(b" \t")
         if cell in dialect.na:
             return FINE, b"" if kind == TEXT else None
         return FINE if _is_utf8(cell) else NOT_UTF8, cell
@@ -359,7 +371,10 @@ def _cell_reader(kind: int, dialect: TextDialect) -> Callable[[bytes], tuple[int
             return BEYOND_SINGLE, None
         return IS_INFINITE if abs(result) == inf else FINE, result
 
-    return text if kind in (CATEGORY, TRIMMED, TEXT) else value
+    def empty(cell: bytes) -> tuple[int, Any]:
+        return (RAGGED if cell.strip(b" \t") else FINE), None
+
+    return empty if kind == EMPTY else text if kind in (CATEGORY, TEXT) else value
 
 
 def _is_utf8(text: bytes) -> bool:

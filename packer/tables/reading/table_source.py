@@ -22,8 +22,8 @@ from packer.path_text import as_text
 from packer.sentence import Option
 from packer.tables.reading.text_stream import unreadable
 from packer.tables.transform.cell_values import NA_TEXTS
-from packer.tables.transform.column_types import TableColumn
-from packer.tables.transform.records import ParsedRows, RecordLayout
+from packer.tables.transform.column_types import TableColumn, as_category
+from packer.tables.transform.records import BadRow, ParsedRows, RecordLayout
 
 _DIGESTED_BYTES = 4 << 20  # bytes of a file hashed at once
 
@@ -33,8 +33,9 @@ class TextDialect:
     """Marks and missing texts of a text table. A mark is one ASCII character.
 
     delimiter: between cells; quote: around cells, b"" for none; decimal: decimal point; thousands: ignored
-    between digits of the integer part, b"" for none; na: texts that mean "missing"; width: cells per record;
-    comment: prefix of lines without a record, b"" for none.
+    groups of three digits, b"" for none; na: texts that mean "missing"; width: cells per record; comment: prefix
+    of lines without a record, b"" for none; surplus: empty cells after those; keep_spaces: texts keep the
+    spaces around them.
     """
 
     delimiter: bytes
@@ -44,6 +45,8 @@ class TextDialect:
     na: frozenset[bytes]
     width: int
     comment: bytes = b""
+    surplus: int = 0
+    keep_spaces: bool = False
 
     @cached_property
     def marks(self) -> tuple[int, int, int, int, int]:
@@ -64,10 +67,11 @@ class Csv:
     """Options for reading text files.
 
     header: the first line holds names; delimiter: one character, None to detect it; quote: one character, ""
-    for none; decimal: decimal point; thousands: character ignored inside whole numbers, "" for none; na:
-    texts that mean "missing", in addition to the standard ones; encoding: of the files; skip_rows: lines to
-    skip at the beginning of each file; comment: one character, lines that begin with it are skipped, None for
-    none.
+    for none; decimal: decimal point; thousands: character ignored between groups of three digits, "" for
+    none; na: texts that mean "missing", in addition to the standard ones; instead of them if "" is among
+    them; encoding: of the files; skip_rows: lines to skip at the beginning of each file; comment: one
+    character, lines that begin with it are skipped, None for none; keep_spaces: texts keep the spaces around
+    them.
 
     >>> Csv(decimal=",", na="?").na
     ('?',)
@@ -82,6 +86,7 @@ class Csv:
     encoding: str = "utf-8"
     skip_rows: int = 0
     comment: str | None = None
+    keep_spaces: bool = False
 
     def __post_init__(self) -> None:
         """Raise UsageError for invalid marks, and for two equal marks.
@@ -114,8 +119,11 @@ class Csv:
         """Return the dialect, with a comma if no delimiter is given."""
         marks = (self.delimiter or ",", self.quote, self.decimal, self.thousands, self.comment or "")
         delimiter, quote, decimal, thousands, comment = (mark.encode() for mark in marks)
-        na = frozenset(text.encode() for text in (*NA_TEXTS, *(text.strip(" \t") for text in self.na)))
-        return TextDialect(delimiter, quote, decimal, thousands, na, width, comment)
+        given = [text.strip(" \t") for text in self.na]
+        na = frozenset(text.encode() for text in (*(() if "" in given else NA_TEXTS), *given))
+        return TextDialect(
+            delimiter, quote, decimal, thousands, na, width, comment, keep_spaces=self.keep_spaces
+        )
 
 
 @dataclass(frozen=True)
@@ -133,13 +141,14 @@ class TableChunk:
     """A piece of the input, some thousand rows.
 
     name: of the input, for messages; after: where the next piece begins, plain JSON; nbytes: size in the
-    file; parse: converts the piece to records, once.
+    file; parse: converts the piece to records, once; text: of the piece, for messages.
     """
 
     name: str
     after: list[Any]
     nbytes: int
     parse: Callable[[], ParsedRows]
+    text: bytes | memoryview = b""
 
     def read(self) -> ParsedRows:
         """Parse the piece; thread-safe for different pieces, mostly without the GIL. Raises SourceError."""
@@ -177,6 +186,10 @@ class TableSource:
         Equal inputs give equal pieces.
         """
         raise NotImplementedError
+
+    def ways(self, bad: BadRow, text: bytes) -> list[str]:
+        """Return the remedies for a bad row, tried where possible. text: of its piece."""
+        return [] if bad.column is None else [f"{as_category(self.columns[bad.column].name)}"]
 
     def first_line(self, name: str) -> int:
         """Return the line (row) number of an input's first piece for messages: 1, or more after a header."""

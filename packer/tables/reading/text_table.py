@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,25 +15,30 @@ from numpy.typing import NDArray
 from packer.errors import SourceError
 from packer.sentence import Option
 from packer.tables.reading.dialect import (
-    column_names,
-    delimiter_of,
+    Undecided,
+    endless,
     first_line_at,
     first_records,
     index_columns,
     renamed,
 )
-from packer.tables.reading.record_parser import end_of_records, parse_records, records_of
-from packer.tables.reading.table_source import (
-    ReadOptions,
-    TableChunk,
-    TableSource,
-    TextDialect,
-    compare_names,
+from packer.tables.reading.record_parser import end_of_records, is_unclosed, parse_records, records_of
+from packer.tables.reading.remedies import (
+    Sample,
+    Trial,
+    begin_of,
+    check_notation,
+    refusal,
+    remedies,
+    way,
+    wrong_cell,
 )
+from packer.tables.reading.table_header import header_of
+from packer.tables.reading.table_source import ReadOptions, TableChunk, TableSource, compare_names
 from packer.tables.reading.text_stream import TextStream
-from packer.tables.reading.type_inference import SAMPLE_ROWS, infer
+from packer.tables.reading.type_inference import SAMPLE_ROWS, infer, notes_on_texts
 from packer.tables.transform.column_types import unique
-from packer.tables.transform.records import RecordLayout
+from packer.tables.transform.records import BadRow, CellFault, RecordLayout
 
 PIECE = 2 << 20  # bytes of text; 8 MiB, which exceed a core's cache, took 15 % longer to read and parse
 LONGEST = 64 << 20  # most bytes of a record
@@ -45,11 +51,9 @@ _BINARY = 4096  # first bytes, searched for zeros: text has none
 class _Head:
     """The beginning of a file.
 
-    cells: cells of its first record; begin: offset of the first row; line: line number of the first row;
-    rows: True if there are rows.
+    begin: offset of the first row; line: line number of the first row; rows: True if there are rows.
     """
 
-    cells: list[bytes]
     begin: int
     line: int
     rows: bool
@@ -67,27 +71,34 @@ class TextTable(TableSource):
         super().__init__(names, reading)
         first = names[0]
         text, ended = self._beginning(first, _SAMPLE)
-        rest = text[first_line_at(first, text, reading.skip_rows) :]
-        dialect = replace(reading.dialect(), delimiter=delimiter_of(first, rest, ended, reading))
-        head = self._head(first, text, ended, dialect)
-        written = [str(number) for number in range(len(head.cells))]
-        if reading.header:
-            written = column_names(first, head.cells, dialect)
-        columns = unique(written)
-        self._form = replace(dialect, width=len(columns))
+        sample = self._sample = Sample(first, text, ended)
+        try:
+            header, records, _ = begin_of(sample, reading)
+        except Undecided as undecided:
+            raise refusal(sample, reading, undecided) from None
+        self._lines = header.lines
+        columns = unique(header.names)
+        self._form = header.dialect
+        head = self._head(first, text, ended)
         room = _HEAD + 2 * head.begin
-        self._heads = [head, *(self._other(name, written, room) for name in names[1:])]
+        self._heads = [head, *(self._other(name, header.names, room) for name in names[1:])]
         if not any(head.rows for head in self._heads):
             raise SourceError(f"{first}: holds a header and no rows; at least one row is needed. Check it.")
         at = next(k for k, head in enumerate(self._heads) if head.rows)
+        records = records[header.lines :][:SAMPLE_ROWS]
         if at:
             text, ended = self._beginning(names[at], _SAMPLE)
-        records = first_records(text[self._heads[at].begin :], ended, self._form, SAMPLE_ROWS)
+            records = first_records(text[self._heads[at].begin :], ended, self._form, SAMPLE_ROWS)
         cells = [record.cells for record in records]
         self.columns, self.column_notes = infer(names[at], columns, cells, self._form, reading.types)
+        if not at:
+            check_notation(
+                sample, Trial(header, self.columns, records, reading, frozenset(self.column_notes))
+            )
         if reading.header:
-            self.indexes: tuple[str, ...] = index_columns(written, self.columns)
-        notes = renamed(first, written, columns, self.indexes)
+            self.indexes: tuple[str, ...] = index_columns(header.names, self.columns)
+        notes = [*header.notes, *renamed(first, header.names, columns, self.indexes)]
+        notes += notes_on_texts(first, self.columns, cells, self._form)
         notes += [
             f"{name} holds a header and no rows."
             for name, head in zip(names, self._heads, strict=True)
@@ -111,36 +122,56 @@ class TextTable(TableSource):
         _check_text(name, text, ended)
         return text, ended
 
-    def _head(self, name: str, text: bytes, ended: bool, dialect: TextDialect) -> _Head:
-        begin = first_line_at(name, text, self._reading.skip_rows)
+    def _head(self, name: str, text: bytes, ended: bool) -> _Head:
+        begin, dialect = first_line_at(name, text, self._reading.skip_rows), self._form
         text, line = text[begin:], 1 + self._reading.skip_rows
-        record = next(records_of(text, dialect), None)
+        lines = max(1, self._lines)
+        record = next(islice(records_of(text, dialect), lines - 1, lines), None)
         end = min(len(text), record.end) if record else 0
         is_whole = record is not None and record.end <= len(text)
-        if not (is_whole or ended) or _is_unclosed(text[: end or len(text)], dialect):
-            raise _endless(name, begin)
+        if not (is_whole or ended) or is_unclosed(text[: end or len(text)], dialect):
+            raise self._endless(name, begin, text)
         if record is None:
             raise SourceError(f"{name}: holds no row; at least one is needed. Check it.")
         if not self._reading.header:
-            return _Head(record.cells, begin, line, True)
+            return _Head(begin, line, True)
         rows = not ended or bool(first_records(text[end:], True, dialect, 1))
-        return _Head(record.cells, begin + end, line + record.next_line, rows)
+        return _Head(begin + end, line + record.next_line, rows)
 
-    def _other(self, name: str, columns: Sequence[str], size: int) -> _Head:
+    def _other(self, name: str, names: Sequence[str], size: int) -> _Head:
         """Read the beginning of a file other than the first. Raises SourceError if its columns differ.
 
         size: number of bytes that suffices.
         """
-        head = self._head(name, *self._beginning(name, size), self._form)
-        written = [str(number) for number in range(len(head.cells))]
-        if self._reading.header:
-            written = column_names(name, head.cells, self._form)
-        compare_names(name, written, self.names[0], columns)
+        text, ended = self._beginning(name, size)
+        head = self._head(name, text, ended)
+        rest = text[first_line_at(name, text, self._reading.skip_rows) :]
+        cells = [record.cells for record in first_records(rest, ended, self._form, SAMPLE_ROWS)]
+        try:
+            header = header_of(name, cells, self._form, self._reading)
+        except Undecided as undecided:
+            raise refusal(Sample(name, text, ended), self._reading, undecided) from None
+        compare_names(name, header.names, self.names[0], names)
         return head
+
+    def _endless(self, name: str, place: int, text: bytes) -> SourceError:
+        """Return the error for a record without an end. place, text: of its beginning in the file's text."""
+        later = text[: text.rfind(b"\n") + 1]
+        return refusal(replace(self._sample, name=name, later=later), self._reading, endless(place))
 
     def first_line(self, name: str) -> int:
         """Return the number of the first line of an input's first piece, from 1."""
         return self._heads[self.names.index(name)].line
+
+    def ways(self, bad: BadRow, text: bytes) -> list[str]:
+        """Return the tried remedies for a bad row."""
+        if bad.reason in (CellFault.AFTER_QUOTE, CellFault.UNCLOSED):
+            sample, candidates = replace(self._sample, later=text), endless(0).candidates
+            return [way(*remedy) for remedy in remedies(sample, self._reading, candidates)]
+        if bad.column is None or not bad.value:
+            return []
+        column = self.columns[bad.column]
+        return [way(*remedy) for remedy in wrong_cell(self._sample, self._reading, column, bad)]
 
     # Pieces
 
@@ -167,11 +198,11 @@ class TextTable(TableSource):
                     if ended:
                         break
                     if not end and size >= LONGEST:
-                        raise _endless(name, begin)
+                        raise self._endless(name, begin, text[:_SAMPLE].tobytes())
                     size *= 2
                 if ended:
-                    if _is_unclosed(text[end:].tobytes(), self._form):
-                        raise _endless(name, begin + end)
+                    if is_unclosed(text[end:].tobytes(), self._form):
+                        raise self._endless(name, begin + end, text[end : end + _SAMPLE].tobytes())
                     end = len(text)
                 if not end:
                     return
@@ -179,7 +210,7 @@ class TextTable(TableSource):
                 begin += end
                 taken, consumed = stream.consumed - consumed, stream.consumed
                 parse = partial(parse_records, piece.data, self._form, layout)
-                yield TableChunk(name, [number, begin], taken, parse)
+                yield TableChunk(name, [number, begin], taken, parse, piece.data)
                 if ended:
                     return
 
@@ -192,22 +223,6 @@ def _extended(text: NDArray[np.uint8], size: int, stream: TextStream) -> NDArray
     longer[: len(text)] = text
     have = len(text) + stream.fill(memoryview(longer)[len(text) :])
     return longer[:have]
-
-
-def _endless(name: str, place: int) -> SourceError:
-    """Return the error for a record without an end. place: where it begins in the file's text."""
-    return SourceError(
-        f"{name}: the record at byte {place:,} of its text does not end, or is too long; a quote may be"
-        " unclosed."
-        f" Correct it, or pass {Option('Csv.quote', '')}."
-    )
-
-
-def _is_unclosed(record: bytes, dialect: TextDialect) -> bool:
-    """Return True if the last record has an unclosed quote, so that following lines may be records."""
-    if b"\n" not in record.strip(b" \t\r\n"):
-        return False  # on a single line: a bad row
-    return not end_of_records(record + b"\n", 0, dialect)
 
 
 def _check_text(name: str, text: bytes, ended: bool) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 
-from packer.errors import SourceError, UsageError
+from packer.errors import UsageError
 from packer.sentence import Option, Sentence
 from packer.source_kinds import IMAGES
 from packer.tables.reading.dialect import NUMBER
@@ -26,12 +27,18 @@ from packer.tables.transform.column_types import (
 from packer.tables.transform.records import CellFault, RecordLayout, RecordMember
 
 SAMPLE_ROWS = 10_000
+MOSTLY = 0.9  # share of cells that give a column its type; the reader reports the others
 _TRIED = {
-    kind: RecordLayout((RecordMember(0, TableColumn("", kind), exact=True),))
-    for kind in ("integer", "number", *(name for name, type in TYPES.items() if type.read))
+    kind: RecordLayout((RecordMember(0, TableColumn.given("", kind), exact=True),))
+    for kind in ("integer", "number", *(name for name, type in TYPES.items() if type.read), *NOTATIONS)
 }
+_INFERRED = tuple(kind for kind in _TRIED if kind not in NOTATIONS)
 _IMAGE_SUFFIXES = tuple(suffix.encode() for suffixes in IMAGES.values() for suffix in suffixes)
 _PROBE = 4  # texts tried first: most types fail on them
+_EXAMINED = 1000  # texts examined for the way they are written
+_NAMED = 6  # most columns named in a note
+_SINGLE = 3  # of more cells, one may be wrong
+_PROBES = 16  # texts tried first for a type that most texts have
 _LOST = (CellFault.LEADING_ZEROS, CellFault.ROUNDED)
 Counts = Mapping[bytes, int]
 """Cell -> number of occurrences."""
@@ -49,25 +56,26 @@ def infer(
     name: of the file, for messages; names: of the columns; records: the first rows, at most SAMPLE_ROWS;
     given: column -> type, set by the user.
     Returns: the columns, and notes on columns that may be misread, by name. Raises UsageError for given types
-    that do not exist; SourceError for numbers in another notation.
+    that do not exist.
     """
     check_types(name, names, given)
-    cells = list(zip(*(record for record in records if len(record) == len(names)), strict=True))
+    width = len(names) + dialect.surplus
+    cells = list(zip(*(record for record in records if len(record) == width), strict=True))
     counts = {c: Counter(cells[n] if cells else ()) for n, c in enumerate(names) if c not in given}
-    alone = one_column(dialect)
-    typed = _types_of({column: list(texts) for column, texts in counts.items()}, alone)
+    typed, wrong = _types_of(counts, dialect)
     typed |= {column: TableColumn.given(column, type) for column, type in given.items()}
-    present = {c: _present(texts, dialect) for c, texts in counts.items() if typed[c].type == "category"}
     notes: dict[str, list[str]] = {}
-    looks = _look([list(texts) for texts in present.values()], "number", alone)
-    for (column, texts), look in zip(present.items(), looks, strict=True):
-        _refuse_other_numbers(name, column, texts, dialect)
-        total = sum(texts.values())
-        if look.some and total - sum(texts[text] for text in look.wrong) >= MOSTLY * total:
-            # The reader reports each bad cell with its line.
-            typed[column] = TableColumn(column, "number", digits=look.digits)
-        elif note := _note(column, texts):
-            notes[column] = [Sentence(note)]
+    for column, texts in counts.items():
+        if typed[column].type == "category":
+            present = _present(texts, dialect)
+            if column == names[0] and _are_image_files(present):
+                notes[column] = [_note_on_images(column, name)]
+            elif note := _note(column, present, dialect):
+                notes[column] = [Sentence(note)]
+        elif wrong[column]:
+            notes[column] = [_note_on_others(typed[column], wrong[column], texts)]
+        elif typed[column].type == "number" and not typed[column].digits:
+            typed[column] = replace(typed[column], digits=_unwritten(texts))
     for column in counts:
         if not typed[column].type:
             typed[column] = TableColumn(column, "number", digits="")
@@ -78,14 +86,88 @@ def infer(
                     f" If it is not, pass {as_category(column)}, or another type."
                 )
             ]
-    if names and names[0] in present and _are_image_files(present[names[0]]):
-        notes[names[0]] = [
-            Sentence(
-                f"column {names[0]!r} names image files, which a table does not read. To pack the images"
-                f" with these labels, convert the folder of the images with {Option('labels', name)}."
-            )
-        ]
     return tuple(typed[c] for c in names), notes
+
+
+def notes_on_texts(
+    name: str, columns: Sequence[TableColumn], records: Sequence[Sequence[bytes]], dialect: TextDialect
+) -> list[str]:
+    """Return notes on texts of categories: missing ones that are words, and spaces around them.
+
+    name: of the file; records: its first rows.
+    """
+    missing: Counter[str] = Counter()
+    spaced: list[str] = []
+    for number, column in enumerate(columns):
+        if column.type not in ("category", "text"):
+            continue
+        cells = [row[number] for row in records if number < len(row)]
+        stripped = [cell.strip(b" \t") for cell in cells]
+        words = [cell for cell in stripped if cell and cell in dialect.na]
+        if words and len(words) < len(cells):
+            missing[f"{column.name} {words[0].decode()!r}"] = len(words)
+        if any(len(a) != len(b) for a, b in zip(cells, stripped, strict=True)):
+            spaced.append(column.name)
+    notes: list[str] = []
+    if missing:
+        shown = ", ".join(f"{what} {count:,}" for what, count in list(missing.items())[:_NAMED])
+        notes.append(
+            Sentence(
+                f"{name}: words that mean missing in columns of texts, in the first {len(records):,} rows:"
+                f" {shown}. If they are values, pass {Option('Csv.na', ('',))}: only empty cells are missing."
+            )
+        )
+    if spaced and not dialect.keep_spaces:
+        shown = ", ".join(spaced[:_NAMED]) + (" and others" if len(spaced) > _NAMED else "")
+        notes.append(
+            Sentence(
+                f"{name}: spaces around the texts of {shown} are left out. To keep them, pass"
+                f" {Option('Csv.keep_spaces', True)}."
+            )
+        )
+    return notes
+
+
+def kinds_of(columns: Mapping[str, Sequence[bytes]], dialect: TextDialect) -> dict[str, str]:
+    """Return the type of each column of cells, as infer() does; "" without a value."""
+    return {c: t.type for c, t in _types_of({c: Counter(x) for c, x in columns.items()}, dialect)[0].items()}
+
+
+def fits(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> bool:
+    """Return True if all texts are missing or of a type or notation, and some are not missing."""
+    if kind in ("category", "text"):
+        return True
+    look = _look([texts], kind, one_column(dialect))[0]
+    return look.some and not look.wrong
+
+
+def _note_on_images(column: str, name: str) -> Sentence:
+    return Sentence(
+        f"column {column!r} names image files, which a table does not read. To pack the images"
+        f" with these labels, convert the folder of the images with {Option('labels', name)}."
+    )
+
+
+def _note_on_others(column: TableColumn, wrong: Sequence[bytes], counts: Counts) -> Sentence:
+    """Return the note on a column whose first cells mostly have a type."""
+    shown = " and ".join(repr(text.decode(errors="replace")[:40]) for text in wrong[:2])
+    some, total = sum(counts[text] for text in wrong), sum(counts.values())
+    return Sentence(
+        f"column {column.name!r} is read as {column.type}; {some:,} of its first {total:,} cells"
+        f" {'is' if some == 1 else 'are'} not, as {shown}, and their rows are bad. For texts pass"
+        f" {as_category(column.name)}."
+    )
+
+
+def _unwritten(counts: Counts) -> str:
+    """Return a number with zeros at its end among numbers with other digits, "" if there is none.
+
+    1.10 beside 1.9 names a version: the number 1.1 does not write it. 12.50 beside 3.00 is an amount.
+    """
+    some = [cell.strip(b" \t") for cell in islice(counts, _EXAMINED) if b"." in cell]
+    digits = {len(cell.rpartition(b".")[2]) for cell in some if cell[-1:].isdigit()}
+    ended = (cell for cell in some if cell.endswith(b"0") and not cell.endswith(b".0"))
+    return next(ended, b"").decode() if len(digits) > 1 else ""
 
 
 def _are_image_files(counts: Counts) -> bool:
@@ -105,19 +187,40 @@ def check_types(name: str, names: Sequence[str], given: Mapping[str, str]) -> No
             raise UsageError(f"{Option('types', {column: type})}{why}")
 
 
-def _types_of(columns: Mapping[str, Sequence[bytes]], dialect: TextDialect) -> dict[str, TableColumn]:
-    """Return each column with the first type that fits all texts; "" if all are missing, else category."""
-    typed = {column: TableColumn(column, "category") for column in columns}
-    left = dict(columns)
-    for kind in _TRIED:
-        probes = _look([texts[:_PROBE] for texts in left.values()], kind, dialect)
+def _types_of(
+    counts: Mapping[str, Counts], dialect: TextDialect
+) -> tuple[dict[str, TableColumn], dict[str, list[bytes]]]:
+    """Return each column with the first type that fits all texts, or else nearly all; otherwise category.
+
+    Returns: the columns, "" as type if all are missing, and the texts that do not fit.
+    """
+    alone = one_column(dialect)
+    typed = {column: TableColumn(column, "category") for column in counts}
+    wrong: dict[str, list[bytes]] = {column: [] for column in counts}
+    left = {column: list(texts) for column, texts in counts.items()}
+    for kind in _INFERRED:
+        probes = _look([texts[:_PROBE] for texts in left.values()], kind, alone)
         fitting = [column for column, look in zip(left, probes, strict=True) if not look.wrong]
-        for column, look in zip(fitting, _look([left[c] for c in fitting], kind, dialect), strict=True):
+        for column, look in zip(fitting, _look([left[c] for c in fitting], kind, alone), strict=True):
             if not look.wrong and (look.some or kind == "integer"):
                 digits = look.digits if kind in ("integer", "number") else None
                 typed[column] = TableColumn(column, kind if look.some else "", digits=digits)
                 del left[column]
-    return typed
+    for kind in _INFERRED[1:]:
+        probes = _look([texts[:_PROBES] for texts in left.values()], kind, alone)
+        fitting = [
+            column
+            for (column, texts), look in zip(left.items(), probes, strict=True)
+            if look.some and 2 * len(look.wrong) <= len(texts[:_PROBES])
+        ]
+        for column, look in zip(fitting, _look([left[c] for c in fitting], kind, alone), strict=True):
+            some = sum(counts[column][text] for text in look.wrong)
+            total = sum(_present(counts[column], dialect).values())
+            if look.some and (some <= (1 - MOSTLY) * total or (some == 1 and total > _SINGLE)):
+                typed[column] = TableColumn(column, kind, digits=look.digits if kind == "number" else None)
+                wrong[column] = look.wrong
+                del left[column]
+    return typed, wrong
 
 
 @dataclass
@@ -162,31 +265,6 @@ def _present(cells: Counts, dialect: TextDialect) -> Counter[bytes]:
     return counts
 
 
-def _refuse_other_numbers(name: str, column: str, counts: Counts, dialect: TextDialect) -> None:
-    """Raise SourceError for numbers with thousands separators or with another decimal point."""
-    if dialect.thousands or dialect.decimal != b".":
-        return
-    for thousands, decimal in _WRITTEN:
-        groups = rb"\d{1,3}(?:" + re.escape(thousands) + rb"\d{3})+|" if thousands else b""
-        other = re.compile(
-            rb"[+-]?(?:" + groups + rb"\d+)(?:" + re.escape(decimal) + rb"\d+(?:[eE][+-]?\d+)?)?"
-        )
-        plain = [cell for cell in counts if NUMBER.fullmatch(cell)]
-        odd = [cell for cell in counts if other.fullmatch(cell) and not NUMBER.fullmatch(cell)]
-        if odd and sum(counts[cell] for cell in (*plain, *odd)) >= MOSTLY * sum(counts.values()):
-            example = odd[0].decode()
-            marks = (("Csv.thousands", thousands), ("Csv.decimal", decimal.replace(b".", b"")))
-            given = " ".join(f"{Option(option, mark.decode())}" for option, mark in marks if mark)
-            raise SourceError(
-                f"{name}: column {column!r} holds numbers in another notation, such as {example!r}; an option"
-                " must set it."
-                f" Pass {given}, or {as_category(column)} if they are not numbers."
-            )
-
-
-_WRITTEN = ((b",", b"."), (b"'", b"."), (b"_", b"."), (b" ", b"."), (b"", b","), (b".", b","), (b" ", b","))
-"""Common thousands separators and decimal points; b"" for none."""
-MOSTLY = 0.9
 _MARKS = frozenset(
     (b"?", b"??", b"-", b"--", b"---", b".", b"*", b"n.a.", b"N.A.", b"\\N")
 )  # often mean missing
@@ -194,19 +272,29 @@ _FEW = 100  # fewer cells do not show that all differ
 _NUMBERLIKE = re.compile(rb"[-+(]?(?:[0-9.]|[$\xc2\xe2])[^a-zA-Z]*(?:[AaPp][Mm])?")
 
 
-def _note(column: str, counts: Counts) -> str:
+def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
     """Return a note on categories that look like numbers or dates, or that nearly all differ; "" for none."""
     total = sum(counts.values())
     numbers = sum(n for cell, n in counts.items() if _NUMBERLIKE.fullmatch(cell))
-    marks = any(cell in _MARKS for cell in counts) and len(counts) > 1
+    marks = {cell: n for cell, n in counts.items() if cell in _MARKS} if len(counts) > 1 else {}
     if 2 * numbers < total and not marks and (total < _FEW or len(counts) < MOSTLY * total):
         return ""
     shown = sorted(counts, key=lambda cell: (-counts[cell], cell))[:2]
-    examples = " and ".join(repr(cell.decode(errors="replace")) for cell in shown)
+    examples = " and ".join(repr(cell.decode(errors="replace")[:80]) for cell in shown)
+    others = [cell for cell in counts if cell not in marks]
+    kinds = [kind for kind in _TRIED if others and fits(others, kind, dialect)]
+    kinds = [kind for kind in kinds if kind != "integer" or "number" not in kinds]
+    ways = []
+    typed = [f"{Option('types', {column: kind})}" for kind in kinds]
+    if typed and not marks:
+        ways.append(f"if it is another type, pass {' or '.join(typed)}")
+    if marks and (kinds or 2 * numbers < total):
+        missing = tuple(mark.decode() for mark in marks)
+        named = " or ".join(map(repr, missing[:3]))
+        ways.append(f"if {named} means missing, pass {Option('Csv.na', missing)}")
+    ways.append(f"if it is not a feature, pass {Option('drop', column)}")
+    text = "; ".join(ways)
     return (
         f"column {column!r} is read as category; it holds {len(counts):,} different texts in its first"
-        f" {total:,} cells, such as {examples}."
-        f" If it is another type, pass {Option('types', {column: 'number'})}, date, currency, percent or"
-        " date-mdy; for texts"
-        f" that mean missing {Option('Csv.na')}; if it is not a feature, {Option('drop', column)}."
+        f" {total:,} cells, such as {examples}. {text[0].upper()}{text[1:]}."
     )

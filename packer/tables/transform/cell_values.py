@@ -1,8 +1,8 @@
 """Values of texts: booleans, dates, times, timestamps, and notations of numbers; markers of missing values.
 
     boolean    true, false, yes, no, in any case
-    date       YYYY-MM-DD or YYYY/MM/DD
-    time       HH:MM[:SS[.fraction]]
+    date       YYYY-MM-DD, YYYY/MM/DD or YYYY.MM.DD, also without leading zeros: 2018-1-2
+    time       HH:MM[:SS[.fraction]], 8:30
     timestamp  a date, T or a space, a time, and optionally a zone: Z, +HH:MM, +HHMM or +HH
 
 Years are 0001 to 9999, hours 00 to 23; leap seconds are not valid. The first six digits of a fraction count,
@@ -121,10 +121,10 @@ def _percent_reader(decimal: str, thousands: str) -> Callable[[str], float | Non
     return read
 
 
-_ISO_DATE = r"(?P<year>(?!0000)\d{4})([-/])(?P<month>\d\d)\2(?P<day>\d\d)"
+_ISO_DATE = r"(?P<year>(?!0000)\d{4})([-/.])(?P<month>\d\d?)\2(?P<day>\d\d?)"
 _MONTH_FIRST = r"(?P<month>\d{1,2})([/.-])(?P<day>\d{1,2})\2(?P<year>\d{4}|\d{2})"
 _DAY_FIRST = r"(?P<day>\d{1,2})([/.-])(?P<month>\d{1,2})\2(?P<year>\d{4}|\d{2})"
-_ISO_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{1,28}))?)?(?P<half>)"
+_ISO_CLOCK = r"(?P<hour>\d\d?):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{1,28}))?)?(?P<half>)"
 _ISO_ZONE = r"(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?"
 _CLOCK = (
     r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.(?P<fraction>\d{1,28}))?)?"

@@ -75,8 +75,8 @@ class TableColumn:
     """A column of a table: from the input, planned or fitted. `notation` and `digits` are not in the header.
 
     name: unique in the table; type: one of TYPES; notation: one of NOTATIONS, "" for the usual one; digits:
-    if the type was inferred from texts, a whole number among the first cells whose digits this type loses
-    (007; 9223372036854775808), "" if there is none. role: "feature", "label", "keep" or "drop"; in a plan
+    if the type was inferred from texts, a number among the first cells whose digits this type loses (007;
+    9223372036854775808; 1.10 beside 1.9), "" if there is none. role: "feature", "label", "keep" or "drop"; in a plan
     also DEALING: read to assign rows to splits, not stored. missing: policy, for features; fill: replacement
     for missing cells, after log1p; standardize: mean and std, for a timestamp those of days and of seconds,
     () until measured; categories: in ascending order of text (numeric classes: of number); field: name of a
@@ -222,6 +222,27 @@ def unique(names: Sequence[str]) -> tuple[str, ...]:
         seen.add(text)
         result.append(name)
     return tuple(result)
+
+
+def matched(column: TableColumn, texts: Sequence[str]) -> list[str]:
+    """Return each text as the category that writes it: itself, or the only one of an equal number."""
+    known = set(column.categories or ())
+    if not known or known.issuperset(texts):
+        return list(texts)
+    keyed: dict[float | str, list[str]] = {}
+    for text in known:
+        keyed.setdefault(_key(text), []).append(text)
+    alike = {key: texts[0] for key, texts in keyed.items() if len(texts) == 1}
+    return [text if text in known else alike.get(_key(text), text) for text in texts]
+
+
+def _key(text: str) -> float | str:
+    """Return equal keys for texts of equal numbers (exact beyond float64's whole numbers) or booleans."""
+    text = text.strip(" \t")
+    try:
+        return int(text) if text.lstrip("+-").isdigit() else int(f) if (f := float(text)).is_integer() else f
+    except (ValueError, OverflowError):
+        return text.lower()
 
 
 _NUMBER = np.dtype("<f8")

@@ -9,6 +9,7 @@ import pytest
 
 from packer.inputs.checks.examine import examine
 from packer.inputs.file_names import image_order
+from packer.inputs.label_options import Labels
 from packer.inputs.listing import Listing
 from packer.inputs.opened_source import ImageSource, SourceOptions
 
@@ -36,9 +37,9 @@ def list_folder(
     """Return the listing of a folder `pets`. empty: folders without images, besides those of the keys."""
     parents = {"/".join(key.split("/")[:depth]) for key in files for depth in range(1, key.count("/") + 1)}
     folders = {*(one for one in parents if one.count("/") < 2), *empty}
-    given = SourceOptions(listed=accepted, **options)  # type: ignore[arg-type]
+    given = SourceOptions(Labels(**options), listed=accepted)  # type: ignore[arg-type]
     source = Images(files).arrange("pets", folders, {}, given)
-    return Listing(source, source.targets, accepted=accepted, labels_given=given.labelled)
+    return Listing(source, source.targets, accepted=accepted, labels_given=given.labels.ignore_source)
 
 
 @pytest.fixture

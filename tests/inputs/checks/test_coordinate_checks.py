@@ -15,6 +15,7 @@ from packer.inputs.checks.coordinate_checks import (
     check_outside_points,
 )
 from packer.inputs.image_targets import ImageTargets
+from packer.inputs.label_options import Labels
 from packer.inputs.listing import Listing
 from packer.inputs.opened_source import SourceOptions
 from tests.inputs.checks.conftest import Images
@@ -24,7 +25,7 @@ def listing(targets: ImageTargets, count: int) -> Listing:
     file = io.BytesIO()
     Image.new("RGB", (64, 40)).save(file, "PNG")
     files = {f"{k}.png": file.getvalue() for k in range(count)}
-    source = Images(files).arrange("pets", [], {}, SourceOptions(labelled=True))
+    source = Images(files).arrange("pets", [], {}, SourceOptions(Labels(unlabeled="all")))
     return Listing(source, targets)
 
 

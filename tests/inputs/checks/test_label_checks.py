@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from packer.inputs.checks.label_checks import check_label_texts, check_numbers
+from packer.inputs.label_options import Labels
 from packer.inputs.listing import Listing
 from packer.inputs.opened_source import ImageSource, SourceOptions
 
@@ -18,7 +19,7 @@ def judge(
 ) -> tuple[list[str], list[str]]:
     """Return the errors and the notes on labels of images im00.jpg, im01.jpg ..."""
     written, lines = list(map(str, texts)), range(1, len(texts) + 1)
-    targets = SourceOptions(**options).number("l.csv", written, lines, "row", column="tags")  # type: ignore[arg-type]
+    targets = SourceOptions(Labels(**options)).number("l.csv", written, lines, "row", column="tags")  # type: ignore[arg-type]
     keys = [f"im{number:02d}.jpg" for number in range(len(texts))]
     source = ImageSource(keys, np.ones(len(keys), np.int64), np.zeros(len(keys), np.int64))
     listing = Listing(source.describe("pets", targets, {}), targets, accepted=accepted, labels_given=True)
@@ -74,7 +75,7 @@ def test_several_labels_in_a_cell_are_an_error_that_names_the_separator(
     assert error.endswith(
         f"Pass labels=Labels(separator={separator!r}), or labels=Labels(as_='classes') if each text is a class."
     )
-    assert judge(texts, separator=separator)[0] == judge(texts, label_as="classes")[0] == []
+    assert judge(texts, separator=separator)[0] == judge(texts, as_="classes")[0] == []
 
 
 def test_the_error_counts_texts_and_labels() -> None:
@@ -153,7 +154,7 @@ def test_a_text_for_each_image_is_an_error(texts: list[str]) -> None:
         "would be a class of its own; classes have several images. Choose another column with labels=Labels(column=), or pass "
         "labels=Labels(as_='classes') if they are classes."
     )
-    assert notes == judge(texts, label_as="classes")[0] == judge(texts, accepted=texts)[0] == []
+    assert notes == judge(texts, as_="classes")[0] == judge(texts, accepted=texts)[0] == []
 
 
 def test_tags_that_differ_in_each_row_are_offered_the_separator() -> None:
@@ -190,8 +191,8 @@ def test_numbers_that_differ_in_each_row_are_ids_or_amounts(numbers: Sequence[in
         ],
         [],
     )
-    assert judge(numbers, label_as="float") == ([], [])
-    assert judge(numbers, label_as="classes")[0] == []
+    assert judge(numbers, as_="float") == ([], [])
+    assert judge(numbers, as_="classes")[0] == []
 
 
 @pytest.mark.parametrize(
@@ -216,7 +217,7 @@ def test_other_numbers_are_noted() -> None:
             "Labels are numbers (2 different from 0.5 to 1.25), stored as float32; labels=Labels(as_='classes') treats them as classes."
         ],
     )
-    assert judge([RNG.random() for _ in range(50)])[0] == judge([0.5], label_as="float")[1] == []
+    assert judge([RNG.random() for _ in range(50)])[0] == judge([0.5], as_="float")[1] == []
 
 
 def test_a_word_among_numbers_is_noted() -> None:

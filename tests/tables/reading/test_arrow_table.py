@@ -381,7 +381,7 @@ def test_a_column_named_as_a_member_of_a_struct_is_itself(tmp_path: Path):
 def test_blanks_around_texts_are_kept_as_in_csv_files(tmp_path: Path):
     texts = [" a", "a ", "a", "\tNA", "  "]
     (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{text},{text}\n" for text in texts))
-    reading = ReadOptions(types={"x": "category", "y": "text"})
+    reading = ReadOptions(types={"x": "category", "y": "text"}, keep_spaces=True)
     for name in (write(tmp_path, pa.table({"x": texts, "y": texts}), "parquet"), str(tmp_path / "t.csv")):
         source = open_table([name], reading)
         layout = layout_of(source)

@@ -347,11 +347,12 @@ def test_no_integers(cell: str, reason: str) -> None:
 
 
 def test_thousands_and_decimal_comma() -> None:
-    text = "1.234,5;1.234.567\n-12,25;1.0\n1.2.3;5\n1..2;4\n.5;4\n1,5.0;4\n1.;4\n,5;7\n"
+    text = "1.234,5;1.234.567\n-12,25;10\n1.2.3;5\n1..2;4\n.5;4\n1,5.0;4\n1.;4\n,5;7\n1234.567;1\n1.23;1\n1.2345;1\n"
     parsed = read(text, "number integer", delimiter=b";", decimal=b",", thousands=b".")
-    assert column(parsed) == [1234.5, -12.25, 123.0, 0.5]
-    assert column(parsed, 1) == [1234567, 10, 5, 7]
-    assert [(b.line, b.value) for b in parsed.bad] == [(3, "1..2"), (4, ".5"), (5, "1,5.0"), (6, "1.")]
+    assert column(parsed) == [1234.5, -12.25, 0.5]
+    assert column(parsed, 1) == [1234567, 10, 7]
+    wrong = ["1.2.3", "1..2", ".5", "1,5.0", "1.", "1234.567", "1.23", "1.2345"]
+    assert [b.value for b in parsed.bad] == wrong
     long = "1,000,000,000,000,000,000,000,000,000,000.5"
     assert column(read(f'"{long}"\n', "number", thousands=b",")) == [1e30]
     half = "1,090,544,144,181,609,348,671,888,949,248.00000001"
@@ -415,7 +416,7 @@ def test_carriage_returns_belong_to_the_end_of_a_line() -> None:
 def test_lines_of_comment_are_passed_over() -> None:
     text = '#x,"\n1,a\n# "b",c\n2,#\n"#3",4\n"5\n# 6",7\n #8,9\n#'
     parsed = read(text, "text text", comment=b"#")
-    assert column(parsed) == ["1", "2", "#3", "5\n# 6", " #8"]
+    assert column(parsed) == ["1", "2", "#3", "5\n# 6", "#8"]
     assert column(parsed, 1) == ["a", "#", "4", "7", "9"]
     assert (parsed.lines, parsed.bad) == (8, [])
     assert parsed.lines_of.tolist() == [1, 3, 4, 5, 7]
@@ -435,7 +436,7 @@ def test_quotes() -> None:
     text = 'a,"b"\n"a,b","say ""hi"""\n"two\nlines",x"y\n"",""""\n"1\r\n2",  "no quote"\n'
     parsed = read(text, "text category")
     assert column(parsed) == ["a", "a,b", "two\nlines", "", "1\r\n2"]
-    assert column(parsed, 1) == ["b", 'say "hi"', 'x"y', '"', '  "no quote"']
+    assert column(parsed, 1) == ["b", 'say "hi"', 'x"y', '"', '"no quote"']
     assert parsed.lines == 7
     assert not parsed.bad
     assert column(read('"1.5"," 2"\n"NA","-3e2"\n', "number number"), 1) == [2.0, -300.0]
@@ -523,8 +524,26 @@ def test_a_piece_of_a_larger_buffer() -> None:
 
 def test_categories() -> None:
     parsed = read('b\na\nNA\nb\n"a"\n a\nx,y\nüé\n', "category")
-    assert parsed.dictionaries == {0: ["b", "a", " a", "üé"]}
-    assert parsed.records["c0"].tolist() == [0, 1, -1, 0, 1, 2, 3]
+    assert parsed.dictionaries == {0: ["b", "a", "üé"]}
+    assert parsed.records["c0"].tolist() == [0, 1, -1, 0, 1, 1, 2]
+
+
+def test_spaces_around_texts_are_left_out_unless_they_are_kept() -> None:
+    text = ' a,\tb c \n a ,NA \na,"  d "\n'
+    parsed = read(text, "category text")
+    assert (column(parsed), column(parsed, 1)) == (["a", "a", "a"], ["b c", "", "d"])
+    parsed = read(text, "category text", keep_spaces=True)
+    assert (column(parsed), column(parsed, 1)) == ([" a", " a ", "a"], ["\tb c ", "NA ", "  d "])
+
+
+def test_cells_behind_the_columns_must_be_empty() -> None:
+    parsed = read("1,a,\n2,b, \n3,c,x\n4,d\n5,e,,\n", "number category", surplus=1)
+    assert column(parsed) == [1.0, 2.0]
+    assert [(b.line, b.column, b.reason) for b in parsed.bad] == [
+        (2, None, "has 3 cells; 2 are expected"),
+        (3, None, "has 2 cells; 2 are expected"),
+        (4, None, "has 4 cells; 2 are expected"),
+    ]
 
 
 def test_categories_of_bad_rows_are_forgotten() -> None:
@@ -583,8 +602,8 @@ def test_utf8_is_what_python_takes(cell: bytes) -> None:
         wanted = [cell.decode()]
     except UnicodeDecodeError:
         wanted = []
-    assert column(read(cell, "text", na=frozenset())) == wanted
-    assert column(read(cell, "category", na=frozenset())) == wanted
+    assert column(read(cell, "text", na=frozenset(), keep_spaces=True)) == wanted
+    assert column(read(cell, "category", na=frozenset(), keep_spaces=True)) == wanted
 
 
 # ---- converted ----

@@ -37,6 +37,7 @@ def test_booleans_are_words_in_any_case() -> None:
 
 def test_dates_are_days_since_1970() -> None:
     assert values("date", "1970-01-01", "1969-12-31", "2013-01-01", " 2013/01/02 ") == [0, -1, 15706, 15707]
+    assert values("date", "2013-1-1", "2013/1/02", "2013.01.03") == [15706, 15707, 15708]
     first, last = datetime(1, 1, 1), datetime(9999, 12, 31)
     assert values("date", "0001-01-01", "9999-12-31") == [
         (d - datetime(1970, 1, 1)).days for d in (first, last)
@@ -53,9 +54,9 @@ def test_dates_are_days_since_1970() -> None:
         "1900-02-29",
         "0000-01-01",
         "2013-01/01",
-        "2013.01.01",
+        "2013.01-01",
         "13-01-01",
-        "2013-1-1",
+        "2013-1-111",
         "2013-01-011",
         "2013-01-01T00:00",
         "2013-01-01\x002",
@@ -71,11 +72,12 @@ def test_other_texts_are_no_dates(text: str) -> None:
 def test_times_are_seconds_since_midnight() -> None:
     texts = ("00:00", "05:30", "23:59:59", "12:00:00.5", "00:00:00.000001", "00:00:00.1234567891234")
     assert values("time", *texts) == [0, 19800, 86399, 43200.5, 1e-6, 0.123456]
+    assert values("time", "5:30", "9:00:01") == [19800, 32401]
 
 
 @pytest.mark.parametrize(
     "text",
-    ["24:00", "5:30", "05:60", "05:30:60", "05:30:", "05:30:1", "05:30:01.", "05:30.5", "05:30Z", "0530", ""],
+    ["24:00", "5:3", "05:60", "05:30:60", "05:30:", "05:30:1", "05:30:01.", "05:30.5", "05:30Z", "0530", ""],
 )
 def test_other_texts_are_no_times(text: str) -> None:
     assert values("time", text) == [None]

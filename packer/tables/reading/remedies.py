@@ -1,0 +1,359 @@
+"""Remedies, tried before they are proposed: the beginning of a file, read again under other options.
+
+An error that proposes reading options names its candidates. Each candidate reads the sample again, all of its
+columns, and is proposed only if it explains every row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import NamedTuple
+
+from packer.errors import SourceError, UsageError
+from packer.sentence import Option
+from packer.tables.reading.dialect import (
+    NUMBER,
+    Candidate,
+    Undecided,
+    delimiter_of,
+    endless,
+    first_line_at,
+    first_records,
+)
+from packer.tables.reading.record_parser import Record, is_unclosed, one_column, read_texts
+from packer.tables.reading.table_header import TableHeader, header_of
+from packer.tables.reading.table_source import ReadOptions
+from packer.tables.reading.type_inference import MOSTLY, SAMPLE_ROWS, fits, infer
+from packer.tables.transform.column_types import NOTATIONS, TYPES, TableColumn, listed, shortest, unique
+from packer.tables.transform.records import BadRow, CellFault, RecordLayout, RecordMember
+
+_SHORT = 40  # most characters of a text that may mean "missing"
+_KINDS = ("integer", "number", *(name for name, type in TYPES.items() if type.read), *NOTATIONS)
+_DEFAULT = ReadOptions()
+_SHOWN_ROWS, _SHOWN_COLUMNS, _SHOWN_CELL = 3, 4, 24
+_NUMBER = re.compile(rb"[+-]?(?:\d[\d., '_]*|[.,]\d+)(?:[eE][+-]?\d+)?")
+_BETWEEN = re.compile(rb"[\s;|]+|::+|\^+|~+|&+")
+_EXAMINED = 1000
+_MARKED = re.compile(rb"[., '_]")
+_NOTATIONS = ((",", "."), ("'", "."), ("_", "."), (" ", "."), ("", ","), (".", ","), (" ", ","))
+"""Common thousands separators and decimal points; "" for none."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The beginning of a file.
+
+    name: for messages; text: from the file's first byte; ended: True if that is all; later: complete records
+    from another place of the file.
+    """
+
+    name: str
+    text: bytes
+    ended: bool
+    later: bytes = b""
+
+
+class Trial(NamedTuple):
+    """A sample as options read it.
+
+    header: of the file; columns: with inferred types; records: the first rows; reading: these
+    options; noted: columns with notes on their type.
+    """
+
+    header: TableHeader
+    columns: tuple[TableColumn, ...]
+    records: list[Record]
+    reading: ReadOptions
+    noted: frozenset[str]
+
+
+def begin_of(sample: Sample, reading: ReadOptions) -> tuple[TableHeader, list[Record], int]:
+    """Return the header, the first records, header included, and the offset of the first. Raises Undecided."""
+    begin = first_line_at(sample.name, sample.text, reading.skip_rows)
+    rest = sample.text[begin:]
+    dialect = replace(reading.dialect(), delimiter=delimiter_of(sample.name, rest, sample.ended, reading))
+    records = first_records(rest, sample.ended, dialect, SAMPLE_ROWS + 1)
+    if not records and not rest.strip():
+        raise SourceError(f"{sample.name}: holds no row; at least one is needed. Check it.")
+    if not records or is_unclosed(rest[: records[0].end], dialect):
+        raise endless(begin)
+    return header_of(sample.name, [record.cells for record in records], dialect, reading), records, begin
+
+
+def tried(sample: Sample, reading: ReadOptions, *, strict: bool = True) -> Trial | None:
+    """Return the sample as options read it, None unless all its rows have a cell for each name.
+
+    strict: False to leave out the other rows.
+    """
+    try:
+        header, records, _ = begin_of(sample, reading)
+        rows = records[header.lines :]
+        if sample.later:
+            rows += first_records(sample.later, True, header.dialect, SAMPLE_ROWS)
+        width = header.dialect.width + header.dialect.surplus
+        whole = [row for row in rows if not row.fault and len(row.cells) == width]
+        if not whole or (strict and len(whole) < len(rows)):
+            return None
+        rows = whole
+        quoted = (
+            cell for row in rows for cell in row.cells if cell[:1] == b'"' == cell[-1:] and len(cell) > 1
+        )
+        if not reading.quote and any(quoted):
+            return None
+        names = unique(header.names)
+        columns, notes = infer(sample.name, names, [row.cells for row in rows], header.dialect, reading.types)
+    except (Undecided, SourceError, UsageError):
+        return None
+    if not _is_table(header, columns, rows):
+        return None
+    return Trial(header, columns, rows, reading, frozenset(notes))
+
+
+def _is_table(header: TableHeader, columns: Sequence[TableColumn], rows: Sequence[Record]) -> bool:
+    """Return False if a delimiter stands repeated between cells, or if a single column holds several."""
+    names, first = header.names, rows[:_EXAMINED]
+    if any(not name and not any(row.cells[n].strip() for row in first) for n, name in enumerate(names)):
+        return False
+    if len(names) > 1 or columns[0].type != "category":
+        return True
+    parts = any(mark in names[0] and f"{mark} " not in names[0] for mark in ",;|\t")
+    return not parts and 2 * sum(_holds_several(row.cells[0]) for row in first) < len(first)
+
+
+def _holds_several(cell: bytes) -> bool:
+    """Return True for a text most of whose words are numbers."""
+    words = [word for word in _BETWEEN.split(cell.strip()) if word]
+    return len(words) > 1 and 2 * sum(bool(NUMBER.fullmatch(word)) for word in words) >= len(words)
+
+
+def remedies(
+    sample: Sample, reading: ReadOptions, candidates: Iterable[Candidate]
+) -> list[tuple[Candidate, Trial]]:
+    """Return the candidates that explain every row of the sample, and what they read.
+
+    Their numbers are numbers in all columns: none is left in another notation.
+    """
+    found: list[tuple[Candidate, Trial]] = []
+    for changes, when in candidates:
+        if any(other.items() <= changes.items() for (other, _), _ in found):
+            continue
+        try:
+            trial = tried(sample, replace(reading, **changes))
+        except UsageError:
+            continue  # two marks would be the same
+        if trial is not None and not other_numbers(trial):
+            found.append(((changes, when), trial))
+    return found
+
+
+def refusal(sample: Sample, reading: ReadOptions, undecided: Undecided) -> SourceError:
+    """Return the error for a file that its options do not explain, with the remedies that do."""
+    found = remedies(sample, reading, undecided.candidates)
+    typed = [remedy for remedy in found if any(c.type != "category" for c in remedy[1].columns)]
+    single = [remedy for remedy in found if len(remedy[1].columns) == 1]
+    found = typed or single or found  # texts alone explain less, and spaces stand in texts
+    ways = [way(*remedy, several=len(found) > 1) for remedy in found]
+    ways += [undecided.otherwise] if undecided.otherwise else []
+    ends = f"Pass {', or '.join(ways)}" if ways else "No option that was tried explains all rows; correct it"
+    return SourceError(f"{sample.name}: {undecided.problem}. {ends}.")
+
+
+def way(candidate: Candidate, trial: Trial, *, several: bool = False, shown: Collection[bytes] = ()) -> str:
+    """Return the words for a remedy, with what it makes of three rows if there are several.
+
+    shown: cells whose rows are shown before others.
+    """
+    changes, when = candidate
+    options = " ".join(
+        f"{Option('types', value) if name == 'types' else Option(f'Csv.{name}', value)}"
+        for name, value in changes.items()
+        if name == "types" or value != getattr(_DEFAULT, name)
+    )
+    values = f", which reads {values_of(trial, shown)}" if several else ""
+    return f"{options}{' ' if when else ''}{when}{values}"
+
+
+def values_of(trial: Trial, cells: Collection[bytes] = ()) -> str:
+    """Return the values of three rows of a trial, for messages: of those with the given cells, if any."""
+    some = (row for row in trial.records if any(cell.strip() in cells for cell in row.cells))
+    lines, rows = [], list(islice(some, _SHOWN_ROWS)) or trial.records[:_SHOWN_ROWS]
+    alone = one_column(trial.header.dialect)
+    for row in rows:
+        values = []
+        for number, column in enumerate(trial.columns[:_SHOWN_COLUMNS]):
+            text = row.cells[number]
+            shown = repr(text.decode(errors="replace")[:_SHOWN_CELL])
+            if column.type in ("number", "integer"):
+                layout = RecordLayout((RecordMember(0, TableColumn("", "number")),))
+                read, bad = read_texts([text], layout, alone)
+                shown = shown if bad or read[0] != read[0] else shortest(read[0].item())
+            values.append(shown)
+        lines.append("(" + ", ".join(values) + (", ..." if len(trial.columns) > len(values) else "") + ")")
+    return listed(lines)
+
+
+class Odd(NamedTuple):
+    """A number in another notation: its line from 0, and all cells of its column that look like numbers."""
+
+    line: int
+    text: str
+    cells: list[bytes]
+
+
+def other_numbers(trial: Trial) -> dict[str, Odd]:
+    """Return the columns with numbers in another notation.
+
+    Dates, addresses and versions (1.2.3) are no numbers: no notation reads them.
+    """
+    columns, records, reading = trial.columns, trial.records, trial.reading
+    dialect = reading.dialect()
+    found = {}
+    for number, column in enumerate(columns):
+        wrong_type = column.type == "category" or (column.type == "number" and column.name in trial.noted)
+        if not wrong_type or column.name in reading.types:
+            continue
+        distinct = {row.cells[number].strip(b" \t") for row in records if number < len(row.cells)}
+        if not any(_MARKED.search(cell) and _NUMBER.fullmatch(cell) for cell in distinct):
+            continue
+        present = [
+            (row.line, cell)
+            for row in records
+            if number < len(row.cells) and (cell := row.cells[number].strip(b" \t")) not in dialect.na
+        ]
+        odd = [(line, cell) for line, cell in present if _NUMBER.fullmatch(cell)]
+        marked = [(line, cell) for line, cell in odd if _MARKED.search(cell)]
+        if not marked or len(odd) < MOSTLY * len(present):
+            continue
+        cells = list({cell for _, cell in odd})
+        wrong = [(line, cell) for line, cell in marked if not fits([cell], "number", dialect)]
+        given = bool(dialect.thousands) and any(
+            dialect.thousands in cell and fits([cell], "number", dialect) for cell in cells
+        )
+        if wrong and (given or any(_reads(cells, marks) for marks in _NOTATIONS)):
+            found[column.name] = Odd(wrong[0][0], wrong[0][1].decode(), cells)
+    return found
+
+
+def _reads(cells: Sequence[bytes], marks: tuple[str, str]) -> bool:
+    return fits(
+        cells, "number", ReadOptions(thousands=marks[0], decimal=marks[1], delimiter="\x1f").dialect()
+    )
+
+
+def check_notation(sample: Sample, trial: Trial) -> None:
+    """Raise SourceError for numbers in another notation, with the notations that read all columns.
+
+    trial: the sample as its options read it.
+    """
+    odd, reading = other_numbers(trial), trial.reading
+    if not odd:
+        return
+    found = _notations(sample, trial, {name: o.cells for name, o in odd.items()})
+    seen = " and ".join(
+        f"line {reading.skip_rows + o.line + 1:,}, column {name!r} holds {o.text[:40]!r}"
+        for name, o in list(odd.items())[:2]
+    )
+    dialect = reading.dialect()
+    marks = f"the decimal point {dialect.decimal.decode()!r}"
+    marks += f" and {dialect.thousands.decode()!r} between groups of three digits" * bool(dialect.thousands)
+    marked = {o.text.encode() for o in odd.values()} | {
+        cell for o in odd.values() for cell in o.cells if _MARKED.search(cell)
+    }
+    ways = [way(*remedy, several=len(found) > 1, shown=marked) for remedy in found]
+    ways = ways or ["a file in one notation, as none reads all columns"]
+    if not any(_changes(trial, read, set(odd)) for _, read in found):
+        ways.append(f"{Option('types', dict.fromkeys(list(odd)[:4], 'category'))} if they are not numbers")
+    raise SourceError(
+        f"{sample.name}: {seen}, numbers in another notation than {marks}. Pass {', or '.join(ways)}."
+    )
+
+
+def _changes(trial: Trial, other: Trial, odd: set[str]) -> bool:
+    """Return True if another notation changes the numbers of other columns than the odd ones."""
+    mark = other.reading.thousands.encode()
+    return mark == b"." and any(
+        c.type == "number" and c.name not in odd and any(mark in row.cells[n] for row in trial.records)
+        for n, c in enumerate(trial.columns)
+    )
+
+
+def _notations(
+    sample: Sample, trial: Trial, odd: Mapping[str, Sequence[bytes]]
+) -> list[tuple[Candidate, Trial]]:
+    """Return the notations under which the given cells are numbers, and no other column loses its type."""
+    cells = {cell.strip() for row in trial.records for cell in row.cells}
+    numbers = [cell for cell in chain(cells, *odd.values()) if _NUMBER.fullmatch(cell)]
+    typed = {column.name: column.type for column in trial.columns}
+    candidates: list[Candidate] = [
+        ({"thousands": marks[0], "decimal": marks[1]}, "")
+        for marks in _NOTATIONS
+        if all(_reads(cells, marks) for cells in odd.values()) and _occur(marks, numbers)
+    ]
+    return [
+        (candidate, read)
+        for candidate, read in remedies(sample, trial.reading, candidates)
+        if all(_as_good(c, typed.get(c.name), c.name in odd) for c in read.columns)
+    ]
+
+
+def _occur(marks: tuple[str, str], numbers: Sequence[bytes]) -> bool:
+    """Return True if numbers contain the thousands separator and the decimal point.
+
+    Only 1.234.567 shows that a comma is the decimal point where it does not occur.
+    """
+    thousands = marks[0]
+    needed = [thousands] if thousands == "." else [mark for mark in marks if mark not in ("", ".")]
+    return all(any(m.encode() in cell and _reads([cell], marks) for cell in numbers) for m in needed)
+
+
+def _as_good(column: TableColumn, before: str | None, is_odd: bool) -> bool:
+    """Return True if a column kept its type, or became numbers."""
+    numbers = ("number", "integer")
+    return column.type == before or (column.type in numbers and (is_odd or before in numbers))
+
+
+def wrong_cell(
+    sample: Sample, reading: ReadOptions, column: TableColumn, bad: BadRow
+) -> list[tuple[Candidate, Trial]]:
+    """Return the changes under which a cell does not contradict the column's type any more."""
+    plain, text, value = tried(sample, reading, strict=False), bad.value, bad.value.encode()
+    if plain is None or column.name not in (names := [c.name for c in plain.columns]):
+        return []
+    number = names.index(column.name)
+    cells = [*(row.cells[number] for row in plain.records), value]
+    if text.strip() == column.name:
+        return []  # a header among the rows
+    if bad.reason in (CellFault.LEADING_ZEROS, CellFault.ROUNDED):
+        lossy = ["integer"] if bad.reason == CellFault.LEADING_ZEROS else []
+        return [(({"types": {column.name: kind}}, ""), plain) for kind in ("category", *lossy)]
+    is_number = _NUMBER.fullmatch(value) is not None and column.type in ("number", "integer")
+    ways: list[Candidate] = []
+    for kind in (*_KINDS, "category"):
+        other = kind not in (column.type, column.notation) and not (is_number and kind == "currency")
+        if other and fits(cells, kind, plain.header.dialect):
+            ways.append(({"types": {column.name: kind}}, ""))
+    found = [(candidate, plain) for candidate in ways]
+    if is_number:
+        notations = _notations(sample, plain, {column.name: cells})
+        return [*((_with_value(c, value), read) for c, read in notations), *found]
+    texts = [n for n, c in enumerate(plain.columns) if n != number and c.type == "category"]
+    others = (row.cells[n] for row in plain.records for n in texts)
+    if _may_mean_missing(text) and value not in others:  # there it may be a value
+        found.append((({"na": (text,)}, f"if {text!r} means missing"), plain))
+    return found
+
+
+def _with_value(candidate: Candidate, value: bytes) -> Candidate:
+    """Return a notation with the number that it makes of a cell."""
+    plain = value.replace(candidate[0]["thousands"].encode(), b"").replace(
+        candidate[0]["decimal"].encode(), b"."
+    )
+    return candidate[0], f"for {shortest(float(plain))}"
+
+
+def _may_mean_missing(text: str) -> bool:
+    """Return True for a short text without digits other than those of 0000-00-00."""
+    return 0 < len(text) <= _SHORT and text.isprintable() and not re.search("[1-9]|^0$", text)

@@ -1,0 +1,241 @@
+"""The header of a text file and the cells of its rows: which line names which columns.
+
+A header may have one name less than rows have cells (R's row names), rows or the header may end with
+delimiters, and several lines may hold the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from packer import units
+from packer.sentence import Option
+from packer.tables.reading.dialect import NO_NAME, NUMBER, Undecided, are_row_names, column_names
+from packer.tables.reading.table_source import ReadOptions, TextDialect
+from packer.tables.reading.type_inference import fits, kinds_of
+
+_MOST_HEADERS = 4  # most lines with names
+_SECOND = 2  # lines
+_EXAMINED = 1000  # rows whose values are compared with the header's
+_LEAST = 3  # fewer rows do not show what is usual
+
+
+class TableHeader(NamedTuple):
+    """The names of columns, and the lines that hold them.
+
+    names: as written, "" for none; dialect: with the number of cells of each row; lines: records before the
+    first row; notes: for the user.
+    """
+
+    names: list[str]
+    dialect: TextDialect
+    lines: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class _FirstRows:
+    """The first records of a file as cells, the header's included."""
+
+    name: str
+    records: list[list[bytes]]
+    dialect: TextDialect
+
+    def filled(self, cell: bytes) -> bool:
+        """Return True for a cell with a value."""
+        return cell.strip(b" \t") not in self.dialect.na
+
+    def column(self, number: int, start: int = 1) -> list[bytes]:
+        """Return the values of a column, those of the first `start` records left out."""
+        return [
+            row[number]
+            for row in self.records[start : start + _EXAMINED]
+            if number < len(row) and self.filled(row[number])
+        ]
+
+
+def header_of(
+    name: str, records: list[list[bytes]], dialect: TextDialect, reading: ReadOptions
+) -> TableHeader:
+    """Return the header of a file by its first records, at least one. Raises SourceError, Undecided."""
+    rows = _FirstRows(name, records, dialect)
+    if not reading.header:
+        width, notes = _without_empty(rows, [""] * len(records[0]), 0)
+        return TableHeader([str(n) for n in range(width)], _sized(dialect, records, width), 0, notes)
+    lines, joined, notes = _lines(rows, reading)
+    names = column_names(name, joined, dialect)
+    if lines == 1:
+        names, notes = _fitted(rows, names)
+    width, more = _without_empty(rows, names, lines)
+    names = names[:width]
+    if lines == 1 and not set(reading.types) & set(names):
+        _refuse_values(rows, names)
+    return TableHeader(names, _sized(dialect, records[lines:], width), lines, (*notes, *more))
+
+
+def _sized(dialect: TextDialect, records: Sequence[Sequence[bytes]], width: int) -> TextDialect:
+    """Return the dialect with the number of columns, and of empty cells that end all rows."""
+    widths = {len(row) for row in records}
+    surplus = widths.pop() - width if len(widths) == 1 else 0
+    return replace(dialect, width=width, surplus=max(0, surplus))
+
+
+def _fitted(rows: _FirstRows, names: list[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Return one name for each cell of the rows, if all rows have the same number of cells, and notes."""
+    widths = {len(row) for row in rows.records[1:]}
+    if len(widths) != 1:
+        return names, ()
+    (width,) = widths
+    while len(names) > width and not names[-1]:
+        names = names[:-1]
+    if len(names) < len(rows.records[0]):
+        return names, (f"{rows.name}: delimiters at the end of its header are left out.",)
+    ends = all(not row[-1].strip(b" \t") for row in rows.records[1:])
+    if width != len(names) + 1 or ends:
+        return names, ()
+    if not are_row_names([row[0] for row in rows.records[1:]], width):
+        return names, ()
+    return ["", *names], (
+        f"{rows.name}: its header has one name less than its rows have cells, as R writes row names; the"
+        " first column has no name.",
+    )
+
+
+def _without_empty(rows: _FirstRows, names: Sequence[str], lines: int) -> tuple[int, tuple[str, ...]]:
+    """Return the number of columns without the last ones that have no name and no value, and a note."""
+    widths = {len(row) for row in rows.records[lines:]}
+    if len(widths) > 1 or not widths:
+        return len(names), ()
+    (width,) = widths
+    kept = width
+    while kept > 1 and (kept > len(names) or not names[kept - 1]):
+        if any(row[kept - 1].strip(b" \t") for row in rows.records[lines:]):
+            break
+        kept -= 1
+    if kept == width or kept > len(names):
+        return len(names), ()
+    return kept, (
+        f"{rows.name}: each row ends with {units.count(width - kept, 'empty cell')} without a name; left out.",
+    )
+
+
+def _lines(rows: _FirstRows, reading: ReadOptions) -> tuple[int, list[bytes], tuple[str, ...]]:
+    """Return how many records hold names, the names, and a note. Raises Undecided for a second header."""
+    records = rows.records
+    top = records[0]
+    if any(NUMBER.fullmatch(cell.strip()) for row in records[1:2] for cell in row):
+        return 1, top, ()
+    most = min(_MOST_HEADERS, len(records) - _LEAST)
+    found: tuple[int, list[bytes], tuple[str, ...]] | None = None
+    for lines in range(2, most + 1):
+        head = records[:lines]
+        if not _are_names(rows, lines):
+            continue
+        single = [row for row in head[1:] if rows.filled(row[0]) and not any(map(rows.filled, row[1:]))]
+        stacked = [top, *(row for row in head[1:] if row not in single)]
+        parts = [
+            [cell.strip() for cell in cells if rows.filled(cell)] for cells in zip(*stacked, strict=True)
+        ]
+        names = [b".".join(dict.fromkeys(part)) for part in parts]
+        if single:
+            names[0] = single[-1][0].strip()
+        repeats = len(set(top)) < len(top) and len(set(names)) == len(names)
+        if (single and single[-1] == head[-1]) or repeats:
+            shown = ", ".join(repr(name.decode(errors="replace")) for name in names[:3])
+            note = f"{rows.name}: its first {lines} lines hold names, joined as {shown}."
+            found = lines, names, (note,)
+    if found:
+        return found
+    if most >= _SECOND and _are_names(rows, _SECOND) and _differ(records[1]):
+        cell = next(c for c in records[1] if rows.filled(c)).decode(errors="replace")[:40]
+        raise Undecided(
+            f"its second line, with {cell!r}, holds no value of a column whose other cells are numbers, so"
+            " that it may be a second header or units",
+            [({"skip_rows": reading.skip_rows + 1}, "if the second line holds the names")],
+        )
+    return 1, top, ()
+
+
+def _differ(cells: Sequence[bytes]) -> bool:
+    """Return True unless one word stands in several cells, as for missing values."""
+    words = [cell.strip() for cell in cells if cell.strip()]
+    return len(words) == 1 or len(set(words)) > 1
+
+
+def _are_names(rows: _FirstRows, lines: int) -> bool:
+    """Return True if the records after the first hold no value of any typed column, and all later ones do."""
+    width = len(rows.records[0])
+    if any(len(row) != width for row in rows.records[: lines + _LEAST]):
+        return False
+    below = {str(n): rows.column(n, lines) for n in range(width)}
+    typed = [int(n) for n, kind in kinds_of(below, rows.dialect).items() if kind not in ("", "category")]
+    if not typed:
+        return False
+    first = {str(n): [*map(rows.records.__getitem__, range(1, lines))] for n in typed}
+    cells = [[row[int(n)] for row in some if rows.filled(row[int(n)])] for n, some in first.items()]
+    words = {cell.strip() for some in cells for cell in some}
+    # A single mark in all columns means missing.
+    if not words or all(not any(c.isalpha() for c in word.decode(errors="replace")) for word in words):
+        return False
+    last = rows.records[lines - 1]
+    if not any(map(rows.filled, last)) or sum(1 for some in cells if some) * 2 <= len(cells):
+        return False
+    kinds = kinds_of({str(n): some for n, some in zip(typed, cells, strict=True) if some}, rows.dialect)
+    return all(kind == "category" for kind in kinds.values())
+
+
+def _refuse_values(rows: _FirstRows, names: Sequence[str]) -> None:
+    """Raise Undecided if the first row looks like the others: numbers among names, or values found below."""
+    if len(rows.records) < 1 + _LEAST or len({len(row) for row in rows.records}) > 1:
+        return
+    first = rows.records[0]
+    few = rows.records[1 : 1 + _LEAST]
+    for number, cell in enumerate(first):
+        named = rows.filled(cell) and not NO_NAME.fullmatch(cell.strip())
+        if named and all(NUMBER.fullmatch(row[number].strip()) for row in few):
+            return  # the name of a column of numbers
+    below = {str(n): rows.column(n) for n in range(len(names))}
+    kinds = kinds_of(below, rows.dialect)
+    again: list[bytes] = []
+    alike: list[bytes] = []
+    texts: list[bytes] = []
+    numbers: list[tuple[bytes, int]] = []
+    for number, cell in enumerate(first[: len(names)]):
+        kind, column = kinds[str(number)], below[str(number)]
+        if not rows.filled(cell) or not column:
+            continue
+        if kind == "category":
+            texts.append(cell)
+            others = {c.strip() for c in column}
+            again += [cell] if cell.strip() in others and len(others) < len(column) else []
+        elif not fits([cell], kind, rows.dialect):
+            return  # a name of a column of numbers, dates or such
+        elif kind in ("number", "integer"):
+            numbers.append((cell, number))
+        else:
+            alike.append(cell)
+    inside = [cell for cell, number in numbers if _is_inside(cell, below[str(number)])]
+    values = [float(cell) for cell, _ in numbers if NO_NAME.fullmatch(cell.strip())]
+    steps = {round(b - a, 9) for a, b in pairwise(values)}  # 2019, 2020, 2021 are names
+    again = again if 2 * len(again) >= len(texts) else []
+    alike += inside if len(inside) * 2 > len(numbers) and len(steps) != 1 else []
+    if again or alike:
+        seen = (again or alike)[0].decode(errors="replace")[:40]
+        what = "comes again below" if again else "is a value like those below"
+        raise Undecided(
+            f"its first row holds {seen!r}, which {what}, and no name that its column could not hold; it may"
+            " be a row",
+            [({"header": False}, "if it is")],
+            f"{Option('types')} with one of its names if it holds the names",
+        )
+
+
+def _is_inside(cell: bytes, column: Sequence[bytes]) -> bool:
+    try:
+        values = [float(c) for c in column if NO_NAME.fullmatch(c.strip())]
+        return bool(values) and min(values) <= float(cell) <= max(values)
+    except ValueError:
+        return False

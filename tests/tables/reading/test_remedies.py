@@ -1,0 +1,262 @@
+"""Remedies that are tried on the sample before they are proposed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+
+from packer.cli.console import in_options
+from packer.errors import SourceError, UsageError
+from packer.tables.reading.table_source import ReadOptions
+from packer.tables.reading.text_table import TextTable
+from packer.tables.table_conversion import convert_table
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def opened(text: str, **reading: Any) -> TextTable:
+    Path("a.csv").write_text(text)
+    return TextTable(["a.csv"], ReadOptions(**reading))
+
+
+def refused(text: str, **reading: Any) -> str:
+    with pytest.raises(SourceError) as error:
+        opened(text, **reading)
+    return in_options(error.value.sentence)
+
+
+def described(text: str, **reading: Any) -> tuple[list[str], list[str], list[str]]:
+    """Return names, types and notes."""
+    table = opened(text, **reading)
+    return (
+        [c.name for c in table.columns],
+        [c.type for c in table.columns],
+        list(map(in_options, table.notes)),
+    )
+
+
+OTHER = "numbers in another notation than the decimal point '.'. Pass"
+
+
+@pytest.mark.parametrize(
+    ("text", "ways"),
+    [
+        (
+            "gewicht;preis\n1,250;2,5\n1,300;3,5\n",
+            "line 2, column 'gewicht' holds '1,250' and line 2, column 'preis' holds '2,5'|--decimal ,, or"
+            " --type gewicht=category --type preis=category if they are not numbers.",
+        ),
+        (
+            "a;b\n1,250;2\n1,300;3\n",
+            "line 2, column 'a' holds '1,250'|--thousands ,, which reads (1250, 2) and (1300, 3), or --decimal ,,"
+            " which reads (1.25, 2) and (1.3, 3), or --type a=category if they are not numbers.",
+        ),
+        # A number of the other column would change, too: as texts, b hides that a is read wrongly.
+        ("a;b\n1.250;2,5\n1.300;3,5\n", "line 2, column 'b' holds '2,5'|--thousands . --decimal ,."),
+        (
+            "a;b\n1.25;2,5\n1.30;3,5\n",
+            "line 2, column 'b' holds '2,5'|a file in one notation, as none reads all columns, or --type b=category if"
+            " they are not numbers.",
+        ),
+        (
+            "a;b\n1.234.567;1\n5;2\n",
+            "line 2, column 'a' holds '1.234.567'|--thousands . --decimal ,, or --type a=category if they are not numbers.",
+        ),
+        (
+            "a;b\n5;1\n1 234;2\n",
+            "line 3, column 'a' holds '1 234'|--thousands ' ', or --type a=category if they are not numbers.",
+        ),
+        (
+            "date;x\n31.12.2020;1,5\n01.02.2021;2,5\n",
+            "line 2, column 'x' holds '1,5'|--decimal ,, or --type x=category if they are not numbers.",
+        ),
+    ],
+)
+def test_a_notation_is_proposed_if_it_reads_all_columns(text: str, ways: str) -> None:
+    seen, ways = ways.split("|")
+    assert refused(text) == f"a.csv: {seen}, {OTHER} {ways}"
+
+
+def test_thousands_stand_between_groups_of_three_digits() -> None:
+    assert refused("gewicht;preis\n1,250;2,5\n1,300;3,5\n", thousands=",") == (
+        "a.csv: line 2, column 'preis' holds '2,5', numbers in another notation than the decimal point '.' and ','"
+        " between groups of three digits. Pass --decimal ,, or --type preis=category if they are not numbers."
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ip,y\n192.168.1.1,1\n10.0.0.1,2\n",
+        'place,y\n"12.5,13.2",1\n"1.5,3.2",2\n',
+        "a;y\n1,23,456;1\n2,34,567;2\n",
+        "version,y\n1.2.3,1\n1.10.3,2\n",
+    ],
+)
+def test_texts_with_marks_of_numbers_stay_texts(text: str) -> None:
+    assert described(text)[1] == ["category", "integer"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("x,y\na,1,2\nb,3,4\n", ["column_0", "x", "y"]),
+        ("a,b\n1,2,\n3,4,\n", ["a", "b"]),
+        ("a,b,\n1,2,\n3,4,\n", ["a", "b"]),
+        ("a,b,\n1,2\n3,4\n", ["a", "b"]),
+        ("a;b;;\n1;2;;\n3;4;;\n", ["a", "b"]),
+        (
+            "Price,Close,High\nTicker,X,X\nDate,,\n2024-01-02,1.5,2\n2024-01-03,2.5,3\n2024-01-04,1,2\n",
+            ["Date", "Close.X", "High.X"],
+        ),
+        (
+            "Price,Close,Close\nTicker,X,Z\nDate,,\n2024-01-02,1.5,2\n2024-01-03,2.5,3\n2024-01-04,1,2\n",
+            ["Date", "Close.X", "Close.Z"],
+        ),
+        ("a,a,b\nx,y,x\n1,2,3\n4,5,6\n7,8,9\n", ["a.x", "a.y", "b.x"]),
+    ],
+)
+def test_headers_of_other_lengths_are_understood_and_told(text: str, names: list[str]) -> None:
+    found, types, notes = described(text)
+    assert found == names
+    assert "category" not in types[1:]
+    assert len(notes) == 1
+
+
+def test_notes_on_headers() -> None:
+    assert described("x,y\na,1,2\nb,3,4\n")[2] == [
+        "a.csv: its header has one name less than its rows have cells, as R writes row names; the first column"
+        " has no name."
+    ]
+    assert described("a,b\n1,2,\n3,4,\n")[2] == [
+        "a.csv: each row ends with 1 empty cell without a name; left out."
+    ]
+    assert described("a,b,\n1,2\n3,4\n")[2] == ["a.csv: delimiters at the end of its header are left out."]
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        (
+            "5.1,3.5,setosa\n4.9,3.0,setosa\n4.7,3.2,other\n5.0,3.3,setosa\n",
+            "'setosa', which comes again below",
+        ),
+        ("Alice,34\nBob,28\nCarla,45\nDan,31\n", "'34', which is a value like those below"),
+        ("p,x,s\ne,x,s\ne,b,s\np,x,y\n", "'p', which comes again below"),
+    ],
+)
+def test_a_first_row_like_the_others_is_an_error(text: str, seen: str) -> None:
+    assert refused(text) == (
+        f"a.csv: its first row holds {seen}, and no name that its column could not hold; it may be a row. Pass"
+        " --no-header if it is, or --type with one of its names if it holds the names."
+    )
+    assert described(text, header=False)[0] == [str(n) for n in range(text.split("\n")[0].count(",") + 1)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "country,2019,2020,2021\nN,5.5,6.1,7\nS,2019,3.5,1.5\nC,1.5,2.5,3.5\n",
+        "shop,2020-01-01,2020-01-02\nA,5,6\nB,7,8\nC,1,2\n",
+        "sample,400.5,401.0,401.5\ns1,0.1,0.2,0.3\ns2,0.2,0.3,0.1\ns3,0.3,0.4,0.5\n",
+        "name,kind\nx,a\ny,b\nz,a\n",
+        "text,label\nlabel,a\ntext,b\nfoo,c\n",
+    ],
+)
+def test_names_that_are_numbers_stay_names(text: str) -> None:
+    assert described(text)[0] == text.split("\n")[0].split(",")
+
+
+def test_a_second_line_of_units_is_an_error() -> None:
+    assert refused("w,h\nkg,m\n1,2\n3,4\n5,6\n") == (
+        "a.csv: its second line, with 'kg', holds no value of a column whose other cells are numbers, so that it"
+        " may be a second header or units. Pass --skip-rows 1 if the second line holds the names."
+    )
+
+
+def test_words_that_mean_missing_and_spaces_are_told_once() -> None:
+    text = "code,y\nNA, 1\n DE,2\nFR,3\nNA,4\n"
+    assert described(text)[2] == [
+        "a.csv: words that mean missing in columns of texts, in the first 4 rows: code 'NA' 2. If they are values,"
+        " pass --na '': only empty cells are missing.",
+        "a.csv: spaces around the texts of code are left out. To keep them, pass --keep-spaces.",
+    ]
+    assert described(text, na="", keep_spaces=True)[2] == []
+
+
+def test_numbers_that_a_number_does_not_write_are_marked() -> None:
+    assert opened("v,y\n1.1,1\n1.10,2\n").columns[0].digits == "1.10"
+    assert opened("price,y\n12.50,1\n3.00,2\n").columns[0].digits == ""
+    assert opened("x,y\n1.0,1\n2.55,2\n").columns[0].digits == ""
+
+
+def bad(text: str, **options: Any) -> str:
+    Path("a.csv").write_text(text)
+    with pytest.raises(SourceError) as error:
+        convert_table("a.csv", "a.h5", **options)
+    return in_options(error.value.sentence).split(" Finished work")[0]
+
+
+DATES = "d,y\n" + "".join(f"2024-01-{day:02},{day}\n" for day in range(1, 29))
+NUMBERS = "x,y\n" + "".join(f"{n},{n}\n" for n in range(30))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            f"{DATES}2024-02-30,1\n",
+            "line 30, column 'd': '2024-02-30' is not a date (YYYY-MM-DD). Correct it, or pass --type d=category,",
+        ),
+        (
+            "b,y\n" + "true,1\nno,2\n" * 10 + "maybe,3\n",
+            "line 22, column 'b': 'maybe' is neither true nor false. Correct it, or pass --type b=category, or --na maybe"
+            " if 'maybe' means missing,",
+        ),
+        (
+            f"{NUMBERS}?,?\n",
+            "line 32, column 'x': '?' is not a number. Correct it, or pass --type x=category, or --na '?' if '?' means"
+            " missing,",
+        ),
+        (
+            "x,y\n" + "1,1\n" * 9 + "x,y\n",
+            "line 11, column 'x': 'x' is not a number. Correct it, or pass",
+        ),
+        (
+            "x,y\n" + "1,1\n" * 20_000 + '"1,234",1\n',
+            "line 20,002, column 'x': '1,234' is not a number. Correct it, or pass --thousands , for 1234, or --decimal ,"
+            " for 1.234, or --type x=category,",
+        ),
+        (
+            'a,b\n1,x\n2,"y" z\n',
+            "line 3, column 'b': '\"y\" z' has text after its closing quote. Correct it, or pass --quote none if quotes"
+            " are part of the texts, or",
+        ),
+    ],
+)
+def test_a_bad_cell_names_what_reads_its_column(text: str, sentence: str) -> None:
+    end = " or --on-error skip to leave such rows out." if sentence.endswith(",") else ""
+    found = bad(text)
+    assert found == f"a.csv: {sentence}{end}" or (
+        not end and found.startswith(f"a.csv: {sentence} --on-error skip")
+    )
+
+
+def test_codes_in_another_spelling_are_matched_or_refused() -> None:
+    Path("train.csv").write_text("code,y\n7,1\n8,2\n7,1\n")
+    convert_table("train.csv", "train.h5", label="y", types={"code": "category"}, shuffle=False)
+    Path("new.csv").write_text("code,y\n8.0,1\n7.0,2\n")
+    convert_table("new.csv", "new.h5", like="train.h5", shuffle=False)
+    with h5py.File("new.h5") as pack:
+        assert pack["categories"][:, 0].tolist() == [2, 1]
+    Path("other.csv").write_text("code,y\nA,1\nB,2\n")
+    with pytest.raises(
+        UsageError, match="column 'code' holds none of the 2 categories of the pack given as like"
+    ):
+        convert_table("other.csv", "other.h5", like="train.h5")
