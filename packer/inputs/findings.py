@@ -59,10 +59,6 @@ class Findings:
                 break
         return forms
 
-    def note(self, text: str) -> None:
-        """Add a note; the options in its text become values."""
-        self.notes.append(Sentence(text))
-
     def leave_out(self, key: str, reason: str, error: str) -> None:
         """Leave out an input that is not an image. error: see `refuse`."""
         self._check(error)

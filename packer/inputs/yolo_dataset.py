@@ -233,7 +233,7 @@ def assign_splits(
                     f"{subject}, are in {names[other]}, too; an image is in one split, or splits are equal. "
                     "Correct the paths."
                 )
-            findings.notes.append(
+            findings.note(
                 f"{subject}, are all images of {names[other]}, too; they are packed once, in {names[other]}."
             )
         owners[indices[owners[indices] == ABSENT]] = number
@@ -254,7 +254,7 @@ def _images(
     if not place:
         found = f"{split} is {shorten(given)}, which does not exist"
         if split == "test":  # the images of COCO's test set are seldom downloaded
-            findings.notes.append(f"{dataset.path}: {found}; it is left out.")
+            findings.note(f"{dataset.path}: {found}; it is left out.")
         else:
             findings.leave_out(split, f"{found}.", f"{dataset.path}: {found}; splits are folders. Correct it")
     elif os.path.isdir(on_disk(place)):

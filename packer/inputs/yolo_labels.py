@@ -157,7 +157,7 @@ def _labelled(
         elif own.any():
             found = f"none of the {units.count(int(own.sum()), 'image')} of {name} has a label file"
             if name == "test":
-                findings.notes.append(f"{described.path}: {found}; they are left out.")
+                findings.note(f"{described.path}: {found}; they are left out.")
                 continue
             where = "labels lie in a folder labels beside images, or beside each image"
             findings.leave_out(name, f"{found}.", f"{described.path}: {found}; {where}. Add them")

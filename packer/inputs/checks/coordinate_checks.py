@@ -34,9 +34,10 @@ def check_images_without_boxes(listing: Listing) -> Iterator[Finding]:
     packed[boxes.with_boxes()] = False
     without = [listing.keys[index] for index in np.flatnonzero(packed).tolist()]
     told = f"{units.count(len(boxes.xyxy), 'box')} on {units.count(images - len(without), 'image')}; "
+    rest = "every image has some"
     if without:
-        told += f"{units.count(len(without), 'image')} without boxes, such as {examples(without)}"
-    yield Finding(f"{told}." if without else f"{told}every image has some.")
+        rest = f"{units.count(len(without), 'image')} without boxes, such as {examples(without)}"
+    yield Finding(f"{told}{rest}.")
 
 
 def check_turned_images(listing: Listing) -> Iterator[Finding]:
