@@ -25,6 +25,7 @@ LEAVES = {
     "packer.given_values",
     "packer.machine",
     "packer.opencv",
+    "packer.garbage",
     "packer.path_text",
     "packer.pillow_settings",
     "packer.pytorch",

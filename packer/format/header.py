@@ -146,6 +146,7 @@ from packer.format.header_forms import (
 )
 from packer.format.own_size import OwnSize
 from packer.format.table_record import check_table, fits, texts
+from packer.garbage import paused
 
 VERSION = 1
 FORMAT = "packer"
@@ -632,35 +633,34 @@ MAX_DEPTH = 64
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} deep"
 MAX_VALUES = 1 << 24  # each may become an object: 16 million take 1 to 2 GB
 _MOST_DIGITS = 100
+_ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
+_UNUSUAL = (b"0" * _MOST_DIGITS, b"0e000")
+"""Marks of a number with very many digits or a large exponent, once all digits are zeros, without plus."""
+_NESTED = frozenset((dict, list))
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
+@paused()
 def read_json(data: bytes) -> Any:
     """Parse ASCII JSON within limits of size, depth and number range. Raises ValueError with the reason."""
     values = data.count(b",") + 1
     if values > MAX_VALUES:
         raise ValueError(f"it lists {values:,} values; at most {MAX_VALUES:,} are read")
+    digits = data.translate(_ALIKE, b"+")
+    unusual = any(mark in digits for mark in _UNUSUAL)  # else no number can be out of range
+    checks: dict[str, Any] = {"parse_float": _float, "parse_int": _integer} if unusual else {}
     try:
-        value = json.loads(
-            data.decode("ascii"),
-            parse_constant=_constant,
-            parse_float=_float,
-            parse_int=_integer,
-        )
+        value = json.loads(data.decode("ascii"), parse_constant=_constant, **checks)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    level, depth = [value], 0
+    level, depth = [value] if type(value) in _NESTED else [], 0
     while level:
         depth += 1
         if depth > MAX_DEPTH + 1:
             raise ValueError(_TOO_DEEP)
-        level = [
-            inner
-            for outer in level
-            if type(outer) in (dict, list)
-            for inner in (outer.values() if type(outer) is dict else outer)
-            if type(inner) in (dict, list)
-        ]
+        inside = [outer.values() if type(outer) is dict else outer for outer in level]
+        nested = [outer for outer in inside if not _NESTED.isdisjoint(map(type, outer))]
+        level = [inner for outer in nested for inner in outer if type(inner) in _NESTED]
     return value
 
 

@@ -7,13 +7,55 @@ A record is checked once, when its header is read; code that shows it or compute
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 ROLES = ("feature", "label", "keep", "drop")
 KINDS = ("number", "integer", "boolean", "date", "time", "timestamp", "category", "text")
 _DTYPES = ("<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1")  # of the features
 POLICIES = ("nan", "error", "mean", "median", "zero")
+_NUMBERS, _COUNTS, _TEXTS = frozenset((int, float)), frozenset((int,)), frozenset((str,))
+
+
+Check = Callable[[Any], bool]
+
+
+def compiled(form: Any) -> Check:
+    """Return the predicate of a form, for forms that many values are checked against; see fits."""
+    if isinstance(form, tuple):
+        values = frozenset(one for one in form if _is_value(one))
+        return partial(_is_one, values, [compiled(one) for one in form if not _is_value(one)])
+    if isinstance(form, list):
+        item = compiled(form[0])
+        return lambda value: isinstance(value, list) and all(map(item, value))
+    if isinstance(form, Mapping):
+        members = [(name.removesuffix("?"), name[-1:] == "?", compiled(f)) for name, f in form.items()]
+        return partial(_has, members)
+    if isinstance(form, type):
+        return lambda value: type(value) is form or (form is Mapping and isinstance(value, Mapping))
+    return form if callable(form) else lambda value: bool(value == form)
+
+
+def _is_value(form: Any) -> bool:
+    return form is None or isinstance(form, str)
+
+
+def _is_one(values: frozenset[Any], others: list[Check], value: Any) -> bool:
+    """Return True for one of the texts or None, and for a value that has one of the other forms."""
+    if _is_value(value) and value in values:
+        return True
+    return any(check(value) for check in others)
+
+
+def _has(members: list[tuple[str, bool, Check]], value: Any) -> bool:
+    """Return True for an object with these members: name, True if it is optional, check of its value."""
+    if type(value) is not dict and not isinstance(value, Mapping):
+        return False
+    for name, optional, check in members:  # noqa: SIM110  # all() takes a third longer
+        if not (check(value[name]) if name in value else optional):
+            return False
+    return True
 
 
 def fits(value: Any, form: Any) -> bool:
@@ -23,33 +65,26 @@ def fits(value: Any, form: Any) -> bool:
     form of each item; a mapping from an object's members to their forms, where a name that ends in "?" is
     optional; a predicate.
     """
-    if isinstance(form, tuple):
-        return any(fits(value, one) for one in form)
-    if isinstance(form, list):
-        return isinstance(value, list) and all(fits(item, form[0]) for item in value)
-    if isinstance(form, Mapping):
-        return isinstance(value, Mapping) and all(
-            fits(value[name], inner) if (name := member.removesuffix("?")) in value else name != member
-            for member, inner in form.items()
-        )
-    if isinstance(form, type):
-        return type(value) is form or (form is Mapping and isinstance(value, Mapping))
-    return bool(form(value)) if callable(form) else value == form
+    return bool(compiled(form)(value))
 
 
 def number(value: Any) -> bool:
     """Return True for a number that a float can hold."""
-    return type(value) in (int, float) and abs(value) <= sys.float_info.max
+    return type(value) in _NUMBERS and abs(value) <= sys.float_info.max
 
 
 def numbers(value: Any) -> bool:
     """Return True for a list of such numbers."""
-    return isinstance(value, list) and all(map(number, value))
+    return (
+        isinstance(value, list)
+        and _NUMBERS.issuperset(map(type, value))
+        and all(map(sys.float_info.max.__ge__, map(abs, value)))
+    )
 
 
 def texts(value: Any) -> bool:
     """Return True for a list of texts."""
-    return isinstance(value, list) and all(type(x) is str for x in value)
+    return isinstance(value, list) and _TEXTS.issuperset(map(type, value))
 
 
 def _count(value: Any) -> bool:
@@ -57,7 +92,9 @@ def _count(value: Any) -> bool:
 
 
 def _counts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_count, value))
+    return isinstance(value, list) and (
+        not value or (_COUNTS.issuperset(map(type, value)) and min(value) >= 0 and max(value) < 1 << 62)
+    )
 
 
 def _mark(value: Any) -> bool:
@@ -65,27 +102,36 @@ def _mark(value: Any) -> bool:
 
 
 _MAY = (None, number)
-_COLUMN: Mapping[str, Any] = {
-    "type": KINDS,
-    "role": ROLES,
-    "missing": (None, *POLICIES),
-    "fill": _MAY,
-    **dict.fromkeys(("indicator", "log1p", "one_hot"), bool),
-    "standardize": (None, numbers),
-    "categories": (None, texts),
-    "field": (None, str),
-}
-_ROWS = {"rows": _count, "missing": _count}
-_DISTINCT = {
-    "distinct": _count,
-    "counts": [lambda pair: fits(pair, list) and len(pair) == 2 and type(pair[0]) is str and _count(pair[1])],
-}
-_NUMERIC: Mapping[str, Any] = {
-    **dict.fromkeys(("mean", "std", "min", "max"), _MAY),
-    "integral": bool,
-    "quantiles": (None, {"levels": numbers, "values": numbers}),
-    "histogram": (None, {"edges": lambda edges: numbers(edges) and len(edges) == 2, "counts": _counts}),
-}
+_NAMED = compiled({"name": str})
+_COLUMN = compiled(
+    {
+        "type": KINDS,
+        "role": ROLES,
+        "missing": (None, *POLICIES),
+        "fill": _MAY,
+        **dict.fromkeys(("indicator", "log1p", "one_hot"), bool),
+        "standardize": (None, numbers),
+        "categories": (None, texts),
+        "field": (None, str),
+    }
+)
+_ROWS = compiled({"rows": _count, "missing": _count})
+_DISTINCT = compiled(
+    {
+        "distinct": _count,
+        "counts": [
+            lambda pair: type(pair) is list and len(pair) == 2 and type(pair[0]) is str and _count(pair[1])
+        ],
+    }
+)
+_NUMERIC = compiled(
+    {
+        **dict.fromkeys(("mean", "std", "min", "max"), _MAY),
+        "integral": bool,
+        "quantiles": (None, {"levels": numbers, "values": numbers}),
+        "histogram": (None, {"edges": lambda edges: numbers(edges) and len(edges) == 2, "counts": _counts}),
+    }
+)
 READING: Mapping[str, Any] = {
     "na?": texts,
     "types?": lambda types: isinstance(types, Mapping) and texts(list(types.values())),
@@ -125,7 +171,7 @@ def check_table(record: Any) -> dict[str, Any]:
     columns = record.get("columns")
     _need(isinstance(columns, list) and len(columns) > 0, "columns")
     for place, column in enumerate(columns):
-        _need(fits(column, {"name": str}), f"column {place}")
+        _need(_NAMED(column), f"column {place}")
         _check_column(column, f"column {column['name'][:80]!r}")
     names = [c["name"] for c in columns]
     _need(len(set(names)) == len(names), "two columns have the same name")
@@ -143,17 +189,17 @@ def _label(record: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _check_column(column: Mapping[str, Any], name: str) -> None:
-    _need(fits(column, _COLUMN), name)
+    _need(_COLUMN(column), name)
     found, kind = column.get("statistics", 0), column["type"]
     if found is None:
         _need(column["role"] != "feature", f"{name} has no statistics")
         return
     name = f"statistics of {name}"
-    _need(fits(found, _ROWS) and found["missing"] <= found["rows"], name)
+    _need(_ROWS(found) and found["missing"] <= found["rows"], name)
     if kind == "category" or "distinct" in found:
-        _need(fits(found, _DISTINCT), name)
+        _need(_DISTINCT(found), name)
     if kind not in ("category", "text") or "mean" in found:
-        _need(fits(found, _NUMERIC), name)
+        _need(_NUMERIC(found), name)
         mean, least, most = (found[member] for member in ("mean", "min", "max"))
         _need((least is None) == (most is None) and (mean is None or least is not None), name)
         quantiles = found["quantiles"]

@@ -10,6 +10,7 @@
     measuring.py         statistics of the staged rows; notes on numbers beyond the dtype
     table_packs.py       several packs of tables as one
     frames.py            apply: map rows of data frames like the rows of a pack
+    row_records.py       a few rows given as dicts as records, without Arrow
     reading/             table files as records
     transform/           the transform of columns into fields; NumPy only, no files
 

@@ -9,9 +9,15 @@ import numpy as np
 
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.table_record import check_table
-from packer.tables.transform.column_types import TableColumn, matched
-from packer.tables.transform.row_mapper import RowMapper
+from packer.garbage import paused
+from packer.tables.reading.table_source import text_dialect
+from packer.tables.row_records import RowReader
+from packer.tables.transform.column_types import TableColumn, matching
+from packer.tables.transform.row_mapper import MappedRows, RowMapper
 from packer.tables.transform.table_transform import TableTransform
+
+_FEW = 100  # most rows that are mapped without Arrow; more of them are faster with it
+_KEPT = 8  # most tables of packs whose mappings are kept
 
 
 def apply(header: Any, data: Any) -> dict[str, Any]:
@@ -47,10 +53,24 @@ def apply(header: Any, data: Any) -> dict[str, Any]:
     like missing ones. A number in a column of categories is the category whose text is this number, 1 or 1.0,
     so that whole numbers match that pandas holds as floats because cells are missing.
     """
-    transform = _transform(header)
-    single = hasattr(data, "items") and len(data) > 0 and all(_is_cell(value) for _, value in data.items())
-    if single or isinstance(data, list):
-        data = _columns([data] if single else data)
+    mapping = _mapping(header)
+    single = (
+        hasattr(data, "items") and len(data) > 0 and all(map(_is_cell, {type(x) for _, x in data.items()}))
+    )
+    rows = [dict(data.items())] if single else data if isinstance(data, list) else []
+    mapped = mapping.rows(rows) if 0 < len(rows) <= _FEW else None
+    if mapped is None:
+        columns = _columns(rows) if single or isinstance(data, list) else data
+        mapped = _mapped_by_arrow(mapping.transform, columns)
+    fields = {
+        name: [text.decode() for text in values] if isinstance(values, list) else values
+        for name, values in mapped.fields.items()
+    }
+    return {name: values[0] for name, values in fields.items()} if single else fields
+
+
+def _mapped_by_arrow(transform: TableTransform, data: Any) -> MappedRows:
+    """Map the rows of a data frame or of a mapping of columns. Raises like apply."""
     try:
         from packer.tables.reading import arrow_frames
     except ImportError:
@@ -59,7 +79,8 @@ def apply(header: Any, data: Any) -> dict[str, Any]:
     plan = transform.plan_for([TableColumn(name, "number") for name in columns])
     rows, texts_of_others = arrow_frames.records(columns, plan.layout, transform.reading)
     for index in texts_of_others:
-        rows.dictionaries[index] = matched(plan.columns[index], rows.dictionaries[index])
+        match = matching(transform.column(plan.columns[index].name).categories or ())
+        rows.dictionaries[index] = [match(text) for text in rows.dictionaries[index]]
     bad = rows.bad or plan.bad_rows(rows.records, rows.dictionaries, 1)[1]
     if bad:
         name = plan.columns[bad[0].column or 0].name
@@ -69,15 +90,11 @@ def apply(header: Any, data: Any) -> dict[str, Any]:
     if mapped.beyond is not None:
         what = f"becomes a number beyond {np.dtype(transform.dtype).name} once it is mapped"
         raise _unfit(*mapped.beyond, what)
-    fields = {
-        name: [text.decode() for text in values] if isinstance(values, list) else values
-        for name, values in mapped.fields.items()
-    }
-    return {name: values[0] for name, values in fields.items()} if single else fields
+    return mapped
 
 
-def _is_cell(value: Any) -> bool:
-    return isinstance(value, (str, bytes)) or not hasattr(value, "__iter__")
+def _is_cell(type: type) -> bool:
+    return issubclass(type, (str, bytes)) or not hasattr(type, "__iter__")
 
 
 def _columns(given: list[Any]) -> dict[str, list[Any]]:
@@ -100,7 +117,38 @@ def _unfit(row: int, name: str, what: str) -> UsageError:
     return UsageError(f"row {row:,}, column {name!r}: {what}. Correct it, or leave the row out.")
 
 
-def _transform(header: Any) -> TableTransform:
+class _Mapping:
+    """A transform, and the reader of the rows that were mapped last."""
+
+    def __init__(self, transform: TableTransform) -> None:
+        self.transform = transform
+        self._features = {c.name for c in transform.columns if c.role == "feature"}
+        self._reader: tuple[list[str], RowReader] | None = None
+
+    def rows(self, rows: list[Any]) -> MappedRows | None:
+        """Map some dicts with the same columns. None: only Arrow can tell if these rows can be mapped."""
+        if any(type(row) is not dict or row.keys() != rows[0].keys() for row in rows):
+            return None
+        if not (self._features <= rows[0].keys() and all(type(name) is str for name in rows[0])):
+            return None
+        names = [c.name for c in self.transform.columns if c.name in rows[0]]
+        known, reader = self._reader or ([], None)
+        if reader is None or known != names:
+            plan = self.transform.plan_for([TableColumn(name, "number") for name in names])
+            reader = RowReader(self.transform, plan, text_dialect(self.transform.reading))
+            self._reader = names, reader
+        records = reader.read(rows)
+        mapped = None if records is None else reader.mapper.map(*records)
+        return None if mapped is None or mapped.beyond is not None else mapped
+
+
+_latest: dict[int, tuple[Mapping[str, Any], _Mapping]] = {}
+"""Id of the table of a pack -> the table, which keeps the id in use, and its mapping."""
+
+
+@paused()
+def _mapping(header: Any) -> _Mapping:
+    """Return the mapping of a table; that of a pack is kept for further calls."""
     table = (
         header if isinstance(header, Mapping) else getattr(getattr(header, "header", header), "table", None)
     )
@@ -110,8 +158,15 @@ def _transform(header: Any) -> TableTransform:
             " tables do."
             " Pass one, or its header."
         )
+    if table is not header and (kept := _latest.get(id(table))) is not None:
+        return kept[1]
     try:
         # The table of a pack was checked when the pack was opened: a check takes as long as mapping a row.
-        return TableTransform.from_json(check_table(table) if table is header else table)
+        mapping = _Mapping(TableTransform.from_json(check_table(table) if table is header else table))
     except ValueError as error:
         raise UsageError(f"header: {error}. Convert the table again.") from None
+    if table is not header:
+        for oldest in list(_latest)[: max(0, len(_latest) + 1 - _KEPT)]:
+            _latest.pop(oldest, None)
+        _latest[id(table)] = table, mapping
+    return mapping

@@ -436,7 +436,8 @@ def _plan(job: TableJob) -> TablePlan:
     table, plan = job.table, job.plan
     for column in plan.columns:
         roles[words.get(column.role) or ("categories" if column.coded else "features")].append(column.name)
-    roles["label"].sort(key=plan.label.index)
+    places = {name: place for place, name in enumerate(plan.label)}
+    roles["label"].sort(key=places.__getitem__)
     named = {word: tuple(names) for word, names in roles.items() if names}
     types = {column.name: column.notation or column.type for column in plan.columns}
     return TablePlan(len(plan.columns), table.nbytes, table.rows, named, tuple(source_notes(job)), types)

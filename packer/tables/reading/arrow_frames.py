@@ -11,7 +11,7 @@ import pyarrow.compute
 
 from packer.errors import UsageError
 from packer.tables.reading.arrow_values import Arrow, is_text, readable, records_of, type_of
-from packer.tables.reading.table_source import Csv
+from packer.tables.reading.table_source import text_dialect
 from packer.tables.transform.records import ParsedRows, RecordLayout
 
 
@@ -40,9 +40,7 @@ def records(
 
     reading: options with which the texts of the pack's files were read. Raises UsageError.
     """
-    dialect = Csv(
-        **{name: reading[name] for name in ("decimal", "thousands", "na") if name in reading}
-    ).dialect()
+    dialect = text_dialect(reading)
     # Files that have nulls have no texts that mean missing.
     missing = [text.decode() for text in dialect.na] if "na" in reading else []
     arrays: list[Arrow] = []

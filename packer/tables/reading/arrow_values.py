@@ -132,7 +132,7 @@ def _read(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
     if pa.types.is_decimal(column.type) and w.column.type == "boolean":
         column = column.cast(pa.float64())
     if pa.types.is_decimal(column.type):  # Arrow does not convert to the nearest float
-        w = replace(w, column=replace(w.column, notation=""))  # the notation is for texts only
+        w = replace(w, column=w.column.but(notation=""))  # the notation is for texts only
         texts = column.cast(pa.string())
         if column.type.scale > 0:
             # 5.00 and 0E-8 are whole; zeros with another exponent, as in 1E-10, stay.
@@ -251,7 +251,8 @@ def _raw(array: NDArray[Any], w: RecordMember) -> RawValues:
         wrong = (
             [] if given == "b" else [(~((array == 0) | (array == 1) | np.isnan(array)), "is neither 0 nor 1")]
         )
-        return array.astype(np.float32), wrong
+        with np.errstate(over="ignore"):
+            return array.astype(np.float32), wrong
     if given != "f":
         values = array.astype(np.float64)
         if not w.exact or given == "b":

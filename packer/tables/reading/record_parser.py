@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf, nan
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from packer.tables.transform.records import (
     CellFault,
     ParsedRows,
     RecordLayout,
+    RecordMember,
 )
 
 # How a cell is read. EMPTY: no column; it must be empty.
@@ -109,7 +110,7 @@ def read_texts(
             lines = b"\n".join(text.replace(b"\n", b"\1") for text in some)
         parsed = parse_records(lines.replace(b"\r", b"\1").replace(b"\x1f", b"\1"), dialect, layout)
         values[start + parsed.lines_of] = parsed.records["c0"]
-        bad += [replace(b, line=start + b.line) for b in parsed.bad] if start else parsed.bad
+        bad += [BadRow(start + b.line, b.column, b.value, b.reason) for b in parsed.bad]
     return values, bad
 
 
@@ -135,15 +136,26 @@ def _bytes(records: NDArray[Any]) -> memoryview:
 
 
 def _cells(dialect: TextDialect, layout: RecordLayout) -> Cells:
+    form = dialect.width, dialect.surplus, dialect.keep_spaces
+    if form in layout.derived:
+        return cast(Cells, layout.derived[form])
     cells = np.zeros((dialect.width + dialect.surplus, 2), np.int32)
     cells[dialect.width :, 0] = EMPTY
     fields: Mapping[str, Any] = layout.dtype.fields or {}
-    for wanted in layout.members:
-        kind = CATEGORY if wanted.column.cells.read else _CELLS_OF[wanted.dtype.str]
-        exact = wanted.exact if kind in (DOUBLE, INTEGER) else dialect.keep_spaces
-        kind |= EXACT if exact and kind != SINGLE and not wanted.column.cells.read else 0
-        cells[wanted.index] = kind, fields[wanted.name][1]
+    if layout.members:
+        kinds = [(_kind(w, dialect), fields[w.name][1]) for w in layout.members]
+        cells[[w.index for w in layout.members]] = kinds
+    layout.derived[form] = cells
     return cells
+
+
+def _kind(w: RecordMember, dialect: TextDialect) -> int:
+    """Return how the cells of a column are read."""
+    if w.column.cells.read:
+        return CATEGORY
+    kind = _CELLS_OF[w.dtype.str]
+    exact = w.exact if kind in (DOUBLE, INTEGER) else dialect.keep_spaces and kind != SINGLE
+    return kind | EXACT if exact else kind
 
 
 def _bad(fault: Fault, width: int) -> BadRow:

@@ -126,6 +126,12 @@ class Csv:
         )
 
 
+def text_dialect(reading: Mapping[str, Any]) -> TextDialect:
+    """Return the dialect of cells for the options with which the texts of a pack's files were read."""
+    marks = {name: reading[name] for name in ("decimal", "thousands", "na") if name in reading}
+    return Csv(**marks).dialect()
+
+
 @dataclass(frozen=True)
 class ReadOptions(Csv):
     """Options for reading files: those of Csv, and `types` for files of any kind.

@@ -11,6 +11,7 @@ from itertools import islice
 import numpy as np
 
 from packer.errors import UsageError
+from packer.garbage import paused
 from packer.sentence import Option, Sentence
 from packer.source_kinds import IMAGES
 from packer.tables.reading.dialect import NUMBER
@@ -34,7 +35,7 @@ _TRIED = {
 }
 _INFERRED = tuple(kind for kind in _TRIED if kind not in NOTATIONS)
 _IMAGE_SUFFIXES = tuple(suffix.encode() for suffixes in IMAGES.values() for suffix in suffixes)
-_PROBE = 4  # texts tried first: most types fail on them
+_STEPS = (1, 4, None)  # numbers of texts that are tried, one after the other: most types fail on the first
 _EXAMINED = 1000  # texts examined for the way they are written
 _NAMED = 6  # most columns named in a note
 _SINGLE = 3  # of more cells, one may be wrong
@@ -44,6 +45,7 @@ Counts = Mapping[bytes, int]
 """Cell -> number of occurrences."""
 
 
+@paused()
 def infer(
     name: str,
     names: Sequence[str],
@@ -177,9 +179,9 @@ def _are_image_files(counts: Counts) -> bool:
 
 def check_types(name: str, names: Sequence[str], given: Mapping[str, str]) -> None:
     """Raise UsageError if the user named a column or a type that does not exist."""
-    types = (*TYPES, *NOTATIONS)
+    types, known = (*TYPES, *NOTATIONS), frozenset(names)
     for column, type in given.items():
-        if column not in names:
+        if column not in known:
             why = f": {name} has no column {column!r}; {nearest(column, names)}. Correct it."
             raise UsageError(f"{Option('types', {column: type})}{why}")
         if type not in types:
@@ -199,21 +201,23 @@ def _types_of(
     wrong: dict[str, list[bytes]] = {column: [] for column in counts}
     left = {column: list(texts) for column, texts in counts.items()}
     for kind in _INFERRED:
-        probes = _look([texts[:_PROBE] for texts in left.values()], kind, alone)
-        fitting = [column for column, look in zip(left, probes, strict=True) if not look.wrong]
-        for column, look in zip(fitting, _look([left[c] for c in fitting], kind, alone), strict=True):
-            if not look.wrong and (look.some or kind == "integer"):
+        fitting: dict[str, _Look | None] = dict.fromkeys(left)
+        for most in _STEPS:
+            looks = _look([left[column][:most] for column in fitting], kind, alone)
+            fitting = {c: look for c, look in zip(fitting, looks, strict=True) if not look.wrong}
+        for column, look in fitting.items():
+            if look is not None and (look.some or kind == "integer"):
                 digits = look.digits if kind in ("integer", "number") else None
                 typed[column] = TableColumn(column, kind if look.some else "", digits=digits)
                 del left[column]
     for kind in _INFERRED[1:]:
         probes = _look([texts[:_PROBES] for texts in left.values()], kind, alone)
-        fitting = [
+        likely = [
             column
             for (column, texts), look in zip(left.items(), probes, strict=True)
             if look.some and 2 * len(look.wrong) <= len(texts[:_PROBES])
         ]
-        for column, look in zip(fitting, _look([left[c] for c in fitting], kind, alone), strict=True):
+        for column, look in zip(likely, _look([left[c] for c in likely], kind, alone), strict=True):
             some = sum(counts[column][text] for text in look.wrong)
             total = sum(_present(counts[column], dialect).values())
             if look.some and (some <= (1 - MOSTLY) * total or (some == 1 and total > _SINGLE)):

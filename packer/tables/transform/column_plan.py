@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from packer.arguments import choice
 from packer.errors import UsageError
+from packer.garbage import paused
 from packer.sentence import Option
 from packer.tables.transform.column_types import DEALING, TableColumn, as_category, nearest
 from packer.tables.transform.table_transform import DTYPES, TableTransform, kept_fields
@@ -98,6 +99,7 @@ def column_names(given: str | Sequence[str]) -> tuple[str, ...]:
     )
 
 
+@paused()
 def plan_columns(
     columns: Sequence[TableColumn], choices: ColumnChoices, dealing: Sequence[str] = ()
 ) -> TableTransform:
@@ -138,9 +140,11 @@ def plan_columns(
                 )
     label_kind, label_dtype = _label([by_name[name] for name in choices.label], choices)
     fields = kept_fields([c.name for c in read if c.role == "keep"])
+    logs = frozenset(choices.log1p)
+    hot = None if choices.one_hot == "all" else frozenset(choices.one_hot)
     return TableTransform(
         tuple(
-            _as_feature(c, choices) if c.role == "feature" else replace(c, field=fields.get(c.name))
+            _as_feature(c, choices, logs, hot) if c.role == "feature" else c.but(field=fields.get(c.name))
             for c in read
         ),
         np.dtype(choices.dtype).str,
@@ -162,9 +166,7 @@ def with_dealing(
     """
     _check_dealing(dealing, {c.name: c.type for c in columns})
     planned = tuple(
-        replace(column, type=_dealing_type(column), role=DEALING)
-        if c.role == "drop" and c.name in dealing
-        else c
+        column.but(type=_dealing_type(column), role=DEALING) if c.role == "drop" and c.name in dealing else c
         for c, column in zip(plan.columns, columns, strict=True)
     )
     return replace(plan, columns=planned)
@@ -213,7 +215,7 @@ def _as_read(c: TableColumn, role: str, whole_features: bool, exact_label: bool)
         kind = "category" if kind == "text" or (c.digits and exact_label) else kind
     elif role == DEALING:
         kind = _dealing_type(c)
-    return replace(c, type=kind, role=role)
+    return c.but(type=kind, role=role)
 
 
 def _dealing_type(c: TableColumn) -> str:
@@ -228,14 +230,16 @@ def _check_dealing(dealing: Sequence[str], types: Mapping[str, str]) -> None:
             )
 
 
-def _as_feature(c: TableColumn, choices: ColumnChoices) -> TableColumn:
-    return replace(
-        c,
+def _as_feature(
+    c: TableColumn, choices: ColumnChoices, logs: Collection[str], hot: Collection[str] | None
+) -> TableColumn:
+    """Return a feature with its treatment. logs, hot: columns of log1p and one_hot, None for all."""
+    return c.but(
         missing=choices.missing,
         indicator=choices.indicators and c.kind.numeric,
-        log1p=c.name in choices.log1p,
+        log1p=c.name in logs,
         standardize=() if choices.standardize and c.kind.scaled else None,
-        one_hot=c.type == "category" and (choices.one_hot == "all" or c.name in choices.one_hot),
+        one_hot=c.type == "category" and (hot is None or c.name in hot),
     )
 
 

@@ -103,6 +103,13 @@ class TableColumn:
         """Return a column of a type as users name it: one of TYPES or of NOTATIONS."""
         return cls(name, NOTATIONS[kind].of, kind) if kind in NOTATIONS else cls(name, kind)
 
+    def but(self, **members: Any) -> TableColumn:
+        """Return the column with other members, as dataclasses.replace does in five times the time."""
+        column = object.__new__(TableColumn)
+        vars(column).update(vars(self))
+        vars(column).update(members)
+        return column
+
     @property
     def kind(self) -> ColumnType:
         """Entry of the column's type."""
@@ -226,14 +233,17 @@ def unique(names: Sequence[str]) -> tuple[str, ...]:
 
 def matched(column: TableColumn, texts: Sequence[str]) -> list[str]:
     """Return each text as the category that writes it: itself, or the only one of an equal number."""
-    known = set(column.categories or ())
-    if not known or known.issuperset(texts):
-        return list(texts)
+    return list(map(matching(column.categories or ()), texts))
+
+
+def matching(known: Sequence[str]) -> Callable[[str], str]:
+    """Return a function that replaces the text of a number or boolean by the category that means it, if any."""
     keyed: dict[float | str, list[str]] = {}
     for text in known:
         keyed.setdefault(_key(text), []).append(text)
-    alike = {key: texts[0] for key, texts in keyed.items() if len(texts) == 1}
-    return [text if text in known else alike.get(_key(text), text) for text in texts]
+    matches: dict[float | str, str] = {text: text for text in known}
+    matches |= {key: alike[0] for key, alike in keyed.items() if len(alike) == 1}
+    return lambda text: matches.get(text) or matches.get(_key(text)) or text
 
 
 def _key(text: str) -> float | str:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
+from packer.garbage import paused
 from packer.sentence import Option
 from packer.tables.transform.column_sums import ColumnSums, check_categories, column_statistics
 from packer.tables.transform.column_types import DEALING, TableColumn, shortest
@@ -19,6 +20,7 @@ from packer.tables.transform.table_transform import TableTransform
 MAX_FEATURES = 1 << 16
 
 
+@paused()
 def fit(
     plan: TableTransform,
     sums: ColumnSums,
@@ -39,15 +41,15 @@ def fit(
     columns = []
     for index, given in enumerate(plan.columns):
         if given.role == DEALING:  # the order of the rows contains its information
-            columns.append(replace(given, role="drop"))
+            columns.append(given.but(role="drop"))
             continue
-        column = replace(given, statistics=statistics.get(given.name))
+        column = given.but(statistics=statistics.get(given.name))
         if column.type == "category" and column.role != "drop":
             names = dictionaries.get(index, ())
             if column.role == "feature":  # a label's classes come from all rows
                 names = [t for t, n in zip(names, sums.counts[index][1:].tolist(), strict=False) if n]
             check_categories(column.name, len(names), plan.max_categories, column.role)
-            column = replace(column, categories=tuple(sorted(names)))
+            column = column.but(categories=tuple(sorted(names)))
         elif index in places:
             column = _fit_numbers(column, plan, index, sums, sample[:, places[index]])
         columns.append(column)
@@ -75,7 +77,7 @@ def measured(
     plan: the result of transform.plan_for; other arguments: as in fit.
     """
     statistics = column_statistics(plan, sums, sample, dictionaries)
-    columns = tuple(replace(c, statistics=statistics.get(c.name)) for c in transform.columns)
+    columns = tuple(c.but(statistics=statistics.get(c.name)) for c in transform.columns)
     return replace(transform, columns=columns, fit_name=fit_name)
 
 
@@ -86,7 +88,7 @@ def _fit_numbers(
     summary = sums.of(index)
     if column.role == "label" and plan.label_kind == "classes":
         values = sums.values.get(index, np.zeros(0))
-        return replace(column, categories=column.kind.classes or tuple(map(shortest, values.tolist())))
+        return column.but(categories=column.kind.classes or tuple(map(shortest, values.tolist())))
     if column.role != "feature":
         return column
     if column.log1p:
@@ -117,4 +119,4 @@ def _fit_numbers(
                 "unit."
             )
     indicator = column.indicator and summary.count < sums.rows
-    return replace(column, fill=fill, indicator=indicator, standardize=scale)
+    return column.but(fill=fill, indicator=indicator, standardize=scale)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
 
+_SINGLE = np.dtype("<f4")
 MAX_BAD = 1000  # most rows listed per chunk
 BEYOND_SINGLE_FROM = float.fromhex("0x1.ffffffp127")  # smallest double whose nearest float32 is infinite
 
@@ -34,7 +35,7 @@ class RecordMember:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the column's raw values."""
-        return np.dtype("<f4") if self.single else self.column.kind.raw
+        return _SINGLE if self.single else self.column.kind.raw
 
     @property
     def missing(self) -> float:
@@ -57,6 +58,11 @@ class RecordLayout:
     def dtype(self) -> np.dtype[Any]:
         """Dtype of a record: packed, one member `c<index>` per column, in order."""
         return np.dtype([(w.name, w.dtype) for w in self.members])
+
+    @cached_property
+    def derived(self) -> dict[Any, Any]:
+        """Arrays that the parser derived from the layout, by the number of columns of the text."""
+        return {}
 
 
 class CellFault(str, Enum):

@@ -71,7 +71,7 @@ class TableTransform:
         plain = [name for c in self.columns for name in c.outputs]
         return unique([*plain, *(f"{c.name}.missing" for c in self.columns if c.indicator)])
 
-    @property
+    @cached_property
     def categories(self) -> tuple[str, ...]:
         """Names of the columns of the field `categories`."""
         return tuple(c.name for c in self.columns if c.coded)
@@ -115,7 +115,7 @@ class TableTransform:
         Label and kept columns may be missing; their fields are then missing, too. labeled: False to leave
         out the columns of the label. Raises UsageError if a feature is missing.
         """
-        names = [c.name for c in columns]
+        names = dict.fromkeys(c.name for c in columns)
         missing = [c.name for c in self.columns if c.role == "feature" and c.name not in names]
         if missing:
             few = ", ".join(map(repr, missing[:10])) + (" and others" if len(missing) > 10 else "")
@@ -127,9 +127,9 @@ class TableTransform:
         known = {c.name: c for c in self.columns if c.role != "label" or label}
         given = self.reading.get("types", {})
         planned = tuple(
-            replace(known[c.name], digits=None if c.name in given else c.digits)
+            known[c.name].but(digits=None if c.name in given else c.digits)
             if c.name in known
-            else replace(c, role="drop")
+            else c.but(role="drop")
             for c in columns
         )
         return replace(
@@ -288,13 +288,15 @@ def kept_fields(names: Sequence[str]) -> dict[str, str]:
     """Return the field names of kept columns, unique regardless of case."""
     fields: dict[str, str] = {}
     taken = set(TAKEN)
+    numbers: dict[str, int] = {}  # next number for each name, because many columns may share one
     for name in names:
         field = base = _field_name(name)
-        number = 2
+        number = numbers.get(base, 2)
         while field.casefold() in taken:
             end = f"_{number}"
             field = base[: MAX_NAME - len(end)] + end
             number += 1
+        numbers[base] = number
         taken.add(field.casefold())
         fields[name] = field
     return fields

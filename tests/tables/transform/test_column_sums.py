@@ -22,6 +22,7 @@ from packer.tables.transform.column_sums import (
     SQUARES,
     SUM,
     ColumnSums,
+    NumberSummary,
     block_sums,
     histogram,
     of_categories,
@@ -213,13 +214,13 @@ def test_counts_grow_with_the_dictionary():
 
 
 def test_histogram():
-    edges, counts = histogram(np.linspace(0, 1, 1601))
+    ((edges, counts),) = histogram(np.linspace(0, 1, 1601)[None])
     assert edges == pytest.approx([0.005, 0.995])
     assert sum(counts) == 1601
     assert counts[1:-1] == [99] * 14
     assert min(counts[0], counts[-1]) > 105
-    assert histogram(np.full(7, 3.0)) == ([3.0, 3.0], [7])
-    assert histogram(np.array([1.0, 1e9]))[1] == [1] + [0] * 14 + [1]
+    assert histogram(np.full((1, 7), 3.0)) == [([3.0, 3.0], [7])]
+    assert histogram(np.array([[1.0, 1e9]]))[0][1] == [1] + [0] * 14 + [1]
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -237,7 +238,7 @@ def test_sums_that_overflow_or_vanish_are_not_told(monkeypatch, compiled, cells)
     found = sums.of(0)
     assert math.isnan(found.std)
     assert (found.least, found.most) == (min(cells), max(cells))
-    record = of_numbers(sums.rows, found, np.array(cells))
+    (record,) = of_numbers(sums.rows, [found], np.array(cells)[:, None])
     assert record["std"] is None
     assert np.isfinite(record["quantiles"]["values"]).all()
     assert np.isfinite(record["histogram"]["edges"]).all()
@@ -249,9 +250,37 @@ def test_quantiles_of_a_sample_have_the_ends_of_all_rows():
     records["c0"] = np.arange(1001)
     sums = ColumnSums(plan)
     sums.merge(sums.part(records))
-    found = of_numbers(1001, sums.of(0), np.arange(250.0, 751.0))
+    (found,) = of_numbers(1001, [sums.of(0)], np.arange(250.0, 751.0)[:, None])
     assert found["quantiles"]["values"][::5] == [0, 500, 1000]
-    assert quantiles(np.arange(101.0)) == [100 * level for level in LEVELS]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 10, 100, 101, 65_536])
+def test_quantiles_are_those_of_numpy_to_the_bit(rows):
+    draws = np.random.default_rng(rows)
+    scales = [1, 1e-300, 1e300, 1.7e308, 5e-324]
+    samples = np.sort([draws.uniform(-1, 1, rows) * scale for scale in scales])
+    samples = np.concatenate([samples, np.round(samples[:1])]) + 0.0
+    with np.errstate(all="ignore"):
+        expected = np.quantile(samples, LEVELS, axis=1).T
+        halves = np.quantile(samples / 2, LEVELS, axis=1).T * 2
+    assert quantiles(samples).tobytes() == np.where(np.isfinite(expected), expected, halves).tobytes()
+    assert quantiles(np.arange(101.0)[None])[0].tolist() == [100 * level for level in LEVELS]
+
+
+def test_columns_with_missing_cells_are_summed_up_as_alone():
+    draws = np.random.default_rng(0)
+    sample = draws.normal(size=(50, 40))
+    sample[draws.random(sample.shape) < draws.choice([0, 0.5, 1], 40)] = np.nan
+    found = of_numbers(50, [summary_of(column) for column in sample.T], sample)
+    alone = [of_numbers(50, [summary_of(column)], column[:, None])[0] for column in sample.T]
+    assert found == alone
+    assert sum(record["quantiles"] is None for record in found) > 5
+
+
+def summary_of(column: np.ndarray) -> NumberSummary:
+    present = column[~np.isnan(column)]
+    least, most = (present.min(), present.max()) if len(present) else (0.0, 0.0)
+    return NumberSummary(len(present), 0.0, 1.0, float(least), float(most), False)
 
 
 def test_days_and_seconds():

@@ -1,0 +1,130 @@
+"""Rows given as dicts are mapped cell by cell, to the fields that Arrow gives for them; what is doubtful is left to Arrow."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from packer.errors import UsageError
+from packer.tables import apply, frames
+from packer.tables.transform.column_plan import ColumnChoices
+from packer.tables.transform.column_types import TableColumn
+from packer.tables.transform.row_mapper import MappedRows
+from packer.tables.transform.table_transform import TableTransform
+from tests.tables.rawtables import CELLS, Table, fit, tables
+from tests.tables.transform.test_apply import as_data, check
+from tests.tables.transform.test_table_transform import choices_for
+
+pytest.importorskip("pyarrow")
+
+TEXTS = [
+    "", " ", "NA", "nan", "?", "1", " 2\t", "-3.5", "1e3", "1e400", "1e39", "007", "1.0", "+4", "1,5", "1.234,5", "9007199254740993",
+    "9223372036854775808", "true", "Yes", "false", "2020-01-31", "2020/02/30", "2020-01-31 10:11:12.5", "10:11", "a", "B", "café",
+    "10", "9", "x,y", "x\ny", "x\x1fy", "x\r", '"', "\0", "\ud800", "#",
+]  # fmt: skip
+ANY = st.one_of(
+    st.none(), st.booleans(), st.sampled_from([np.bool_(True), np.float64("nan"), np.float64(1.5), np.int64(9), np.float32(0.1)]),
+    st.integers(-3, 12), st.sampled_from([2**53 + 1, -(2**63), 2**63 - 1, 2**63, 2**64, 10**30]),
+    st.floats(), st.sampled_from([0.0, -0.0, 1e39, 3.4e38, 65_504.0, 65_520.0, 1e16, 9.0, 10.0]),
+    st.sampled_from(TEXTS),
+)  # fmt: skip
+
+
+def both(record: dict[str, Any], rows: list[dict[str, Any]]) -> tuple[MappedRows | None, MappedRows | None]:
+    """What the rows become without Arrow and with it; None: not read, or refused."""
+    transform = TableTransform.from_json(record)
+    try:
+        by_arrow = frames._mapped_by_arrow(transform, frames._columns(rows))
+    except UsageError:
+        by_arrow = None
+    return frames._Mapping(transform).rows(rows), by_arrow
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_rows_become_what_arrow_makes_of_them(data):
+    table = data.draw(tables())
+    choices = data.draw(choices_for(table))
+    names = [c.name for c in table.columns]
+    if data.draw(st.booleans()):
+        label = data.draw(st.sampled_from(names))
+        others = {c.name: c for c in table.columns}
+        classes = others[label].type in ("category", "boolean", "integer")
+        kept = tuple(name for name in choices.keep if name != label)
+        log1p = tuple(name for name in choices.log1p if name != label)
+        chosen = {"label": (label,), "label_as": "classes"} if classes else {"label": (label,)}
+        choices = ColumnChoices(**{**vars(choices), **chosen, "keep": kept, "log1p": log1p})
+    try:
+        record = fit(table, choices).transform.to_json()
+        TableTransform.from_json(record)
+    except (UsageError, ValueError):  # a fill value may be beyond float16
+        return
+    record["reading"] = data.draw(
+        st.sampled_from([{}, {"na": []}, {"na": ["?"]}, {"na": [], "decimal": ",", "thousands": "."}])
+    )
+    count = data.draw(st.integers(1, 3))
+    own = {c.name: CELLS[c.type] for c in table.columns}
+    rows = [
+        {name: data.draw(st.one_of(own[name], own[name], st.none(), ANY)) for name in names}
+        for _ in range(count)
+    ]
+    mapped, by_arrow = both(record, rows)
+    if mapped is not None:
+        assert by_arrow is not None
+        texts = {k: [t.decode() for t in v] for k, v in mapped.fields.items() if isinstance(v, list)}
+        check({**mapped.fields, **texts}, by_arrow.fields)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_rows_of_the_table_need_no_arrow(data):
+    table = data.draw(tables(tuple(kind for kind in CELLS if kind != "time"), most=4))
+    choices = data.draw(choices_for(table))
+    try:
+        fitted = fit(table, choices)
+    except UsageError:
+        return
+    cells = as_data(table)
+    rows = [dict(zip(cells, values, strict=True)) for values in zip(*cells.values(), strict=True)]
+    mapped, by_arrow = both(fitted.transform.to_json(), rows)
+    assert (mapped is None) <= (by_arrow is None or choices.dtype in ("float16", "int64"))
+
+
+TABLE = Table(
+    [TableColumn(f"x{i}", "number") for i in range(3)]
+    + [TableColumn("c", "category"), TableColumn("k", "text")],
+    [[1.0, 2.0], [0.5, None], [7.0, 8.0], ["a", "2"], ["one", "two"]],
+)
+RECORD = fit(TABLE, ColumnChoices(keep=("k",))).transform.to_json()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"x0": 1, "x1": 2.5, "x2": True, "c": "a", "k": "text"},
+        {"x0": "1", "x1": "", "x2": " 2.5", "c": 2, "k": None},
+        {"x0": None, "x1": float("nan"), "x2": np.float64(1), "c": 2.0, "k": 7, "more": object()},
+    ],
+)
+def test_usual_rows_are_read_without_arrow(monkeypatch, row):
+    expected = apply(RECORD, {name: [cell] for name, cell in row.items()})
+    monkeypatch.setattr(frames, "_mapped_by_arrow", None)
+    found = apply(RECORD, row)
+    assert {name: np.asarray(value).tolist() for name, value in found.items()} == {
+        name: np.asarray(value)[0].tolist() for name, value in expected.items()
+    } or str(found) == str({name: value[0] for name, value in expected.items()})
+
+
+def test_the_mappings_of_the_latest_packs_are_kept():
+    headers = [SimpleNamespace(table=dict(RECORD)) for _ in range(frames._KEPT + 3)]
+    row = {"x0": 1, "x1": 2, "x2": 3, "c": "a"}
+    for header in headers:
+        apply(header, row)
+    assert [id(header.table) for header in headers[3:]] == list(frames._latest)
+    assert frames._mapping(headers[-1]) is frames._mapping(headers[-1])
+    assert frames._mapping(RECORD) is not frames._mapping(RECORD)
