@@ -75,7 +75,8 @@ def check_unread_tables(listing: Listing) -> Iterator[Finding]:
         readable = path.lower().endswith(_READABLE)
         how = f"pass {Option('labels', f'{listing.name}/{path}')}" if readable else AS_TABLE
         yield Finding(
-            f"{path} names images, such as {examples(sorted(held))}, and is not read. If it holds labels, {how}."
+            f"{path} names images, such as {examples(sorted(held))}, and is not read. If it holds labels, "
+            f"{how}."
         )
 
 
