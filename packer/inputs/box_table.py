@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +10,6 @@ from numpy.typing import NDArray
 from packer.inputs.boxes import Boxes
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets
-
-_NONE: Mapping[str, int] = MappingProxyType({})
 
 
 class BoxTable(NamedTuple):
@@ -44,23 +40,15 @@ def box_targets(
     unit: str,
     sizes: NDArray[np.int64] | None = None,
     relative: bool = False,
-    dropped: str = "",
-    left_out: Mapping[str, int] = _NONE,
 ) -> ImageTargets:
     """Return the targets of images with boxes; leave out boxes without area, and say what was read.
 
     form: name of the annotations. subject: their file or folder. unit: name of one annotation. images, sizes,
-    relative: see `Boxes` and `ImageTargets`. dropped: parts of annotations that are not packed. left_out:
-    annotations that the caller left out -> their number.
+    relative: see `Boxes` and `ImageTargets`.
     """
     flat = np.any(table.xyxy[:, 2:] <= table.xyxy[:, :2], axis=1)
-    table = table.taken(~flat)
-    findings.notes.append(
-        f"Read as {form}: {len(table.owners):,} boxes of {len(classes):,} classes{dropped}."
-    )
-    counts = {**left_out, "whose boxes have no area": int(flat.sum())}
-    findings.notes += [f"{count:,} {unit}s {what} are left out." for what, count in counts.items() if count]
-    boxes = Boxes(
-        subject, table.xyxy, table.owners, table.lines, table.labels, images, unit=unit, sizes=sizes
-    )
+    xyxy, owners, labels, lines = table.taken(~flat)
+    findings.note(f"Read as {form}: {len(owners):,} boxes of {len(classes):,} classes.")
+    findings.note(f"{flat.sum():,} {unit}s whose boxes have no area are left out." if flat.any() else "")
+    boxes = Boxes(subject, xyxy, owners, lines, labels, images, unit=unit, sizes=sizes)
     return ImageTargets(None, classes, boxes=boxes, relative=relative, findings=findings)

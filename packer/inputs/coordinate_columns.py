@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from packer.errors import SourceError
 from packer.inputs.boxes import Boxes
-from packer.inputs.coordinate_order import read_boxes, read_points
+from packer.inputs.coordinate_order import BoxColumns, read_boxes, read_points
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
 from packer.inputs.label_values import finite_numbers, number_labels
@@ -20,8 +20,6 @@ from packer.pixels.stored_size import StoredSize
 
 SizeSample = Callable[[NDArray[np.int64]], Mapping[int, StoredSize]]
 """Indices of images -> the sizes of some of them, as ImageSource.sample_sizes."""
-Pictures = Callable[[NDArray[np.int64]], NDArray[np.float64]]
-"""The image of each row -> its width and height, NaN if unknown."""
 
 
 def read_sizes(table: LabelTable, names: Sequence[str]) -> NDArray[np.int64] | None:
@@ -34,12 +32,14 @@ def read_sizes(table: LabelTable, names: Sequence[str]) -> NDArray[np.int64] | N
     return sizes
 
 
-def sides_of_images(sample: SizeSample, labels: Labels, images: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the width and height of each of `images`, float64 [R, 2], in the unit of coordinates.
+def _sides(
+    sample: SizeSample, labels: Labels, images: NDArray[np.int64], relative: bool
+) -> NDArray[np.float64]:
+    """Return the width and height of each of `images`, float64 [R, 2]; 1 if `relative`.
 
     NaN for images that are not in the sample, and for those whose frame is not known.
     """
-    if labels.boxes_unit == "relative":
+    if relative:
         return np.ones((len(images), 2))
     sides = np.full((len(images), 2), np.nan)
     for index, size in sample(np.unique(images)).items():
@@ -50,7 +50,7 @@ def sides_of_images(sample: SizeSample, labels: Labels, images: NDArray[np.int64
 
 
 def boxes_of_table(
-    table: LabelTable, label: list[str], chosen: Labels, pictures: Pictures
+    table: LabelTable, label: list[str], chosen: Labels, sample: SizeSample
 ) -> tuple[Boxes, list[str] | None, Labels]:
     """Return the boxes, the classes of their labels, and the options with the columns as they are read."""
     names = chosen.columns("boxes")
@@ -59,29 +59,20 @@ def boxes_of_table(
         raise SourceError(f"{table.subject}: holds no boxes; some are needed. Check its columns.")
     table = table if all(there) else table.taken(np.flatnonzero(there))
     values = finite_numbers(table, {name: table.columns[name] for name in names})
-    valid = np.ones(len(values), np.bool_)
-    valid[list(table.refused)] = False
+    valid = np.delete(np.arange(len(values)), list(table.refused))
     unit = chosen.boxes_unit
     relative = unit == "relative" or (unit is None and values.max(initial=0) < LEAST_PIXELS)
-    images = table.images[valid]
-    reading, note = read_boxes(
-        table.subject,
-        names,
-        values[valid],
-        np.ones((len(images), 2)) if relative else pictures(images),
-        format=chosen.boxes_format,
-        relative=relative,
-    )
-    if note is not None:
-        table.findings.notes.append(note)
-        ordered = tuple(names[place] for place in reading.order)
-        chosen = replace(chosen, boxes=ordered, boxes_format=reading.format)
+    sides = _sides(sample, chosen, table.images[valid], relative)
+    columns = BoxColumns(table.subject, names, values[valid], sides, relative)
+    reading, note = read_boxes(columns, chosen.boxes_format)
+    if note:
+        table.findings.note(note)
+        chosen = replace(chosen, boxes=reading.named(names), boxes_format=reading.format)
     xyxy = reading.corners(values)
     for axis in (0, 1):
         low, high = reading.order[axis], reading.order[axis + 2]
-        for row in np.flatnonzero(xyxy[:, axis] >= xyxy[:, axis + 2]).tolist():
-            if row in table.refused:
-                continue
+        flat = np.flatnonzero(xyxy[:, axis] >= xyxy[:, axis + 2]).tolist()
+        for row in [row for row in flat if row not in table.refused]:
             found = f"{names[high]} is {values[row, high]:.10g}"
             found += f", and {names[low]} {values[row, low]:.10g}" if reading.format == "xyxy" else ""
             table.refuse(row, found, "boxes have a width and a height. Correct or remove the row")
@@ -93,18 +84,19 @@ def boxes_of_table(
 
 
 def points_of_table(
-    table: LabelTable, chosen: Labels, pictures: Pictures
+    table: LabelTable, chosen: Labels, sample: SizeSample
 ) -> tuple[NDArray[np.float64], Labels]:
     """Return the keypoints, float64 [N, K, 2], NaN where both cells are empty; and the options as read."""
     names = chosen.columns("keypoints")
     columns = {name: table.columns[name] for name in names}
     rows = table.one_an_image(list(columns.values()), "keypoints", optional=True)
     numbers = finite_numbers(table, columns, missing=True)
-    order, note = read_points(table.subject, names, numbers, pictures(table.images))
-    if note is not None:
-        table.findings.notes.append(note)
+    sides = _sides(sample, chosen, table.images, chosen.boxes_unit == "relative")
+    order, note = read_points(table.subject, names, numbers, sides)
+    if note:
+        table.findings.note(note)
         names = [names[place] for place in order]
-        chosen = replace(chosen, keypoints=tuple(names))
+        chosen = replace(chosen, keypoints=names)
     points = numbers[:, order][rows].reshape(len(rows), -1, 2)
     points[rows < 0] = np.nan
     for image, point in np.argwhere(np.isnan(points[..., 0]) != np.isnan(points[..., 1])).tolist():

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from packer.errors import ImageError
 from packer.pixels.coordinate_units import FRAMES
 from packer.pixels.stored_size import StoredSize, turn_points
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 _OPTION = "Labels.boxes_frame"
 
@@ -41,8 +41,12 @@ class CoordinateFrames:
 
     def told_by_size(self, index: int, size: StoredSize) -> str | None:
         """Return the frame that the recorded size of an image tells, or None."""
-        recorded = (0, 0) if self.sizes is None else tuple(self.sizes[index].tolist())
-        return {size.upright: FRAMES[0], size.stored: FRAMES[1]}.get(recorded) if size.swapped else None
+        frames = {size.upright: FRAMES[0], size.stored: FRAMES[1]}
+        return frames.get(self._recorded(index)) if size.swapped else None
+
+    def _recorded(self, index: int) -> tuple[int, int]:
+        height, width = (0, 0) if self.sizes is None else self.sizes[index].tolist()
+        return height, width
 
     def frame(self, index: int, size: StoredSize) -> str:
         """Return the frame of an image's coordinates."""
@@ -54,7 +58,6 @@ class CoordinateFrames:
         upright: tuple[int, int],
         orientation: Orientation,
         coordinates: NDArray[np.float64],
-        *,
         relative: bool,
     ) -> NDArray[np.float64]:
         """Return points of an image as pixels of the upright image.
@@ -62,12 +65,12 @@ class CoordinateFrames:
         upright: its height and width. coordinates: [..., 2], in pixels, or in shares of the sides if
         `relative`. Raises: ImageError if they are for an image of another size.
         """
-        recorded = (0, 0) if self.sizes is None else tuple(self.sizes[index].tolist())
-        other = all(recorded) and recorded != upright
+        recorded = self._recorded(index)
+        other = self.chosen is None and all(recorded) and recorded != upright
         size = StoredSize(*upright, 1)
-        if FRAMES[1] in (self.chosen, self.usual) or (other and self.chosen is None):
+        if other or FRAMES[1] in (self.chosen, self.usual):
             size = StoredSize.of_upright(upright, orientation())
-        if other and recorded != size.stored and self.chosen is None and not relative:
+        if other and recorded != size.stored and not relative:
             raise ImageError(
                 f"has {upright[1]:,} x {upright[0]:,} pixels, but its boxes in {self.subject} are for "
                 f"{recorded[1]:,} x {recorded[0]:,}. If they fit the image as it is, pass "
@@ -82,12 +85,12 @@ class CoordinateFrames:
         """Return what decides the coordinates besides the sizes, for a fingerprint; "" by default."""
         return "" if (self.chosen, self.usual) == (None, FRAMES[0]) else repr((self.chosen, self.usual))
 
-    def explain(self, orientation: int) -> Sentence:
+    def explain(self, orientation: int) -> str:
         """Return a sentence on a refused image that EXIF turns; "" if it is not turned."""
         if orientation == 1:
-            return Sentence("")
+            return ""
         other = FRAMES[self.chosen != FRAMES[1]]
-        return Sentence(
-            f" Its EXIF orientation {orientation} turns it upright; if its coordinates are those of the {other} "
-            f"picture, pass {Option(_OPTION, other)}."
+        return (
+            f" Its EXIF orientation {orientation} turns it upright; if its coordinates are those of the "
+            f"{other} picture, pass {Option(_OPTION, other)}."
         )

@@ -1,8 +1,9 @@
 """Meaning of column names of boxes and points: the axis, and the place on it.
 
-A name is split into words, at capitals too, and each word is looked up: an axis (x, y, col, row), a side (left,
-top, right, bottom), a size (w, width, h, height), an end (min, max, start, end ...) or a centre (c, center).
-A letter of an axis may be joined to another word: xmin, cx, ytl. Other words, such as bbox, say nothing.
+A name is split into words, at capitals too, and each word is looked up: an axis (x, y, col, row), a side
+(left, top, right, bottom), a size (w, width, h, height), an end (min, max, start, end ...) or a centre
+(c, center). A letter of an axis may be joined to another word: xmin, cx, ytl. Other words, such as bbox, say
+nothing.
 
     xmin, ymin, xmax, ymax    corners              x, y, w, h               a point and a size
     YMin, XMin, YMax, XMax    corners, y first     cx, cy, w, h             a centre and a size
@@ -62,20 +63,18 @@ def box_names(names: Sequence[str]) -> BoxNames | None:
     BoxNames(order=(1, 0, 3, 2), format='xyxy', certain=True)
     >>> box_names(["a", "b", "c", "d"])
     """
-    shared = (
-        names[0][:1] if all(len(n) == 2 and n.isalpha() and n[0] == names[0][0] for n in names) else ""
-    )  # bx, by, bw, bh
-    found = _meanings([name.removeprefix(shared) for name in names])
+    alike = all(len(name) == 2 and name.isalpha() and name[0] == names[0][0] for name in names)
+    found = _meanings([name[1:] for name in names] if alike else names)  # bx, by, bw, bh
     axes = [one.axis for one in found]
     if all(axis in (None, place % 2) for place, axis in enumerate(axes)) and None in axes:
         return None  # silent, or what is said agrees with x, y, x, y
-    parts = [_along(found, [place for place in range(4) if axes[place] == axis]) for axis in (X, Y)]
-    across, down = parts
+    across, down = (_along(found, [k for k in range(4) if axes[k] == axis]) for axis in (X, Y))
     if across is None or down is None or (across[2] == "corners") != (down[2] == "corners"):
         raise UsageError(
-            f"boxes {','.join(names)}: the names say no order; two corners, or a corner or centre and the width "
-            f"and height are needed. Pass columns of one kind, or {Option('Labels.boxes_format', 'xyxy')} if they "
-            "are left, top, right, bottom in this order."
+            f"boxes {','.join(names)}: the names say no order; two corners, or a corner or centre and the "
+            "width "
+            f"and height are needed. Pass columns of one kind, or {Option('Labels.boxes_format', 'xyxy')} "
+            "if they are left, top, right, bottom in this order."
         )
     kinds = {across[2], down[2]}
     format = "xyxy" if kinds == {"corners"} else "cxcywh" if _CENTRE in kinds else "xywh"
@@ -99,28 +98,25 @@ def point_order(names: Sequence[str]) -> list[int] | None:
         places.setdefault(one.rest, {}).setdefault(one.axis, place)
     if not silent and all(len(pair) == 2 for pair in places.values()) and 2 * len(places) == len(names):
         return [place for pair in places.values() for place in (pair[X], pair[Y])]
-    pairs = [
-        sorted((k, k + 1), key=lambda place: found[place].axis or 0) for k in range(0, len(names) - 1, 2)
-    ]
+    pairs = [sorted((k, k + 1), key=lambda at: found[at].axis or 0) for k in range(0, len(names) - 1, 2)]
     told = [{found[x].axis, found[y].axis} for x, y in pairs]
     if any(axes not in ({X, Y}, {None}) for axes in told):
         reason = f"{silent[0]} is neither an x nor a y" if silent else "they are not pairs of an x and a y"
         raise UsageError(
-            f"keypoints {','.join(names)[:200]}: {reason}, by their names; each point has an x and a y. Pass only "
-            "these columns."
+            f"keypoints {','.join(names)[:200]}: {reason}, by their names; each point has an x and a y. "
+            "Pass only these columns."
         )
     return [place for pair in pairs for place in pair]
 
 
-def size_axis(name: str) -> int | None:
-    """Return X for a name of widths and Y for one of heights, else None: img_width, ImageHeight, h."""
+def size_name(name: str) -> tuple[int, tuple[str, ...]] | None:
+    """Return X for a name of widths and Y for one of heights, and its other words; None for other names.
+
+    >>> size_name("img_width"), size_name("ImgHeight"), size_name("score")
+    ((0, ('img',)), (1, ('img',)), None)
+    """
     found = _meaning(name, _AXES)
-    return found.axis if found.kind == _SIZE else None
-
-
-def rest_of(name: str) -> tuple[str, ...]:
-    """Return the words of a name without those of its axis or size: equal for img_width and img_height."""
-    return _meaning(name, _AXES).rest
+    return (found.axis, found.rest) if found.kind == _SIZE and found.axis is not None else None
 
 
 def _meanings(names: Sequence[str], *, sides: bool = True) -> list[_Meaning]:

@@ -78,9 +78,9 @@ def examples(names: Iterable[str]) -> str:
     return " and ".join(map(shorten, islice(names, 2)))
 
 
-def first_few(names: Sequence[str]) -> str:
-    """Return three names for a message: "ant, bee, cat ..."."""
-    return ", ".join(map(shorten, names[:3])) + (" ..." if len(names) > 3 else "")
+def first_few(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names for a message: "ant, bee, cat ..."."""
+    return ", ".join(map(shorten, names[:most])) + (" ..." if len(names) > most else "")
 
 
 def is_hidden(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from packer.errors import SourceError
@@ -25,6 +25,10 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     """Notes for the user, one sentence each."""
 
+    def note(self, *texts: str) -> None:
+        """Add notes, each a text that may hold options; empty ones are left out."""
+        self.notes += [Sentence(text) for text in texts if text]
+
     def refuse(self, image: int, reason: str, error: str) -> None:
         """Refuse an image; raise SourceError unless `skip`.
 
@@ -32,6 +36,17 @@ class Findings:
         """
         self._check(error)
         self.refused.setdefault(image, reason)
+
+    def refuse_unlisted(
+        self, images: Sequence[int], keys: Sequence[str], reason: str, error: str, rule: str
+    ) -> None:
+        """Refuse images that a file does not list. reason: see `refuse`.
+
+        error: what is said before the name of the first of them; rule: after it, with the remedy.
+        """
+        more = f" and {len(images) - 1:,} more" if len(images) > 1 else ""
+        for image in images:
+            self.refuse(image, reason, f"{error} {keys[image]}{more}; {rule}")
 
     def compose_classes(self, names: Iterable[str]) -> dict[str, str]:
         """Return name -> the form in which it is a class; note two names that become equal."""
@@ -43,10 +58,6 @@ class Findings:
                 self.note(f"The classes {alike} differ only in Unicode form; they are one class.")
                 break
         return forms
-
-    def note(self, text: str) -> None:
-        """Add a note; the options in its text become values."""
-        self.notes.append(Sentence(text))
 
     def leave_out(self, key: str, reason: str, error: str) -> None:
         """Leave out an input that is not an image. error: see `refuse`."""

@@ -13,11 +13,11 @@ Without chosen columns there are two, file and label (label_csv.py). Without a h
     keypoints (x, y, x, y ...)          keypoints: float32 [K, 2]; NaN for empty cells and invisible points;
                                         their names, and which are sides: point_names.py
 
-coordinate_order.py finds other orders and formats of the columns, spare_columns.py the label column if none is
-chosen. Input coordinates are continuous pixels of the upright image (or of the picture as stored, see
+coordinate_order.py finds other orders and formats of the columns, spare_columns.py the label column if none
+is chosen. Input coordinates are continuous pixels of the upright image (or of the picture as stored, see
 coordinate_frames.py), or fractions of its width and height; stored coordinates are pixels of the row
-(decode_resize.py). Boxes are clipped to the visible part of the image; boxes outside it are dropped with their
-labels.
+(decode_resize.py). Boxes are clipped to the visible part of the image; boxes outside it are dropped with
+their labels.
 """
 
 from __future__ import annotations
@@ -38,25 +38,13 @@ from packer import units
 from packer.errors import ImageError, UsageError
 from packer.format.header import Field
 from packer.inputs.boxes import Boxes
-from packer.inputs.coordinate_columns import (
-    SizeSample,
-    boxes_of_table,
-    points_of_table,
-    read_sizes,
-    sides_of_images,
-)
+from packer.inputs.coordinate_columns import SizeSample, boxes_of_table, points_of_table, read_sizes
 from packer.inputs.coordinate_frames import CoordinateFrames, Orientation
-from packer.inputs.file_names import UNLABELED
+from packer.inputs.file_names import UNLABELED, first_few
 from packer.inputs.findings import Findings
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
-from packer.inputs.label_values import (
-    SEPARATORS,
-    LabelColumn,
-    multi_hot,
-    number_columns,
-    number_labels,
-)
+from packer.inputs.label_values import SEPARATORS, LabelColumn, multi_hot, number_columns, number_labels
 from packer.inputs.point_names import point_names, read_pairs, sides
 from packer.inputs.spare_columns import SpareColumns
 from packer.path_text import compose, show_differences, simplify
@@ -66,7 +54,6 @@ from packer.pixels.stored_size import StoredSize
 from packer.sentence import Option
 
 _UNIT = "Labels.boxes_unit"
-_UNLISTED = Option("Labels.unlisted", "empty")
 
 
 class ImageTargets:
@@ -76,19 +63,18 @@ class ImageTargets:
         self,
         label: NDArray[Any] | None = None,
         classes: list[str] | None = None,
-        *,
         about: dict[str, Any] | None = None,
         boxes: Boxes | None = None,
         keypoints: NDArray[np.float64] | None = None,
-        relative: bool = False,
-        frames: CoordinateFrames | None = None,
         points: Mapping[str, Any] | None = None,
+        frames: CoordinateFrames | None = None,
+        *,
+        relative: bool = False,
         findings: Findings | None = None,
     ) -> None:
-        """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels, described by
-        ``points``.
+        """label: [N, ...], described by `about`; keypoints: [N, K, 2] in the images' pixels, by `points`.
 
-        relative: the source defines that coordinates are fractions of the images' sides. frames: the frames of
+        relative: the source defines that coordinates are fractions of the images' sides. frames: those of
         boxes and keypoints; None: those of the sizes in `boxes`.
         """
         self.findings: Findings = findings or Findings()
@@ -103,9 +89,9 @@ class ImageTargets:
         """The origin of labels given as text, without a list of classes; None for others."""
         self.boxes, self.keypoints = boxes, keypoints
         """As in the file: not yet pixels of the upright images."""
-        if frames is None and boxes is not None:
-            frames = CoordinateFrames(boxes.subject, boxes.sizes)
-        self.frames: CoordinateFrames = frames or CoordinateFrames()
+        if frames is None:
+            frames = CoordinateFrames() if boxes is None else CoordinateFrames(boxes.subject, boxes.sizes)
+        self.frames: CoordinateFrames = frames
         self.read_as: Labels | None = None
         """The options of the labels with what was found for those that were not given; None if equal."""
         self.relative = relative
@@ -166,19 +152,17 @@ class ImageTargets:
         found += [] if self.keypoints is None else [self.keypoints[index][:, None]]
         for points in found:
             with suppress(ImageError):  # the conversion reports boxes for another size
-                yield frames.place(
-                    index, size.upright, lambda: size.orientation, points, relative=self.relative
-                )
+                yield frames.place(index, size.upright, lambda: size.orientation, points, self.relative)
 
     def upright(
         self, index: int, points: NDArray[np.float64], size: tuple[int, int], orientation: Orientation
     ) -> NDArray[np.float64]:
         """Return points of an image as pixels of the upright image of that (height, width)."""
-        return self.frames.place(index, size, orientation, points, relative=self.relative)
+        return self.frames.place(index, size, orientation, points, self.relative)
 
     @property
     def rarest(self) -> NDArray[np.int64] | None:
-        """Rarest class of each image, int64 [N], UNLABELED for none; None if images and boxes have no classes.
+        """Rarest class of each image, int64 [N], UNLABELED for none; None without classes.
 
         Boxes without labels count as one class.
         """
@@ -224,7 +208,8 @@ class ImageTargets:
         if self.relative:
             if unit == "pixels":
                 raise UsageError(
-                    f"{Option(_UNIT, unit)}: boxes of {subject} are fractions of the images' sides. Leave it out."
+                    f"{Option(_UNIT, unit)}: boxes of {subject} are fractions of the images' sides. Leave it "
+                    "out."
                 )
             return
         if self.boxes is not None:
@@ -232,9 +217,10 @@ class ImageTargets:
             tiny = np.asarray((self.boxes.xyxy <= 1).all(axis=1), np.bool_)
             if unit is None and tiny.any():
                 raise UsageError(
-                    f"{subject}: {tiny.sum():,} of {len(tiny):,} boxes have only coordinates up to 1, like shares of "
-                    f"an image's width and height, and the others reach {self.boxes.xyxy.max():.10g}; all have one "
-                    f"unit. Correct them, or pass {Option(_UNIT, 'pixels')} if all are pixels."
+                    f"{subject}: {tiny.sum():,} of {len(tiny):,} boxes have only coordinates up to 1, like "
+                    f"shares of an image's width and height, and the others reach "
+                    f"{self.boxes.xyxy.max():.10g}; all have one unit. Correct them, or pass "
+                    f"{Option(_UNIT, 'pixels')} if all are pixels."
                 )
         if self.keypoints is not None:
             check_unit(subject, "keypoints", [self.keypoints], unit, _UNIT)
@@ -242,13 +228,11 @@ class ImageTargets:
 
     def named_as_in(self, fields: Sequence[Field]) -> None:
         """Leave the points of rows for a pack without names, if the pack with these fields has none."""
-        unnamed = [f.name for f in fields if f.name == "keypoints" and "points" not in f.about]
-        self.fields = tuple(
-            replace(f, about={k: v for k, v in f.about.items() if k not in ("points", "flip_pairs")})
-            if f.name in unnamed
-            else f
-            for f in self.fields
-        )
+        if any(f.name == "keypoints" and "points" not in f.about for f in fields):
+            self.fields = tuple(
+                replace(f, about={k: v for k, v in f.about.items() if k not in ("points", "flip_pairs")})
+                for f in self.fields
+            )
 
     def renumbered(self, classes: Sequence[str], subject: str) -> ImageTargets:
         """Return the targets with labels that number `classes`, such as those of a pack that is extended.
@@ -265,7 +249,7 @@ class ImageTargets:
         if names is None and numbers.dtype == np.int64:
             found, values = np.unique(numbers, return_inverse=True)
             names = [str(number) for number in found]
-        allowed = f"{units.count(len(classes), 'class')}, {_shown(classes)}, are allowed"
+        allowed = f"{units.count(len(classes), 'class')}, {first_few(classes)}, are allowed"
         if names is None:
             raise UsageError(
                 f"{subject}: holds labels that are not classes; {allowed}. Leave out the classes."
@@ -343,8 +327,7 @@ def read_targets(
         image has no row (unless `labels.unlisted`).
     """
     columns, corners, points = map(labels.columns, ("column", "boxes", "keypoints"))
-    path, located = os.fspath(labels.file or ""), [*corners, *points]
-    spare = None
+    path, located, spare = os.fspath(labels.file or ""), [*corners, *points], None
     if located:
         field = ("box_label" if corners else "label") if labels.column is None else None
         spare = SpareColumns(path, located, field=field, pixels=labels.boxes_unit != "relative")
@@ -360,44 +343,47 @@ def read_targets(
         content=content,
     )
     separator = SEPARATORS.get(labels.separator or "", labels.separator)
-    boxes, moved, named, frames, values, classes, about = (None,) * 7
     if spare is not None:
-        findings.notes += spare.notes
-        columns = columns if spare.label is None else [spare.label]
-        frames = CoordinateFrames(os.path.basename(path), read_sizes(table, spare.sizes))
-    if located and not columns and labels.as_ != "auto":
-        raise UsageError(
-            f"{Option('Labels.as_', labels.as_)}: applies to labels, but {path} has no column of classes beside "
-            f"{', '.join(located[:4])}. Pass {Option('Labels.column')}, or leave it out."
-        )
-    pictures = partial(sides_of_images, sample or (lambda _: {}), labels)
-    found = replace(labels, column=columns) if spare is not None and spare.label is not None else labels
-    if corners:
-        boxes, classes, found = boxes_of_table(table, columns, found, pictures)
-    if points:
-        moved, found = points_of_table(table, found, pictures)
-        named = _named(labels, found.columns("keypoints"))
-    if located and labels.unlisted != "empty":
-        empty = " (with empty cells if it has none)" if corners else ""
-        what = "boxes" if corners else "keypoints"
-        table.refuse_unlisted(what, f"every image needs a row{empty}. Add it, pass {_UNLISTED}")
-    if not corners and (columns or not points):
+        targets = _located(table, spare, labels, sample or (lambda _: {}))
+        columns = (targets.read_as or labels).columns("column")
+    else:
         values, classes, about = _labels(table, columns, separator, labels.as_)
-    targets = ImageTargets(
-        values,
-        classes,
-        about=about,
-        boxes=boxes,
-        keypoints=moved,
-        points=named,
-        frames=frames,
-        findings=findings,
-    )
-    if len(columns) == 1 or not (columns or corners or points):
+        targets = ImageTargets(values, classes, about=about, findings=findings)
+    if len(columns) == 1 or not (columns or located):
         name = columns[0] if columns else ""
         texts = table.columns[name]
         targets.column = LabelColumn.of(path, name or table.label_name, texts, labels.as_, separator)
     targets.beside = {name: _cells(table, name) for name in beside}
+    return targets
+
+
+def _located(table: LabelTable, spare: SpareColumns, labels: Labels, sample: SizeSample) -> ImageTargets:
+    """Return boxes or keypoints with their labels. spare: the columns found besides those chosen."""
+    table.findings.note(spare.note)
+    found = labels if spare.label is None else replace(labels, column=[spare.label])
+    columns, corners, points = map(found.columns, ("column", "boxes", "keypoints"))
+    if not columns and labels.as_ != "auto":
+        raise UsageError(
+            f"{Option('Labels.as_', labels.as_)}: applies to labels, but {table.subject} has no column of "
+            f"classes beside {first_few([*corners, *points], 4)}. Pass {Option('Labels.column')}, or leave "
+            "it out."
+        )
+    boxes, moved, named, values, classes, about = (None,) * 6
+    frames = CoordinateFrames(os.path.basename(table.subject), read_sizes(table, spare.sizes))
+    if corners:
+        boxes, classes, found = boxes_of_table(table, columns, found, sample)
+    if points:
+        moved, found = points_of_table(table, found, sample)
+        named = _named(labels, found.columns("keypoints"))
+    if labels.unlisted != "empty":
+        what = "boxes" if corners else "keypoints"
+        empty = " (with empty cells if it has none)" if corners else ""
+        how = f"Add it, pass {Option('Labels.unlisted', 'empty')}"
+        table.refuse_unlisted(what, f"every image needs a row{empty}. {how}")
+    if columns and not corners:
+        separator = SEPARATORS.get(labels.separator or "", labels.separator)
+        values, classes, about = _labels(table, columns, separator, labels.as_)
+    targets = ImageTargets(values, classes, about, boxes, moved, named, frames, findings=table.findings)
     targets.read_as = found if found != labels else None
     return targets
 
@@ -410,10 +396,6 @@ def _cells(table: LabelTable, name: str) -> list[str]:
         if not texts[row] and row not in table.refused:
             table.refuse(row, f"{name} is empty", "each image has one. Correct it")
     return [texts[row] for row in rows]
-
-
-def _shown(classes: Sequence[str]) -> str:
-    return ", ".join(classes[:3]) + (" ..." if len(classes) > 3 else "")
 
 
 def _labels(

@@ -207,11 +207,9 @@ class LabelTable(CheckedRows):
         """Refuse images without a row. what: what they lack; rule: what is allowed, and the remedy."""
         listed = np.zeros(len(self._keys), np.bool_)
         listed[self.images] = True
-        missing = np.flatnonzero(~listed).tolist()
-        others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-        for image in missing:
-            error = f"{self.subject}: no {what} for {self._keys[image]}{others}; {rule}"
-            self.findings.refuse(image, f"has no row in {os.path.basename(self.subject)}.", error)
+        reason = f"has no row in {os.path.basename(self.subject)}."
+        error = f"{self.subject}: no {what} for"
+        self.findings.refuse_unlisted(np.flatnonzero(~listed).tolist(), self._keys, reason, error, rule)
 
     def one_an_image(
         self, columns: Sequence[Sequence[str]], what: str, *, optional: bool = False

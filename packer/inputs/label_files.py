@@ -12,23 +12,35 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
-from packer.inputs.file_names import SPLIT_NAMES, as_text, is_image, on_disk, split_folders, split_in
+from packer.inputs.file_names import (
+    SPLIT_NAMES,
+    as_text,
+    is_image,
+    on_disk,
+    shorten,
+    split_folders,
+    split_in,
+)
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets
+from packer.inputs.text_files import read_lines
 from packer.path_text import compose
+from packer.sentence import Option
 
 ABSENT = -1
 SPLITS = tuple(dict.fromkeys(SPLIT_NAMES.values()))
 """Names of splits, in order."""
 LISTS_OF_SPLITS = "ImageSets/Main"
 """Folder of Pascal VOC's lists."""
+AS_TABLE = f"write these into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
+"""The remedy for labels in a form that is not read."""
 _TRIED = 16
 """Files of a folder that are read to find out what they are."""
 _REJECTED = 8
@@ -49,6 +61,10 @@ class ListedFolder(NamedTuple):
     def path(self, inner: str) -> str:
         """Return the path to open one of the files."""
         return os.fsdecode(on_disk(f"{as_text(self.name)}/{inner}"))
+
+    def holding(self, paths: Iterable[str | None]) -> str:
+        """Return the folder of the first of some files, for messages."""
+        return f"{self.name}/{os.path.dirname(next(filter(None, paths), ''))}".rstrip("/")
 
     def taken(self, chosen: NDArray[np.bool_]) -> ListedFolder:
         """Return the folder with some of its images."""
@@ -108,9 +124,7 @@ def stem_of(path: str) -> str:
 
 
 class _Match(NamedTuple):
-    """A folder of images and a folder of label files with common stems; `nearness` is smaller for a better
-    match.
-    """
+    """A folder of images and one of label files with common stems; `nearness` is small for a good match."""
 
     nearness: tuple[bool, int]
     common: int
@@ -136,35 +150,32 @@ def match_files(
     served: dict[str, _Match] = {}
     owners: dict[str, _Match] = {}
     for match in _matches(images, labels, usual):
-        pairs = [
-            (keys, texts)
-            for stem, keys in images[match.images].items()
-            if (texts := labels[match.labels].get(stem))
-        ]
+        held = labels[match.labels]
+        pairs = [(keys, held[stem][0]) for stem, keys in images[match.images].items() if stem in held]
         if match.labels not in accepted:
             if len(accepted) >= _REJECTED and not any(accepted.values()):
                 break
             chosen = pairs[:: max(len(pairs) // _TRIED, 1)][:_TRIED]
-            accepted[match.labels] = accepts([texts[0] for _, texts in chosen])
+            accepted[match.labels] = accepts([text for _, text in chosen])
         if not accepted[match.labels]:
             continue
         if earlier := served.get(match.images):
             if earlier.nearness == match.nearness:
                 raise _ambiguous(folder, match.images, earlier.labels, match.labels)
             continue
-        if earlier := next((owners[texts[0]] for _, texts in pairs if texts[0] in owners), None):
+        if earlier := next((owners[text] for _, text in pairs if text in owners), None):
             if _compete(earlier, match):
                 raise _ambiguous(folder, match.labels, earlier.images, match.images)
             continue
         served[match.images] = match
-        for keys, texts in pairs:
+        for keys, text in pairs:
             if len(keys) > 1:
                 raise UsageError(
-                    f"{folder.name}/{texts[0]}: belongs to {keys[0]} and to {keys[1]}; a label file is that "
-                    "of one image. Rename one of them."
+                    f"{folder.name}/{text}: belongs to {keys[0]} and to {keys[1]}; a label file is that of "
+                    "one image. Rename one of them."
                 )
-            owners[texts[0]] = match
-            found.matched[keys[0]] = texts[0]
+            owners[text] = match
+            found.matched[keys[0]] = text
     for place in {match.labels for match in served.values()}:
         found.spare.extend(path for held in labels[place].values() for path in held if path not in owners)
     return found
@@ -183,13 +194,10 @@ def _compete(one: _Match, two: _Match) -> bool:
 
     Photos and their masks have equal names; images of another split may have.
     """
+    if one.nearness[0] != two.nearness[0] or min(one.nearness[1], 1) != min(two.nearness[1], 1):
+        return False
     splits = [next(filter(None, map(split_in, path.split("/"))), None) for path in (one.labels, two.images)]
-    other = None not in splits and splits[0] != splits[1]
-    return (
-        one.nearness[0] == two.nearness[0]
-        and min(one.nearness[1], 1) == min(two.nearness[1], 1)
-        and not other
-    )
+    return None in splits or splits[0] == splits[1]
 
 
 def _matches(
@@ -241,13 +249,11 @@ def path_splits(keys: Sequence[str]) -> dict[str, NDArray[np.int64]]:
     """
     folders = [key.split("/")[:-1] for key in keys]
     for level in range(min(map(len, folders), default=0)):
-        names = np.array([parts[level] for parts in folders])
-        called = split_folders(set(names.tolist()))
+        names = [parts[level] for parts in folders]
+        called = split_folders(set(names))
         if len(called) > 1 and len(set(called.values())) == len(called):
-            folder_of = {split: name for name, split in called.items()}
-            return {
-                split: np.flatnonzero(names == folder_of[split]) for split in SPLITS if split in folder_of
-            }
+            owners = np.array([called[name] for name in names])
+            return {split: np.flatnonzero(owners == split) for split in SPLITS if split in called.values()}
     return {}
 
 
@@ -260,3 +266,35 @@ def refuse_file(findings: Findings, image: int, called: str, path: str, error: S
     """Refuse the image of an unreadable label file."""
     said = str(error)
     findings.refuse(image, f"{called}: {said.removeprefix(path).lstrip(': ')}", said.removesuffix("."))
+
+
+def leave_out_spare(
+    folder: ListedFolder,
+    paths: Iterable[str],
+    accepts: Callable[[list[str]], bool],
+    findings: Findings,
+    called: str,
+) -> None:
+    """Leave out label files without an image. accepts: see `match_files`. Raises: SourceError."""
+    for path in sorted(paths):
+        if accepts([path]):
+            found = "no image of this name is there"
+            error = f"{folder.name}/{path}: {found}; each {called} has one. Add it"
+            findings.leave_out(path, f"{found}.", error)
+
+
+def read_list(
+    path: str, called: str, find: Callable[[str], int], findings: Findings, *, quiet: bool = False
+) -> Iterator[tuple[int, int]]:
+    """Yield number and image of each line of a list; leave out lines that name no image.
+
+    called: the list in reports. find: text of a line -> image, or ABSENT. quiet: say nothing of these lines.
+    """
+    for line, text in enumerate(read_lines(path, "a list of images is needed"), 1):
+        index = find(text.strip()) if text.strip() else ABSENT
+        if index != ABSENT:
+            yield line, index
+        elif text.strip() and not quiet:
+            found = f"no image, or several, are called {shorten(text.strip())}"
+            error = f"{path} line {line}: {found}; a list names images. Correct it"
+            findings.leave_out(f"{called} line {line}", f"{found}.", error)

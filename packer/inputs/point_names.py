@@ -90,8 +90,8 @@ def read_pairs(texts: Sequence[str], names: Sequence[str]) -> tuple[Sides, ...]:
         pair = next((way for way in ways if {*way} <= {*names}), None)
         if pair is None or pair[0] == pair[1] or any(name in other for name in pair for other in found):
             raise UsageError(
-                f"{Option('Labels.flip_pairs', shorten(text))}: is no pair of points, LEFT:RIGHT, each point in"
-                f" one pair; the points are {shorten(', '.join(names))}. Correct it."
+                f"{Option('Labels.flip_pairs', shorten(text))}: is no pair of points, LEFT:RIGHT, each in "
+                f"one pair; the points are {shorten(', '.join(names))}. Correct it."
             )
         found.append(pair)
     return tuple(found)

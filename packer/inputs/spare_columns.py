@@ -1,12 +1,12 @@
-"""Columns of a CSV of boxes or points that were not chosen: the class of the objects, the sizes of the images.
+"""Columns of a CSV of boxes or points that were not chosen: the class of the objects, the images' sizes.
 
 The first rows show what a column holds:
 
     texts that come again                     classes
     one text in all rows, few whole numbers   classes, unless a column holds such texts
     one number in all rows                    classes, if no other column may hold them
-    widths and heights                        sizes of the images, if they are whole, equal in all rows of an image,
-                                              and as large as its coordinates
+    widths and heights                        sizes of the images, if they are whole, equal in all rows of an
+                                              image, and as large as its coordinates
     measures, texts that differ in each row   not read
 """
 
@@ -17,23 +17,23 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from packer.errors import UsageError
-from packer.inputs.coordinate_names import X, Y, rest_of, size_axis
-from packer.inputs.file_names import shorten
-from packer.sentence import Option, Sentence
+from packer.inputs.coordinate_names import X, Y, size_name
+from packer.inputs.file_names import first_few, shorten
+from packer.inputs.label_values import NUMBER
+from packer.sentence import Option
 
 _FEW = 20  # rows of a file too small to show that cells come again
 _MOST_NUMBERS = 100
 _MOST_DEVIATING = 0.05  # share of rows whose points lie outside their image
 _WHOLE = re.compile(r"[0-9]{1,9}(?:\.0*)?")
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 class SpareColumns:
-    """Columns found by `choose`. label: of the classes, None for none; sizes: of widths and heights, or none."""
+    """Columns found by `choose`. label: of the classes, or None; sizes: of widths and heights, or none."""
 
     label: str | None = None
     sizes: tuple[str, ...] = ()
-    notes: tuple[Sentence, ...] = ()
+    note: str = ""
 
     def __init__(self, path: str, coordinates: Sequence[str], *, field: str | None, pixels: bool) -> None:
         """path: the file. coordinates: their columns. field: what a label is stored as; None: look for none.
@@ -51,44 +51,38 @@ class SpareColumns:
         Raises: UsageError if several columns may hold the classes.
         """
         cells = [[cell.strip() for cell in row] for row in rows if len(row) == len(header)]
-        columns = dict(zip(header, zip(*cells, strict=True), strict=False))
-        spare = {
-            name: texts
-            for place, (name, texts) in enumerate(columns.items())
-            if name and place != file and name not in taken and header.count(name) == 1
-        }
-        if not cells or not spare:
+        if not cells:
             return []
-        owners = columns[header[file]]
-        self.sizes = _sizes(
-            spare, owners, [columns[name] for name in self._coordinates] if self._pixels else []
-        )
-        spare = {name: texts for name, texts in spare.items() if name not in self.sizes}
+        columns = dict(zip(header, zip(*cells, strict=True), strict=False))
+        free = [name for name in header if name and name not in taken and header.count(name) == 1]
+        spare = {name: columns[name] for name in free if name != header[file]}
+        coordinates = [columns[name] for name in self._coordinates] if self._pixels else []
+        self.sizes = _sizes(spare, columns[header[file]], coordinates)
         if self._field is not None:
-            self._choose_label(self._field, spare)
-        return [*(() if self.label is None else (self.label,)), *self.sizes]
+            others = {name: texts for name, texts in spare.items() if name not in self.sizes}
+            self._choose_label(self._field, others)
+        return [*([] if self.label is None else [self.label]), *self.sizes]
 
     def _choose_label(self, field: str, spare: dict[str, tuple[str, ...]]) -> None:
-        ranks = {name: _rank(texts) for name, texts in spare.items() if size_axis(name) is None}
+        """Set the column of the classes, and a note. Raises: UsageError if it is not clear."""
+        ranks = {name: _rank(texts) for name, texts in spare.items() if size_name(name) is None}
         best = max(ranks.values(), default=0)
         found = [name for name, rank in ranks.items() if rank == best > 0]
+        shown = [f"{name} ({first_few(_distinct(spare[name]))})" for name in found[:3]]
         none = Option("Labels.column", "")
         if len(found) > 1:
-            shown = " and ".join(f"{name} ({_examples(spare[name])})" for name in found[:3])
             raise UsageError(
-                f"{self._path}: columns {shown} may hold the classes; one of them becomes {field}. Pass "
-                f"{Option('Labels.column', found[0])}, or {none} to read none."
+                f"{self._path}: columns {' and '.join(shown)} may hold the classes; one of them becomes "
+                f"{field}. Pass {Option('Labels.column', found[0])}, or {none} to read none."
             )
         left = [name for name in spare if name not in found]
         unread = f"{shorten(', '.join(left))} {'are' if len(left) > 1 else 'is'} not read"
         if found:
-            self.label, more = found[0], f"; {unread}" if left else ""
-            note = f"{field} is the column {found[0]} ({_examples(spare[found[0]])}){more}."
-            self.notes = (Sentence(f"{note} {Option('Labels.column')} chooses another column, {none} none."),)
+            self.label = found[0]
+            note = f"{field} is the column {shown[0]}{f'; {unread}' if left else ''}."
+            self.note = f"{note} {Option('Labels.column')} chooses another column, {none} none."
         elif left:
-            self.notes = (
-                Sentence(f"There is no {field}: {unread}; {Option('Labels.column')} chooses a column."),
-            )
+            self.note = f"There is no {field}: {unread}; {Option('Labels.column')} chooses a column."
 
 
 def whole_pixels(text: str) -> int:
@@ -102,18 +96,16 @@ def _sizes(
     """Return the columns of the images' widths and heights, () if there are none or several."""
     pairs: dict[tuple[str, ...], dict[int, str]] = defaultdict(dict)
     for name in spare:
-        axis = size_axis(name)
-        if axis is not None:
-            pairs[rest_of(name)][axis] = name
+        if (told := size_name(name)) is not None:
+            axis, rest = told
+            pairs[rest][axis] = name
+    largest = [max(map(_value, cells)) for cells in zip(*coordinates, strict=True)]
     found = []
     for pair in pairs.values():
         names = tuple(pair[axis] for axis in (X, Y) if axis in pair)
         if len(names) == 2 and all(_of_images(spare[name], owners) for name in names):
-            sides = [max(_value(spare[name][row]) for name in names) for row in range(len(owners))]
-            beyond = sum(
-                any(_value(texts[row]) > 1.02 * side for texts in coordinates)
-                for row, side in enumerate(sides)
-            )
+            sides = map(max, *(map(_value, spare[name]) for name in names))
+            beyond = sum(most > 1.02 * side for most, side in zip(largest, sides, strict=False))
             if beyond <= _MOST_DEVIATING * len(owners):
                 found.append(names)
     return found[0] if len(found) == 1 else ()
@@ -121,35 +113,29 @@ def _sizes(
 
 def _of_images(texts: Sequence[str], owners: Sequence[str]) -> bool:
     """Return True if a column holds whole numbers that are equal in all rows of an image."""
-    first: dict[str, str] = {}
-    return all(
-        _WHOLE.fullmatch(text) is not None and first.setdefault(owner, text) == text
-        for owner, text in zip(owners, texts, strict=True)
-    )
+    return all(map(_WHOLE.fullmatch, texts)) and len({*zip(owners, texts, strict=True)}) == len({*owners})
 
 
 def _value(text: str) -> float:
-    return float(text) if _NUMBER.fullmatch(text) else 0.0
+    return float(text) if NUMBER.fullmatch(text) else 0.0
 
 
 def _rank(texts: Sequence[str]) -> int:
     """Return how likely a column holds classes.
 
-    3: texts that come again; 2: the same text in all rows, or few whole numbers; 1: the same number; 0: others.
+    3: texts that come again; 2: one text in all rows, or few whole numbers; 1: one number; 0: others.
     """
-    given = [text for text in texts if text]
-    distinct = set(given)
+    given, distinct = [text for text in texts if text], _distinct(texts)
     few = 2 * len(distinct) <= len(given) or len(distinct) < len(given) <= _FEW or len(given) <= 5
     if not given or not few:
         return 0
     varied = len(distinct) > 1
-    if not all(map(_NUMBER.fullmatch, distinct)):
+    if not all(map(NUMBER.fullmatch, distinct)):
         return 2 + varied
     whole = len(distinct) <= _MOST_NUMBERS and all(map(_WHOLE.fullmatch, distinct))
     return 1 + varied if whole else 0
 
 
-def _examples(texts: Sequence[str]) -> str:
-    """Return up to three different cells."""
-    shown = [text for text in dict.fromkeys(texts) if text]
-    return shorten(", ".join(shown[:3])) + (" ..." if len(shown) > 3 else "")
+def _distinct(texts: Sequence[str]) -> list[str]:
+    """Return the different cells that are not empty."""
+    return [text for text in dict.fromkeys(texts) if text]

@@ -45,14 +45,13 @@ def folders_above(folder: ListedFolder) -> Iterator[ListedFolder]:
     for found in _corresponding(folder.name, {key.rpartition("/")[0] for key in folder.keys}):
         labels = [path for place in found.beside for path in _labels(found.above, place, stems)]
         if labels or ANNOTATIONS in found.folders:
-            tops = sorted({label.partition("/")[0] for label in labels} - {*found.beside})
-            more = [
-                f"{top}/{name}"
-                for top in (*tops, LISTS_OF_SPLITS)
-                for name in _names(f"{found.above}/{top}", False)
-            ]
+            tops = [*sorted({label.partition("/")[0] for label in labels}), LISTS_OF_SPLITS]
+            more = [f"{top}/{name}" for top in tops for name in _names(f"{found.above}/{top}", False)]
+            coco = [name for name in _names(f"{found.above}/{ANNOTATIONS}", False) if name.endswith(".json")]
+            more += [f"{ANNOTATIONS}/{name}" for name in coco if stem_of(name) not in stems]
             keys = [f"{found.within}/{key}" for key in folder.keys]
-            yield ListedFolder(found.above, keys, [*found.files, *labels, *more], found.within)
+            others = list(dict.fromkeys([*found.files, *labels, *more]))
+            yield ListedFolder(found.above, keys, others, found.within)
 
 
 def _labels(above: str, place: str, stems: Collection[str]) -> list[str]:

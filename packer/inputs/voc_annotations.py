@@ -43,15 +43,18 @@ from packer.inputs.label_files import (
     BoxLayout,
     ListedFolder,
     NameIndex,
+    leave_out_spare,
     match_files,
     path_splits,
+    read_list,
     refuse_file,
 )
 from packer.inputs.label_options import Labels
-from packer.inputs.text_files import read_bytes, read_lines
+from packer.inputs.text_files import read_bytes
 from packer.sentence import Option
 
-USUAL = {"JPEGImages": "Annotations", "images": "annotations"}
+_FORM = "Pascal VOC annotations"
+_USUAL = {"JPEGImages": "Annotations", "images": "annotations"}
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _MARKS = ("difficult", "truncated", "occluded")
 _MOST = 16 << 20
@@ -68,10 +71,8 @@ class _Doctype(TreeBuilder):
 
 
 class _Object(NamedTuple):
-    """An object of an annotation.
-
-    image: index. place: its position in the file, from 1. corners: as written. marks: such as "difficult".
-    """
+    """An object: index of its image; its position in the file, from 1; corners as written; `_MARKS` it "
+    "has."""
 
     image: int
     place: int
@@ -113,24 +114,20 @@ def find_voc(folder: ListedFolder, chosen: Labels, findings: Findings) -> BoxLay
     chosen: whether images without annotation have no objects. findings: leaves out names of missing images
     in lists of splits. Raises: UsageError, SourceError.
     """
-    files = match_files(folder, folder.ending(".xml"), USUAL, partial(is_voc, folder))
+    files = match_files(folder, folder.ending(".xml"), _USUAL, partial(is_voc, folder))
     if not files.matched:
         return None
     kept = files.served(folder.keys)
     keys = [folder.keys[index] for index in kept.tolist()]
     lists = _lists(folder, {key.rpartition("/")[0].rpartition("/")[0] for key in keys})
+    splits = {} if lists else path_splits(keys)
     if lists:
         owners = _owners(folder, keys, lists, findings)
         kept, owners = kept[owners != ABSENT], owners[owners != ABSENT]
-        named = [split for _, split in lists]
-        splits = file_splits([path for path, _ in lists], named, owners)
-    else:
-        splits = path_splits(keys)
+        splits = file_splits([path for path, _ in lists], [split for _, split in lists], owners)
     paths = [files.matched.get(folder.keys[index]) for index in kept.tolist()]
     example = next(iter(files.matched.values()))
-    return BoxLayout(
-        "Pascal VOC annotations", example, kept, partial(_read, folder, paths, files.spare, splits, chosen)
-    )
+    return BoxLayout(_FORM, example, kept, partial(_read, folder, paths, files.spare, splits, chosen))
 
 
 def _lists(folder: ListedFolder, roots: Collection[str]) -> list[tuple[str, str]]:
@@ -156,24 +153,22 @@ def _owners(
         names = NameIndex(
             {os.path.splitext(key[len(root) :])[0]: k for k, key in enumerate(keys) if key.startswith(root)}
         )
-        for line, text in enumerate(read_lines(folder.path(path), "a list of image names is needed"), 1):
-            words = text.split()
-            ways = dict.fromkeys(
-                (text.strip(), *words[:1], *(os.path.splitext(word)[0] for word in words[:1]))
-            )
-            index = next((k for way in ways if way and (k := names.find(way)) != ABSENT), ABSENT)
-            if index != ABSENT and owners[index] not in (ABSENT, number):
+        find = partial(_find, names)
+        for line, index in read_list(folder.path(path), path, find, findings, quiet=bool(folder.within)):
+            if owners[index] not in (ABSENT, number):
                 raise SourceError(
                     f"{folder.name}/{path} line {line}: {keys[index]} is in {lists[owners[index]][0]}, too; "
                     "an image is in one split. Correct one of them."
                 )
-            if index != ABSENT:
-                owners[index] = number
-            elif words and not folder.within:
-                found = f"no image, or several, are called {shorten(text.strip())}"
-                error = f"{folder.name}/{path} line {line}: {found}; a list names images. Correct it"
-                findings.leave_out(f"{path} line {line}", f"{found}.", error)
+            owners[index] = number
     return owners
+
+
+def _find(names: NameIndex, text: str) -> int:
+    """Return the image that a line names: by all of it, or by its first word, perhaps with an extension."""
+    word = text.split()[0]
+    found = map(names.find, (text, word, os.path.splitext(word)[0]))
+    return next((index for index in found if index != ABSENT), ABSENT)
 
 
 def _read(
@@ -187,24 +182,18 @@ def _read(
 ) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
     """Read the annotations of the chosen images. paths: of each, or None. Raises: SourceError."""
     sizes = np.zeros((len(keys), 2), np.int64)
-    missing = [index for index, path in enumerate(paths) if path is None and chosen.unlisted != "empty"]
-    more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-    for index in missing:
-        error = f"{folder.name}: no annotation for {keys[index]}{more}; images without objects have one, too"
-        how = f"Add them, or pass {Option('Labels.unlisted', 'empty')} if they have none"
-        findings.refuse(index, "has no annotation.", f"{error}. {how}")
-    found = [
-        one
-        for image, path in enumerate(paths)
-        if path
-        for one in _objects(folder, path, image, sizes, findings)
-    ]
+    findings.refuse_unlisted(
+        [index for index, path in enumerate(paths) if path is None and chosen.unlisted != "empty"],
+        keys,
+        "has no annotation.",
+        f"{folder.name}: no annotation for",
+        "images without objects have one, too. Add them, or pass "
+        f"{Option('Labels.unlisted', 'empty')} if they have none",
+    )
+    leave_out_spare(folder, spare, partial(is_voc, folder), findings, "annotation")
+    annotated = [(image, path) for image, path in enumerate(paths) if path]
+    found = [one for image, path in annotated for one in _objects(folder, path, image, sizes, findings)]
     found = [one for one in found if one.image not in findings.refused]
-    for path in sorted(spare):
-        if is_voc(folder, [path]):
-            reason = "no image of this name is there"
-            error = f"{folder.name}/{path}: {reason}; each annotation has one. Add it"
-            findings.leave_out(path, f"{reason}.", error)
     classes = sorted({one.name for one in found})
     numbers = {name: number for number, name in enumerate(classes)}
     columns = [(one.image, numbers[one.name], one.place) for one in found]
@@ -213,32 +202,17 @@ def _read(
     below = np.any(xyxy[:, :2] < 1, axis=1)
     if not below.any():
         xyxy[:, :2] -= 1
-    targets = box_targets(
-        "Pascal VOC annotations",
-        f"{folder.name}/{next(filter(None, paths), '').rpartition('/')[0]}".rstrip("/"),
-        BoxTable(xyxy, owners, labels, lines),
-        classes,
-        len(keys),
-        findings,
-        unit="object",
-        sizes=sizes,
-    )
-    findings.notes += _told(keys, found, below)
-    return targets, splits
-
-
-def _told(keys: Sequence[str], found: Sequence[_Object], below: NDArray[np.bool_]) -> Iterator[str]:
-    """Yield notes on coordinates that count from 0, and on objects that are marked."""
+    table, place = BoxTable(xyxy, owners, labels, lines), folder.holding(paths)
+    targets = box_targets(_FORM, place, table, classes, len(keys), findings, unit="object", sizes=sizes)
     if below.any():
-        first = keys[found[int(below.argmax())].image]
-        yield (
-            f"{int(below.sum()):,} boxes, such as one of {first}, begin before pixel "
-            "1, the first of Pascal VOC: coordinates are read as edges that count from 0."
+        findings.note(
+            f"{int(below.sum()):,} boxes, such as one of {keys[found[int(below.argmax())].image]}, begin "
+            "before pixel 1, the first of Pascal VOC: coordinates are read as edges that count from 0."
         )
     marks = Counter(mark for one in found for mark in one.marks)
-    if marks:
-        told = ", ".join(f"{marks[mark]:,} {mark}" for mark in _MARKS if marks[mark])
-        yield f"Objects are marked {told}: packed like the others."
+    told = ", ".join(f"{marks[mark]:,} {mark}" for mark in _MARKS if marks[mark])
+    findings.note(f"Objects are marked {told}: packed like the others." if told else "")
+    return targets, splits
 
 
 def _objects(

@@ -16,6 +16,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,8 +26,8 @@ from packer import units
 from packer.errors import MissingDependencyError, SourceError, UsageError
 from packer.inputs.file_names import SPLIT_NAMES, as_text, on_disk, shorten, split_in
 from packer.inputs.findings import Findings
-from packer.inputs.label_files import ABSENT, ListedFolder, names_of_images
-from packer.inputs.text_files import read_bytes, read_lines
+from packer.inputs.label_files import ABSENT, ListedFolder, names_of_images, read_list
+from packer.inputs.text_files import read_bytes
 
 ENDINGS = (".yaml", ".yml")
 _NEEDED = "a YAML file of a YOLO dataset is needed"
@@ -34,7 +35,9 @@ _MOST = 4 << 20
 """Largest file in bytes."""
 _SPLITS = re.compile(rb"^(train|val)\s*:", re.MULTILINE)
 _NAMES = re.compile(rb"^(names|nc)\s*:", re.MULTILINE)
-_NOTHING = ("", "null", "Null", "NULL", "~")
+_NOTHING = (None, "", "null", "Null", "NULL", "~")
+_LEVELS = 3
+"""Folders above the images that may hold the description."""
 
 
 class YoloDataset(NamedTuple):
@@ -47,22 +50,24 @@ class YoloDataset(NamedTuple):
     path: str
     root: str | None
     names: list[str] | None
-    points: tuple[int, int] | None
+    points: tuple[int, ...] | None
     splits: dict[str, list[str]]
 
 
-def find_dataset(folder: ListedFolder) -> YoloDataset | None:
+def find_dataset(folder: ListedFolder, about: str | None = None) -> YoloDataset | None:
     """Return the dataset that a YAML file at the top of a folder describes, or None.
 
+    about: an absolute path; only datasets with images in it count.
     Raises: UsageError if several do, SourceError for a damaged file, MissingDependencyError without PyYAML.
     """
     found = []
-    for name in [name for name in folder.ending(*ENDINGS) if "/" not in name]:
+    for path in [f"{folder.name}/{name}" for name in folder.ending(*ENDINGS) if "/" not in name]:
         try:
-            text = read_bytes(f"{folder.name}/{name}", _NEEDED, most=_MOST)
+            text = read_bytes(path, _NEEDED, most=_MOST)
         except SourceError:
             continue  # an unreadable file need not belong to the images
-        if (dataset := _parse(f"{folder.name}/{name}", text)) is not None:
+        dataset = _parse(path, text)
+        if dataset is not None and (about is None or _describes(dataset, about)):
             found.append(dataset)
     others = [one for one in found if one._replace(path=found[0].path) != found[0]]
     if others:
@@ -71,6 +76,18 @@ def find_dataset(folder: ListedFolder) -> YoloDataset | None:
             "of them is read. Pass it as SRC."
         )
     return found[0] if found else None
+
+
+def dataset_above(folder: str) -> YoloDataset | None:
+    """Return the dataset that a YAML file above a folder, an absolute path, describes, or None."""
+    place = folder
+    for _ in range(_LEVELS):
+        place = os.path.dirname(place)
+        with suppress(OSError):
+            others = [as_text(name) for name in os.listdir(on_disk(place))]
+            if (found := find_dataset(ListedFolder(place, [], others), folder)) is not None:
+                return found
+    return None
 
 
 def read_dataset(path: str) -> YoloDataset | None:
@@ -101,19 +118,21 @@ def _parse(path: str, text: bytes) -> YoloDataset | None:
         given = [_slashed(one) for one in paths if isinstance(one, str) and one not in _NOTHING]
         if isinstance(key, str) and SPLIT_NAMES.get(key) == key and given:
             splits[key] = given
-    root, points = content.get("path"), _integers(content.get("kpt_shape"))
+    root, shape = _value(content, "path"), _value(content, "kpt_shape")
+    points = None if shape is None else tuple(_integers(shape))
     if points is not None and (len(points) != 2 or points[0] < 1 or points[1] not in (2, 3)):
         raise SourceError(
-            f"{path}: kpt_shape is {_shown(content['kpt_shape'])}; the number of points and 2 or 3 numbers "
-            "per point are needed. Correct it."
+            f"{path}: kpt_shape is {_shown(shape)}; the number of points and 2 or 3 numbers per point are "
+            "needed. Correct it."
         )
-    return YoloDataset(
-        path,
-        _slashed(root) if isinstance(root, str) and root not in _NOTHING else None,
-        _names(path, content),
-        None if points is None else (points[0], points[1]),
-        splits,
-    )
+    root = _slashed(root) if isinstance(root, str) else None
+    return YoloDataset(path, root, _names(path, content), points, splits)
+
+
+def _value(content: dict[Any, Any], key: str) -> Any:
+    """Return the value of a key, None for none."""
+    value = content.get(key)
+    return None if value in _NOTHING else value
 
 
 def _slashed(path: str) -> str:
@@ -127,17 +146,16 @@ def _shown(value: Any) -> str:
     return shorten(", ".join(one if isinstance(one, str) else "..." for one in texts))
 
 
-def _integers(value: Any) -> list[int] | None:
-    if value is None or value in _NOTHING:
-        return None
+def _integers(value: Any) -> list[int]:
+    """Return the whole numbers in a text or list; -1 for anything else."""
     texts = value if isinstance(value, list) else [value]
     return [int(one) if isinstance(one, str) and re.fullmatch("[0-9]{1,9}", one) else -1 for one in texts]
 
 
 def _names(path: str, content: dict[Any, Any]) -> list[str] | None:
     """Return the class names in the order of their numbers; None if only their number is given."""
-    given = content.get("names")
-    if given is None or given in _NOTHING:
+    given, count = _value(content, "names"), _value(content, "nc")
+    if given is None:
         return None
     numbers: list[Any] = list(given) if isinstance(given, dict) else list(map(str, range(len(given))))
     names = list(given.values()) if isinstance(given, dict) else given
@@ -153,11 +171,10 @@ def _names(path: str, content: dict[Any, Any]) -> list[str] | None:
         )
     ordered = [name for _, name in sorted(zip(map(int, numbers), names, strict=True))]
     check_unique(path, ordered)
-    count = _integers(content.get("nc"))
-    if count is not None and count != [len(ordered)]:
+    if count is not None and _integers(count) != [len(ordered)]:
         raise SourceError(
-            f"{path}: nc is {_shown(content['nc'])}, but names holds {len(ordered):,}; nc "
-            "is the number of classes. Correct it."
+            f"{path}: nc is {_shown(count)}, but names holds {len(ordered):,}; nc is the number of classes. "
+            "Correct it."
         )
     return ordered
 
@@ -174,13 +191,11 @@ def dataset_root(dataset: YoloDataset) -> str:
 
     Raises: UsageError if there is none.
     """
-    found = [
-        place for given in dataset.splits.values() for one in given for place in _places(dataset, one)[:1]
-    ]
+    found = [place for one in _paths(dataset) for place in _places(dataset, one)[:1]]
     for root in _roots(dataset):
         if all(_below(place, root) is not None for place in found):
             return root
-    labels = [_as_labels(f"{place}/").rstrip("/") for place in found]
+    labels = ["/labels/".join(f"{place}/".rsplit("/images/", 1)).rstrip("/") for place in found]
     folders = [place if os.path.isdir(on_disk(place)) else os.path.dirname(place) for place in found]
     common = os.path.commonpath([*folders, *(one for one in labels if os.path.isdir(on_disk(one)))])
     if common == "/":
@@ -191,9 +206,9 @@ def dataset_root(dataset: YoloDataset) -> str:
     return common
 
 
-def _as_labels(path: str) -> str:
-    """Return the path of the labels of a path: its last folder `images` becomes `labels`."""
-    return "/labels/".join(path.rsplit("/images/", 1))
+def _paths(dataset: YoloDataset) -> list[str]:
+    """Return the paths of all splits, as written."""
+    return [one for given in dataset.splits.values() for one in given]
 
 
 def assign_splits(
@@ -205,7 +220,8 @@ def assign_splits(
     """
     owners = np.full(len(folder.keys), ABSENT, np.int64)
     names = list(dataset.splits)
-    for number, (name, given) in enumerate(dataset.splits.items()):
+    for number, name in enumerate(names):
+        given = dataset.splits[name]
         found = {k for one in given for k in _images(dataset, folder, name, one, findings)}
         indices = np.array(sorted(found), np.int64)
         taken = indices[owners[indices] != ABSENT]
@@ -217,7 +233,7 @@ def assign_splits(
                     f"{subject}, are in {names[other]}, too; an image is in one split, or splits are equal. "
                     "Correct the paths."
                 )
-            findings.notes.append(
+            findings.note(
                 f"{subject}, are all images of {names[other]}, too; they are packed once, in {names[other]}."
             )
         owners[indices[owners[indices] == ABSENT]] = number
@@ -228,23 +244,21 @@ def _images(
     dataset: YoloDataset, folder: ListedFolder, split: str, given: str, findings: Findings
 ) -> Iterator[int]:
     """Yield the images that a path of a split names."""
-    ways = [
-        (place, _below(place, as_text(os.path.abspath(folder.name)))) for place in _places(dataset, given)
-    ]
-    place, inside = next((way for way in ways if way[1] is not None), (ways[0][0] if ways else "", None))
-    if place and inside is None:
+    root, places = as_text(os.path.abspath(folder.name)), _places(dataset, given)
+    place = next((way for way in places if _below(way, root) is not None), "")
+    if places and not place:
         raise UsageError(
-            f"{dataset.path}: {split} is {place}, outside {folder.name}; images lie in the folder that is "
-            f"packed. Pass {dataset.path} as SRC."
+            f"{dataset.path}: {split} is {places[0]}, outside {folder.name}; images lie in the folder that "
+            f"is packed. Pass {dataset.path} as SRC."
         )
-    if inside is None:
+    if not place:
         found = f"{split} is {shorten(given)}, which does not exist"
         if split == "test":  # the images of COCO's test set are seldom downloaded
-            findings.notes.append(f"{dataset.path}: {found}; it is left out.")
+            findings.note(f"{dataset.path}: {found}; it is left out.")
         else:
             findings.leave_out(split, f"{found}.", f"{dataset.path}: {found}; splits are folders. Correct it")
     elif os.path.isdir(on_disk(place)):
-        prefix = f"{inside}/" if inside else ""
+        prefix = f"{_below(place, root)}/".lstrip("/")
         yield from (index for index, key in enumerate(folder.keys) if key.startswith(prefix))
     else:
         yield from _listed(dataset, folder, place, findings)
@@ -254,21 +268,18 @@ def _listed(dataset: YoloDataset, folder: ListedFolder, path: str, findings: Fin
     """Yield the images in a list; paths are absolute, relative to it or to the dataset, or of elsewhere."""
     names, paths = names_of_images(folder.keys), {key: index for index, key in enumerate(folder.keys)}
     root, bases = as_text(os.path.abspath(folder.name)), (os.path.dirname(path), *_roots(dataset))
-    for line, text in enumerate(read_lines(path, "a list of image paths is needed"), 1):
-        given = _slashed(text.strip())
+
+    def find(text: str) -> int:
+        given = _slashed(text)
         ways = (_below(os.path.normpath(os.path.join(base, given)), root) for base in bases)
-        index = next((paths[way] for way in ways if way in paths), names.find(given))
-        if given and index == ABSENT:
-            found = f"no file, or several, are called {shorten(given)}"
-            error = f"{path} line {line}: {found}; each line is an image. Correct it"
-            findings.leave_out(f"{os.path.basename(path)} line {line}", f"{found}.", error)
-        elif given:
-            yield index
+        return next((paths[way] for way in ways if way in paths), names.find(given))
+
+    yield from (index for _, index in read_list(path, os.path.basename(path), find, findings))
 
 
-def describes(dataset: YoloDataset, folder: str) -> bool:
+def _describes(dataset: YoloDataset, folder: str) -> bool:
     """Return True if a folder, an absolute path, is one of the splits, or above or below one."""
-    places = [place for given in dataset.splits.values() for one in given for place in _places(dataset, one)]
+    places = [place for one in _paths(dataset) for place in _places(dataset, one)]
     return any(_below(place, folder) is not None or _below(folder, place) is not None for place in places)
 
 
@@ -302,7 +313,5 @@ def _parts(path: str) -> list[str]:
 
 def _below(path: str, root: str) -> str | None:
     """Return a path relative to a folder that contains it, "" for the folder itself; else None."""
-    if path == root:
-        return ""
     prefix = root.rstrip("/") + "/"
-    return path[len(prefix) :] if path.startswith(prefix) else None
+    return f"{path}/"[len(prefix) : -1] if f"{path}/".startswith(prefix) else None

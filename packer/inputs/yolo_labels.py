@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from packer import units
 from packer.errors import SourceError, UsageError
 from packer.inputs.box_table import BoxTable, box_targets
-from packer.inputs.file_names import as_text, file_splits, shorten
+from packer.inputs.file_names import as_text, examples, file_splits, shorten
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_files import (
@@ -33,20 +33,28 @@ from packer.inputs.label_files import (
     BoxLayout,
     ListedFolder,
     MatchedFiles,
+    leave_out_spare,
     match_files,
     path_splits,
     refuse_file,
     stem_of,
 )
 from packer.inputs.text_files import read_bytes, read_lines
-from packer.inputs.yolo_dataset import YoloDataset, assign_splits, check_unique, describes, find_dataset
-from packer.sentence import Option, Sentence
+from packer.inputs.yolo_dataset import (
+    YoloDataset,
+    assign_splits,
+    check_unique,
+    dataset_above,
+    find_dataset,
+)
+from packer.sentence import Option
 
-USUAL = {"images": "labels"}
+_NAME = "YOLO labels"
+_USUAL = {"images": "labels"}
 _NEEDED = "YOLO labels are needed"
 _FORM = (
-    "a line is a class number and 4 fractions of the image's width and height (centre x, centre y, width, "
-    "height)"
+    "a line is a class number and 4 fractions of the image's width and height (centre x, centre y, "
+    "width, height)"
 )
 _NAMES, _NAMES_ENDING = ("classes.txt", "_darknet.labels"), ".names"
 _MOST = 1 << 20
@@ -65,26 +73,36 @@ class _ChosenLabels(NamedTuple):
 
     folder: ListedFolder
     described: YoloDataset | None
-    files: MatchedFiles
+    spare: Sequence[str]
     paths: list[str | None]
     splits: dict[str, NDArray[np.int64]]
     listed: Collection[str]
 
+    def refuse(self, findings: Findings, image: int, line: int, found: str) -> None:
+        """Refuse an image for a line of its label file. Raises: SourceError."""
+        path = self.paths[image]
+        error = f"{self.folder.name}/{path} line {line}: {found}; {_FORM}. Correct it"
+        findings.refuse(image, f"line {line} of {path} {found}.", error)
+
 
 def is_yolo(folder: ListedFolder, paths: Sequence[str]) -> bool:
     """Return True if most of these text files that are not empty hold YOLO labels."""
-    wrong = right = 0
-    for path in paths:
-        kind: list[float] | str | None = None
-        try:
-            for line in read_lines(folder.path(path), _NEEDED):
-                kind = _parse(line) if line.strip() else kind
-                if isinstance(kind, str):
-                    break
-        except SourceError as error:
-            kind = str(error)
-        right, wrong = right + isinstance(kind, list), wrong + isinstance(kind, str)
-    return right > wrong
+    kinds = [_holds_labels(folder.path(path)) for path in paths]
+    return kinds.count(True) > kinds.count(False)
+
+
+def _holds_labels(path: str) -> bool | None:
+    """Return True if all lines of a text file are YOLO labels, None if it is empty."""
+    found = None
+    try:
+        for line in read_lines(path, _NEEDED):
+            if line.strip():
+                found = True
+                if isinstance(_parse(line), str):
+                    return False
+    except SourceError:
+        return False
+    return found
 
 
 def find_yolo(
@@ -95,26 +113,30 @@ def find_yolo(
     listed: classes that the user lists. described: the content of its data.yaml, if that is elsewhere.
     Raises: UsageError, SourceError.
     """
-    described = described or find_dataset(folder)
-    if described is not None and folder.within:
-        source = as_text(os.path.abspath(f"{folder.name}/{folder.within}"))
-        described = described if describes(described, source) else None
-    if described is None or folder.within:
-        files = match_files(folder, folder.ending(".txt"), USUAL, partial(is_yolo, folder))
+    texts, home = folder.ending(".txt"), as_text(os.path.abspath(folder.name))
+    if described is None and not folder.within:
+        described = find_dataset(folder)
+    if described is None:
+        files = match_files(folder, texts, _USUAL, partial(is_yolo, folder))
         if not files.matched:
             return None
+        described = dataset_above(f"{home}/{folder.within}".rstrip("/"))
         images = files.served(folder.keys)
         splits = path_splits([folder.keys[index] for index in images.tolist()])
     else:
         names, owners = assign_splits(described, folder, findings)
-        files = match_files(folder.taken(owners != ABSENT), folder.ending(".txt"), USUAL, lambda paths: True)
+        files = match_files(folder.taken(owners != ABSENT), texts, _USUAL, lambda paths: True)
         images = _labelled(described, names, owners, files, folder.keys, findings)
         used = [name for number, name in enumerate(names) if (owners[images] == number).any()]
         splits = file_splits(names, names, owners[images]) if len(used) > 1 else {}
     paths = [files.matched.get(folder.keys[index]) for index in images.tolist()]
-    dataset = _ChosenLabels(folder, described, files, paths, splits, listed)
-    example = os.path.basename(described.path) if described else next(iter(files.matched.values()))
-    return BoxLayout("YOLO labels", example, images, partial(_read, dataset))
+    stems = {stem_of(key) for key in folder.keys}
+    spare = [path for path in files.spare if stem_of(path) not in stems]
+    dataset = _ChosenLabels(folder, described, spare, paths, splits, listed)
+    example = next(iter(files.matched.values()), "")
+    if described is not None and as_text(os.path.abspath(os.path.dirname(described.path))) == home:
+        example = os.path.basename(described.path)
+    return BoxLayout(_NAME, example, images, partial(_read, dataset))
 
 
 def _labelled(
@@ -135,7 +157,7 @@ def _labelled(
         elif own.any():
             found = f"none of the {units.count(int(own.sum()), 'image')} of {name} has a label file"
             if name == "test":
-                findings.notes.append(f"{described.path}: {found}; they are left out.")
+                findings.note(f"{described.path}: {found}; they are left out.")
                 continue
             where = "labels lie in a folder labels beside images, or beside each image"
             findings.leave_out(name, f"{found}.", f"{described.path}: {found}; {where}. Add them")
@@ -150,88 +172,62 @@ def _read(
 ) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
     """Read the labels of the chosen images. Raises: SourceError, UsageError."""
     folder, described = dataset.folder, dataset.described
-    classes = _class_names(dataset)
-    values = array("d")
-    for image, path in enumerate(dataset.paths):
-        for line, text in () if path is None else _lines(folder, path, keys[image], image, findings):
-            found = _parse(text)
-            if isinstance(found, str):
-                _refuse(folder, path or "", line, found, image, findings)
-            else:
-                values.extend((image, line, *found))
-    rows = np.array(values).reshape(-1, _COLUMNS)
+    given = classes = _class_names(dataset)
     points = None if described is None else described.points
+    rows = _rows(dataset, findings)
     posed = _posed(folder.name, rows, points)
     for row, found in _wrong(rows, posed, len(classes) if classes else _MOST_CLASSES, points is not None):
-        image = int(rows[row, _OWNER])
-        _refuse(folder, dataset.paths[image] or "", int(rows[row, _LINE]), found, image, findings)
-    _spare(dataset, findings)
+        dataset.refuse(findings, int(rows[row, _OWNER]), int(rows[row, _LINE]), found)
+    leave_out_spare(folder, dataset.spare, partial(is_yolo, folder), findings, "label file")
     kept = ~np.isin(rows[:, _OWNER], list(findings.refused))
     rows, posed = rows[kept], posed[kept]
     owners, labels, lines = rows[:, [_OWNER, _CLASS, _LINE]].astype(np.int64).T
-    unnamed = None
     if classes is None:
         classes = [str(number) for number in range(int(labels.max(initial=-1)) + 1)]
-        unnamed = Sentence(
-            "The labels name no classes: they are called by their numbers. Names can be given by "
-            f"{Option('classes')}, "
-            "or in a data.yaml or classes.txt."
-        )
     around = (rows[:, _COUNT] > 4) & ~posed
-    half = rows[:, _BOX][:, 2:] / 2
-    centred = np.hstack([rows[:, _BOX][:, :2] - half, rows[:, _BOX][:, :2] + half])
-    xyxy = np.where(around[:, None], rows[:, _AROUND], centred)
-    targets = box_targets(
-        "YOLO labels",
-        described.path if described else folder.name,
-        BoxTable(xyxy, owners, labels, lines),
-        classes,
-        len(keys),
-        findings,
-        unit="line",
-        relative=True,
-    )
-    findings.notes += [] if unnamed is None else [unnamed]
-    findings.notes += _told(dataset, keys, int(around.sum()), int(posed.sum()))
+    centre, half = np.hsplit(rows[:, _BOX] * (1, 1, 0.5, 0.5), 2)
+    xyxy = np.where(around[:, None], rows[:, _AROUND], np.hstack([centre - half, centre + half]))
+    table, place = BoxTable(xyxy, owners, labels, lines), folder.holding(dataset.paths)
+    targets = box_targets(_NAME, place, table, classes, len(keys), findings, unit="line", relative=True)
+    if given is None:
+        findings.note(
+            "The labels name no classes: they are called by their numbers. Names can be given by "
+            f"{Option('classes')}, or in a data.yaml or classes.txt."
+        )
+    if around.any():
+        turned = units.count(int(around.sum()), "polygon")
+        findings.note(f"{turned} of YOLO labels (segments or turned boxes): packed is the box around each.")
+    if posed.any():
+        poses = units.count(int(posed.sum()), "pose")
+        findings.note(f"{poses} of YOLO labels: packed is the box of each, without its points.")
+    missing = [key for key, path in zip(keys, dataset.paths, strict=True) if path is None]
+    if missing:
+        without = f"{units.count(len(missing), 'image')} without a label file, such as {examples(missing)}"
+        findings.note(f"{without}: packed as images without objects.")
     return targets, dataset.splits
 
 
-def _told(dataset: _ChosenLabels, keys: Sequence[str], around: int, posed: int) -> Iterator[str]:
-    """Yield notes on lines that become boxes, and on images without a label file."""
-    if around:
-        yield (
-            f"{units.count(around, 'polygon')} of YOLO labels (segments or turned boxes): packed is the box "
-            "around each."
-        )
-    if posed:
-        yield f"{units.count(posed, 'pose')} of YOLO labels: packed is the box of each, without its points."
-    missing = [key for key, path in zip(keys, dataset.paths, strict=True) if path is None]
-    if missing:
-        yield (
-            f"{units.count(len(missing), 'image')} without a label file, such as "
-            f"{' and '.join(missing[:2])}: packed "
-            "as images without objects."
-        )
+def _rows(dataset: _ChosenLabels, findings: Findings) -> NDArray[np.float64]:
+    """Return the lines of all label files, float64 [R, _COLUMNS]; refuse images of wrong ones."""
+    values = array("d")
+    for image, path in enumerate(dataset.paths):
+        for line, text in () if path is None else _lines(dataset.folder.path(path), image, findings):
+            found = _parse(text)
+            if isinstance(found, str):
+                dataset.refuse(findings, image, line, found)
+            else:
+                values.extend((image, line, *found))
+    return np.array(values).reshape(-1, _COLUMNS)
 
 
-def _lines(
-    folder: ListedFolder, path: str, key: str, image: int, findings: Findings
-) -> Iterator[tuple[int, str]]:
+def _lines(path: str, image: int, findings: Findings) -> Iterator[tuple[int, str]]:
     """Yield number and text of each line that is not blank; refuse the image of an unreadable file."""
     try:
-        for line, text in enumerate(read_lines(folder.path(path), _NEEDED), 1):
+        for line, text in enumerate(read_lines(path, _NEEDED), 1):
             if text.strip():
                 yield line, text
     except SourceError as error:
-        refuse_file(findings, image, "its label file", folder.path(path), error)
-
-
-def _refuse(folder: ListedFolder, path: str, line: int, found: str, image: int, findings: Findings) -> None:
-    findings.refuse(
-        image,
-        f"line {line} of {path} {found}.",
-        f"{folder.name}/{path} line {line}: {found}; {_FORM}. Correct it",
-    )
+        refuse_file(findings, image, "its label file", path, error)
 
 
 def _parse(text: str) -> list[float] | str:
@@ -245,18 +241,16 @@ def _parse(text: str) -> list[float] | str:
     if len(numbers) < 4:
         return f"has {len(numbers) + 1} numbers"
     box = numbers[:4]
+    outside = [number for number in box if not -_SLACK <= number <= 1 + _SLACK]
+    if outside:
+        return f"has {outside[0]:.6g}, outside 0 to 1"
     if len(numbers) == 4:
-        outside = [number for number in box if not -_SLACK <= number <= 1 + _SLACK]
-        return [kind, 4, *box, 0, 0, 0, 0, 0, 0] if not outside else f"has {outside[0]:.6g}, outside 0 to 1"
-    xs, ys = numbers[0::2], numbers[1::2]
-    around = (min(xs), min(ys), max(xs), max(ys))
+        return [kind, 4, *box, *box, 0, 0]
     if not all(abs(number) < 1e9 for number in numbers):  # NaN, too
         return "has a number that is not finite"
-    if not -_SLACK <= min(box) <= max(box) <= 1 + _SLACK:
-        outside = [number for number in box if not -_SLACK <= number <= 1 + _SLACK]
-        return f"has {outside[0]:.6g}, outside 0 to 1"
+    xs, ys = numbers[0::2], numbers[1::2]
     seen = len(numbers) % 3 == 1 and all(number in (0, 1, 2) for number in numbers[6::3])
-    return [kind, len(numbers), *box, *around, seen, _holds(numbers)]
+    return [kind, len(numbers), *box, min(xs), min(ys), max(xs), max(ys), seen, _holds(numbers)]
 
 
 def _holds(numbers: Sequence[float]) -> bool:
@@ -268,7 +262,7 @@ def _holds(numbers: Sequence[float]) -> bool:
     )
 
 
-def _posed(subject: str, rows: NDArray[np.float64], points: tuple[int, int] | None) -> NDArray[np.bool_]:
+def _posed(subject: str, rows: NDArray[np.float64], points: tuple[int, ...] | None) -> NDArray[np.bool_]:
     """Return which rows are poses: a box and points. Raises: UsageError if they may be polygons.
 
     points: number of points, and numbers per point, of the description; without it the structure decides.
@@ -276,19 +270,16 @@ def _posed(subject: str, rows: NDArray[np.float64], points: tuple[int, int] | No
     long = rows[:, _COUNT] > 4
     if points is not None:
         return np.asarray(rows[:, _COUNT] == 4 + points[0] * points[1])
-    counts = np.unique(rows[long, _COUNT])
-    if len(counts) != 1:
-        return np.zeros(len(rows), np.bool_)
-    if rows[long, _POSE].all():
+    counts = np.unique(rows[long, _COUNT]).astype(np.int64).tolist()
+    if len(counts) == 1 and rows[long, _POSE].all():
         return np.asarray(long)
     # Eight numbers are the corners of a turned box.
-    if counts[0] % 2 == 0 and counts[0] > 8 and rows[long, _INSIDE].all():
-        count = int(counts[0])
+    if len(counts) == 1 and counts[0] % 2 == 0 and counts[0] > 8 and rows[long, _INSIDE].all():
+        half = counts[0] // 2
         raise UsageError(
-            f"{subject}: its YOLO labels have {count} numbers after the class, which may be a box and "
-            f"{count // 2 - 2} points in it, or a polygon of {count // 2} points. Write kpt_shape: "
-            f"[{count // 2 - 2}, 2] "
-            "into data.yaml if they are points, or remove them."
+            f"{subject}: its YOLO labels have {counts[0]} numbers after the class, which may be a box and "
+            f"{half - 2} points in it, or a polygon of {half} points. Write kpt_shape: [{half - 2}, 2] into "
+            "data.yaml if they are points, or remove them."
         )
     return np.zeros(len(rows), np.bool_)
 
@@ -300,32 +291,16 @@ def _wrong(
     count = rows[:, _COUNT]
     polygon = (count > 4) & ~posed
     shape = polygon & ((count < 6) | (count % 2 == 1) | poses)
-    outside = polygon & ~shape & ((rows[:, _AROUND] < -_SLACK) | (rows[:, _AROUND] > 1 + _SLACK)).any(axis=1)
+    outside = polygon & ((rows[:, _AROUND] < -_SLACK) | (rows[:, _AROUND] > 1 + _SLACK)).any(axis=1)
     unknown = rows[:, _CLASS] >= classes
     for row in np.flatnonzero(shape | outside | unknown).tolist():
+        found = "has coordinates outside 0 to 1"
         if unknown[row]:
-            yield (
-                row,
-                f"has the class {int(rows[row, _CLASS])}, and there are {units.count(classes, 'class')}",
-            )
+            found = f"has the class {int(rows[row, _CLASS])}, and there are {units.count(classes, 'class')}"
         elif shape[row]:
             more = ", perhaps a confidence, as predictions have" if count[row] == 5 else ""
-            yield row, f"has {int(count[row])} numbers after the class{more}"
-        else:
-            yield row, "has coordinates outside 0 to 1"
-
-
-def _spare(dataset: _ChosenLabels, findings: Findings) -> None:
-    """Leave out label files whose image is missing."""
-    stems = {stem_of(key) for key in dataset.folder.keys}
-    for path in sorted(dataset.files.spare):
-        called = path.rpartition("/")[2]
-        if called in _NAMES or stem_of(path) in stems or not is_yolo(dataset.folder, [path]):
-            continue
-        found = "no image of this name is there"
-        findings.leave_out(
-            path, f"{found}.", f"{dataset.folder.name}/{path}: {found}; each label file has one. Add it"
-        )
+            found = f"has {int(count[row])} numbers after the class{more}"
+        yield row, found
 
 
 def _class_names(dataset: _ChosenLabels) -> list[str] | None:
@@ -333,40 +308,21 @@ def _class_names(dataset: _ChosenLabels) -> list[str] | None:
     folder, described = dataset.folder, dataset.described
     if described is not None and described.names is not None:
         return described.names
-    above = None if described is not None else _described_above(folder)
-    if above is not None:
-        return above
-    labels = {path.rpartition("/")[0] for path in dataset.paths if path}
-    places = {"", *labels, *(place.rpartition("/")[0] for place in labels)}
+    labels = {os.path.dirname(path) for path in dataset.paths if path}
+    places = {"", *labels, *map(os.path.dirname, labels)}
     found: dict[str, list[str]] = {}
     for path in folder.others:
-        place, _, name = path.rpartition("/")
-        if place in places and (name in _NAMES or name.endswith(_NAMES_ENDING)):
+        name = os.path.basename(path)
+        if os.path.dirname(path) in places and (name in _NAMES or name.endswith(_NAMES_ENDING)):
             text = read_bytes(folder.path(path), "a list of class names is needed", most=_MOST)
-            found[path] = [
-                line.strip() for line in text.decode("utf-8-sig", "replace").splitlines() if line.strip()
-            ]
-    first = next(iter(found), None)
+            lines = text.decode("utf-8-sig", "replace").splitlines()
+            found[path] = [line.strip() for line in lines if line.strip()]
+            check_unique(f"{folder.name}/{path}", found[path])
+    first = next(iter(found), "")
     for path, names in found.items():
-        if first is not None and names != found[first]:
+        if names != found[first]:
             raise UsageError(
                 f"{folder.name}/{path}: its class names differ from those of {first}; one list numbers all "
                 f"classes. Remove one, or pass {Option('classes', path)}."
             )
-        check_unique(f"{folder.name}/{path}", names)
-    return (found[first] if first is not None else None) or list(dataset.listed) or None
-
-
-def _described_above(folder: ListedFolder) -> list[str] | None:
-    """Return the class names of a data.yaml in one of the two folders above that describes this one."""
-    place = os.path.abspath(folder.name)
-    for _ in range(2):
-        place = os.path.dirname(place)
-        try:
-            others = [as_text(name) for name in os.listdir(place)]
-        except OSError:
-            return None
-        described = find_dataset(ListedFolder(place, [], others))
-        if described is not None:
-            return described.names if describes(described, as_text(os.path.abspath(folder.name))) else None
-    return None
+    return found.get(first) or list(dataset.listed) or None

@@ -48,9 +48,10 @@ def read_stored_size(data: bytes) -> StoredSize | None:
 
 
 def turn_points(xy: NDArray[np.float64], orientation: int, upright: tuple[int, int]) -> NDArray[np.float64]:
-    """Return points of a stored picture as points of the upright one, as `upright` of codecs/jpeg.py turns pixels.
+    """Return points of a stored picture as points of the upright one.
 
-    xy: [..., 2] in pixels, not modified; orientation: EXIF, 1 to 8; upright: height and width when upright.
+    They turn as `upright` of codecs/jpeg.py turns pixels. xy: [..., 2] in pixels, not modified; orientation:
+    EXIF, 1 to 8; upright: height and width when upright.
 
     >>> turn_points(np.array([10.0, 0.0]), 6, (400, 300)).tolist()  # the stored top is the upright right
     [300.0, 10.0]

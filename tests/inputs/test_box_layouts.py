@@ -178,6 +178,15 @@ def test_files_beside_a_folder_that_are_not_read_are_told(tmp_path: Path) -> Non
         )
     report = convert_images(tmp_path / "training/image_2", tmp_path / "out.h5", size=8)
     assert (
-        f"{tmp_path}/training: files such as label_2/0.txt and label_2/1.txt have the names of the images, and are not "
-        "read. If they hold labels, write these into a CSV or COCO's JSON, and pass labels='FILE'."
+        f"{tmp_path}/training: label_2/0.txt and label_2/1.txt have the names of images, and are not read. "
+        "If they hold labels, write these into a CSV or COCO's JSON, and pass labels='FILE'."
     ) in report.notes
+
+
+def test_coco_files_of_other_names_belong_to_a_folder_of_images(tmp_path: Path) -> None:
+    for split, numbers in SPLITS.items():
+        write_text(tmp_path / "annotations" / f"fruits_{split}.json", coco_text(numbers))
+        for number in numbers:
+            write_picture(tmp_path / "images" / split / f"{number}.png", number)
+    pack = packed(tmp_path / "images/train", tmp_path / "out.h5")
+    assert boxes_by_name(pack) == expected_boxes(SPLITS["train"])

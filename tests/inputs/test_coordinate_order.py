@@ -114,7 +114,7 @@ def test_values_tell_corners_from_centres_of_columns_called_x_y_w_h(run: Run) ->
     assert run("x,y,w,h", corner) == ROWS
     assert run.notes == (
         "l.csv: boxes are left, top, width, height in the columns x, y, w, h, as their values say: read as centre x, "
-        "centre y, width, height, 24 of 36 lie outside their image. To read them so, pass "
+        "centre y, width, height, 24 of 36 boxes have no area or lie outside their image. To read them so, pass "
         "labels=Labels(boxes_format='cxcywh')."
     )
     assert run("x,y,w,h", centre) == ROWS
@@ -122,8 +122,8 @@ def test_values_tell_corners_from_centres_of_columns_called_x_y_w_h(run: Run) ->
         "l.csv: boxes are centre x, centre y, width, height in the columns x, y, w, h, as"
     )
     assert run.refused("x,y,w,h", lambda *box: box) == (
-        "l.csv: read as left, top, width, height in the columns x, y, w, h, as their names say, 28 of 36 boxes lie "
-        "outside their image; all fit as left, top, right, bottom in the columns x, y, w, h. Pass "
+        "l.csv: read as left, top, width, height in the columns x, y, w, h, as their names say, 28 of 36 boxes have no "
+        "area or lie outside their image; all fit as left, top, right, bottom in the columns x, y, w, h. Pass "
         "labels=Labels(boxes_format='xyxy'), or labels=Labels(boxes_format='xywh') to read them so."
     )
 
@@ -175,9 +175,9 @@ def test_values_that_contradict_names_are_refused_with_what_settles_it(run: Run)
 def test_a_format_is_believed_unless_names_and_values_say_another_order(run: Run) -> None:
     swapped = lambda a, b, c, d: (b, a, d, c)  # noqa: E731
     assert run.refused("y1,x1,y2,x2", swapped, boxes_format="xyxy") == (
-        "l.csv: read as left, top, right, bottom in the columns y1, x1, y2, x2, boxes have no area or lie outside their "
-        "image; as left, top, right, bottom in the columns x1, y1, x2, y2 all fit. Leave out "
-        "labels=Labels(boxes_format='xyxy')."
+        "l.csv: read as left, top, right, bottom in the columns y1, x1, y2, x2, 28 of 36 boxes have no area or lie "
+        "outside their image; all fit as left, top, right, bottom in the columns x1, y1, x2, y2, as their names say. "
+        "Leave out labels=Labels(boxes_format='xyxy')."
     )
     assert run("y1,x1,y2,x2", lambda *box: box, boxes_format="xyxy") == ROWS
     assert run.notes == (

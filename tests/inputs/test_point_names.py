@@ -83,7 +83,7 @@ def test_what_is_no_pair_of_points(given: str) -> None:
     with pytest.raises(UsageError) as error:
         Labels("l.csv", keypoints=POINTS, flip_pairs=given)
     assert str(error.value).endswith(
-        "): is no pair of points, LEFT:RIGHT, each point in one pair; the points are a, b, c. Correct it."
+        "): is no pair of points, LEFT:RIGHT, each in one pair; the points are a, b, c. Correct it."
     )
 
 

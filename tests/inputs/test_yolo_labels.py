@@ -116,8 +116,8 @@ def test_lists_of_images(tmp_path: Path, line: str) -> None:
     )
     write_text(root / "val.txt", "images/77.png\n")
     assert refused(root, tmp_path) == (
-        f"{root}/val.txt line 1: no file, or several, are called images/77.png; each line is an image. Correct it, "
-        "or pass on_error='skip'."
+        f"{root}/val.txt line 1: no image, or several, are called images/77.png; a list names images. Correct it, or "
+        "pass on_error='skip'."
     )
 
 
@@ -470,3 +470,17 @@ def test_a_set_without_other_splits_may_be_split(one: Path, tmp_path: Path) -> N
         "train": [(0, 2)],
         "val": [(2, 4)],
     }
+
+
+def test_a_description_above_a_folder_with_its_labels_tells_poses_and_names(tmp_path: Path) -> None:
+    root = write_yolo(tmp_path / "set", "data/{split}/images/{name}", description=None)
+    described(root, "train: data/train/images\nval: data/val/images\nkpt_shape: [3, 2]\nnames: [a, b, c]\n")
+    shutil.rmtree(root / "data/train/labels")
+    write_text(root / "data/train/labels/0.txt", "1 0.5 0.5 0.5 0.5 0.4 0.4 0.5 0.5 0.6 0.6\n")
+    pack = packed(root / "data/train", tmp_path / "out.h5")
+    assert boxes_by_name(pack)["0.png"] == [("b", [8, 4, 24, 12])]
+
+
+def test_a_box_outside_its_image_names_the_folder_of_its_file(one: Path, tmp_path: Path) -> None:
+    write_text(one / "labels/1.txt", "1 1.005 0.5 0.005 0.4\n")
+    assert "(labels line 1) lies outside its 64 x 32 pixels." in refused(one, tmp_path)

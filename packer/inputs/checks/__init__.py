@@ -10,8 +10,7 @@
     sidecar_checks.py files beside the images that are probably labels, and are not read
     mask_value_checks.py  values of masks that are no numbers of classes
     picture_checks.py a sample of headers: sizes, bits, color profiles, pages
-    coordinate_checks.py  images without boxes, images turned by EXIF, points outside, boxes of other sizes
-    point_checks.py   points that are left and right sides
+    coordinate_checks.py  images without boxes or turned by EXIF, points outside, boxes of other sizes, sides
 
 Each check is a function of the listing that yields findings; it judges structure, not names.
 Start with examine.py. Imports: inputs, pixels.

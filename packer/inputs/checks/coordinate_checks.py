@@ -1,18 +1,20 @@
-"""Checks of boxes and keypoints: images without any, images turned by EXIF, points outside their image."""
+"""Checks of boxes and points: images without any or turned by EXIF, points outside or on a left or right "
+"side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from packer import units
-from packer.inputs.file_names import shorten
+from packer.inputs.file_names import examples, first_few, shorten
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.listing import Finding, Listing
+from packer.inputs.point_names import exchanged, sides
 from packer.pixels.coordinate_units import FRAMES
 from packer.pixels.stored_size import StoredSize
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 _FRAME = "Labels.boxes_frame"
 _SMALL_EXTENT = 0.5  # share of the images' sides that boxes of images of twice the size do not exceed
@@ -28,13 +30,14 @@ def check_images_without_boxes(listing: Listing) -> Iterator[Finding]:
         return
     packed = np.ones(len(listing.keys), np.bool_)
     packed[list(listing.source.findings.refused)] = False
-    some, images = boxes.with_boxes(), int(packed.sum())
-    packed[some] = False
-    without = [listing.keys[index] for index in np.flatnonzero(packed)[:2].tolist()]
-    count = int(packed.sum())
-    told = f"{units.count(len(boxes.xyxy), 'box')} on {units.count(images - count, 'image')}; "
-    told += f"{units.count(count, 'image')} without boxes" if count else "every image has some"
-    yield Finding(Sentence(f"{told}{_examples(without)}."))
+    images = int(packed.sum())
+    packed[boxes.with_boxes()] = False
+    without = [listing.keys[index] for index in np.flatnonzero(packed).tolist()]
+    told = f"{units.count(len(boxes.xyxy), 'box')} on {units.count(images - len(without), 'image')}; "
+    rest = "every image has some"
+    if without:
+        rest = f"{units.count(len(without), 'image')} without boxes, such as {examples(without)}"
+    yield Finding(f"{told}{rest}.")
 
 
 def check_turned_images(listing: Listing) -> Iterator[Finding]:
@@ -52,21 +55,18 @@ def check_turned_images(listing: Listing) -> Iterator[Finding]:
         return
     subject = (
         f"{len(turned):,} of {len(sample):,} images examined are turned upright by their EXIF orientation"
-        f"{_examples([listing.keys[index] for index in turned])}"
+        f", such as {examples(listing.keys[index] for index in turned)}"
     )
     if targets.needs_geometry and frames.chosen is None:
         told = any(frames.told_by_size(index, size) for index, size in turned.items())
-        outside = {
-            frame: sum(_outside(targets, index, size, frame) for index, size in turned.items())
-            for frame in FRAMES
-        }
-        if not told and outside["upright"] and not outside["stored"]:
+        upright, stored = (
+            sum(_outside(targets, index, size, frame) for index, size in turned.items()) for frame in FRAMES
+        )
+        if not told and upright and not stored:
             yield Finding(
-                Sentence(
-                    f"{subject}; {outside['upright']:,} of their boxes and points lie outside the upright image, and "
-                    f"none outside the stored picture. Pass {Option(_FRAME, 'stored')}, or "
-                    f"{Option(_FRAME, 'upright')} if they are those of the upright image."
-                ),
+                f"{subject}; {upright:,} of their boxes and points lie outside the upright image, and none "
+                f"outside the stored picture. Pass {Option(_FRAME, 'stored')}, or "
+                f"{Option(_FRAME, 'upright')} if they are those of the upright image.",
                 error=True,
             )
             return
@@ -74,18 +74,13 @@ def check_turned_images(listing: Listing) -> Iterator[Finding]:
         other = "upright" if found == {"stored"} else "stored"
         why = ", as the recorded sizes say" if told else ""
         yield Finding(
-            Sentence(
-                f"{subject}; their boxes and points are read as those of the "
-                f"{' or the '.join(sorted(found))} image{why}. If all are those of the {other} one, pass "
-                f"{Option(_FRAME, other)}."
-            )
+            f"{subject}; their boxes and points are read as those of the {' or the '.join(sorted(found))} "
+            f"image{why}. If all are those of the {other} one, pass {Option(_FRAME, other)}."
         )
     if listing.pairs:
         yield Finding(
-            Sentence(
-                f"{subject}; their masks belong to the upright images. Masks made from pixels as stored have to be "
-                "turned, too, unless they have that EXIF orientation themselves."
-            )
+            f"{subject}; their masks belong to the upright images. Masks made from pixels as stored have "
+            "to be turned, too, unless they have that EXIF orientation themselves."
         )
 
 
@@ -98,18 +93,13 @@ def check_outside_points(listing: Listing) -> Iterator[Finding]:
     outside = sum(_outside(listing.targets, index, size) for index, size in sample.items())
     seen = sum(int(np.isfinite(points[index, :, 0]).sum()) for index in sample)
     if outside > _MANY_OUTSIDE * seen:
+        found = f"{outside:,} of {seen:,} keypoints examined lie outside their image"
+        yield Finding(f"{found}; they are stored as NaN.")
+    zero = int((points == 0).all(axis=2).sum())
+    if zero > max(1, _MANY_OUTSIDE * np.isfinite(points[..., 0]).sum()):
         yield Finding(
-            Sentence(
-                f"{outside:,} of {seen:,} keypoints examined lie outside their image; they are stored as NaN."
-            )
-        )
-    zero = (points == 0).all(axis=2)
-    if zero.sum() > max(1, _MANY_OUTSIDE * np.isfinite(points[..., 0]).sum()):
-        yield Finding(
-            Sentence(
-                f"{zero.sum():,} keypoints are 0,0: stored as points in the corner. If they are missing, leave their "
-                "cells empty."
-            )
+            f"{zero:,} keypoints are 0,0: stored as points in the corner. If they are missing, leave their "
+            "cells empty."
         )
 
 
@@ -119,7 +109,7 @@ def check_extent(listing: Listing) -> Iterator[Finding]:
     Reads the headers of a sample.
     """
     targets = listing.targets
-    if not targets.needs_geometry or targets.unit_chosen or targets.relative:
+    if not targets.needs_geometry or targets.unit_chosen:
         return
     sample = listing.source.sample_sizes(targets.located)
     shares = [
@@ -134,11 +124,33 @@ def check_extent(listing: Listing) -> Iterator[Finding]:
     if most <= _SMALL_EXTENT and least < (1 - most) / 2:
         name = "points" if targets.boxes is None else "boxes"
         yield Finding(
-            Sentence(
-                f"The {name} of {len(sample):,} images examined reach at most {most:.0%} of the width and height, like "
-                f"those of smaller images, or percentages. If they are, correct them; "
-                f"{Option('Labels.boxes_unit', 'pixels')} says that they are right."
-            )
+            f"The {name} of {len(sample):,} images examined reach at most {most:.0%} of the width and "
+            "height, like those of smaller images, or percentages. If they are, correct them; "
+            f"{Option('Labels.boxes_unit', 'pixels')} says that they are right."
+        )
+
+
+def check_sides(listing: Listing) -> Iterator[Finding]:
+    """Yield a note on sides that were found by their names, or on several points without any."""
+    about = next((f.about for f in listing.targets.fields if f.name == "keypoints"), {})
+    names, pairs = about.get("points", ()), [*map(tuple, about.get("flip_pairs", ()))]
+    none = Option("Labels.flip_pairs", "none")
+    if pairs and pairs == list(sides(names)):
+        held = {name for pair in pairs for name in pair}
+        lone = [name for name in names if name not in held and exchanged(name) != name]
+        more = f"; {shorten(', '.join(lone))} has no partner" if lone else ""
+        count = f"{units.count(len(pairs), 'pair')} of {len(names):,} points"
+        yield Finding(
+            "Points that are sides by their names exchange their numbers in mirrored images: "
+            f"{count} ({first_few([*map(':'.join, pairs)])}){more}. Pass {none} if they are no sides."
+        )
+    elif len(names) > 1 and "flip_pairs" not in about:
+        first = Option("Labels.flip_pairs", f"{names[0]}:{names[1]}")
+        yield Finding(
+            f"The names of the {len(names):,} points ({shorten(', '.join(names))}) say no sides, so in "
+            "mirrored "
+            "images each keeps its number. If some are sides, such as left and right eye, pass them, for "
+            f"example {first}; if none are, {none}."
         )
 
 
@@ -150,7 +162,3 @@ def _outside(targets: ImageTargets, index: int, size: StoredSize, frame: str | N
         int((np.maximum(-xy, xy - (width, height)) > slack).any(axis=(1, 2)).sum())
         for xy in targets.points_of(index, size, frame)
     )
-
-
-def _examples(names: Sequence[str]) -> str:
-    return f", such as {' and '.join(map(shorten, names[:2]))}" if names else ""

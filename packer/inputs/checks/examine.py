@@ -9,6 +9,7 @@ from packer.inputs.checks.coordinate_checks import (
     check_extent,
     check_images_without_boxes,
     check_outside_points,
+    check_sides,
     check_turned_images,
 )
 from packer.inputs.checks.folder_checks import (
@@ -22,7 +23,6 @@ from packer.inputs.checks.label_checks import check_label_texts, check_numbers
 from packer.inputs.checks.mask_checks import check_labels_in_names, check_masks_among_images
 from packer.inputs.checks.mask_value_checks import check_mask_values
 from packer.inputs.checks.picture_checks import check_bits, check_pages, check_profiles, check_size
-from packer.inputs.checks.point_checks import check_sides
 from packer.inputs.checks.sidecar_checks import check_sidecars, check_unread_tables
 from packer.inputs.listing import Finding, Listing
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from packer import units
 from packer.errors import SourceError
 from packer.inputs.file_names import examples, on_disk
-from packer.inputs.label_files import stem_of
+from packer.inputs.label_files import AS_TABLE, stem_of
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.text_files import first_bytes
 from packer.sentence import Option
@@ -38,31 +38,27 @@ def check_sidecars(listing: Listing) -> Iterator[Finding]:
             found[suffix].setdefault(stem_of(path), path)
     stems = [stem_of(key) for key in listing.keys] if found else []
     for suffix, files in sorted(found.items()):
-        common = sum(stem in files for stem in stems)
-        if 2 * common > len(stems):
-            first = examples(sorted({files[stem] for stem in stems if stem in files}))
-            subject = f"{units.count(common, 'image')} with a {suffix} file of the same name, such as {first}"
-            error = False
-            if listing.source.folder is None:
-                how = "Boxes of COCO, YOLO and Pascal VOC are read from folders; unpack the archive"
-                beside = any(
-                    os.path.dirname(files.get(stem, "/")) == os.path.dirname(key)
-                    for key, stem in zip(listing.keys, stems, strict=True)
-                )
-                error = listing.foldered and not beside
-                if error:
-                    names = ",".join(listing.classes or ())
-                    classes = Option("classes", names if len(names) < 100 else None)
-                    subject = f"{listing.name}: {subject}"
-                    how += f", or if its folders are the classes, pass {classes}"
-            else:
-                how = f"Write labels into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
-                subject += ", in which no YOLO or Pascal VOC labels were found"
-            yield Finding(f"{subject}: these files are not read. {how}.", error)
+        held = [(key, files[stem]) for key, stem in zip(listing.keys, stems, strict=True) if stem in files]
+        if 2 * len(held) <= len(listing.keys):
+            continue
+        subject = f"{units.count(len(held), 'image')} with a {suffix} file of the same name"
+        subject += f", such as {examples(sorted({path for _, path in held}))}"
+        if listing.source.folder is not None:
+            found_none = "in which no YOLO or Pascal VOC labels were found"
+            yield Finding(f"{subject}, {found_none}: these files are not read. To read them, {AS_TABLE}.")
+            continue
+        how = "Boxes of COCO, YOLO and Pascal VOC are read from folders; unpack the archive"
+        error = listing.foldered and all(os.path.dirname(key) != os.path.dirname(path) for key, path in held)
+        if error:
+            names = ",".join(listing.classes or ())
+            classes = Option("classes", names if len(names) < 100 else None)
+            subject = f"{listing.name}: {subject}"
+            how += f", or if its folders are the classes, pass {classes}"
+        yield Finding(f"{subject}: these files are not read. {how}.", error)
 
 
 def check_unread_tables(listing: Listing) -> Iterator[Finding]:
-    """Yield a note on a file that names images without labels. Reads the beginning of up to 16 files."""
+    """Yield a note on a file that names images without labels. Reads the beginnings of up to 16 files."""
     folder = listing.source.folder
     labelled = listing.targets.labelled and len(listing.classes or ()) != 1
     if folder is None or listing.labels_given or labelled:
@@ -74,22 +70,25 @@ def check_unread_tables(listing: Listing) -> Iterator[Finding]:
         held = names & _words(f"{folder}/{path}")
         if len(held) < min(_NAMED, (len(listing.keys) + 1) // 2):
             continue
-        how = f"pass {Option('labels', f'{listing.name}/{path}')}"
         inner = path.rpartition("/")[0]
-        if inner and any(key.startswith(f"{inner}/") for key in listing.keys):
-            how = f"pass {listing.name}/{inner} with {Option('labels', f'{listing.name}/{path}')}"
+        within = (
+            f"{listing.name}/{inner} with "
+            if inner and any(k.startswith(f"{inner}/") for k in listing.keys)
+            else ""
+        )
+        how = f"pass {within}{Option('labels', f'{listing.name}/{path}')}"
         if path.lower().endswith(".xml"):
-            how = f"write these into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
+            how = AS_TABLE
         yield Finding(
-            f"{path} names images, such as {examples(sorted(held))}, and is not read. If it "
-            f"holds labels, {how}."
+            f"{path} names images, such as {examples(sorted(held))}, and is not read. If it holds labels, "
+            f"{how}."
         )
 
 
 def _words(path: str) -> set[str]:
-    """Return the words at the beginning of a file; empty if it cannot be read."""
+    """Return the words at the first_few of a file; empty if it cannot be read."""
     try:
-        data = first_bytes(os.fsdecode(on_disk(path)), "a table is needed", _HEAD)
+        data = first_bytes(os.fsdecode(on_disk(path)), "labels are needed", _HEAD)
     except SourceError:
         return set()
     return {word.decode("utf-8", "surrogateescape") for word in _WORDS.findall(data)}

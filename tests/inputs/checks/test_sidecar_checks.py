@@ -35,7 +35,7 @@ def test_files_with_the_names_of_images_are_told(tmp_path: Path, image: str, lab
     suffix = Path(label).suffix
     assert notes(root, tmp_path) == [
         f"4 images with a {suffix} file of the same name, such as {first} and {second}, in which no YOLO or Pascal VOC "
-        "labels were found: these files are not read. Write labels into a CSV or COCO's JSON, and pass labels='FILE'."
+        f"labels were found: these files are not read. To read them, {HOW}"
     ]
     for number in range(2):
         (root / label.format(n=number)).unlink()
