@@ -25,6 +25,7 @@ _REMEDIES = (
     ("convert_images", "address", 'pass engine="ray:ADDRESS"'),
     ("convert_images", "boxes", 'pass labels=Labels("labels.csv", boxes="xmin,ymin,xmax,ymax")'),
     ("convert_images", "keypoints", 'pass labels=Labels("labels.csv", keypoints="x,y")'),
+    ("convert_images", "flip_pairs", 'pass labels=Labels(..., flip_pairs="left_eye:right_eye")'),
     ("convert_images", "label", 'pass labels=Labels("labels.csv", column=...)'),
     ("convert_images", "label_as", "pass labels=Labels(as_=...)"),
     ("convert_images", "label_file_column", 'pass labels=Labels("labels.csv", file_column=...)'),

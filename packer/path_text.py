@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 
 
 def as_text(name: str | bytes) -> str:
@@ -22,6 +23,40 @@ def as_text(name: str | bytes) -> str:
 def on_disk(path: str) -> bytes:
     """Encode a path for the system; path: as `as_text` returns it."""
     return path.encode("utf-8", "surrogateescape")
+
+
+def compose(text: str) -> str:
+    """Return a name in the form (NFC) by which names are compared: macOS decomposes those of files."""
+    return unicodedata.normalize("NFC", text)
+
+
+def simplify(text: str) -> str:
+    """Return the same text for names that look nearly equal: in another case, with other spaces or letters.
+
+    >>> simplify("Cat"), simplify("ﬁ sh") == simplify("FI\u00a0 sh")
+    ('cat', True)
+    """
+    seen = (char for char in unicodedata.normalize("NFKC", text) if unicodedata.category(char) != "Cf")
+    return " ".join("".join(seen).casefold().split())
+
+
+def show_differences(text: str) -> str:
+    r"""Return a name quoted, with escapes for all that makes another name look the same.
+
+    These are combining characters, invisible ones, blanks but single spaces, and variants of other letters.
+
+    >>> show_differences("cafe\u0301  x"), show_differences("café")
+    ("'cafe\\u0301 \\x20x'", "'café'")
+    """
+
+    def shown(at: int) -> str:
+        char = text[at]
+        if char == " ":
+            return char if 0 < at < len(text) - 1 and text[at - 1] != " " else "\\x20"
+        plain = char.isprintable() and unicodedata.normalize("NFKC", char) == char
+        return char if plain and not unicodedata.combining(char) else ascii(char)[1:-1]
+
+    return "'" + "".join(map(shown, range(len(text)))) + "'"
 
 
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")

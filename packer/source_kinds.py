@@ -8,7 +8,7 @@ TEXT_TABLES = (".csv", ".tsv", ".tab", ".psv", ".data")
 PARQUET = (".parquet", ".pq")
 ARROW_TABLES = (*PARQUET, ".arrow", ".feather", ".ipc")
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")  # of text tables
-ARRAYS = (".h5", ".hdf5", ".hdf", ".npy", ".npz")
+ARRAYS = (".h5", ".hdf5", ".hdf", ".mat", ".npy", ".npz")
 IMAGES = {
     "JPEG": (".jpg", ".jpeg", ".jpe"),
     "PNG": (".png",),

@@ -95,6 +95,7 @@ UNITS: dict[str, set[str]] = {
     "packer.samples": {
         "packer.convert",
         "packer.format",
+        "packer.inputs",
         "packer.orders",
         "packer.pixels",
         "packer.progress",

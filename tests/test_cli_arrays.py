@@ -44,7 +44,7 @@ def run(*arguments: str) -> str:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["photos.npy", "labels.npy", "out.h5"],
+        ["photos.npy", "labels.npy", "out.h5", "--rename", "photos=image"],
         ["data.npz", "out.h5"],
         ["data.h5", "out.h5", "--rename", "x_train=image", "--rename", "y_train=label"],
     ],
@@ -76,8 +76,8 @@ def test_what_was_found_is_said() -> None:
     ("arguments", "said"),
     [
         (
-            ["data.h5", "out.h5"],
-            "several sets of samples; a pack holds one set. Name the arrays of a set: fields=Fields(rename={'x_train': 'image'}).",
+            ["photos.npy", "labels.npy", "out.h5"],
+            "none is called image. Name those that are: fields=Fields(rename={'photos': 'image'}).",
         ),
         (["data.h5", "out.h5", "--rename", "z=image"], "rename: data.h5 has no 'z'; it holds"),
         (["data.h5", "out.h5", "--rename", "image"], "--rename image: is not NAME=FIELD"),

@@ -25,17 +25,20 @@ Given = Drawn | PreparedDraws
 class AnnotationTransforms(ABC):
     """The part of a pipeline that transforms annotations of its images.
 
-    mask_fill, soft_fill: see Pipeline. first: the stage that brings images that differ in size to one size.
+    mask_fill, soft_fill, flip_pairs: see Pipeline. first: the stage that brings images that differ in size to
+    one size.
     _stages: all stages of the images. _later: all stages except `first`. _taken: the images before `_later`.
     """
 
     shape: Any
     mask_fill: Any
     soft_fill: Any
+    flip_pairs: Any
     first: PassStage
     _stages: list[Stage]
     _later: list[Stage]
     _taken: kinds.PixelFormat
+    _counterparts: dict[tuple[int, torch.device], Tensor]
 
     @abstractmethod
     def prepare(self, params: Given, count: int | None = None) -> PreparedDraws:
@@ -115,13 +118,40 @@ class AnnotationTransforms(ABC):
         return self._apply_places("boxes", boxes, params, 4, _moved_boxes)
 
     def apply_keypoints(self, points: Tensor, params: Given) -> Tensor:
-        """Transform points like the images.
+        """Transform points like the images, and exchange the `flip_pairs` of mirrored images.
+
+        An image is mirrored if its matrix has a negative determinant: a flip left to right or top to bottom,
+        which is a mirror image turned by 180 degrees, but not both.
 
         points: floating point [N, K, 2]: x and y in pixels from the top left corner, NaN for missing points,
             any device.
         Returns: the same shape; NaN for points that are not visible, never a point clipped to an edge.
         """
-        return self._apply_places("points", points, params, 2, _moved_points)
+        moved = self._apply_places("points", points, params, 2, _moved_points)
+        if not self.flip_pairs:
+            return moved
+        columns = self.prepare(params, len(points)).on(points.device)
+        mirrored = torch.zeros(len(points), dtype=torch.bool, device=points.device)
+        for stage in self._stages:
+            if stage.moves:
+                a, b, _, c, d, _ = columns[:, stage.at][:, : pass_spec.TAPS_AT].unbind(-1)
+                mirrored ^= a * d < b * c
+        exchanged = moved.index_select(1, self._exchanged(moved.shape[1], points.device))
+        return torch.where(mirrored[:, None, None], exchanged, moved)
+
+    def _exchanged(self, count: int, device: torch.device) -> Tensor:
+        """Return the number of each point's counterpart in a mirrored image; int64 [count], copied once."""
+        if (count, device) not in self._counterparts:
+            order = list(range(count))
+            for a, b in self.flip_pairs or ():
+                if b >= count:
+                    raise UsageError(
+                        f"Pipeline: flip_pairs has the point {b} and there are {count}; their numbers, from"
+                        " 0, are allowed. Pass those."
+                    )
+                order[a], order[b] = b, a
+            self._counterparts[count, device] = torch.tensor(order, device=device)
+        return self._counterparts[count, device]
 
     def _apply_places(
         self, what: str, places: Tensor, params: Given, width: int, move: Callable[..., Tensor]

@@ -145,6 +145,7 @@ class RandomHorizontalFlip(kinds.PlainChange, kinds.GeometryPart):
     """
 
     gate = "flip"
+    mirrors = True
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         placement.mirror(params["flip"])
@@ -157,6 +158,7 @@ class RandomVerticalFlip(kinds.PlainChange, kinds.GeometryPart):
     """
 
     gate = "flip"
+    mirrors = True
 
     def place(self, placement: AffinePlacement, params: kinds.Params) -> None:
         placement.mirror(params["flip"], down=True)
@@ -169,6 +171,8 @@ class AlternatingHorizontalFlip(kinds.GeometryPart):
     twice. For orders that repeat rows, all repetitions in an epoch are flipped alike.
     K. Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU" (arXiv:2404.00498, section 3.6).
     """
+
+    mirrors = True
 
     def sample(self, draws: kinds.Draws, shape: kinds.Shape) -> kinds.Params:
         """Draw flip: bool [N]."""

@@ -251,6 +251,7 @@ class GeometryPart(TransformPart):
 
     sampling: how pixels are interpolated; "shift" for moves by whole pixels.
     antialias: True if the filter widens when images shrink; None if the part does not resize.
+    mirrors: True if images may be mirrored.
     turns: True if rows may become slanted. Parts that do not turn also take images that differ in size.
     outside: the padding mode beyond the image's edges; None if the part never reads there.
     fill: for "constant", a number, or a number for each channel, in the image's scale.
@@ -258,6 +259,7 @@ class GeometryPart(TransformPart):
 
     sampling: Sampling = "shift"
     antialias: Any = None
+    mirrors: bool = False
     turns: bool = False
     outside: Outside | None = None
     fill: Any = 0.0

@@ -38,6 +38,8 @@ class Pipeline(AnnotationTransforms):
         `at`.
     seed: seed of all draws. dtype: of the images, torch.uint8, torch.uint16, or floating point from 0 to 1.
     mask_fill: value of masks beyond an image's edges. soft_fill: value of soft maps there.
+    flip_pairs: pairs of numbers of points, from 0, that are exchanged in mirrored images: [(0, 1)] for a left
+        and a right eye; [] for none. None: those that the pack records, for a pipeline of a dataset.
     split: True to only bring images that differ in size to one size, in their dtype, before `apply`. `apply`
         may then run on another device, to which fewer bytes are copied.
     first: the stage that brings images that differ in size to one size when they are read; `apply`,
@@ -52,6 +54,7 @@ class Pipeline(AnnotationTransforms):
     dtype: torch.dtype = torch.uint8
     mask_fill: Integer = Parameter(validation.integer, 0)
     soft_fill: Number = Parameter(validation.number, 0.0)
+    flip_pairs: Any = Parameter(validation.number_pairs, None)
     split: bool = False
 
     def __post_init__(self) -> None:
@@ -63,6 +66,7 @@ class Pipeline(AnnotationTransforms):
         self.transforms: tuple[kinds.Transform, ...] = listed(self.transforms)
         self._stages = []
         self._checked = False
+        self._counterparts = {}
         drawing = steps(self.transforms)
         if self.shape is None:
             return
@@ -93,6 +97,12 @@ class Pipeline(AnnotationTransforms):
     def ragged(self) -> bool:
         """True if images differ in size."""
         return self.shape is not None and self.shape[1] is None
+
+    @property
+    def mirrors(self) -> bool:
+        """True if images may be mirrored."""
+        parts = (part for step in steps(listed(self.transforms)) for part in step.transform.parts())
+        return any(isinstance(part, kinds.GeometryPart) and part.mirrors for part in parts)
 
     @property
     def output_shape(self) -> kinds.Shape:

@@ -127,6 +127,15 @@ def pair(value: Any, least: float = -_INF, most: float = _INF, rising: bool = Fa
     return float(given[0]), float(given[1])
 
 
+def number_pairs(value: Any) -> tuple[tuple[int, int], ...]:
+    """Return pairs of whole numbers from 0, each number in one pair."""
+    found = [[as_whole(number, 0) for number in listed(pair)] for pair in listed(value)]
+    numbers = [number for pair in found for number in pair]
+    if any(len(pair) != 2 for pair in found) or None in numbers or len(set(numbers)) < len(numbers):
+        raise Unfit("pairs of numbers from 0 up are allowed, each number in one. Pass for example [(0, 1)].")
+    return tuple((a or 0, b or 0) for a, b in found)
+
+
 def interval(value: Any, least: float = -_INF, most: float = _INF) -> tuple[float, float]:
     """Return (low, high), low <= high, both within bounds."""
     return pair(value, least, most, rising=True)

@@ -18,6 +18,7 @@ import errno
 import io
 import signal
 import sys
+import warnings
 from typing import NoReturn
 
 import click
@@ -41,6 +42,7 @@ def main() -> NoReturn:
     command that only prints could not be written; 130 interrupted; 141 nobody reads that result any more.
     """
     sys.unraisablehook = _interrupt_again
+    warnings.showwarning = _warn
     out = sys.stdout = Outlet(sys.stdout)
     sys.stderr = Outlet(sys.stderr)
     code: int | None
@@ -84,6 +86,12 @@ def _printed(out: Outlet, only_prints: bool, code: int) -> int:
         f"stdout: cannot be written ({why}). Redirect it to another file.",
         UNPRINTED if only_prints else code,
     )
+
+
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning on stderr: its sentence, without a line of code."""
+    text = message.args[0] if isinstance(message, Warning) and message.args else message
+    say(f"warning: {in_options(text) if isinstance(text, str) else text}", err=True)
 
 
 def _failed(text: str, code: int = 1) -> int:

@@ -48,8 +48,8 @@ def convert(
     in it), WebDataset tars or Parquet files of images (a folder of them, or several SRC), a folder with COCO
     annotations. SRC can be a table: .csv, .tsv, each also as .gz, .zst, .bz2 or .xz, .parquet, .arrow,
     .feather; rows of several files, or quoted globs, are appended in that order. SRC can be arrays: an .h5
-    file of datasets, a .npz file, or one .npy file per field. OUT becomes one HDF5 file if it ends in .h5,
-    else a directory of .npy files.
+    or .mat file of datasets, a .npz file, or one .npy file per field. OUT becomes one HDF5 file if it ends in
+    .h5, else a directory of .npy files.
 
     To continue an interrupted conversion, run the same command again.
 

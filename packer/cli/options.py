@@ -185,16 +185,16 @@ CONVERT = options(
     option("--quality", "N", "Quality of JPEG rows, 1 to 100; default: 90.", about=_PICTURES),
     option("--compress", COMPRESS, "Lossless compression of blocks of raw rows (HDF5 only); default: none."),
     option("--labels", "FILE",
-           "CSV of file names (first column) and labels, if folders are not the classes; or COCO's JSON of"
-           " boxes.", about=_IMAGES),
+           "File names and labels, if folders are not the classes: CSV or other text, JSON, .xlsx, Parquet; or"
+           " COCO's JSON of boxes.", about=_IMAGES),
     option("--label", "COLUMN,...",
-           "Images: label columns of --labels; default: the second, or of boxes and keypoints the one of classes."
-           " Tables: columns to predict.",
+           "Images: label columns of --labels (0, 1, 2 ... without a header); default: the only one besides the"
+           " file names, or of boxes and keypoints the one of classes. Tables: columns to predict.",
            about=_NAMED),
     option("--label-file-column", "COLUMN",
-           "Column of --labels that holds the file names; default: the first.", about=_IMAGES),
+           "Column of --labels that holds the file names; default: the one that names images.", about=_IMAGES),
     option("--label-separator", "TEXT",
-           "Separator of several class names in a cell of the label column; also space, tab, comma, bar.",
+           "Separator of several class names in a label; also space, tab, comma, bar.",
            about=_IMAGES),
     option("--unlabeled", "NAME,...",
            "Splits without labels, beside splits with labels: their images get the label -1; all: no labels.",
@@ -206,6 +206,9 @@ CONVERT = options(
            "Columns of --labels that hold boxes, in pixels of the image; names such as ymin,xmin,ymax,xmax and"
            " cx,cy,w,h tell the order.", about=_IMAGES),
     option("--keypoints", "X,Y,...", "Columns of --labels that hold points, in pixels of the image.",
+           about=_IMAGES),
+    option("--flip-pairs", "LEFT:RIGHT,...|none",
+           "Points that exchange their numbers in mirrored images; default: names with left and right.",
            about=_IMAGES),
     option("--boxes-unit", UNITS,
            "Unit of boxes and keypoints: pixels (default), or relative to the image's width and height.",
@@ -220,7 +223,8 @@ CONVERT = options(
            "Images that the file of boxes or keypoints does not list: an error (default), or without any.",
            about=_IMAGES),
     option("--pair pairs", "NAME=DIR",
-           "A field of masks: DIR/cat/1.png belongs to cat/1.jpg. Can be given several times.", multiple=True,
+           "A field of masks: DIR/cat/1.png belongs to cat/1.jpg; also 'DIR/*_mask.png', or of both names"
+           " 'DIR/*_mask.png from *_sat.jpg'. Can be given several times.", multiple=True,
            about=_IMAGES),
     option("--soft", "NAME,...",
            "Pairs of continuous values (mattes, depth) instead of classes: resampled linearly.",
@@ -264,7 +268,8 @@ CONVERT = options(
            f"Tables: {', '.join(KINDS)}, currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy;"
            " default: guessed from the first rows.", multiple=True, about=_TABLES),
     option("--label-as", ("auto", "classes", "float", "number"),
-           "Read numeric labels as classes, or as float (or number); auto: integers as int64.", "auto",
+           "Read labels as classes, also numbers and texts that differ in each row, or as float (or number); auto:"
+           " integers as int64.", "auto",
            about=_NAMED),
     option("--missing", ("nan", "error", "mean", "median", "zero"),
            "Tables: replacement of a missing feature.", "nan", about=_TABLES),
@@ -285,7 +290,7 @@ CONVERT = options(
            "Images: take classes, size, fit, channels, mean, std from PACK. Tables: columns, categories,"
            " statistics. Both: store, shards.", about=_NAMED),
     option("--rename", "NAME=FIELD",
-           "Arrays: field name of an array or .npy file; other arrays of equal length keep the names found.",
+           "Arrays: field name of an array or .npy file, where x, images, y, labels and the like do not tell it.",
            multiple=True, about=_ARRAYS),
     option("--header/--no-header", None,
            "CSV: the first line holds the column names; without it columns are called 0, 1, 2 ...", True,

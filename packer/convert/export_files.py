@@ -29,12 +29,15 @@ from packer.errors import FormatError, MissingDependencyError, UsageError
 from packer.format.file_io import create
 from packer.format.header import Field
 from packer.format.pack import Pack
+from packer.inputs.file_names import shorten
 from packer.inputs.image_pairs import RESERVED
+from packer.inputs.point_names import columns_of, point_names, sides
 from packer.opencv import cv2
 from packer.orders.runs import consecutive, one_run
 from packer.path_text import safe_name
 from packer.read.array_store import PackStore
 from packer.read.row_selection import select_rows
+from packer.sentence import Option, Sentence
 
 _PIECE_PICTURES = 16  # images of unknown, different sizes that a worker reads at once
 _PIECE_BYTES, _PIECE_ROWS = 4 << 20, 256  # most that a worker reads at once
@@ -219,9 +222,17 @@ class LabelFiles:
         self._points = (
             None if points is None else self._reader.array(points.name, runs).reshape(len(self._rows), -1)
         )
-        count = 0 if self._points is None else self._points.shape[1] // 2
-        point_columns = [f"{axis}{number}" for number in range(1, count + 1) for axis in "xy"]
         self._label_columns = ["label"] if self._box_label or (label and not label.shape) else []
+        point_columns = [] if points is None else _point_columns(points, {"file", "label", *_CORNERS})
+        given = None if points is None else points.about.get("flip_pairs")
+        found = [list(pair) for pair in sides(point_names(point_columns))]
+        if given is not None and (not given or given != found):
+            pairs = Option("Labels.flip_pairs", shorten(",".join(map(":".join, given)) or "none"))
+            self.notes.append(
+                Sentence(
+                    f"{LABELS_FILE} does not say which points are sides; to pack it again, pass {pairs}."
+                )
+            )
         if label is not None and label.shape:
             self._label_columns = _label_columns(label, {"file", *point_columns})
         corners = [] if self._boxes is None else _CORNERS
@@ -328,15 +339,31 @@ class LabelFiles:
 def _label_columns(label: Field, taken: set[str]) -> list[str]:
     """Return column names of several labels: the pack's if a CSV can hold them, else label1, label2 ..."""
     (count,) = label.shape or ()
-    given = label.about.get("columns")
-    names = [str(name) for name in given] if isinstance(given, list) else []
-    fits = len(names) == len(set(names)) == count and taken.isdisjoint(names)
-    if fits and all(
-        name and "," not in name and name == safe_name(name.strip()) and not _is_formula(name)
-        for name in names
-    ):
+    names = [str(name) for name in label.about.get("columns", ())]
+    if len(names) == count and _are_columns(names, taken):
         return names
     return [f"label{number}" for number in range(1, count + 1)]
+
+
+def _point_columns(points: Field, taken: set[str]) -> list[str]:
+    """Return two column names a point: left_eye_x, left_eye_y if a CSV can hold its name, else x1, y1 ..."""
+    names = points.about.get("points", ())
+    columns = columns_of(names)
+    if names and _are_columns(columns, taken) and point_names(columns) == tuple(names):
+        return columns
+    return [f"{axis}{number}" for number in range(1, (points.shape or (0,))[0] + 1) for axis in "xy"]
+
+
+def _are_columns(names: Sequence[str], taken: set[str]) -> bool:
+    """Return True if a CSV can hold these names of columns, beside others that are taken."""
+    return (
+        len(names) == len(set(names))
+        and taken.isdisjoint(names)
+        and all(
+            name and "," not in name and name == safe_name(name.strip()) and not _is_formula(name)
+            for name in names
+        )
+    )
 
 
 def _is_formula(text: str) -> bool:

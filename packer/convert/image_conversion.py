@@ -31,12 +31,13 @@ from packer.format.pack import Pack
 from packer.inputs.checks.examine import examine
 from packer.inputs.coco_annotations import read_labels
 from packer.inputs.findings import Findings
-from packer.inputs.image_pairs import Pair, Soft, folder_of, open_pair
+from packer.inputs.image_pairs import Pair, Soft, folder_of, open_pair, partners_among
 from packer.inputs.image_sources import Source, check_bytes, open_source
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import ALL, Labels
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.opened_source import ImageSource, SourceOptions
+from packer.inputs.pair_names import PairPlace
 from packer.inputs.webdataset_tars import is_part
 from packer.pixels.decode_resize import MAX_PIXELS, codec_builds, decoder_versions
 from packer.pixels.exact_values import count_bands
@@ -295,9 +296,13 @@ def plan_conversion(
     if like is not None:
         options = replace(options, normalize=like.normalize(options.channels, options.dtype))
     targets = _targets(opened, options, asked, classes, numbered=model is None)
+    if model is not None:
+        targets.column = None  # labels are those of a pack, whose labels were examined
     if like is not None:
         like.check(next((f for f in targets.fields if f.name == "label"), None), opened.name)
     options = replace(options, labels=targets.read_as or options.labels)
+    if existing is not None:
+        targets.named_as_in(existing.fields)
     partners = _partners(stack, opened, options, spool, existing)
     labels_given = options.labels.file is not None or options.labels.unwanted
     listing = Listing(opened, targets, partners, classes or (), labels_given)
@@ -352,9 +357,11 @@ def _open(
         spool_dir=spool,
         label=columns[0] if len(columns) == 1 else None,
         label_as=options.labels.as_,
+        separator=options.labels.separator,
         listed=classes,
         arrays=options.channels not in CHANNELS,
         boxes=options.labels,
+        partner=partners_among(source, options.pairs.values()) if options.pairs else None,
         unlabeled=unlabeled,
         parts=[folder for folder in map(str, map(folder_of, options.pairs.values())) if is_part(folder)],
         findings=findings,
@@ -371,7 +378,7 @@ def _partners(
         stack.enter_context(
             open_pair(
                 name,
-                folder_of(given),
+                str(PairPlace.of(os.fspath(folder_of(given))).at(opened.folder or opened.name)),
                 opened.keys,
                 spec=options.spec,
                 like=fields.get(name),
@@ -456,7 +463,10 @@ def _targets(
                 f"{option}: is about columns of a CSV, but none is given. Pass {Option('labels', 'FILE')}."
             )
         for option in labels.about_csv():
-            if option.name != "Labels.as_" and not (option.name == "Labels.column" and source.label_chosen):
+            if option.name != "Labels.as_" and not (
+                (option.name == "Labels.column" and source.label_chosen)
+                or (option.name == "Labels.separator" and source.targets.column is not None)
+            ):
                 raise UsageError(
                     f"{option}: is about columns of a CSV, but none is given. Pass "
                     f"{Option('labels', 'FILE')}."

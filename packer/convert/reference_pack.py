@@ -15,6 +15,7 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
+from packer.path_text import compose
 
 _ENDINGS = (".csv", ".lst", ".txt")
 Classes = str | os.PathLike[str] | Sequence[str]
@@ -43,6 +44,7 @@ def parse_classes(given: Classes) -> list[str]:
         names = list(given)
     if not names or not all(names):
         raise UsageError(f"{subject}: holds no name, or an empty name; class names are needed. Add them.")
+    names = list(map(compose, names))
     if len(set(names)) < len(names):
         seen: set[str] = set()
         twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]

@@ -9,6 +9,9 @@ from packer import units
 from packer.format.header import TRAIN, VERSION, Field, Header
 from packer.format.header_forms import NORMALIZE
 
+_LISTED = 12
+"""Most classes, columns or points that are shown."""
+
 
 def describe(path: str, header: Header, shards: Sequence[int], columns: Sequence[str]) -> list[str]:
     """Return the description of a pack as text lines.
@@ -20,7 +23,7 @@ def describe(path: str, header: Header, shards: Sequence[int], columns: Sequence
     for f in header.fields:
         lines.append(f"  {f.name:<8} {describe_field(f)}")
     if header.classes is not None:
-        shown = ", ".join(header.classes[:12]) + (", ..." if len(header.classes) > 12 else "")
+        shown = ", ".join(header.classes[:_LISTED]) + (", ..." if len(header.classes) > _LISTED else "")
         lines.append(f"classes    {len(header.classes)}: {shown}")
     for name, values in header.statistics.items():
         lines.append(f"{name:<10} {_numbers(values)}")
@@ -76,4 +79,7 @@ def _numbers(values: Mapping[str, Sequence[float]]) -> str:
 
 
 def _plain(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    if not isinstance(value, (list, tuple)):
+        return str(value)
+    shown = [":".join(map(str, one)) if isinstance(one, (list, tuple)) else str(one) for one in value]
+    return " ".join(shown[:_LISTED] or ["none"]) + (" ..." if len(shown) > _LISTED else "")

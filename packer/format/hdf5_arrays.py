@@ -17,17 +17,21 @@ from packer.errors import SourceError
 from packer.format.file_io import pread_path
 from packer.format.hdf5_container import open_hdf5
 from packer.format.hdf5_inspection import is_elsewhere, raw_extents
+from packer.format.hdf5_writers import check_writer, matlab_class
 from packer.format.header import HEADER_DATASET, Extent
 
 _SLAB_BYTES = 16 << 20
+_BEGIN = 16  # bytes that tell the format of an encoded image
+_OF_MATLAB = ("#refs#", "#subsystem#")  # groups of values that variables refer to
 
 
 @dataclass(frozen=True)
 class Hdf5Array:
     """A dataset.
 
-    name: its path in the file; extents: places of its rows, None where HDF5 has to decode them; text: values
-    are strings.
+    name: its path in the file. extents: places of its rows, None where HDF5 has to decode them. text: values
+    are strings. turned: MATLAB wrote it, with its axes in reverse. classes: names of an enumeration from 0.
+    ragged: values are lists of numbers. begin: first bytes of the first value, which may be an encoded image.
     """
 
     name: str
@@ -35,13 +39,17 @@ class Hdf5Array:
     shape: tuple[int, ...]
     extents: tuple[Extent, ...] | None
     text: bool = False
+    turned: bool = False
+    classes: tuple[str, ...] = ()
+    ragged: bool = False
+    begin: bytes = b""
 
 
 def list_arrays(path: str) -> list[Hdf5Array]:
     """Return the datasets of a file in order, without following links to other places and files.
 
-    Raises SourceError if HDF5 cannot read the file, the file is a pack, or a dataset's values are stored in
-    other files.
+    Raises SourceError if HDF5 cannot read the file, the file is a pack or that of another program, or a
+    dataset's values are stored in other files.
     """
     found: list[Hdf5Array] = []
     elsewhere: list[str] = []
@@ -51,9 +59,10 @@ def list_arrays(path: str) -> list[Hdf5Array]:
                 raise SourceError(
                     f"{path}: is a pack already. Load it, or convert it with packer repack, split or merge."
                 )
+            check_writer(path, file)
 
             def visit(name: str, item: object) -> None:
-                if isinstance(item, h5py.Dataset):
+                if isinstance(item, h5py.Dataset) and not name.startswith(_OF_MATLAB):
                     if is_elsewhere(item.id):
                         elsewhere.append(name)
                     else:
@@ -78,16 +87,51 @@ def list_arrays(path: str) -> list[Hdf5Array]:
 
 
 def _array(name: str, dataset: h5py.Dataset) -> Hdf5Array:
-    shape, dtype = tuple(dataset.shape or ()), dataset.dtype
+    shape, dtype, matlab = tuple(dataset.shape or ()), dataset.dtype, matlab_class(dataset)
+    if matlab == "cell":
+        first = dataset.file[dataset[(0,) * len(shape)]] if dataset.size and dtype == h5py.ref_dtype else None
+        text = isinstance(first, h5py.Dataset) and matlab_class(first) == "char"
+        return Hdf5Array(name, dtype, (dataset.size,) if text else shape[::-1], None, text)
+    if matlab == "char":
+        return Hdf5Array(name, dtype, shape[-1:], None, True)
+    begin = _begin(dataset)
     if h5py.check_string_dtype(dtype) is not None:
-        return Hdf5Array(name, dtype, shape, None, True)
+        return Hdf5Array(name, dtype, shape, None, True, begin=begin)
     extents: tuple[Extent, ...] | None = None
     if shape and dtype.kind in "iuf":
         row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
         extents = raw_extents(dataset, row_bytes) if dataset.size else None
         if extents is not None and shape[0] and not _lies_there(dataset, extents):
             extents = None  # the file has a user block, or its numbers have fewer bits than their bytes
-    return Hdf5Array(name, dtype, shape, extents)
+    names = {number: name for name, number in (h5py.check_enum_dtype(dtype) or {}).items()}
+    classes = (
+        tuple(names[number] for number in sorted(names)) if sorted(names) == [*range(len(names))] else ()
+    )
+    text = bool(names) and not classes
+    return Hdf5Array(
+        name,
+        dtype,
+        shape,
+        extents,
+        text,
+        bool(matlab),
+        classes,
+        h5py.check_vlen_dtype(dtype) is not None,
+        begin,
+    )
+
+
+def _begin(dataset: h5py.Dataset) -> bytes:
+    """Return the first bytes of the first value if values could be encoded images, else b""."""
+    dtype, rank = dataset.dtype, dataset.ndim
+    if not dataset.size:
+        return b""
+    if dtype == np.uint8 and rank in (1, 2):
+        return bytes(dataset[(0,) * (rank - 1) + (slice(_BEGIN),)])
+    text = h5py.check_string_dtype(dtype) is not None
+    if text or h5py.check_vlen_dtype(dtype) == np.uint8 or (dtype.kind == "V" and not dtype.names):
+        return bytes(dataset[(0,) * rank])[:_BEGIN]
+    return b""
 
 
 def _lies_there(dataset: h5py.Dataset, extents: tuple[Extent, ...]) -> bool:
@@ -100,15 +144,45 @@ def _lies_there(dataset: h5py.Dataset, extents: tuple[Extent, ...]) -> bool:
     return all(pread_path(name, first.row_bytes, at) == dataset[row].tobytes() for row, at in places.items())
 
 
-def read_array(path: str, name: str) -> NDArray[Any] | list[str]:
-    """Return all values of a dataset; strings as a list."""
+def read_array(path: str, name: str) -> NDArray[Any] | list[Any]:
+    """Return all values of a dataset; strings, and names of numbers, as a list. Raises SourceError."""
     with open_hdf5(path) as file:
         dataset = file[name]
-        if h5py.check_string_dtype(dataset.dtype) is not None:
-            texts: list[str] = dataset.asstr(errors="surrogateescape")[...].reshape(-1).tolist()
-            return texts
-        values: NDArray[Any] = dataset[...]
+        enum = h5py.check_enum_dtype(dataset.dtype)
+        try:
+            if matlab_class(dataset) == "cell":
+                return [_cell(file[ref]) for ref in dataset[...].reshape(-1, order="F")]
+            if matlab_class(dataset) == "char":
+                return [_matlab_text(line).rstrip() for line in dataset[...].T]
+            if h5py.check_string_dtype(dataset.dtype) is not None:
+                texts: NDArray[Any] = dataset.asstr(errors="surrogateescape")[...]
+                listed: list[Any] = (texts.reshape(-1) if texts.size == len(texts) else texts).tolist()
+                return listed
+            values: NDArray[Any] = dataset[...]
+        except OSError as error:
+            raise _unreadable(path, repr(name), error) from None
+    if enum is None:
         return values
+    names = {number: name for name, number in enum.items()}
+    return [names.get(value, str(value)) for value in values.reshape(-1).tolist()]
+
+
+def _cell(value: h5py.Dataset) -> str:
+    """Return the text of a cell that MATLAB 7.3 wrote: UTF-16 code units. Raises OSError."""
+    if value.dtype != np.uint16 or is_elsewhere(value.id):
+        raise OSError("a cell holds no text")
+    return "" if "MATLAB_empty" in value.attrs else _matlab_text(value[...].T)
+
+
+def _matlab_text(codes: NDArray[np.uint16]) -> str:
+    return codes.astype("<u2").tobytes().decode("utf-16-le", "replace")
+
+
+def _unreadable(path: str, what: str, error: Exception) -> SourceError:
+    return SourceError(
+        f"{path}: {what} cannot be read ({error}). If its compression is not built into HDF5, call pack_dataset"
+        " after import hdf5plugin; else check the file."
+    )
 
 
 def read_slabs(path: str, names: Sequence[str]) -> Iterator[Mapping[str, NDArray[Any]]]:
@@ -127,6 +201,4 @@ def read_slabs(path: str, names: Sequence[str]) -> Iterator[Mapping[str, NDArray
             try:
                 yield {name: dataset[start:stop] for name, dataset in sets.items()}
             except OSError as error:
-                raise SourceError(
-                    f"{path}: its rows {start} to {stop - 1} cannot be read ({error}). Check the file."
-                ) from None
+                raise _unreadable(path, f"rows {start} to {stop - 1}", error) from None

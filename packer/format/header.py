@@ -16,8 +16,10 @@ Fields and arrays
     ``about.color`` is "bands"), ``label`` (int64, a scalar per row; absent when the source has no labels) and
     ``key`` (ragged: the input's relative path, ``/``-separated, in the bytes of the file system).
     A field ``[H, W]`` or ``[H, W, C]`` beside the images has ``about.sampling``: "nearest" for a mask,
-    "linear" for soft values; and ``about.bits`` 1 if its files had 1 bit a pixel: it holds 0 and 1. Other
-    fields MAY be present; a reader MUST accept fields it does not know.
+    "linear" for soft values; and ``about.bits`` 1 if its files had 1 bit a pixel: it holds 0 and 1.
+    ``keypoints`` (``[K, 2]``) MAY have ``about.points``, the names of its points, and ``about.flip_pairs``, a
+    list of pairs of these names: points that a reader that mirrors an image exchanges. Other fields MAY be
+    present; a reader MUST accept fields it does not know.
 
 Pictures that keep their size
     A ragged field with ``about.layout`` and without a codec that fixes the shape. ``image`` ("HWC",
@@ -133,6 +135,7 @@ from packer.format.header_forms import (
     NORMALIZE,
     SKIPPED,
     check_members,
+    check_points,
     check_provenance,
     count,
     shape,
@@ -433,6 +436,7 @@ class Header:
                 raise ValueError(f"field {f.name!r} of shape {f.shape} has layout HWC")
             if not f.ragged and (f.name == "key" or "encoding" in f.about):
                 raise ValueError(f"field {f.name!r} has texts of one length")
+            check_points(f.name, f.shape, f.about)
             own, listed = f.own_size, "row_shape" in f.about
             if listed and (not f.ragged or f.codec is not None or "dtype" not in f.about or own is not None):
                 raise ValueError(f"field {f.name!r} has a row_shape, but its rows are not such arrays")

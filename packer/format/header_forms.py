@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from packer.channels import CHANNELS
@@ -81,6 +81,8 @@ ABOUT: Mapping[str, Any] = {
     "dtype?": tuple(DTYPES),
     "row_shape?": shape,
     "columns?": texts,
+    "points?": texts,
+    "flip_pairs?": [lambda value: texts(value) and len(value) == 2],
 }
 CODEC: Mapping[str, Any] = {"name": str, "shape?": (None, _image), "quality?": whole(1, 100)}
 OPTIONS: Mapping[str, Any] = {  # those that packer reads again
@@ -100,7 +102,7 @@ OPTIONS: Mapping[str, Any] = {  # those that packer reads again
     **dict.fromkeys(("split_column?", "split_group?", "label_separator?", "label_file_column?"), str),
     **dict.fromkeys(("label_as?", "boxes_unit?"), str),
     **dict.fromkeys(("pairs?", "soft?"), texts),
-    **dict.fromkeys(("label?", "boxes?", "keypoints?", "unlabeled?"), _NAMES),
+    **dict.fromkeys(("label?", "boxes?", "keypoints?", "flip_pairs?", "unlabeled?"), _NAMES),
     **dict.fromkeys(("repack?", "fields?", "choices?"), Mapping),
     f"{NORMALIZE}?": statistics,
 }
@@ -122,6 +124,17 @@ def check_members(value: Any, forms: Mapping[str, Any], subject: str) -> None:
             name = member.removesuffix("?")
             found = reprlib.repr(value[name]) if name in value else "missing"
             raise ValueError(f"{name} is {found} in {subject}")
+
+
+def check_points(name: str, row: Sequence[int] | None, about: Mapping[str, Any]) -> None:
+    """Raise ValueError unless a field's names and sides of points fit its rows. row: the shape of a row."""
+    names = about.get("points", [])
+    twice = len(set(names)) < len(names)
+    if "points" in about and (twice or row is None or tuple(row) != (len(names), 2)):
+        raise ValueError(f"field {name!r} of shape {row} has the points {reprlib.repr(names)}")
+    sides = [name for pair in about.get("flip_pairs", ()) for name in pair]
+    if len(set(sides)) < len(sides) or not set(sides) <= set(names):
+        raise ValueError(f"field {name!r} has the sides {reprlib.repr(sides)}, and {reprlib.repr(names)}")
 
 
 def check_provenance(value: Any) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def _words(options: dict[str, Any], reading: Mapping[str, Any]) -> Iterator[str]
             yield from (option, ",".join(f"{key}={part}" for key, part in value.items()))
         elif isinstance(value, list):
             joined = "x" if name == "size" else ","
-            yield from (option, joined.join(map(str, value)))
+            yield from (option, joined.join(map(str, value)) or "none")
         else:
             text = f"{value}B" if name == "shard_bytes" else str(value)
             yield from (option, text or "none")

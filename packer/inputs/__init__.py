@@ -18,10 +18,16 @@
     coordinate_frames.py boxes and points of upright images, or of pictures as stored
     spare_columns.py   the columns of classes and image sizes among those that are not chosen
     coco_annotations.py  boxes and classes of each image, read from COCO JSON
-    label_csv.py       rows of the label CSV, matched to images; lines of text files
+    label_csv.py       LabelTable: the rows of a label file, matched to images
+    image_names.py     the image that a name in a label file means
+    label_columns.py   the columns of a label file: header, file names, labels
+    label_rows.py      rows of label files: text, JSON, Excel, Parquet
+    text_files.py      lines of text files, in bounded memory
     label_values.py    the rules for labels given as text
     label_options.py   Labels: the label file, its columns, and how they are parsed
+    point_names.py     names of points, from their columns, and which of them are left and right
     image_pairs.py     masks and other per-pixel partners, matched by name
+    pair_names.py      the rules by which names of images and partners match
 
 Start with image_sources.py. Imports: format, pixels, remote.
 """

@@ -12,7 +12,7 @@ objects), boxes without area, segmentations, and keypoints (several persons per 
     photos/annotations/instances_train2017.json   detected automatically; its images are in photos/train2017,
                                                   photos/images/train2017, photos/images or photos. Several
                                                   files named train, val, test ... become splits.
-    any other path                                passed as labels
+    any other file                                passed as labels: JSON with two of the lists below
 """
 
 from __future__ import annotations
@@ -34,13 +34,17 @@ from packer.inputs.coordinate_order import read_coco_boxes
 from packer.inputs.file_names import as_text, shorten, split_of
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets, read_targets
-from packer.inputs.label_csv import read_bytes
 from packer.inputs.label_options import Labels
+from packer.inputs.label_rows import read_json
+from packer.inputs.text_files import read_bytes
+from packer.path_text import compose
 from packer.sentence import Option
 
 FOLDER, PREFIX, ENDING = "annotations", "instances_", ".json"
 _LISTS = {"images": "image", "annotations": "annotation", "categories": "category"}
 """Lists of a file -> what messages call an entry."""
+_TOLD = 2
+"""Number of these lists that tells COCO annotations from other JSON."""
 _ABSENT, _UNKNOWN = -1, -2
 _NO_BOX = (math.nan,) * 4
 _MOST = 1e9
@@ -48,11 +52,15 @@ _DEFAULT = Labels()
 
 
 class CocoPart(NamedTuple):
-    """A COCO file. folder: of its images, relative to the source and with a trailing slash, or ""."""
+    """A COCO file. folder: of its images, relative to the source and with a trailing slash, or "".
+
+    content: its parsed JSON; None to read the file.
+    """
 
     path: str
     folder: str = ""
     split: str | None = None
+    content: Any = None
 
 
 def find_annotations(folder: str) -> list[CocoPart]:
@@ -82,18 +90,19 @@ def read_labels(
     folder: str = "",
     sample: SizeSample | None = None,
 ) -> ImageTargets:
-    """Read the labels and boxes of each image from a CSV or COCO JSON. Other arguments: see `read_targets`.
+    """Read the labels and boxes of each image from a file. Other arguments: see `read_targets`.
 
     Raises: SourceError, UsageError.
     """
     path = os.fspath(labels.file or "")
-    if not path.lower().endswith(ENDING):
-        return read_targets(labels, keys, findings, beside, folder, sample)
+    content = read_json(path)
+    if not isinstance(content, dict) or sum(isinstance(content.get(n), list) for n in _LISTS) < _TOLD:
+        return read_targets(labels, keys, findings, beside, folder, sample, content)
     if beside:
         raise UsageError(f"{path}: has no columns, but column {beside[0]} is needed. Pass a CSV.")
     for option in labels.about_csv():
-        raise UsageError(f"{option}: applies to columns of a CSV, but {path} is JSON. Leave it out.")
-    return read_coco([CocoPart(path)], keys, findings, labels)[0]
+        raise UsageError(f"{option}: applies to columns, but {path} holds COCO annotations. Leave it out.")
+    return read_coco([CocoPart(path, content=content)], keys, findings, labels)[0]
 
 
 def read_coco(
@@ -112,7 +121,7 @@ def read_coco(
     classes: list[str] = []
     columns = []
     for number, part in enumerate(parts):
-        entries = _entries(part.path)
+        entries = _entries(part)
         ids, names = _categories(part.path, entries["categories"])
         if number and names != classes:
             raise SourceError(
@@ -150,10 +159,12 @@ def read_coco(
     return ImageTargets(None, classes, boxes=boxes, findings=findings), np.maximum(listed, 0)
 
 
-def _entries(path: str) -> dict[str, list[dict[str, Any]]]:
+def _entries(part: CocoPart) -> dict[str, list[dict[str, Any]]]:
     """Return the lists `images`, `annotations` and `categories` of a file. Raises: SourceError."""
+    path, content = part.path, part.content
     try:
-        content = json.loads(read_bytes(path, "COCO annotations are needed"))
+        if content is None:
+            content = json.loads(read_bytes(path, "COCO annotations are needed"))
     except (ValueError, RecursionError):
         raise SourceError(
             f"{path}: damaged or truncated JSON; COCO annotations are needed. Get it again."
@@ -199,11 +210,13 @@ def _images(
     findings: Findings,
 ) -> dict[Any, int]:
     """Return the index of each image id, _ABSENT for a missing file; fill `sizes` with height and width."""
-    below = {key[len(part.folder) :]: k for k, key in enumerate(keys) if key.startswith(part.folder)}
+    below: dict[str, int] = {}
     by_name: dict[str, int] = {}
-    for key, index in below.items():
-        last = key.rpartition("/")[2]
-        by_name[last] = _ABSENT if last in by_name else index
+    for index, key in enumerate(keys):
+        if key.startswith(part.folder):
+            path = compose(key[len(part.folder) :])
+            for names, called in ((below, path), (by_name, path.rpartition("/")[2])):
+                names[called] = _ABSENT if called in names else index
     images: dict[Any, int] = {}
     for place, entry in enumerate(entries, 1):
         identity, name = entry.get("id"), entry.get("file_name")
@@ -216,7 +229,7 @@ def _images(
             raise SourceError(
                 f"{part.path}: two images have the id {shorten(str(identity))}; ids are unique. Correct it."
             )
-        normal = os.path.normpath(name)
+        normal = compose(os.path.normpath(name))
         index = images[identity] = below.get(normal, by_name.get(normal.rpartition("/")[2], _ABSENT))
         if index == _ABSENT:
             _refuse(

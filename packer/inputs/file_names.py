@@ -28,7 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
+from packer.inputs.findings import Findings
 from packer.path_text import as_text as as_text
+from packer.path_text import compose
 from packer.path_text import on_disk as on_disk
 from packer.sentence import Option
 from packer.source_kinds import IMAGES
@@ -75,9 +77,14 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name in _LEFT_BEHIND
 
 
+def split_word(name: str) -> str:
+    """Return the word of a name that says a split, or "": "trainA" -> "train", "X_Test" -> "Test"."""
+    return next((word for word in _WORDS.findall(name) if word.lower() in SPLIT_NAMES), "")
+
+
 def split_in(name: str) -> str | None:
     """Return the split that a word of a name says, or None: "trainA", "x-train-0000" -> "train"."""
-    return next((SPLIT_NAMES[w.lower()] for w in _WORDS.findall(name) if w.lower() in SPLIT_NAMES), None)
+    return SPLIT_NAMES.get(split_word(name).lower())
 
 
 def split_folders(folders: Collection[str]) -> dict[str, str]:
@@ -97,8 +104,7 @@ def split_folders(folders: Collection[str]) -> dict[str, str]:
 
 
 def _without_split(name: str) -> str:
-    word = next((w for w in _WORDS.findall(name) if w.lower() in SPLIT_NAMES), "")
-    return name.replace(word, "", 1).lower()
+    return name.replace(split_word(name), "", 1).lower()
 
 
 def split_of(path: str) -> str | None:
@@ -210,13 +216,14 @@ def class_folders(
     *,
     listed: Collection[str] = (),
     unlabeled: Collection[str] = (),
+    findings: Findings | None = None,
 ) -> FolderLayout:
     """Return the labels, classes and splits that class folders, or a flat folder, define; in each split.
 
     subject: name of the source in messages. keys: the images' relative paths, in `image_order`.
     folders: relative paths of the visible folders, with or without images; only the first level matters, and
         below splits the second. listed: classes that may be empty. unlabeled: splits whose images all get
-        UNLABELED.
+        UNLABELED. findings: notes folders that are one class, as their names differ in Unicode form.
     Raises: SourceError if there are no images, a split is empty, images lie both at the top and in folders,
         or only some splits have class folders. UsageError for an unknown split.
     """
@@ -235,7 +242,8 @@ def class_folders(
         inner = [key.removeprefix(part) for key in keys if key.startswith(part)]
         below = {f.removeprefix(part) for f in folders if f.startswith(part) and f.count("/") == level}
         found = _classes(f"{subject}/{part}".rstrip("/"), inner)
-        empty += sorted(part + name for name in below.difference(found, listed)) if found else []
+        full = set(map(compose, (*found, *listed)))
+        empty += sorted(part + name for name in below if compose(name) not in full) if found else []
         classes |= found
         flat += [] if found else [part.rstrip("/")]
     if not classes:
@@ -245,13 +253,14 @@ def class_folders(
             f"{subject}/{flat[0]}: holds no class folders, but other splits do; all or no splits may. Sort "
             f"its images into class folders, or pass {Option('Labels.unlabeled', split_in(flat[0]))}."
         )
-    numbers = {name: number for number, name in enumerate(sorted(classes))}
+    forms = (findings or Findings()).compose_classes(sorted(classes))
+    numbers = {name: number for number, name in enumerate(sorted(set(forms.values())))}
     labelled = np.ones(len(keys), np.bool_)
     for name in unknown:
         labelled[splits[name]] = False
     labels = np.full(len(keys), UNLABELED)
     for index in np.flatnonzero(labelled).tolist():
-        labels[index] = numbers[keys[index].split("/", level + 1)[level]]
+        labels[index] = numbers[forms[keys[index].split("/", level + 1)[level]]]
     return FolderLayout(labels, list(numbers), splits, parts, empty)
 
 

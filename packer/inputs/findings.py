@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from packer.errors import SourceError
+from packer.path_text import compose, show_differences
 from packer.sentence import Option
 
 
@@ -30,6 +32,17 @@ class Findings:
         """
         self._check(error)
         self.refused.setdefault(image, reason)
+
+    def compose_classes(self, names: Iterable[str]) -> dict[str, str]:
+        """Return name -> the form in which it is a class; note two names that become equal."""
+        forms = {name: compose(name) for name in names}
+        first: dict[str, str] = {}
+        for name, form in forms.items():
+            if first.setdefault(form, name) != name:
+                alike = " and ".join(map(show_differences, (first[form], name)))
+                self.notes.append(f"The classes {alike} differ only in Unicode form; they are one class.")
+                break
+        return forms
 
     def leave_out(self, key: str, reason: str, error: str) -> None:
         """Leave out an input that is not an image. error: see `refuse`."""

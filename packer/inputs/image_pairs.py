@@ -1,7 +1,19 @@
 """Partners of images, such as masks and mattes: matched by name, cropped and resized with their image.
 
-The partner of image ``cat/1.jpg`` is ``cat/1.png`` in the pair's folder, with any extension; for the pair
-``masks/*_mask.png`` it is ``masks/cat/1_mask.png``. A partner may have a different size, but not a
+The partner of image ``cat/1.jpg`` is found by these rules (pair_names.py):
+
+    masks/                       masks/cat/1.png, with any extension
+    masks/*_mask.png             masks/cat/1_mask.png
+    masks/*_m.png from *_s.jpg   masks/cat/1_m.png for cat/1_s.jpg: each * stands for the same text in both;
+                                 {stem} means * too
+    data/*/masks                 patterns may be of paths: data/train/masks/1.png for train/images/1.jpg
+    all of these                 case_001.png for case_001_0000.png: words at the beginning or end of names
+                                 that all images have, or all partners, are left out, if each image then gets
+                                 a partner of its own, in one way only. Folders may then differ in levels that
+                                 are the same for all, or in any way if file names are enough. A note says so.
+
+A pattern without a folder is about files beside the images. Files of a pair that lie in the images' folder,
+or below it, are no images. A partner may have a different size, but not a
 different aspect ratio: it shows the same frame. Sampling is nearest, so no new values appear, or linear for
 soft values (pixels/decode_resize.py); the bars of "pad" hold 0. pixels/exact_values.py says how each kind of
 file is stored.
@@ -10,15 +22,15 @@ file is stored.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import islice
 from keyword import iskeyword
 from types import MappingProxyType
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
@@ -27,17 +39,31 @@ from numpy.typing import NDArray
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.format.own_size import partner
-from packer.inputs.file_names import as_text, on_disk
+from packer.inputs.file_names import as_text, on_disk, shorten
 from packer.inputs.findings import Findings
-from packer.inputs.image_archives import open_archive
-from packer.inputs.image_sources import FolderImages, check_bytes, entries_of, file_state, split_archive
+from packer.inputs.image_archives import archive_stem, open_archive
+from packer.inputs.image_sources import (
+    FolderImages,
+    check_bytes,
+    entries_of,
+    file_state,
+    scan_folder,
+    split_archive,
+)
 from packer.inputs.opened_source import ArchiveImages, ImageSource
+from packer.inputs.pair_names import (
+    EXTENSIONS,
+    PairPlace,
+    belonging,
+    complete,
+    derived,
+    kinds,
+    nearest,
+    patterns,
+)
 from packer.pixels.decode_resize import ImagePlacement, PixelSpec, place_soft
 from packer.pixels.exact_values import MaskKind, decode_mask
-from packer.sentence import Sentence
-
-EXTENSIONS = (".bmp", ".gif", ".jpg", ".jpeg", ".npy", ".png", ".tif", ".tiff", ".webp")
-"""File extensions of partners, in lower case; names may use any case."""
+from packer.sentence import Option, Sentence
 
 RESERVED = frozenset(
     ("image", "label", "boxes", "box_label", "keypoints", "key", "packer", "checksums", "header", "trailer")
@@ -186,6 +212,44 @@ class Pair(AbstractContextManager["Pair"]):
         )
 
 
+def partners_among(source: Any, pairs: Iterable[str | os.PathLike[str] | Soft]) -> Callable[[str], bool]:
+    """Return a test of keys of a source: True for files that pairs name as partners, and that are no images.
+
+    These lie in the images' folder and are called as the pair's pattern says, or lie in a folder of the pair
+    below it. source: as given to `open_source`.
+    """
+    tests: list[tuple[str, PairPlace]] = []
+    for given in pairs if isinstance(source, str | os.PathLike) else ():
+        called = _place(given).at(source)
+        belows = _below(os.fspath(source), called.place)
+        tests += [(below, called) for below in belows if below or called.pattern != "*"]
+    return lambda key: any(
+        key.startswith(below) and called.is_partner(key.removeprefix(below)) for below, called in tests
+    )
+
+
+def _place(given: str | os.PathLike[str] | Soft) -> PairPlace:
+    """Return the place of a pair; its patterns are decoded like names of files."""
+    called = PairPlace.of(os.fspath(folder_of(given)))
+    images = None if called.images is None else as_text(called.images)
+    return replace(called, pattern=as_text(called.pattern), images=images)
+
+
+def _below(source: str, place: str) -> Iterator[str]:
+    """Yield the path of a folder in a source, with a final slash, or "" for the source itself."""
+    (archive, inside), (other, within) = split_archive(source.rstrip("/")), split_archive(place)
+    paths = []
+    if archive is not None and other is not None and os.path.samefile(archive, other):
+        paths.append(os.path.relpath(f"/{within}", f"/{inside}"))
+        if not inside:  # keys leave out a single top folder of the archive's name
+            paths.append(os.path.relpath(f"/{within}", f"/{archive_stem(archive)}"))
+    elif os.path.isdir(source) and os.path.isdir(place):
+        paths.append(os.path.relpath(os.path.realpath(place), os.path.realpath(source)))
+    for path in paths:
+        if path == "." or not path.startswith(".."):
+            yield "" if path == "." else f"{as_text(path)}/"
+
+
 def open_pair(
     name: str,
     folder: str | os.PathLike[str],
@@ -203,9 +267,8 @@ def open_pair(
     """Match a partner to each image.
 
     name: name of the field, for example "mask". keys: the images' paths, "/"-separated.
-    folder: folder that holds the partners under the images' paths, with any extension; it may end in a
-        pattern for the file names ("masks/*_mask.png"). Or an archive, or a folder in an archive; .npy files
-        in archives are ignored.
+    folder: folder that holds the partners, perhaps with patterns (see the module). Or an archive, or a folder
+        in an archive; .npy files in archives are ignored.
     spec: size and fit of the images, and the limit of pixels per file. like: field whose dtype and channels
         are required; None: those of the first readable file. spool_dir: directory for a decompressed tar.
         images: folder of the images, if they are files; the images themselves are never partners. findings:
@@ -220,45 +283,61 @@ def open_pair(
             f"pair {name}: not a valid field name; letters, digits and _ are allowed, and "
             f"{', '.join(sorted(RESERVED))} are reserved. Pass another name, for example mask."
         )
-    place, pattern = os.fspath(folder).rstrip("/") or "/", "*"
-    if "*" in os.path.basename(place) and not os.path.isdir(place):
-        place, pattern = os.path.split(place)
-        pattern = as_text(pattern)
-    findings = findings or Findings()
-    files: ImageSource
+    called, findings = _place(folder), findings or Findings()
     with ExitStack() as stack:
-        if place in parts:
-            files = parts[place]
+        if called.place in parts:
+            files = parts[called.place]
             for index, key in enumerate(files.keys):
                 if not key:
-                    called = f"{keys[index]} has no .{place} beside it"
-                    findings.refuse(index, f"has no {name}.", f"{called}; each sample needs one. Add it")
-        elif os.path.isdir(place):
-            images_here: Collection[str] = ()  # the images, if they lie in the same folder
-            with suppress(OSError):
-                if images is not None and os.path.samefile(on_disk(images), on_disk(place)):
-                    images_here = frozenset(keys)
-            listed = {
-                path: state for path, state in _in_folder(as_text(place), keys) if path not in images_here
-            }
-            paths = _assign(name, place, keys, listed, pattern, findings)
-            sizes, times = np.array([listed.get(p, (0, 0)) for p in paths], np.int64).reshape(-1, 2).T.copy()
-            files = FolderImages(paths, sizes, times, folder=as_text(place))
+                    missing = f"{keys[index]} has no .{called.place} beside it; each sample needs one. Add it"
+                    findings.refuse(index, f"has no {name}.", missing)
+        elif os.path.isdir(called.place):
+            files = _folder_files(name, called, keys, images, findings)
         else:
-            path, inside = split_archive(place)
-            if path is None:
-                raise UsageError(
-                    f"{place}: no such folder or archive; pair {name} needs one. Check the path."
-                )
-            archive = open_archive(path, as_text(inside), spool_dir)
-            stack.callback(archive.close)
-            members = {key.removeprefix(archive.base): at for at, key in enumerate(archive.keys)}
-            paths = _assign(name, place, keys, members, pattern, findings)
-            positions = np.array([members.get(path, -1) for path in paths], np.int64)
-            files = ArchiveImages(paths, [archive], np.zeros_like(positions), positions)
-        pair = Pair(name, place, files, spec, like, findings, soft=soft, whole=whole)
+            files = stack.enter_context(_archive_files(name, called, keys, spool_dir, findings))
+        pair = Pair(name, called.place, files, spec, like, findings, soft=soft, whole=whole)
         stack.pop_all()
     return pair
+
+
+def _folder_files(
+    name: str, called: PairPlace, keys: list[str], images: str | None, findings: Findings
+) -> ImageSource:
+    """Return the partners of images in a folder. images: folder of the images; these are no partners."""
+    place = as_text(called.place)
+    images_here: Collection[str] = ()
+    with suppress(OSError):
+        if images is not None and os.path.samefile(on_disk(images), on_disk(place)):
+            images_here = frozenset(keys)
+    listed = {path: state for path, state in _in_folder(place, keys) if path not in images_here}
+
+    def more() -> Collection[str]:
+        found = scan_folder(place, arrays=True).images
+        states = zip(found.sizes.tolist(), found.times.tolist(), strict=True)
+        listed.update(one for one in zip(found.keys, states, strict=True) if one[0] not in images_here)
+        return listed
+
+    paths = _assign(name, called, keys, listed, findings, more)
+    sizes, times = np.array([listed.get(p, (0, 0)) for p in paths], np.int64).reshape(-1, 2).T.copy()
+    return FolderImages(paths, sizes, times, folder=place)
+
+
+def _archive_files(
+    name: str, called: PairPlace, keys: list[str], spool_dir: str | None, findings: Findings
+) -> ImageSource:
+    """Return the partners of images in an archive."""
+    path, inside = split_archive(called.place)
+    if path is None:
+        raise UsageError(f"{called.place}: no such folder or archive; pair {name} needs one. Check the path.")
+    archive = open_archive(path, as_text(inside), spool_dir)
+    try:
+        members = {key.removeprefix(archive.base): at for at, key in enumerate(archive.keys)}
+        paths = _assign(name, called, keys, members, findings, lambda: members)
+    except BaseException:
+        archive.close()
+        raise
+    positions = np.array([members.get(path, -1) for path in paths], np.int64)
+    return ArchiveImages(paths, [archive], np.zeros_like(positions), positions)
 
 
 def _check_frame(size: tuple[int, int], image: tuple[int, int]) -> None:
@@ -300,7 +379,9 @@ def _in_folder(place: str, keys: list[str]) -> Iterator[tuple[str, tuple[int, in
 
     Yields: path of a possible partner, relative to the pair's folder; its size and modification time.
     """
-    for folder in sorted({key.rpartition("/")[0] for key in keys}):
+    folders = {key.rpartition("/")[0] for key in keys}
+    folders |= {normalize(form, folder) for folder in folders for form in ("NFC", "NFD")}
+    for folder in sorted(folders):
         # Images of a missing folder have no partners; `_assign` reports them together.
         for name, entry, inner in entries_of(place, folder, missing=True):
             if inner is None and name.lower().endswith(EXTENSIONS):
@@ -308,31 +389,94 @@ def _in_folder(place: str, keys: list[str]) -> Iterator[tuple[str, tuple[int, in
 
 
 def _assign(
-    name: str, place: str, keys: list[str], files: Iterable[str], pattern: str, findings: Findings
+    name: str,
+    called: PairPlace,
+    keys: list[str],
+    files: Collection[str],
+    findings: Findings,
+    more: Callable[[], Collection[str]],
 ) -> list[str]:
-    """Return each image's partner, "" for none; refuse images with none or several. Raises SourceError."""
-    suffix = os.path.splitext(pattern)[0].rpartition("*")[2]
-    found: dict[str, list[str]] = {}
-    for path in files:
-        if path.lower().endswith(EXTENSIONS) and fnmatchcase(os.path.basename(path), pattern):
-            found.setdefault(os.path.splitext(path)[0].removesuffix(suffix), []).append(path)
-    stems = [os.path.splitext(key)[0] for key in keys]
-    wrong = [index for index, stem in enumerate(stems) if len(found.get(stem, ())) != 1]
-    more = f" (and {len(wrong) - 1:,} more images)" if len(wrong) > 1 else ""
+    """Return each image's partner, "" for none; refuse images with none or several. Raises SourceError.
+
+    files: those in the folders of the images. more: returns all files.
+    """
+    found, left = belonging(keys, _readable(files), called)
+    if not any(found):
+        everything = _readable(more())
+        found, left = belonging(keys, everything, called)
+    if not any(found):
+        left = sorted(filter(called.is_partner, everything))
+        if (paths := derived(keys, left, called)) is not None:
+            findings.notes.append(_matched_note(name, called, keys, paths))
+            found, left = [[path] for path in paths], sorted({*left}.difference(paths))
+    wrong = [index for index, paths in enumerate(found) if len(paths) != 1]
+    advice = _advice(name, called, keys, wrong, sorted(left), found) if wrong else ""
+    others = f" (and {len(wrong) - 1:,} more images)" if len(wrong) > 1 else ""
     for index in wrong:
-        several = " and ".join(sorted(found.get(stems[index], ())))
+        several = " and ".join(map(shorten, sorted(found[index])[:3]))
         reason = f"has several files for its {name} ({several})" if several else f"has no {name}"
-        findings.refuse(
-            index,
-            f"{reason}.",
-            f"{place}: {keys[index]} {reason}{more}; each image needs one file of its path and name, ending "
-            f"in {', '.join(EXTENSIONS)}. Add or remove files, pass a pattern such as {place}/*_mask.png",
-        )
-    left = [path for stem in found.keys() - set(stems) for path in found[stem]]
-    if left:
+        if called.image_name(keys[index]) is None:
+            reason = f"is called neither {called.images} nor {called.pattern}"
+        error = f"{called.place}: {shorten(keys[index])} {reason}{others}; {advice}"
+        findings.refuse(index, f"{reason}.", error)
+    if left and any(found):
         belong = "file belongs" if len(left) == 1 else "files belong"
-        findings.notes.append(f"{place}: {len(left):,} {belong} to no image, first {min(left)}; left out.")
-    paths = [found.get(stem, [""])[0] for stem in stems]
-    for index in wrong:
-        paths[index] = ""
-    return paths
+        findings.notes.append(
+            f"{called.place}: {len(left):,} {belong} to no image, first {min(left)}; left out."
+        )
+    return [paths[0] if len(paths) == 1 else "" for paths in found]
+
+
+def _readable(files: Collection[str]) -> list[str]:
+    return [path for path in files if path.lower().endswith(EXTENSIONS)]
+
+
+def _matched_note(name: str, called: PairPlace, keys: Sequence[str], paths: Sequence[str]) -> Sentence:
+    """Return the note on partners that do not have the names of their images, with two examples."""
+    shown = " and ".join(
+        f"{shorten(path)} for {shorten(key)}" for path, key in islice(zip(paths, keys, strict=True), 2)
+    )
+    return Sentence(
+        f"{called}: no file has the name of an image, so each {name} was found by the part of the names that "
+        f"differs: {shown}. If that is wrong, pass patterns of both names by {Option('pairs')}."
+    )
+
+
+def _advice(
+    name: str,
+    called: PairPlace,
+    keys: Sequence[str],
+    wrong: Sequence[int],
+    files: Sequence[str],
+    found: Sequence[Sequence[str]],
+) -> str:
+    """Return what is needed and a remedy, tried if no image has a partner. files: of no image, sorted."""
+    first = keys[next((index for index in wrong if not found[index]), wrong[0])]
+    needed = "each image needs one file of its path and name"
+    if called.image_name(first) is None:
+        return "a file is an image, a partner, or not there. Remove it, or pass other patterns"
+    like = "" if any(found[index] for index in wrong) else nearest(first, files)
+    if not like:
+        needed += f", ending in {', '.join(EXTENSIONS)}"
+        halves = [] if any(found) or files else kinds(keys, called.place)
+        if halves:
+            return f"{needed}. If images and masks lie together, {_pass(name, halves)}"
+        return f"{needed}. Add or remove files, pass a pattern such as {called.place}/*_mask.png"
+    needed += f", and the nearest to {shorten(first)} is {shorten(like)}"
+    if any(found):
+        return f"{needed}. Add or remove files"
+    if fits := list(islice(complete(keys, files, called), 3)):
+        return f"{needed}. P{_pass(name, fits)[1:]}"
+    partner, image = patterns(first, like)
+    place = PairPlace(called.place, partner, image)
+    count = sum(map(bool, belonging(keys, files, place)[0])) if partner else 0
+    if 2 * count < len(keys):
+        place = PairPlace(called.place, "*_mask.png", "*_sat.jpg")
+        return f"{needed}. Pass patterns of both, such as {Option('pairs', {name: str(place)})}"
+    fitting = f"which fits {count:,} of {len(keys):,} images"
+    return f"{needed}. Pass {Option('pairs', {name: str(place)})}, {fitting}"
+
+
+def _pass(name: str, places: Sequence[PairPlace]) -> str:
+    options = [Option("pairs", {name: str(place)}) for place in places]
+    return f"pass {' or '.join(f'{option}' for option in options)}"

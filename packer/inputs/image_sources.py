@@ -19,9 +19,11 @@ import re
 import stat
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,14 +44,14 @@ from packer.inputs.file_names import (
 )
 from packer.inputs.image_archives import open_archive
 from packer.inputs.image_targets import ImageTargets
-from packer.inputs.label_csv import read_lines
 from packer.inputs.label_options import ALL
 from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions
 from packer.inputs.parquet_images import find_images, read_parquet
+from packer.inputs.text_files import read_lines
 from packer.inputs.webdataset_tars import are_samples, is_label, open_samples, open_tars, split_sample
 from packer.remote.urls import is_url
 from packer.sentence import Option
-from packer.source_kinds import ARCHIVES, LISTS, PARQUET, TARS, is_archive
+from packer.source_kinds import ARCHIVES, LISTS, PARQUET, TARS, is_archive, is_array_file
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -84,6 +86,10 @@ def open_source(path: Source, options: SourceOptions | None = None) -> ImageSour
         return _open_folder(name, options)
     if all(one.lower().endswith(PARQUET) for one in paths):
         return read_parquet(name, paths, options)
+    if paths and all(map(is_array_file, paths)):
+        raise UsageError(
+            f"{name}: is a file of arrays; images are files of their own. Pass it to pack_dataset."
+        )
     if len(paths) > 1:
         if all(one.lower().endswith(TARS) for one in paths):
             return open_samples(name, open_tars(paths, options), options, os.path.dirname(paths[0]))
@@ -152,7 +158,10 @@ def holds_images(source: str) -> bool:
 
 
 def _open_folder(name: str, options: SourceOptions) -> ImageSource:
-    found = _scan(as_text(name), options.arrays)
+    found = scan_folder(as_text(name), options.arrays)
+    indices, folders = options.images_among(found.images.keys, found.folders, name)
+    if len(indices) < len(found.images.keys):
+        found = found._replace(images=found.images.taken(indices), folders=list(folders))
     parts = [] if options.labelled else find_annotations(name)
     packed = found.packed if all(path.count("/") < 2 for path in found.packed) else []
     if parts:
@@ -193,7 +202,7 @@ class FolderImages(ImageSource):
         return _read_file(on_disk(f"{self.folder}/{self.keys[index]}"), listed)
 
 
-class _Scanned(NamedTuple):
+class ScannedFolder(NamedTuple):
     """Contents of a folder: images in `image_order`, top folders, tars and Parquet files, other suffixes."""
 
     images: FolderImages
@@ -202,7 +211,7 @@ class _Scanned(NamedTuple):
     left_out: Counter[str]
 
 
-def _scan(root: str, arrays: bool = False) -> _Scanned:
+def scan_folder(root: str, arrays: bool = False) -> ScannedFolder:
     """Walk a folder, following links."""
     keys: list[str] = []
     sizes, times = array("q"), array("q")
@@ -234,7 +243,7 @@ def _scan(root: str, arrays: bool = False) -> _Scanned:
                 if name.lower().endswith((*TARS, *PARQUET)):
                     packed.append(key)
     images = FolderImages(keys, np.asarray(sizes, np.int64), np.asarray(times, np.int64), folder=root)
-    return _Scanned(images.taken(image_order(keys)), tops, packed, left_out)
+    return ScannedFolder(images.taken(image_order(keys)), tops, packed, left_out)
 
 
 def entries_of(
@@ -341,7 +350,9 @@ def _open_archive(name: str, path: str, inside: str, options: SourceOptions) -> 
         order = image_order(archive.keys)
         keys = [archive.keys[index].removeprefix(base) for index in order]
         folders = [folder.removeprefix(base) for folder in archive.folders if folder.startswith(base)]
-        tops = {folder for folder in folders if folder and folder.count("/") < 2}
+        tops: Collection[str] = {folder for folder in folders if folder and folder.count("/") < 2}
+        chosen, tops = options.images_among(keys, tops, name)
+        order, keys = order[chosen], [keys[index] for index in chosen.tolist()]
         images, subject = ArchiveImages(keys, [archive], np.zeros_like(order), order), f"{name}/{base}"
         return images.arrange(name, tops, archive.left_out, options, subject=subject.rstrip("/"))
     except BaseException:
@@ -419,8 +430,7 @@ def _split_row(root: str, row: str) -> tuple[str, str | None, os.stat_result] | 
     for path, text in ways:
         # normpath keeps two leading slashes; POSIX permits a special meaning, which no current system has.
         absolute = "/" + os.path.normpath(os.path.join(root, path)).lstrip("/")
-        try:
-            return absolute, text, os.stat(on_disk(absolute))
-        except OSError:
-            continue
+        for form in dict.fromkeys((absolute, normalize("NFC", absolute), normalize("NFD", absolute))):
+            with suppress(OSError):
+                return form, text, os.stat(on_disk(form))
     return ways[0][0]

@@ -1,7 +1,7 @@
-"""Targets of images, read from a CSV: labels, boxes, keypoints.
+"""Targets of images, read from a file of rows such as a CSV: labels, boxes, keypoints.
 
-The first column names the files, unless `file_column` chooses another. Without chosen columns the CSV has two
-columns, file and label, and needs no header (label_csv.py).
+Without chosen columns there are two, file and label (label_csv.py). Without a header the columns are called
+0, 1, 2 ...
 
     chosen columns                      fields, per image
     a label column                      label: int64 or float32, see label_values.py; names become classes
@@ -10,7 +10,8 @@ columns, file and label, and needs no header (label_csv.py).
     boxes (left, top, right, bottom)    boxes: ragged float32 [n, 4], one per CSV row; a row with four empty
                                         cells adds no box; an image without rows is an error
     boxes and a label column            boxes, box_label: ragged int64 [n]
-    keypoints (x, y, x, y ...)          keypoints: float32 [K, 2]; NaN for empty cells and invisible points
+    keypoints (x, y, x, y ...)          keypoints: float32 [K, 2]; NaN for empty cells and invisible points;
+                                        their names, and which are sides: point_names.py
 
 coordinate_order.py finds other orders and formats of the columns, spare_columns.py the label column if none is
 chosen. Input coordinates are continuous pixels of the upright image (or of the picture as stored, see
@@ -22,7 +23,7 @@ labels.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -49,14 +50,21 @@ from packer.inputs.file_names import UNLABELED
 from packer.inputs.findings import Findings
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
-from packer.inputs.label_values import multi_hot, number_columns, number_labels
+from packer.inputs.label_values import (
+    SEPARATORS,
+    LabelColumn,
+    multi_hot,
+    number_columns,
+    number_labels,
+)
+from packer.inputs.point_names import point_names, read_pairs, sides
 from packer.inputs.spare_columns import SpareColumns
+from packer.path_text import compose, show_differences, simplify
 from packer.pixels.coordinate_units import check_unit
 from packer.pixels.decode_resize import ImagePlacement
 from packer.pixels.stored_size import StoredSize
 from packer.sentence import Option
 
-_SEPARATORS = {"space": " ", "tab": "\t", "comma": ",", "semicolon": ";", "bar": "|"}
 _UNIT = "Labels.boxes_unit"
 _UNLISTED = Option("Labels.unlisted", "empty")
 
@@ -73,9 +81,11 @@ class ImageTargets:
         boxes: Boxes | None = None,
         keypoints: NDArray[np.float64] | None = None,
         frames: CoordinateFrames | None = None,
+        points: Mapping[str, Any] | None = None,
         findings: Findings | None = None,
     ) -> None:
-        """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels.
+        """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels, described by
+        ``points``.
 
         frames: the frames of boxes and keypoints; None: those of the sizes in `boxes`.
         """
@@ -87,6 +97,8 @@ class ImageTargets:
         """Fields that do not depend on cropping and resizing: name -> [N, *shape], little-endian."""
         self.beside: dict[str, list[str]] = {}
         """Columns that are read but not stored: name -> the cell of each image."""
+        self.column: LabelColumn | None = None
+        """The origin of labels given as text, without a list of classes; None for others."""
         self.boxes, self.keypoints = boxes, keypoints
         """As in the file: not yet pixels of the upright images."""
         if frames is None and boxes is not None:
@@ -106,7 +118,8 @@ class ImageTargets:
             if boxes.labels is not None:
                 fields.append(Field("box_label", "|u1", None, {"dtype": "<i8", "row_shape": []}))
         if keypoints is not None:
-            fields.append(Field("keypoints", "<f4", keypoints.shape[1:], {"format": "xy", "unseen": "nan"}))
+            described = {"format": "xy", "unseen": "nan", **(points or {})}
+            fields.append(Field("keypoints", "<f4", keypoints.shape[1:], described))
         self.fields: tuple[Field, ...] = tuple(fields)
         """The stored fields, in order."""
 
@@ -219,6 +232,16 @@ class ImageTargets:
             check_unit(subject, "keypoints", [self.keypoints], unit, _UNIT)
         self.relative, self.unit_chosen = unit == "relative", unit is not None
 
+    def named_as_in(self, fields: Sequence[Field]) -> None:
+        """Leave the points of rows for a pack without names, if the pack with these fields has none."""
+        unnamed = [f.name for f in fields if f.name == "keypoints" and "points" not in f.about]
+        self.fields = tuple(
+            replace(f, about={k: v for k, v in f.about.items() if k not in ("points", "flip_pairs")})
+            if f.name in unnamed
+            else f
+            for f in self.fields
+        )
+
     def renumbered(self, classes: Sequence[str], subject: str) -> ImageTargets:
         """Return the targets with labels that number `classes`, such as those of a pack that is extended.
 
@@ -239,9 +262,10 @@ class ImageTargets:
             raise UsageError(
                 f"{subject}: holds labels that are not classes; {allowed}. Leave out the classes."
             )
-        place = {name: number for number, name in enumerate(classes)}
+        place = {compose(name): number for number, name in enumerate(classes)}
+        place |= {name: number for number, name in enumerate(classes)}
         # Without classes every label is refused.
-        places = np.array([place.get(name, -1) for name in names] or [-1], np.int64)
+        places = np.array([place.get(name, place.get(compose(name), -1)) for name in names] or [-1], np.int64)
         images, found = np.nonzero(values) if values.ndim > 1 else (np.arange(len(values)), values)
         if values.ndim == 1 and boxes is None:
             images, found = images[values != UNLABELED], values[values != UNLABELED]
@@ -266,7 +290,11 @@ class ImageTargets:
                 how = f"Leave its images out, add it, or pass {Option('on_error', 'skip')}."
                 if self.classes is None and not (places >= 0).any():
                     how = "Write names for the numbers; of WebDataset tars, in a classes.txt beside them."
-                raise UsageError(f"{subject}: holds the class {names[number]}; {allowed}. {how}")
+                called, looks = names[number], simplify(names[number])
+                alike = next((name for name in classes if simplify(name) == looks), None)
+                if alike is not None:
+                    called = f"{show_differences(called)}, which is not {show_differences(alike)}"
+                raise UsageError(f"{subject}: holds the class {called}; {allowed}. {how}")
             reason = f"its class is {names[number]}, which is not one of the {len(classes):,} given classes."
             self.findings.refused[image] = reason
         return targets
@@ -293,15 +321,16 @@ def read_targets(
     beside: Sequence[str] = (),
     folder: str = "",
     sample: SizeSample | None = None,
+    content: Any = None,
 ) -> ImageTargets:
-    """Read the targets of each image from a CSV, as the module's table shows.
+    """Read the targets of each image from a file of rows, as the module's table shows.
 
-    labels: the file, in UTF-8 with or without a byte order mark (invalid bytes are kept, as in file names),
-    and columns.
+    labels: the file (invalid bytes are kept, as in file names), and columns.
     keys: paths of the images. A row names an image by its path, or by its stem if only one image has it.
     findings: refuses images with invalid labels, leaves out rows that name no image.
     beside: further columns to read as text, with one cell for each image. folder: folder of the keys.
     sample: `ImageSource.sample_sizes`; None if there are no images.
+    content: the parsed JSON of the file, or None.
     Raises: SourceError if a row is invalid or names no image, if two rows of an image disagree, or if an
         image has no row (unless `labels.unlisted`).
     """
@@ -320,9 +349,10 @@ def read_targets(
         beside=beside,
         folder=folder,
         spare=spare,
+        content=content,
     )
-    separator = _SEPARATORS.get(labels.separator or "", labels.separator)
-    boxes, moved, frames, values, classes, about = None, None, None, None, None, None
+    separator = SEPARATORS.get(labels.separator or "", labels.separator)
+    boxes, moved, named, frames, values, classes, about = (None,) * 7
     if spare is not None:
         findings.notes += spare.notes
         columns = columns if spare.label is None else [spare.label]
@@ -338,19 +368,27 @@ def read_targets(
         boxes, classes, found = boxes_of_table(table, columns, found, pictures)
     if points:
         moved, found = points_of_table(table, found, pictures)
+        named = _named(labels, found.columns("keypoints"))
     if located and labels.unlisted != "empty":
         empty = " (with empty cells if it has none)" if corners else ""
         what = "boxes" if corners else "keypoints"
         table.refuse_unlisted(what, f"every image needs a row{empty}. Add it, pass {_UNLISTED}")
     if not corners and (columns or not points):
         values, classes, about = _labels(table, columns, separator, labels.as_)
-    if separator is not None:
-        findings.notes.append(
-            f"Cells hold class names: {len(classes or ()):,} classes, {_shown(classes or ())}."
-        )
     targets = ImageTargets(
-        values, classes, about=about, boxes=boxes, keypoints=moved, frames=frames, findings=findings
+        values,
+        classes,
+        about=about,
+        boxes=boxes,
+        keypoints=moved,
+        points=named,
+        frames=frames,
+        findings=findings,
     )
+    if len(columns) == 1 or not (columns or corners or points):
+        name = columns[0] if columns else ""
+        texts = table.columns[name]
+        targets.column = LabelColumn.of(path, name or table.label_name, texts, labels.as_, separator)
     targets.beside = {name: _cells(table, name) for name in beside}
     targets.read_as = found if found != labels else None
     return targets
@@ -358,7 +396,7 @@ def read_targets(
 
 def _cells(table: LabelTable, name: str) -> list[str]:
     """Return the cell of each image in a column."""
-    texts = table.columns[name]
+    texts = list(map(compose, table.columns[name]))
     rows = table.one_an_image([texts], name).tolist()
     for row in rows:
         if not texts[row] and row not in table.refused:
@@ -380,7 +418,16 @@ def _labels(
     if len(columns) > 1:
         return number_columns(table, columns, label_as=label_as)[rows], None, {"columns": names}
     if separator is not None:
-        hot, numbered = multi_hot(table.subject, texts, called, separator)
+        hot, numbered = multi_hot(table.subject, texts, called, separator, table.findings)
         return hot[rows], numbered, {"columns": numbered}
     values, found = number_labels(table, texts, column=called, label_as=label_as)
     return values[rows], found, {}
+
+
+def _named(labels: Labels, columns: Sequence[str]) -> dict[str, Any]:
+    """Return names and sides of points, for their field's description."""
+    names, given = point_names(columns), labels.flip_pairs
+    pairs = sides(names) if given is None else read_pairs(given, names)
+    if given is None and not pairs:  # unknown: the loader warns of mirrored points that may be sides
+        return {"points": list(names)}
+    return {"points": list(names), "flip_pairs": [*map(list, pairs)]}

@@ -9,7 +9,9 @@ from typing import Any
 
 from packer.arguments import choice
 from packer.errors import UsageError
+from packer.inputs.coordinate_names import point_order
 from packer.inputs.label_values import LABEL_AS
+from packer.inputs.point_names import point_names, read_pairs
 from packer.pixels.coordinate_units import FORMATS, FRAMES, UNITS
 from packer.sentence import Option
 
@@ -21,6 +23,7 @@ _RECORDED = {
     "separator": "label_separator",
     "boxes": "boxes",
     "keypoints": "keypoints",
+    "flip_pairs": "flip_pairs",
     "boxes_unit": "boxes_unit",
     "boxes_format": "boxes_format",
     "boxes_frame": "boxes_frame",
@@ -41,23 +44,30 @@ class Labels:
     Parameters
     ----------
     file
-        A CSV file with the label of each image (the first column, or `file_column`, names the image); or a
-        COCO JSON file of boxes. Without a file, `column` chooses the label of WebDataset tars or of Parquet
-        files.
+        A file with the name and label of each image: CSV or other text, JSON, JSON lines, .xlsx or Parquet,
+        told by its contents; or a COCO JSON file of boxes. Without a file, `column` chooses the label of
+        WebDataset tars or of Parquet files, and `separator` and `as_` apply to labels in lists, too.
     column
-        Label column, or several columns: a list of names, or names joined by commas. Default: the second; of
-        boxes and keypoints the one that holds classes, "" for none.
+        Label column, or several columns: a list of names, or names joined by commas; "0", "1" ... without a
+        header. Default: the only column besides the file names; of boxes and keypoints the one that holds
+        classes, "" for none.
     separator
-        Separator of several class names in a cell; also "space", "tab", "comma".
+        Separator of several class names in a label; also "space", "tab", "comma". Lists (``['a', 'b']``)
+        are separated by "comma".
     file_column
-        Column of file names. Default: the first.
+        Column of file names. Default: the one that names most images.
     as_
         "auto": class names are numbered, whole numbers become int64, other numbers float32. "classes":
-        numbers are class names, too. "float": float32.
+        numbers are class names, too, and texts that look like several labels, captions or ids are classes.
+        "float": float32.
     boxes, keypoints
         Columns of xmin, ymin, xmax, ymax, or of x, y, x, y ..., in pixels of the original image. Names that
         tell another order are believed (ymin, xmin, ymax, xmax), as are cx, cy, w, h. Coordinates are
         transformed with the image.
+    flip_pairs
+        Points that exchange their numbers when augmentation mirrors an image: "left_eye:right_eye,...", or
+        "none". Default: the points whose names are sides, as left_eye and right_eye are. A point's name is
+        what its columns have in common: left_eye_x, left_eye_y.
     boxes_unit
         "relative": coordinates are fractions of the image's width and height. Without it, coordinates that
         all look like fractions are an error.
@@ -88,6 +98,7 @@ class Labels:
     as_: str = "auto"
     boxes: str | Sequence[str] | None = None
     keypoints: str | Sequence[str] | None = None
+    flip_pairs: str | Sequence[str] | None = None
     boxes_unit: str | None = None
     boxes_format: str | None = None
     boxes_frame: str | None = None
@@ -120,6 +131,23 @@ class Labels:
                 f"labels come from {os.fspath(self.file)}. Leave one of them out."
             )
         self._check_columns(self.columns("column"), self.columns("boxes"), self.columns("keypoints"))
+        if self.flip_pairs is not None:
+            self._check_sides(self.flip_pairs)
+
+    def _check_sides(self, given: str | Sequence[str]) -> None:
+        """Set `flip_pairs` to a tuple of texts. Raises UsageError for what are no pairs of points."""
+        if isinstance(given, str):
+            given = [] if given.strip() in ("", "none") else given.split(",")
+        pairs = tuple(word.strip() for word in given)
+        if not self.keypoints:
+            raise UsageError(
+                f"{Option('Labels.flip_pairs', ','.join(pairs))}: applies to points, but there are none. Pass"
+                f" {Option('Labels.keypoints')}, or leave it out."
+            )
+        object.__setattr__(self, "flip_pairs", pairs)
+        columns = self.columns("keypoints")
+        order = point_order(columns)
+        read_pairs(pairs, point_names(columns if order is None else [columns[place] for place in order]))
 
     def _check_columns(self, labels: list[str], corners: list[str], points: list[str]) -> None:
         """Raise UsageError for columns or options that cannot be combined."""

@@ -15,7 +15,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from ast import literal_eval
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,18 +27,21 @@ from numpy.typing import NDArray
 from packer.errors import SourceError
 from packer.inputs.file_names import shorten
 from packer.inputs.findings import Findings
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 from packer.units import LEADING_ZEROS
 
 LABEL_AS = ("auto", "classes", "float")
 """Values of `label_as`."""
 
+SEPARATORS = {"space": " ", "tab": "\t", "comma": ",", "semicolon": ";", "bar": "|"}
+"""Words for separators."""
+
 _WHOLE = re.compile(r"[0-9]+")
 _PADDED = re.compile(LEADING_ZEROS)
 _SIGNED = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-_BETWEEN_NAMES = re.compile(r"[|;]")
+_BRACKETS = {"[": "]", "(": ")", "{": "}"}
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _INT64 = range(-(1 << 63), 1 << 63)
 _DIGITS = 1000  # more digits than an int64 has, and few enough for int()
@@ -43,6 +49,36 @@ _EXACT = 1 << 53  # float64 holds every whole number up to this one
 _EQUAL_SHARE = (
     0.1  # fraction of distinct numbers before a note; among many random numbers a few collide as float32
 )
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """The origin of labels given as text, for checks.
+
+    subject: the file. name: of the column, in messages. as_: how cells are read. separator: in the form of
+    `split_names`. separated: True if a cell holds the separator. alone: there are no other columns.
+    """
+
+    subject: str
+    name: str
+    as_: str = "auto"
+    separator: str | None = None
+    separated: bool = False
+    alone: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        subject: str,
+        name: str,
+        texts: Iterable[str],
+        as_: str,
+        separator: str | None,
+        alone: bool = False,
+    ) -> LabelColumn:
+        """Return the origin of some texts."""
+        separated = separator is not None and any(separator in text for text in texts)
+        return cls(subject, name, as_, separator, separated, alone)
 
 
 class CheckedRows:
@@ -87,7 +123,7 @@ def number_labels(
     label_as: str = "auto",
     names: list[str] | None = None,
 ) -> tuple[NDArray[Any], list[str] | None]:
-    """Convert labels from text to numbers, and note their interpretation in the findings of ``rows``.
+    """Convert labels from text to numbers.
 
     rows: refuses labels that are empty, not finite or too large, which become 0. texts: the label of each
     row. column: name of the labels in messages. regression: accept fractions. label_as: see the module.
@@ -101,15 +137,8 @@ def number_labels(
         first.setdefault(text, row)
     kinds = {text: _kind_of(text, label_as, padded=names is None) for text in first}
     by_kind = {kind: text for text, kind in reversed(kinds.items())}
-    named, other = by_kind.get("name"), by_kind.get("number") or by_kind.get("fraction")
-    if named is not None and other is not None:
-        earlier, later = sorted((named, other), key=first.__getitem__)
-        places = [f"{rows.unit} {rows.lines[first[text]]}" for text in (later, earlier)]
-        raise SourceError(
-            f"{rows.subject} {places[0]}: {column} is {later}, but {earlier} in {places[1]}; numbers or "
-            "class names are accepted, not both. Correct one of them, or pass "
-            f"{Option('Labels.as_', 'classes')}."
-        )
+    named = by_kind.get("name")
+    _check_mixed(rows, column, first, named, by_kind.get("number") or by_kind.get("fraction"))
     are_names = named is not None or label_as == "classes"
     whole = not are_names and label_as != "float" and not (regression and "fraction" in by_kind)
     known = names if whole else None
@@ -130,16 +159,31 @@ def number_labels(
         if text not in values:
             rows.refuse(row, _found(column, text), f"{allowed}. Correct it")
     if are_names:
-        values, known = _number_names({text for row, text in enumerate(texts) if row not in rows.refused})
+        packed = {text for row, text in enumerate(texts) if row not in rows.refused}
+        forms = rows.findings.compose_classes(sorted(packed))
+        numbers, known = _number_names(forms.values())
+        values = {text: numbers[form] for text, form in forms.items()}
     dtype = np.int64 if whole or are_names else np.float64
     labels: NDArray[Any] = np.fromiter((values.get(text, 0) for text in texts), dtype, len(texts))
     labels[list(rows.refused)] = 0
     if labels.dtype != np.int64:
         _note_rounded(rows, labels, column)
         labels = labels.astype(np.float32)
-    if regression:
-        rows.findings.notes += _notes_on(np.delete(labels, list(rows.refused)), known)
     return labels, known
+
+
+def _check_mixed(
+    rows: CheckedRows, column: str, first: Mapping[str, int], named: str | None, other: str | None
+) -> None:
+    """Raise SourceError for a class name and a number other than digits. first: text -> its first row."""
+    if named is not None and other is not None:
+        earlier, later = sorted((named, other), key=first.__getitem__)
+        places = [f"{rows.unit} {rows.lines[first[text]]}" for text in (later, earlier)]
+        raise SourceError(
+            f"{rows.subject} {places[0]}: {column} is {later}, but {earlier} in {places[1]}; numbers or "
+            "class names are accepted, not both. Correct one of them, or pass "
+            f"{Option('Labels.as_', 'classes')}."
+        )
 
 
 def _kind_of(text: str, label_as: str, padded: bool) -> str:
@@ -149,7 +193,7 @@ def _kind_of(text: str, label_as: str, padded: bool) -> str:
         return "plain"
     if not text or _NOT_FINITE.fullmatch(text):
         return "wrong"
-    if label_as == "classes" or padded or not _NUMBER.fullmatch(text):
+    if label_as == "classes" or padded or not NUMBER.fullmatch(text):
         return "wrong" if label_as == "float" else "name"
     return "fraction" if _whole(text) is None else "number"
 
@@ -167,38 +211,13 @@ def _note_rounded(rows: CheckedRows, values: NDArray[Any], column: str) -> None:
 
 def _number_names(texts: Collection[str]) -> tuple[dict[str, float | None], list[str]]:
     """Return name -> class number, and the sorted classes (by value, if all are unpadded numbers)."""
-    values = {text: _whole(text) for text in texts if _NUMBER.fullmatch(text) and not _PADDED.fullmatch(text)}
+    values = {text: _whole(text) for text in texts if NUMBER.fullmatch(text) and not _PADDED.fullmatch(text)}
     called, order = {text: text for text in texts}, None
     if len(values) == len(texts) and None not in values.values():
         called, order = {text: str(value) for text, value in values.items()}, int
     classes = sorted(set(called.values()), key=order)
     numbers = {name: number for number, name in enumerate(classes)}
     return {text: numbers[name] for text, name in called.items()}, classes
-
-
-def _notes_on(labels: NDArray[Any], classes: Sequence[str] | None) -> list[str]:
-    """Return a note on how numeric labels are stored, or on a class that looks like several.
-
-    labels: of the packed images.
-    """
-    several = next((name for name in classes or () if _BETWEEN_NAMES.search(name)), None)
-    as_classes = Option("Labels.as_", "classes")
-    if several is not None:
-        pass_separator = Option("Labels.separator", "|")
-        note = (
-            f"Some classes contain | or ;, such as {several!r}; each is one class. Pass {pass_separator} if "
-            "cells hold several."
-        )
-    elif classes is not None or not len(labels):
-        return []
-    elif labels.dtype != np.int64:
-        note = f"Labels are numbers, stored as float32; {as_classes} treats them as classes."
-    else:
-        note = (
-            f"Labels are whole numbers from {labels.min()} to {labels.max()}, stored as int64; "
-            f"{Option('Labels.as_', 'float')} stores float32, {as_classes} numbers them from 0."
-        )
-    return [Sentence(note)]
 
 
 def number_columns(
@@ -217,7 +236,7 @@ def number_columns(
 
 
 def multi_hot(
-    subject: str, texts: Sequence[str], column: str, separator: str
+    subject: str, texts: Sequence[str], column: str, separator: str, findings: Findings | None = None
 ) -> tuple[NDArray[np.uint8], list[str]]:
     """Encode cells that hold several class names as multi-hot rows.
 
@@ -226,7 +245,9 @@ def multi_hot(
     Returns: uint8 [N, C], 1 where the cell holds the class; and the C class names.
     Raises: SourceError if all cells are empty.
     """
-    names = {name for text in set(texts) for name in split_names(text, separator)}
+    parts = {text: split_names(text, separator) for text in dict.fromkeys(texts)}
+    forms = (findings or Findings()).compose_classes(name for some in parts.values() for name in some)
+    names = set(forms.values())
     if not names:
         raise SourceError(
             f"{subject}: {column} is empty in all {len(texts):,} rows; class names are needed. Add some."
@@ -238,15 +259,29 @@ def multi_hot(
     numbers = {name: number for number, name in enumerate(classes)}
     hot = np.zeros((len(texts), len(classes)), np.uint8)
     for row, text in enumerate(texts):
-        for name in split_names(text, separator):
-            hot[row, numbers[name]] = 1
+        for name in parts[text]:
+            hot[row, numbers[forms[name]]] = 1
+    if findings is not None:
+        shown = ", ".join(classes[:3]) + (" ..." if len(classes) > 3 else "")
+        findings.notes.append(f"Cells hold class names: {len(classes):,} classes, {shown}.")
     return hot, classes
 
 
 def split_names(text: str, separator: str) -> list[str]:
-    """Split a cell into names, stripped of blanks. separator: " " matches any run of blanks."""
-    parts = text.split(None if separator == " " else separator)
-    return [name for part in parts if (name := part.strip())]
+    """Split a cell into names, stripped of blanks. separator: " " matches any run of blanks.
+
+    >>> split_names("fog; rain", ";"), split_names("['fog', 'rain']", ","), split_names("[3 17]", " ")
+    (['fog', 'rain'], ['fog', 'rain'], ['3', '17'])
+    """
+    listed = _BRACKETS.get(text[:1], "") == text[-1:] != ""
+    if listed and separator == ",":  # a list, tuple or set of Python, or a list of JSON
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            values = literal_eval(text)
+            if isinstance(values, list | tuple | set):
+                return [name for value in values if (name := str(value).strip())]
+    listed = listed and text[0] == "["
+    parts = (text[1:-1] if listed else text).split(None if separator == " " else separator)
+    return [name for part in parts if (name := part.strip(" \"'" if listed else None))]
 
 
 def finite_numbers(
@@ -262,7 +297,7 @@ def finite_numbers(
         for row, text in enumerate(texts):
             if missing and not text:
                 values[row, number] = np.nan
-            elif _NUMBER.fullmatch(text) and abs(float(text)) <= _FLOAT32_MAX:
+            elif NUMBER.fullmatch(text) and abs(float(text)) <= _FLOAT32_MAX:
                 values[row, number] = float(text)
             else:
                 rows.refuse(row, _found(name, text), "finite numbers are accepted. Correct it")

@@ -13,10 +13,11 @@ from packer.inputs.file_names import sort_key
 from packer.inputs.image_pairs import Pair
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource
-from packer.sentence import Sentence
+from packer.sentence import Option, Sentence
 
 SAMPLE = 64
 """Most files that a check reads."""
+_LISTED = 12  # classes that a message lists
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,12 @@ class Listing:
     def index_of(self, key: str) -> int:
         """Return the index of an image of a folder, whose keys are in `sort_key` order."""
         return bisect_left(self.keys, sort_key(key), key=sort_key)
+
+    def accepting(self, classes: Sequence[str]) -> str:
+        """Return the option that says that these are the classes, for a sentence."""
+        if len(classes) <= _LISTED:
+            return f"{Option('classes', ','.join(classes))}"
+        return f"{Option('classes')} with a file of their names"
 
     def parts(self) -> Iterator[tuple[str, str, list[str]]]:
         """Yield what holds class folders: the source, or each folder that is a split.

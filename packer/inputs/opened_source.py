@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -25,7 +25,7 @@ from packer.inputs.findings import Findings
 from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
-from packer.inputs.label_values import CheckedRows, number_labels
+from packer.inputs.label_values import SEPARATORS, CheckedRows, LabelColumn, multi_hot, number_labels
 from packer.pixels.stored_size import StoredSize, read_stored_size
 from packer.sentence import Option
 
@@ -43,10 +43,11 @@ class SourceOptions:
     labelled: labels come from a separate file, or are not wanted, so folders are not classes.
     spool_dir: directory for temporary copies of images; None for the system's temporary directory.
     label: label to read from a WebDataset or Parquet dataset that has several.
-    label_as: how labels are parsed, see label_values.py. listed: classes that may be empty.
+    label_as, separator: how labels are parsed, see label_values.py. listed: classes that may be empty.
     boxes: options of the source's own boxes: their format, and whether it lists all images.
     arrays: include .npy files of folders. unlabeled: splits without labels, beside splits with labels.
     parts: fields of WebDataset samples that are wanted as partners of the images ("seg.png").
+    partner: True for the key of a file that is no image, but belongs to one (image_pairs.py).
     findings: leaves out empty class folders and missing files of a list, refuses images with invalid labels.
     """
 
@@ -54,12 +55,33 @@ class SourceOptions:
     spool_dir: str | None = None
     label: str | None = None
     label_as: str = "auto"
+    separator: str | None = None
     listed: Collection[str] = ()
     arrays: bool = False
     unlabeled: Collection[str] = ()
     boxes: Labels = field(default_factory=Labels)
     parts: Collection[str] = ()
+    partner: Callable[[str], bool] | None = None
     findings: Findings = field(default_factory=Findings)
+
+    def images_among(
+        self, keys: Sequence[str], folders: Collection[str], subject: str
+    ) -> tuple[NDArray[np.int64], Collection[str]]:
+        """Return the indices of keys that are no partners, and the folders that do not hold only partners.
+
+        subject: name of the source. Raises UsageError if all are partners.
+        """
+        if self.partner is None or not keys:
+            return np.arange(len(keys)), folders
+        images = [index for index, key in enumerate(keys) if not self.partner(key)]
+        if not images:
+            raise UsageError(
+                f"{subject}: all of its images are named as partners by {Option('pairs')}; their pattern must"
+                " leave images. Pass patterns of both, such as"
+                f" {Option('pairs', {'mask': f'{subject}/*_mask.png from *_sat.jpg'})}."
+            )
+        held, kept = _parents(keys), _parents(keys[index] for index in images)
+        return np.array(images), [folder for folder in folders if folder in kept or folder not in held]
 
     def number(
         self,
@@ -80,19 +102,34 @@ class SourceOptions:
         rows = CheckedRows(subject, np.asarray(lines, np.int64)[some], self.findings, unit=unit)
         rows.images = some
         rows.refused.update(np.flatnonzero(np.isin(some, list(self.findings.refused))).tolist())
-        labels, classes = number_labels(
-            rows, [texts[k] for k in some.tolist()], **{"label_as": self.label_as, **more}
+        read, more = (
+            [texts[k] for k in some.tolist()],
+            {"label_as": self.label_as, "column": "the label", **more},
         )
-        if len(some) == len(texts):
-            return ImageTargets(labels, classes, findings=self.findings)
-        if labels.dtype != np.int64:
-            raise UsageError(
-                f"{subject}: its labels are not classes, so images without a label have none to get. Leave "
-                f"out {Option('Labels.unlabeled')}."
-            )
-        whole = np.full(len(texts), UNLABELED)
-        whole[some] = labels
-        return ImageTargets(whole, classes, about={"unlabeled": UNLABELED}, findings=self.findings)
+        separator = SEPARATORS.get(self.separator or "", self.separator)
+        separator = None if more.get("names") else separator
+        column = LabelColumn.of(
+            subject, more["column"], read, more["label_as"], separator, alone=unit == "line"
+        )
+        about: dict[str, Any] = {}
+        labels: NDArray[Any]
+        classes: list[str] | None
+        if separator is None:
+            labels, classes = number_labels(rows, read, **more)
+        else:
+            labels, classes = multi_hot(subject, read, column.name, separator, self.findings)
+            about = {"columns": classes}
+        if len(some) < len(texts):
+            if labels.dtype != np.int64:
+                raise UsageError(
+                    f"{subject}: its labels are not classes, so images without a label have none to get. Leave "
+                    f"out {Option('Labels.unlabeled')}."
+                )
+            numbers, labels = labels, np.full(len(texts), UNLABELED)
+            labels[some], about = numbers, {"unlabeled": UNLABELED}
+        targets = ImageTargets(labels, classes, about=about, findings=self.findings)
+        targets.column = None if more.get("names") else column
+        return targets
 
     def without_labels(self, subject: str, splits: Splits, count: int) -> NDArray[np.bool_]:
         """Return True for the images of the splits in `unlabeled`, bool [count]. Raises: UsageError."""
@@ -100,6 +137,11 @@ class SourceOptions:
         for name in unlabeled_splits(subject, splits, self.unlabeled):
             mask[splits[name]] = True
         return mask
+
+
+def _parents(keys: Iterable[str]) -> set[str]:
+    """Return the folders that hold files, directly or deeper."""
+    return {key[:at] for key in keys for at, letter in enumerate(key) if letter == "/"}
 
 
 class ImageSource(AbstractContextManager["ImageSource"]):
@@ -196,6 +238,7 @@ class ImageSource(AbstractContextManager["ImageSource"]):
                 folders,
                 listed=options.listed,
                 unlabeled=options.unlabeled,
+                findings=options.findings,
             )
             about = {"unlabeled": UNLABELED} if options.unlabeled and found.labels is not None else None
             targets = ImageTargets(found.labels, found.classes, about=about, findings=options.findings)

@@ -29,8 +29,8 @@ from packer.errors import ImageError, SourceError, UsageError
 from packer.inputs.file_names import as_text, file_splits, no_images, shorten, split_of
 from packer.inputs.image_archives import Archive, archive_stem, open_archive
 from packer.inputs.image_targets import ImageTargets
-from packer.inputs.label_csv import read_lines
 from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions, Splits
+from packer.inputs.text_files import read_lines
 from packer.sentence import Option, Sentence
 
 CLASSES_FILE = "classes.txt"

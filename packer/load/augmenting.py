@@ -22,7 +22,7 @@ from packer.orders.runs import Subset
 from packer.read.array_store import PackStore, key_in_brackets
 from packer.read.encoded_images import channels_of, dtype_of, is_encoded
 from packer.read.row_selection import is_mask
-from packer.sentence import Option
+from packer.sentence import Option, Sentence
 
 if TYPE_CHECKING:
     import torch
@@ -189,6 +189,32 @@ def follows(field: Field, pipeline: Pipeline) -> str:
     return "label" * (field.name == "label" and pipeline.mixes)
 
 
+def flip_pairs(fields: Sequence[Field]) -> list[tuple[int, int]] | None:
+    """Return numbers of points that are sides, as recorded with the field of points; None if unknown."""
+    about = next((f.about for f in fields if f.name == "keypoints"), {})
+    if "flip_pairs" not in about:
+        return None
+    names = about["points"]
+    return [(names.index(a), names.index(b)) for a, b in about["flip_pairs"]]
+
+
+def unknown_sides(views: Mapping[str, Pipeline], fields: Sequence[Field], path: str) -> Sentence | None:
+    """Return a warning if a pipeline mirrors several points of which it is unknown which are sides."""
+    first = next(iter(views.values()), None)
+    points = next((f for f in fields if f.name == "keypoints"), None)
+    if first is None or points is None or not first.mirrors or follows(points, first) != "points":
+        return None
+    count = (points.shape or (0,))[0]
+    if count < 2 or first.flip_pairs is not None or "flip_pairs" in points.about:
+        return None
+    return Sentence(
+        f"{path}: augment mirrors images, and it does not say which of its {count} keypoints"
+        " are sides, such as left and right eye, so each keeps its number. Convert it again with"
+        f" {Option('Labels.flip_pairs', 'LEFT:RIGHT')} (or 'none'), or pass augment=Pipeline(...,"
+        " flip_pairs=[(0, 1)]) with the numbers of the points ([] for none)."
+    )
+
+
 def seed_of(seed: int, view: int) -> int:
     """Return the seed of a view's draws: a hash, since sums would collide between views of adjacent seeds."""
     return randomness.key(seed, "view", view) if view else seed
@@ -277,7 +303,8 @@ def fit_views(
                 f" dtype={dtype})."
             )
         split = pipeline.split or ragged not in (None, "cpu")
-        made[name] = pipeline = pipeline.at(found, dtype=dtype, split=split)
+        sides = flip_pairs(fields) if pipeline.flip_pairs is None else pipeline.flip_pairs
+        made[name] = pipeline = pipeline.at(found, dtype=dtype, split=split, flip_pairs=sides)
         if pipeline.mixes and len(views) > 1:
             raise UsageError(
                 f"augment: {name!r} mixes images and labels, and there are {len(views)} views; mixing is"

@@ -209,7 +209,7 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
         self._dataset: PackedDataset[Value] | None = None
         self._warned, self._loops = False, 0  # loops under way
         _LOG.info("%s: placement %r: %s", self.pack.path, plan.placement, plan.reason)
-        for text in filter(None, (plan.rows.overlooked, plan.slow_order())):
+        for text in filter(None, (plan.rows.overlooked, plan.slow_order(), plan.unknown_sides())):
             warnings.warn(text, stacklevel=3)
         self._warn_of(plan.share(0), stacklevel=4)
         register(PackedBatchDataset, load=False)

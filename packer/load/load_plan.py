@@ -10,14 +10,14 @@ from packer.arguments import one_of, whole
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.load import order_choice
-from packer.load.augmenting import Augmenter, check_sizes, fit_views, normalizes, parse_views
+from packer.load.augmenting import Augmenter, check_sizes, fit_views, normalizes, parse_views, unknown_sides
 from packer.load.base_dataset import ChosenRows
 from packer.load.batch import Host
 from packer.load.batch_engine import BatchEngine
 from packer.load.fillers import Reading, RowFiller
 from packer.load.padded_batches import PaddedFiller, Padding, check_padded, parse_collate
 from packer.load.placement_choice import place_rows
-from packer.load.processes.transforms import THREAD, PythonTransform, adapted
+from packer.load.processes.transforms import THREAD, PythonTransform, adapted, flip_of
 from packer.load.ranks import TrainingRanks
 from packer.load.sampled_statistics import sampled_statistics
 from packer.machine import cores
@@ -161,6 +161,17 @@ class LoadPlan:
             f" again without {Option('shuffle', False)}, or pass placement='ram', or order='slices' for "
             "speed."
         )
+
+    def unknown_sides(self) -> Sentence | None:
+        """Return a warning if mirrored points may be sides that are not exchanged, else None."""
+        fields, path = self.rows.fields, self.rows.pack.path
+        flip = None if self.transform is None else flip_of(self.transform.fn, fields)
+        if flip is not None:
+            return Sentence(
+                f"transform: {flip} of torchvision moves the keypoints of {path}, but does not exchange left and"
+                f" right ones. Exchange them in a function of the sample, or pass augment='{flip}()'."
+            )
+        return unknown_sides(self.views, fields, path)
 
     def share(self, origin: int) -> Share:
         """Return this rank's batches of an epoch after its first `origin` positions."""

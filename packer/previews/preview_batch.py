@@ -252,12 +252,12 @@ def label_columns(pack: Pack | None) -> list[str] | None:
 
 
 def point_names(batch: PreviewBatch, pack: Pack | None) -> list[str]:
-    """Return the names of the points that are drawn, "point 0" ... if they have none."""
+    """Return the names of the points that are drawn, "point 1" for numbers and for points without names."""
     if batch.points is None:
         return []
     field = next((f for f in pack.fields if f.name == "keypoints"), None) if pack is not None else None
-    names = (field.about.get("points") if field else None) or ()
-    return [str(name) for name in names] or [f"point {k}" for k in range(batch.points.shape[1])]
+    names = (field.about.get("points") if field else None) or range(1, batch.points.shape[1] + 1)
+    return [f"point {name}" if str(name).isdecimal() else str(name) for name in names]
 
 
 def unlabeled_of(pack: Pack | None) -> int | None:

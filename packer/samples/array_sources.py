@@ -1,34 +1,49 @@
-"""Arrays from memory or from .npy, .npz and HDF5 files, and the choice of arrays that become fields."""
+"""Arrays that become the fields of a pack: which of them, their names, the axis of the samples, splits.
+
+The rule for files: `x`, `image` or `images` is the image (`x` of other shapes: the features), `y`, `label` or
+`labels` the label, in any group and letter case; `x_train`, `train_x`, `train/x` are those of a split. Other
+arrays with a value for each sample keep their names. What this leaves open is an error, settled by `rename`.
+"""
 
 from __future__ import annotations
 
 import os
-import re
-import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
 
+from packer.channels import COLORS
 from packer.errors import SourceError, UsageError
-from packer.format.hdf5_arrays import Hdf5Array, list_arrays, read_array
-from packer.format.header import Extent
-from packer.samples.columns import ArrayColumn, Column, DecodedColumn, FileColumn, ListColumn
-from packer.samples.field_plan import IMAGE, LABEL, looks_like_image
-from packer.samples.sample_layout import default_names
+from packer.inputs.file_names import SPLIT_NAMES, split_word
+from packer.samples.array_files import is_encoded, open_array_file
+from packer.samples.array_problems import (
+    check_alike,
+    check_choice,
+    check_encoded,
+    check_one_picture,
+    check_readable,
+    check_unnamed,
+    field_name,
+    holds_images,
+    is_readable,
+    is_turned,
+    listing,
+    same_role,
+    some,
+)
+from packer.samples.columns import ArrayColumn, Column, JoinedColumn, ListColumn, TurnedColumn
+from packer.samples.field_plan import IMAGE, LABEL, Declared, looks_like_image
+from packer.samples.sample_layout import default_names, note_on_images
 from packer.samples.values import ValueRefusedError, as_array
 from packer.sentence import Option, Sentence
 from packer.source_kinds import is_array_file
 
-_HDF5 = (".h5", ".hdf5", ".hdf")
-_DECODED_BYTES = 256 << 20  # a larger compressed dataset is decoded to a temporary file instead of memory
-_LISTED = 12
-_LABELS = re.compile(
-    r"(y|labels?|targets?|class(es)?|class_?ids?|categor(y|ies))\Z|.*(_y|_labels?|_targets?)\Z|y_.*\Z", re.I
-)
+_IMAGES, _X, _LABELS = ("image", "images"), "x", ("y", "label", "labels")
+_FEATURES = "features"
+_BY_POSITION = ["arr_0", "arr_1"]  # names that numpy.savez(file, x, y) gives
 
 
 @dataclass
@@ -36,12 +51,13 @@ class ArraySource:
     """Arrays of equal length that become the fields of a pack.
 
     subject: name of the source in messages. fields: field name -> array. notes: which arrays were chosen as
-    which fields, where the user did not name them.
+    which fields, where the user did not name them. spans: the rows of each split, {} without splits.
     """
 
     subject: str
     fields: dict[str, Column]
     notes: list[str] = field(default_factory=list)
+    spans: dict[str, range] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -53,49 +69,72 @@ class ArraySource:
         """Bytes of all values."""
         return self.rows * sum(column.row_bytes for column in self.fields.values())
 
-    @property
-    def decoded(self) -> list[DecodedColumn]:
-        """The compressed datasets, which must be decoded in order."""
-        return [column for column in self.fields.values() if isinstance(column, DecodedColumn)]
+    def of(self, names: Sequence[str]) -> ArraySource:
+        """Return the source with some of its fields. Raises UsageError."""
+        missing = [name for name in names if name not in self.fields]
+        if missing:
+            raise UsageError(
+                f"fields: {self.subject} has {some([*self.fields])}; {some(missing)} are requested. Name"
+                " them by rename."
+            )
+        return replace(self, fields={name: self.fields[name] for name in names})
 
 
-def open_arrays(source: Any, names: Sequence[str] | None, rename: Mapping[str, str]) -> ArraySource:
+def open_arrays(source: Any, declared: Declared) -> ArraySource:
     """Return the arrays of a source with the names of their fields.
 
     source: an array; a mapping of names to arrays, lists or .npy paths; a tuple of arrays; a path or a list
-    of paths. names: the requested fields, None for all. rename: array name -> field name. Raises UsageError,
-    SourceError.
+    of paths. Raises UsageError, SourceError.
     """
+    names = None if declared.forms is None else [*declared.forms]
+    rename, subject, files = dict(declared.rename), "arrays", False
     if isinstance(source, Mapping):
-        subject, found = "arrays", [_given(str(name), value) for name, value in source.items()]
+        found = [_given(str(name), value) for name, value in source.items()]
     elif isinstance(source, tuple):
         found = [_given(str(number), value) for number, value in enumerate(source)]
-        _check_lengths("arrays", {one.name: one for one in found})
+        _check_lengths(subject, {one.name: one for one in found})
         if names is None and not rename:
-            named = default_names([_looks(one) for one in found], "arrays: are a tuple")
-            rename = {one.name: name for one, name in zip(found, named, strict=True)}
-        return _chosen("arrays", found, names, rename, ordered=True)
+            names = default_names([_looks(one) for one in found], "arrays: are a tuple")
     elif isinstance(source, list) or is_array_file(source):
         paths = [os.fspath(path) for path in (source if isinstance(source, list) else [source])]
-        subject, found = ", ".join(paths), [one for path in paths for one in _opened(path)]
+        subject = ", ".join(paths) if len(paths) < 4 else f"{paths[0]} and {len(paths) - 1:,} more"
+        found = _of_files(paths)
+        files = len(paths) == 1 < len(found)
     else:
-        return _chosen("array", [_given("array", source)], names, rename, ordered=True)
-    held = [one.name for one in found]
-    twice = next((name for name in held if held.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"{twice}: two files hold an array of this name. Pass a mapping of names to files.")
-    if isinstance(source, Mapping):
+        found = [_given("array", source)]
+    _check_renamed(subject, found, rename)
+    if names is not None and not rename and not set(names) <= {one.name for one in found}:
+        if files:
+            return _chosen(subject, found, rename).of(names)
+        if isinstance(source, Mapping) or len(names) != len(found):
+            raise UsageError(
+                f"fields: {subject} holds {listing(found)}; {some(names)} are requested. Pass these names, or"
+                " name them by rename."
+            )
+        rename = {one.name: name for one, name in zip(found, names, strict=True)}
+    if isinstance(source, Mapping) or names is not None:
         return _named(subject, found, names, rename)
-    several = isinstance(source, list) and len(source) > 1
-    if several:
-        _check_lengths(subject, {one.name: one for one in found})
-    return _chosen(subject, found, names, rename, ordered=several or len(found) == 1)
+    return _chosen(subject, found, rename)
+
+
+def _of_files(paths: Sequence[str]) -> list[Column]:
+    """Return the arrays of files; those of several files with the same names are called file/array."""
+    files = [(os.path.splitext(os.path.basename(path))[0], open_array_file(path)) for path in paths]
+    found = [one for _, columns in files for one in columns]
+    if len({one.name for one in found}) < len(found):
+        for stem, columns in files:
+            for one in columns:
+                one.name = f"{stem}/{one.name}"
+    [(twice, times)] = Counter(one.name for one in found).most_common(1) or [("", 0)]
+    if times > 1:
+        raise UsageError(f"{twice}: two files hold an array of this name. Pass a mapping of names to files.")
+    return found
 
 
 def _given(name: str, value: Any) -> Column:
     """Return the column of an array in a mapping or tuple."""
     if is_array_file(value):
-        (found, *more) = _opened(os.fspath(value))
+        (found, *more) = open_array_file(os.fspath(value))
         if more:
             raise UsageError(
                 f"{value}: holds several arrays; one is needed for {name!r}. Pass the file alone."
@@ -103,7 +142,9 @@ def _given(name: str, value: Any) -> Column:
         found.name = name
         return found
     if isinstance(value, (list, tuple)):
-        return ListColumn(name, name, value)
+        listed = ListColumn(name, name, value)
+        listed.encoded = len(value) > 0 and isinstance(value[0], bytes) and is_encoded(value[0][:16])
+        return listed
     try:
         array = as_array(value)
     except ValueRefusedError as error:
@@ -115,195 +156,287 @@ def _given(name: str, value: Any) -> Column:
     return ArrayColumn(name, name, array)
 
 
-def _opened(path: str) -> list[Column]:
-    """Return the arrays of a file; a .npy file's array has the file's name. Raises SourceError."""
-    lower = path.lower()
-    if not os.path.isfile(path):
-        raise SourceError(f"{path}: is not a file. Check the path.")
-    if lower.endswith(_HDF5):
-        return [_of_hdf5(path, one) for one in list_arrays(path) if one.shape]
-    stem = os.path.splitext(os.path.basename(path))[0]
-    try:
-        if lower.endswith(".npz"):
-            # np.load would leave a file open that is not an archive.
-            with open(path, "rb") as file, NpzFile(file) as members:
-                arrays = {name: members[name] for name in members.files}
-            return [ArrayColumn(n, f"{path}/{n}", array) for n, array in arrays.items() if np.shape(array)]
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
-        raise SourceError(
-            f"{path}: NumPy cannot read it ({error}). Write it again with np.save, without objects."
-        ) from None
-    if not mapped.ndim:
-        raise SourceError(f"{path}: holds a single value; an array [N, ...] is needed. Check the file.")
-    if mapped.flags.c_contiguous and mapped.size and isinstance(mapped, np.memmap):
-        extent = Extent("", int(mapped.offset), len(mapped), mapped.nbytes // len(mapped))
-        return [FileColumn(stem, path, path, mapped.dtype, mapped.shape, (extent,))]
-    return [ArrayColumn(stem, path, mapped)]
-
-
-def _of_hdf5(path: str, one: Hdf5Array) -> Column:
-    where = f"{path}/{one.name}"
-    if one.text:
-        return ListColumn(one.name, where, list(read_array(path, one.name)))
-    if one.extents is not None and one.shape[0]:
-        return FileColumn(one.name, where, path, one.dtype, one.shape, one.extents)
-    column = DecodedColumn(where, path, one.name, one.dtype, one.shape)
-    if column.row_bytes * column.shape[0] <= _DECODED_BYTES:
-        return ArrayColumn(one.name, where, np.asarray(read_array(path, one.name)))
-    return column
+def _check_renamed(subject: str, found: Sequence[Column], rename: Mapping[str, str]) -> None:
+    """Raise UsageError if `rename` names a missing array, or a field of a split twice."""
+    for old in rename:
+        if all(one.name != old for one in found):
+            raise UsageError(
+                f"rename: {subject} has no {old!r}; it holds {listing(found)}. Pass one of these names."
+            )
+    if len({(_split_and_name(old)[0], new) for old, new in rename.items()}) < len(rename):
+        raise UsageError(f"rename={dict(rename)!r}: gives two arrays the same name. Pass different names.")
 
 
 def _named(
-    subject: str, found: list[Column], names: Sequence[str] | None, rename: Mapping[str, str]
+    subject: str, found: Sequence[Column], names: Sequence[str] | None, rename: Mapping[str, str]
 ) -> ArraySource:
     """Return a source whose field names are the arrays' names, or those in `rename`. Raises UsageError."""
-    known = {one.name: one for one in found}
-    _check_renamed(subject, found, rename)
-    fields = {rename.get(name, name): one for name, one in known.items()}
-    if len(fields) != len(known):
+    fields = {rename.get(one.name, one.name): one for one in found}
+    if len(fields) < len(found):
         raise UsageError(f"rename={dict(rename)!r}: gives two arrays the same name. Pass different names.")
+    for name in names or ():
+        if name not in fields:
+            raise UsageError(
+                f"fields: {subject} has no {name!r}; it holds {listing(found)}. Pass one of these names, or"
+                " rename."
+            )
     if names is not None:
-        for name in names:
-            if name not in fields:
-                raise UsageError(
-                    f"fields: {subject} has no {name!r}; it holds {_listing(found)}. Pass one of these "
-                    "names, or rename."
-                )
         fields = {name: fields[name] for name in names}
-    elif not fields:
+    else:
+        check_encoded(subject, found, lambda one: one.name)
+    if not fields:
         raise UsageError(f"{subject}: holds no arrays. Pass at least one.")
     _check_lengths(subject, fields)
+    source = _source(subject, fields)
+    images = [name for name, one in fields.items() if holds_images(one) and one.dtype == np.uint8]
+    if names is None and IMAGE not in fields and len(images) == 1:
+        source.notes.append(note_on_images(images[0]))
+    return source
+
+
+def _source(subject: str, fields: dict[str, Column]) -> ArraySource:
+    """Return a source of these fields. Raises SourceError for one without samples."""
     source = ArraySource(subject, fields)
     if not source.rows:
         raise SourceError(f"{subject}: holds no samples; a pack has at least one.")
     return source
 
 
-def _check_renamed(subject: str, found: Sequence[Column], rename: Mapping[str, str]) -> None:
-    """Raise UsageError if `rename` names an array that the source does not hold."""
-    for old in rename:
-        if all(one.name != old for one in found):
-            raise UsageError(
-                f"rename: {subject} has no {old!r}; it holds {_listing(found)}. Pass one of these names."
-            )
-
-
 def _check_lengths(subject: str, fields: Mapping[str, Column]) -> None:
     """Raise UsageError unless all arrays have the same length."""
     counts = {name: one.shape[0] for name, one in fields.items()}
     if len(set(counts.values())) > 1:
-        lengths = ", ".join(f"{name} has {count:,}" for name, count in counts.items())
+        first = {count: name for name, count in reversed(counts.items())}  # an example of each length
+        lengths = some([f"{name} has {count:,}" for count, name in reversed(first.items())])
         raise UsageError(
-            f"{subject}: {lengths} values; all fields have a value for each sample. Cut them to the same "
-            "length."
+            f"{subject}: {lengths} values; all fields have a value for each sample. Pass as many "
+            "values of each, in the same order."
         )
 
 
-def _chosen(
-    subject: str,
-    found: list[Column],
-    names: Sequence[str] | None,
-    rename: Mapping[str, str],
-    *,
-    ordered: bool,
-) -> ArraySource:
-    """Choose the arrays that are fields: as requested, else by their shapes, dtypes and names.
-
-    Arrays that `rename` does not name are chosen too, if they have as many rows as those that it names.
-    ordered: the arrays have an order, so `names` may name them by position. Raises UsageError, SourceError.
-    """
-    if names is not None:
-        if rename:
-            return _named(subject, found, names, rename)
-        held = {one.name for one in found}
-        if set(names) <= held:
-            return _named(subject, found, names, {})
-        if ordered and len(names) == len(found):
-            return _named(
-                subject, found, names, {one.name: name for one, name in zip(found, names, strict=True)}
-            )
-        raise UsageError(
-            f"fields: {subject} holds {_listing(found)}; {', '.join(names)} are requested. Name them by "
-            "rename."
-        )
-    _check_renamed(subject, found, rename)
-    requested = [one for one in found if one.name in rename]
-    _check_lengths(subject, {rename[one.name]: one for one in requested})
-    usable = [one for one in found if isinstance(one, ListColumn) or one.dtype.kind in "biufOUST"]
-    if not usable and not requested:
-        raise SourceError(
-            f"{subject}: holds no arrays of numbers or text, but: {_listing(found) or 'none'}. Check the "
-            "file."
-        )
-    main = max(requested or usable, key=lambda one: one.row_bytes * one.shape[0])
-    rows = main.shape[0]
-    members = [one for one in found if one in requested or (one in usable and one.shape[0] == rows)]
-    others = [one for one in found if one not in members]
-    twins = [
+def _chosen(subject: str, found: list[Column], rename: Mapping[str, str]) -> ArraySource:
+    """Choose the fields among the arrays of files. Raises UsageError, SourceError."""
+    check_encoded(subject, found, _role)
+    if not found:
+        raise SourceError(f"{subject}: holds no arrays of numbers or text. Check the file.")
+    if not rename and [one.name for one in found] == _BY_POSITION:
+        rename = dict(zip(_BY_POSITION, default_names([_looks(one) for one in found], ""), strict=True))
+    several = len(set(rename.values())) < len(rename)  # arrays of several splits have one name
+    splits = _splits(found, rename) if several or not rename else {}
+    if splits:
+        return _joined(subject, found, splits, rename)
+    renamed = {_split_and_name(name)[0] for name in rename} - {""}
+    names = {_own_name(name) for name in rename}
+    mine = [
         one
-        for one in others
-        if one.shape[1:] == main.shape[1:] and one.dtype == main.dtype and len(one.shape) > 1
+        for one in found
+        if one.name in rename
+        or (
+            _own_name(one.name) not in names
+            and (not renamed or _split_and_name(one.name)[0] in {"", *renamed})
+        )
     ]
-    if twins and not rename:
-        raise UsageError(
-            f"{subject}: holds {_listing(found)}: several sets of samples; a pack holds one set. Name the "
-            f"arrays of a set: {Option('Fields.rename', {_safe(main.name): IMAGE})}."
-        )
-    fields = _names_of(members, rename)
-    source = _named(subject, members, [*fields.values()], fields)
-    guessed = {old: new for old, new in fields.items() if old not in rename}
-    said = [f"{old} is {new!r}" for old, new in guessed.items() if rename or old not in (new, "array")]
-    if said or others:
-        chosen = ", ".join(said) or f"fields are {', '.join(fields.values())}"
-        left_out = f"; left out: {_listing(others)}" if others else ""
-        source.notes.append(
-            Sentence(
-                f"found {_listing(found)}: {chosen}{left_out}. To choose differently, pass "
-                f"{Option('Fields.rename')}."
-            )
-        )
+    choice = _choose(subject, mine, rename)
+    source = _source(subject, choice.fields)
+    source.notes += _notes(found, choice, rename)
     return source
 
 
-def _names_of(members: Sequence[Column], rename: Mapping[str, str]) -> dict[str, str]:
-    """Return each array's field name, and thereby the fields' order.
-
-    An array that `rename` does not name is image or label if only that array looks like it, and no other is
-    renamed so; else it keeps its name. The order is that of `rename` if it names all arrays, else that of the
-    arrays, with image first.
-    """
-    images = [one for one in members if _looks(one) == IMAGE]
-    flat = [
-        one
-        for one in members
-        if one.shape[1:] in ((), (1,)) and (not isinstance(one, ListColumn) or one.dtype.kind == "i")
+def _splits(found: Sequence[Column], rename: Mapping[str, str]) -> dict[str, list[Column]]:
+    """Return the arrays of each split if two splits or more have an image, features or a label; else {}."""
+    splits: dict[str, list[Column]] = {}
+    for one in found:
+        splits.setdefault(_split_and_name(one.name)[0], []).append(one)
+    named = [
+        split
+        for split, columns in splits.items()
+        if split and any(_role(one) or one.name in rename or not _own_name(one.name) for one in columns)
     ]
-    called = [one for one in members if _LABELS.fullmatch(_base(one.name))]
-    # Labels with one value per row, or else with several (one-hot, or several numbers).
-    labels = [one for one in flat if one in called] or [one for one in called if len(one.shape) == 2]
-    if not labels and len(members) == 2:
-        labels = [one for one in flat if one.dtype.kind in "iu"]
-    names = dict(rename)
-    for one in members:
-        if one.name in rename:
-            continue
-        if images == [one] and IMAGE not in rename.values():
-            name = IMAGE
-        elif labels == [one] and LABEL not in rename.values():
-            name = LABEL
-        elif one.name == "array":
-            name = "features"
-        else:
-            name = _safe(one.name)
-        if name in names.values():
+    return {s: splits[s] for s in dict.fromkeys(SPLIT_NAMES.values()) if s in named} if len(named) > 1 else {}
+
+
+def _split_and_name(name: str) -> tuple[str, str]:
+    """Return the split that an array's name tells, and the rest.
+
+    "train/x" and "x_train" -> ("train", "x"), "train" -> ("train", ""), "x" -> ("", "x").
+    """
+    word = split_word(name)
+    return (SPLIT_NAMES[word.lower()], name.replace(word, "", 1).strip("/_-. ")) if word else ("", name)
+
+
+def _own_name(name: str) -> str:
+    """Return an array's name without its group and its split."""
+    return _split_and_name(name)[1].rpartition("/")[2]
+
+
+def _role(one: Column) -> str:
+    """Return the field that an array is by the rule: "image", "features", "label"; "" for others."""
+    name, rows = _own_name(one.name).lower(), one.shape[1:]
+    if name in _LABELS and (len(rows) < 2 or set(rows) == {1}):
+        return LABEL
+    if name in _IMAGES and rows:
+        return IMAGE if len(rows) > 1 else _FEATURES
+    if name == _X:
+        colored = len(rows) == 3 and bool({rows[0], rows[2]} & COLORS.keys())
+        pixels = len(rows) == 3 and looks_like_image(one.dtype, one.shape[:3]) and one.dtype == np.uint8
+        return IMAGE if colored or pixels or looks_like_image(one.dtype, rows) else _FEATURES
+    return ""
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Fields of a set of arrays. names: array -> field; turned: arrays whose samples lie on the last axis."""
+
+    names: dict[str, str]
+    fields: dict[str, Column]
+    turned: list[str]
+
+
+def _choose(
+    subject: str, found: Sequence[Column], rename: Mapping[str, str], *, of_split: bool = False
+) -> _Choice:
+    """Choose the arrays of one set of samples. of_split: names tell a split. Raises UsageError."""
+    roles = dict(rename)
+    for one in found:
+        role = _role(one)
+        if role and one.name not in rename and role not in rename.values():
+            if role in roles.values():
+                raise same_role(subject, found, role, [o.name for o in found if _role(o) == role])
+            roles[one.name] = role
+    given = [one for one in found if one.name in roles]
+    if not given:
+        given = [one for one in found if is_readable(one)] or list(found)
+        roles = _without_names(subject, given)
+    try:
+        rows = _rows(subject, {roles[one.name]: one for one in given})
+    except UsageError:
+        if not rename:
+            raise
+        given = [one for one in given if one.name in rename]
+        rows = _rows(subject, {roles[one.name]: one for one in given})
+    turned = any(one.shape[0] != rows for one in given)
+    placed = {one.name: _placed(one, rows) if turned else one for one in found}
+    held = {name: one for name, one in placed.items() if one.shape[0] == rows and is_readable(one)}
+    for one in given:
+        check_readable(placed[one.name], roles[one.name])
+    names = {name: roles.get(name) or field_name(_own_name(name) if of_split else name) for name in held}
+    fields: dict[str, Column] = {}
+    order = [*rename] if len(rename) == len(names) else sorted(names, key=lambda n: names[n] != IMAGE)
+    names = {name: names[name] for name in order}
+    for name in names:
+        if names[name] in fields:
             raise UsageError(
-                f"{one.where}: its field would be {name!r}, like that of another array. Name them by rename."
+                f"{held[name].where}: its field would be {names[name]!r}, like that of another array. Name"
+                " them by rename."
             )
-        names[one.name] = name
-    if len(rename) == len(names):
-        return names
-    return {one.name: names[one.name] for one in sorted(members, key=lambda one: names[one.name] != IMAGE)}
+        fields[names[name]] = held[name]
+    check_choice(subject, found, names, fields, rename, _role)
+    return _Choice(names, fields, [one.name for one in found if one.name in names and one.shape[0] != rows])
+
+
+def _without_names(subject: str, found: Sequence[Column]) -> dict[str, str]:
+    """Return the names of arrays of which none is named by the rule: a lone array's, or their own.
+
+    Raises UsageError.
+    """
+    if len(found) == 1:
+        [one] = found
+        check_one_picture(subject, one)
+        plain = _FEATURES if one.name == "array" or not _own_name(one.name) else field_name(one.name)
+        return {one.name: IMAGE if holds_images(one) else plain}
+    check_unnamed(subject, found)
+    return {one.name: field_name(one.name) for one in found}
+
+
+def _rows(subject: str, fields: Mapping[str, Column]) -> int:
+    """Return the number of samples, which is the first or the last side of all these arrays.
+
+    The last one only if the arrays agree on no other, or if only so a lone array holds images. Raises
+    UsageError.
+    """
+    if [*fields] == [IMAGE] and is_turned(fields[IMAGE]):
+        return fields[IMAGE].shape[-1]
+    if len({one.shape[0] for one in fields.values()}) > 1:
+        ends = set.intersection(*({one.shape[0], one.shape[-1]} for one in fields.values()))
+        turned = [(name, one) for name, one in fields.items() if one.shape[0] not in ends]
+        if len(ends) == 1 and all(n != IMAGE or looks_like_image(o.dtype, o.shape[:-1]) for n, o in turned):
+            return ends.pop()
+        _check_lengths(subject, fields)
+    return next(iter(fields.values())).shape[0]
+
+
+def _placed(one: Column, rows: int) -> Column:
+    """Return an array with its samples on the first axis."""
+    axes = range(len(one.shape))
+    if one.shape[0] == rows or one.shape[-1] != rows or not is_readable(one):
+        return one
+    return TurnedColumn(one, [axes[-1], *axes[:-1]])
+
+
+def _joined(
+    subject: str, found: Sequence[Column], splits: Mapping[str, list[Column]], rename: Mapping[str, str]
+) -> ArraySource:
+    """Return the arrays of several splits, one after the other. Raises UsageError."""
+    sets = {}
+    for split, columns in splits.items():
+        mine = {one.name: rename[one.name] for one in columns if one.name in rename}
+        sets[split] = _choose(subject, columns, mine, of_split=True)
+    [(first, model), *others] = sets.items()
+    for split, choice in others:
+        for name in {**model.fields, **choice.fields}:
+            parts = [model.fields.get(name), choice.fields.get(name)]
+            if name in (IMAGE, _FEATURES, LABEL) or None not in parts:
+                check_alike(subject, name, {first: parts[0], split: parts[1]}, sets[first].names)
+    shared = [name for name in model.fields if all(name in one.fields for one in sets.values())]
+    source = _source(subject, {n: _one_after_another([s.fields[n] for s in sets.values()]) for n in shared})
+    stop = 0
+    for split, choice in sets.items():
+        rows = choice.fields[shared[0]].shape[0]
+        source.spans[split] = range(stop, stop + rows)
+        stop += rows
+    names = {array: name for one in sets.values() for array, name in one.names.items() if name in shared}
+    turned = [name for one in sets.values() for name in one.turned]
+    source.notes += _notes(found, _Choice(names, source.fields, turned), rename)
+    splits_found = ", ".join(f"{split} {len(span):,}" for split, span in source.spans.items())
+    source.notes.append(f"splits, by the names of the arrays: {splits_found}.")
+    return source
+
+
+def _one_after_another(columns: Sequence[Column]) -> Column:
+    if any(isinstance(one, ListColumn) for one in columns):
+        values = [value for one in columns for value in one.take(np.arange(one.shape[0]))]
+        return ListColumn(columns[0].name, columns[0].where, values)
+    return JoinedColumn(columns)
+
+
+def _notes(found: Sequence[Column], choice: _Choice, rename: Mapping[str, str]) -> list[str]:
+    """Return a note on arrays that were named or left out, and on samples that lie on the last axis."""
+    names = choice.names
+    others = [one for one in found if one.name not in names]
+    guessed = {old: new for old, new in names.items() if old not in rename}
+    said = [f"{old} is {new!r}" for old, new in guessed.items() if rename or old not in (new, "array")]
+    notes: list[str] = []
+    if said or others:
+        chosen = some(said) or f"fields are {some([*names.values()])}"
+        left_out = f"; left out: {listing(others)}" if others else ""
+        notes.append(
+            Sentence(
+                f"found {listing(found)}: {chosen}{left_out}. To choose differently, pass "
+                f"{Option('Fields.rename')}."
+            )
+        )
+    single = [n for n, one in choice.fields.items() if one.shape[1:] in ((), (1,)) and is_readable(one)]
+    example = {array: LABEL for array, name in names.items() if name == single[0]} if single else {}
+    if single and LABEL not in choice.fields and not rename and {IMAGE, _FEATURES} & choice.fields.keys():
+        notes.append(
+            Sentence(
+                f"no array is called label, so the pack has none. Candidates: {some(single)}. Pass for"
+                f" example {Option('Fields.rename', example)}."
+            )
+        )
+    if choice.turned:
+        notes.append(f"{some(choice.turned)}: the samples lie on the last axis, which becomes the first.")
+    return notes
 
 
 def _looks(one: Column) -> str:
@@ -311,18 +444,3 @@ def _looks(one: Column) -> str:
     if isinstance(one, ListColumn):
         return "number" if one.dtype.kind == "i" else ""
     return IMAGE if looks_like_image(one.dtype, one.shape[1:]) else "number" if len(one.shape) == 1 else ""
-
-
-def _base(name: str) -> str:
-    return name.rpartition("/")[2]
-
-
-def _safe(name: str) -> str:
-    """Return a valid field name for an array's name."""
-    text = re.sub(r"[^A-Za-z0-9_]+", "_", _base(name)).strip("_")
-    return text if text[:1].isalpha() else f"field_{text}"
-
-
-def _listing(found: Sequence[Column]) -> str:
-    more = ", ..." if len(found) > _LISTED else ""
-    return ", ".join(one.described for one in found[:_LISTED]) + more

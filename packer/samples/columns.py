@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
+from itertools import chain
 from typing import IO, Any
 
 import numpy as np
@@ -27,19 +30,27 @@ from packer.samples.field_plan import (
     plan_field,
     plan_rows,
 )
-from packer.samples.values import ValueRefusedError, plain
+from packer.samples.values import ValueRefusedError, plain, shown
 
 _DIGEST_BYTES = 8 << 20
+_FEW = 20  # texts that may all differ and still be classes
 _VALUES_AT_ONCE = 1 << 16
 
 
 class Column:
-    """All values of an array. dtype, shape, name: of the array [N, ...]; where: its name in messages."""
+    """All values of an array. dtype, shape, name: of the array [N, ...]; where: its name in messages.
+
+    The base class itself is an array whose values cannot be read. path: the file that holds it, or "".
+    classes: names of its numbers. encoded: its values, or it itself, are the bytes of image files.
+    """
 
     name: str
     where: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    path: str = ""
+    classes: tuple[str, ...] = ()
+    encoded: bool = False
 
     def __init__(self, name: str, where: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         self.name, self.where, self.dtype, self.shape = name, where, dtype, shape
@@ -53,7 +64,12 @@ class Column:
     def described(self) -> str:
         """Name, dtype and shape, for messages."""
         kind = "text" if isinstance(self, ListColumn) else self.dtype.name
-        return f"{self.name} {kind}{list(self.shape)}"
+        return f"{shown(self.name)} {kind}{list(self.shape)}"
+
+    @property
+    def decoded(self) -> Sequence[DecodedColumn]:
+        """The compressed datasets, which must be decoded in order."""
+        return ()
 
     def take(self, samples: NDArray[np.int64]) -> Any:
         """Return the values of some samples, [len(samples), ...]."""
@@ -76,6 +92,10 @@ class ListColumn(Column):
         numbers = all(isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in values)
         super().__init__(name, where, np.dtype(np.int64 if numbers else object), (len(values),))
         self.values = values
+
+    def take(self, samples: NDArray[np.int64]) -> list[Any]:
+        """See Column."""
+        return [self.values[sample] for sample in samples.tolist()]
 
 
 class ArrayColumn(Column):
@@ -133,8 +153,13 @@ class DecodedColumn(Column):
         self, where: str, path: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
     ) -> None:
         super().__init__(name, where, dtype, shape)
-        self._path = path
+        self.path = path
         self._column: Column = self
+
+    @property
+    def decoded(self) -> Sequence[DecodedColumn]:
+        """See Column."""
+        return (self,)
 
     def decode(self, file: IO[bytes]) -> None:
         """Write the values to an unnamed file, which must stay open. Raises SourceError, OSError."""
@@ -142,14 +167,14 @@ class DecodedColumn(Column):
             file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
         file.flush()
         extent = Extent("", 0, self.shape[0], self.row_bytes)
-        path = f"/dev/fd/{file.fileno()}"  # also available on macOS
-        self._column = FileColumn(self.name, self.where, path, self.dtype, self.shape, (extent,))
+        place = f"/dev/fd/{file.fileno()}"  # also available on macOS
+        self._column = FileColumn(self.name, self.where, place, self.dtype, self.shape, (extent,))
 
     def pieces(self) -> Iterator[NDArray[Any]]:
         """See Column; before `decode`, each call decodes all values."""
         if self._column is not self:
             return super().pieces()
-        return (slab[self.name] for slab in read_slabs(self._path, [self.name]))
+        return (slab[self.name] for slab in read_slabs(self.path, [self.name]))
 
     def take(self, samples: NDArray[np.int64]) -> Any:
         """See Column."""
@@ -158,6 +183,72 @@ class DecodedColumn(Column):
     def part(self, start: int, stop: int) -> NDArray[Any]:
         """See Column."""
         return self._column.part(start, stop)
+
+
+class TurnedColumn(Column):
+    """A column with its axes in another order; axes[0] of the column counts the samples."""
+
+    def __init__(self, column: Column, axes: Sequence[int]) -> None:
+        self.column, self.axes = column, tuple(axes)
+        if isinstance(column, TurnedColumn):
+            self.column, self.axes = column.column, tuple(column.axes[axis] for axis in axes)
+        super().__init__(column.name, column.where, column.dtype, tuple(column.shape[a] for a in axes))
+        self.path, self.classes = column.path, column.classes
+
+    @property
+    def decoded(self) -> Sequence[DecodedColumn]:
+        """See Column."""
+        return self.column.decoded
+
+    def take(self, samples: NDArray[np.int64]) -> NDArray[Any]:
+        """See Column."""
+        if self.axes[0]:
+            return self._turned[samples]
+        taken: NDArray[Any] = self.column.take(samples).transpose(self.axes)
+        return taken
+
+    def part(self, start: int, stop: int) -> NDArray[Any]:
+        """See Column."""
+        if self.axes[0]:
+            return self._turned[start:stop]
+        return self.column.part(start, stop).transpose(self.axes)
+
+    @cached_property
+    def _turned(self) -> NDArray[Any]:
+        """All values, in memory: each sample lies in pieces all over the file."""
+        return np.concatenate([*self.column.pieces()]).transpose(self.axes)
+
+
+class JoinedColumn(Column):
+    """Columns of one dtype and shape, one after the other."""
+
+    def __init__(self, parts: Sequence[Column]) -> None:
+        first = parts[0]
+        self._parts, self._stops = parts, np.cumsum([one.shape[0] for one in parts])
+        super().__init__(first.name, first.where, first.dtype, (int(self._stops[-1]), *first.shape[1:]))
+        self.classes = first.classes
+
+    @property
+    def decoded(self) -> Sequence[DecodedColumn]:
+        """See Column."""
+        return [one for part in self._parts for one in part.decoded]
+
+    def take(self, samples: NDArray[np.int64]) -> NDArray[Any]:
+        """See Column."""
+        taken = np.empty((len(samples), *self.shape[1:]), self.dtype)
+        owners = np.searchsorted(self._stops, samples, "right")
+        for owner in np.unique(owners).tolist():
+            part, at = self._parts[owner], np.flatnonzero(owners == owner)
+            taken[at] = part.take(samples[at] - (self._stops[owner] - part.shape[0]))
+        return taken
+
+    def part(self, start: int, stop: int) -> NDArray[Any]:
+        """See Column."""
+        return self.take(np.arange(start, stop))
+
+    def pieces(self) -> Iterator[NDArray[Any]]:
+        """See Column."""
+        return chain.from_iterable(part.pieces() for part in self._parts)
 
 
 class ColumnField:
@@ -314,3 +405,41 @@ def check_labels(labels: NDArray[Any], samples: NDArray[np.int64], classes: int)
             f"sample {samples[at]}: its label is {labels[at]}; the {classes} classes are numbered from 0. "
             "Correct it, or pass all classes."
         )
+
+
+def number_labels(fields: dict[str, Column], classes: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the class names of a label that is text or an enumeration; None for other labels.
+
+    Texts are replaced in `fields` by their numbers: in `classes` if given, else in sorted order. Texts that
+    differ in (nearly) each sample stay. Raises SourceError for a text that is not in `classes`.
+    """
+    column = fields.get(LABEL)
+    if column is None or column.classes:
+        return None if column is None else column.classes
+    texts = _texts(column)
+    names = tuple(classes or sorted(set(texts)))
+    if not texts or (classes is None and 2 * len(names) > len(texts) > _FEW):
+        return None
+    numbers = {name: number for number, name in enumerate(names)}
+    wrong = next((text for text in texts if text not in numbers), None)
+    if wrong is not None:
+        raise SourceError(
+            f"{column.where}: holds the label {shown(wrong)!r}, which is not one of the {len(names):,}"
+            " classes. Correct it, or pass all classes."
+        )
+    labels = np.array([numbers[text] for text in texts], np.int64)
+    fields[LABEL] = ArrayColumn(column.name, column.where, labels)
+    return names
+
+
+def _texts(column: Column) -> list[str]:
+    """Return the values of a column of texts, one a sample; [] for other columns."""
+    if column.dtype.kind not in "OUS" or set(column.shape[1:]) > {1}:
+        return []
+    if isinstance(column, ListColumn):
+        values = list(column.values)
+    else:
+        values = np.concatenate([*column.pieces()]).reshape(-1).tolist()
+    if not all(isinstance(value, (str, bytes)) for value in values):
+        return []
+    return [os.fsdecode(value) for value in values]

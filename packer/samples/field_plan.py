@@ -136,8 +136,8 @@ class FieldPlan:
             rows = rows.transpose(0, 2, 3, 1)
         elif self.gray and rows.ndim == 3:
             rows = rows[..., None]
-        elif self.single and given == (1,):
-            rows = rows[:, 0]
+        elif self.single and set(given) == {1}:
+            rows = rows.reshape(len(rows))
         if self.sized is not None:
             channels = (self.field.shape or ())[-1]
             dtype = np.dtype(self.field.dtype)
@@ -346,7 +346,7 @@ def plan_rows(
     about: dict[str, Any] = {}
     channels_first = gray = False
     row = shape
-    single = name == LABEL and shape == (1,) and np.dtype(dtype).kind in "iub" and declared != shape
+    single = name == LABEL and set(shape) == {1} and np.dtype(dtype).kind in "iub" and declared != shape
     if single:
         row = ()
     elif (name == IMAGE or color) and np.dtype(dtype).str in _PIXELS:

@@ -10,6 +10,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from packer import units
 from packer.convert.conversion_run import Conversion, check_room
 from packer.convert.conversion_task import ConversionTask, Engine, Report
@@ -19,8 +21,9 @@ from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
 from packer.format.working_folder import failure
 from packer.progress import Progress
+from packer.samples.array_problems import some
 from packer.samples.array_sources import ArraySource, open_arrays
-from packer.samples.columns import ColumnField, ColumnSamples, DecodedColumn
+from packer.samples.columns import ColumnField, ColumnSamples, number_labels
 from packer.samples.dataset_rows import (
     PROBED,
     Dataset,
@@ -34,10 +37,11 @@ from packer.samples.dataset_rows import (
     sample_error,
     with_dataset_cause,
 )
-from packer.samples.field_plan import LABEL, Forms, form_of, pixel_notes, with_masks
+from packer.samples.field_plan import LABEL, Forms, form_of, with_masks
 from packer.samples.pack_builder import PackBuilder
 from packer.samples.packing import Fields, PackingOptions
 from packer.samples.sample_layout import plan_samples
+from packer.samples.value_notes import check_classes, column_notes
 from packer.samples.values import ValueRefusedError, copy_sample
 from packer.sentence import Option
 from packer.source_kinds import is_array_file
@@ -73,11 +77,11 @@ def pack_dataset(
     Parameters
     ----------
     dataset
-        An array [N, ...]; a mapping of names to arrays, or a tuple (images, labels); a .npy, .npz or HDF5
-        file, or a list of .npy files; an object with ``len`` and ``[i]`` (a torchvision or Hugging Face
-        dataset, a list of samples); or a generator or other iterable of any length. Samples are mappings,
-        tuples, named tuples or single values; values are numbers, NumPy arrays, torch tensors, Pillow images,
-        text or bytes.
+        An array [N, ...]; a mapping of names to arrays, or a tuple (images, labels); a .npy, .npz, .mat or
+        HDF5 file, or a list of such files, whose arrays' names tell image, label and split; an object with
+        ``len`` and ``[i]`` (a torchvision or Hugging Face dataset, a list of samples); or a generator or
+        other iterable of any length. Samples are mappings, tuples, named tuples or single values; values are
+        numbers, NumPy arrays, torch tensors, Pillow images, text or bytes.
     out
         A name that ends in .h5 gives an HDF5 file; any other name gives a directory of .npy files, or of
         shards.
@@ -160,9 +164,7 @@ def pack_dataset(
     job = _Job(run, options, on_plan, progress is True, dry_run)
     try:
         if _is_arrays(dataset):
-            forms = options.declared.forms
-            names = None if forms is None else [*forms]
-            return job.arrays(open_arrays(dataset, names, options.declared.rename))
+            return job.arrays(open_arrays(dataset, options.declared))
         _check_samples(dataset)
         if is_map_style(dataset):
             return job.dataset(dataset, _key(dataset, resume))
@@ -187,8 +189,8 @@ def _is_arrays(dataset: Any) -> bool:
         others = [one for one in dataset if not is_array_file(one)]
         if others and len(others) < len(dataset):
             raise UsageError(
-                f"{others[0]}: is not a file of arrays (.h5, .npy, .npz), but others are; all have to be."
-                " Leave it out."
+                f"{others[0]}: is not a file of arrays (.h5, .mat, .npy, .npz), but others are; all have"
+                " to be. Leave it out."
             )
         return bool(dataset) and not others
     if isinstance(dataset, tuple):
@@ -226,6 +228,14 @@ def _check_samples(dataset: Any) -> None:
             "holds only lists, which may be columns or samples. Pass columns by name, "
             "{'features': X, 'label': y}, or samples as a list"
         )
+    elif _are_splits(dataset):
+        rows = [len(one[0]) for one in dataset]
+        joined = ", ".join(f"numpy.concatenate([s[{n}] for s in sets])" for n in range(len(dataset[0])))
+        reason = (
+            f"holds {len(rows)} sets of arrays, of {', '.join(f'{n:,}' for n in rows[:8])} samples. Join"
+            f" them: pack_dataset(({joined}), \"out.h5\", split={{'train': range({rows[0]}), 'test':"
+            f" range({rows[0]}, {sum(rows)})}})"
+        )
     elif isinstance(dataset, Mapping):
         reason = (
             f"holds several datasets ({', '.join(map(str, dataset))}); a pack holds one dataset. Pass one "
@@ -238,6 +248,16 @@ def _check_samples(dataset: Any) -> None:
         )
     if reason:
         raise UsageError(f"{type(dataset).__name__}: {reason}.")
+
+
+def _are_splits(dataset: Any) -> bool:
+    """Return True for tuples of arrays of equal length, such as (x_train, y_train), (x_test, y_test)."""
+    return (
+        type(dataset) is tuple
+        and len(dataset) > 1
+        and all(type(one) is tuple and len(one) > 1 and all(map(_is_array, one)) for one in dataset)
+        and all(len({np.shape(array)[:1] for array in one}) == 1 and np.shape(one[0]) for one in dataset)
+    )
 
 
 def _key(dataset: Any, resume: bool | str) -> str | None:
@@ -275,31 +295,36 @@ class _Job:
     def arrays(self, source: ArraySource) -> Report:
         """Pack arrays or files of arrays."""
         run, options = self._run, self._options
-        if source.decoded:
+        compressed = any(column.decoded for column in source.fields.values())
+        if compressed:
             self._refuse_resuming(f"{source.subject}: is compressed, so its rows are staged, and")
+        options = options.for_splits(source.subject, source.spans)
+        named = None if options.declared.form(LABEL) else number_labels(source.fields, options.classes)
+        if options.classes is None:
+            source.notes += check_classes(source.subject, source.fields.get(LABEL), source.spans, named)
         columns = {
             name: ColumnField.of(name, column, options.declared) for name, column in source.fields.items()
         }
         for name, marked in with_masks({name: column.plan for name, column in columns.items()}).items():
             columns[name].plan = marked
-        options = options.for_fields(None, [column.plan.field for column in columns.values()])
+        options = options.for_fields(named, [column.plan.field for column in columns.values()])
         maker = ColumnSamples(columns, source.rows, options.classes)
-        decoded = [one.column for one in columns.values() if isinstance(one.column, DecodedColumn)]
-        staged = source.rows * sum(column.row_bytes for column in decoded)
-        notes = [*options.notes, *source.notes, *_column_notes(columns)]
+        staged = [one for field in columns.values() if field.column for one in field.column.decoded]
+        room = sum(one.row_bytes * one.shape[0] for one in staged)
+        notes = [*options.notes, *source.notes, *column_notes(columns, named)]
         nbytes = maker.pack_bytes(source.rows)
-        needed = staged if run.engine else nbytes + staged
+        needed = room if run.engine else nbytes + room
         self._begin(source.subject, maker.fields, source.rows, needed, notes, nbytes)
         folder = os.path.dirname(os.path.abspath(run.out))
         with ExitStack() as stack:
             try:
-                for column in decoded:
+                for column in staged:
                     column.decode(stack.enter_context(tempfile.TemporaryFile(dir=folder)))
             except OSError as error:
                 raise failure(run.out, error) from error
             maker.check_pixels(source.subject)
             identity = None
-            if not source.decoded and run.engine is None:
+            if not compressed and run.engine is None:
                 with Progress(self._shown, "B") as bar:
                     bar.start(source.nbytes)
                     identity = maker.fingerprint(bar.move)
@@ -394,7 +419,7 @@ class _Job:
         if not self._run.running.resume:
             check_room(self._run.out, needed)
         if self._on_plan is not None:
-            forms = ", ".join(f"{f.name} {form_of(f)}" for f in fields)
+            forms = some([f"{f.name} {form_of(f)}" for f in fields])
             many, size = "samples", ""
             if rows is not None:
                 many, size = units.count(rows, "row"), f"; about {units.size(nbytes)}"
@@ -417,13 +442,3 @@ def _numbered(samples: Iterable[Any], subject: str) -> Iterator[tuple[int, Any]]
         except Exception as error:
             raise sample_error(f"{subject}, sample {number}", SampleFailedError.of(error)) from error
         yield number, sample
-
-
-def _column_notes(columns: Mapping[str, ColumnField]) -> list[str]:
-    """Return a note for each field that is transposed to [H, W, C], and for images that are no pixels."""
-    unfit = [note for column in columns.values() for note in pixel_notes(column.plan.field)]
-    return unfit + [
-        f"{name}: rows are [C, H, W] and are stored [H, W, C]; torch batches are again [N, C, H, W]."
-        for name, column in columns.items()
-        if column.plan.channels_first
-    ]

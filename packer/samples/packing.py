@@ -51,8 +51,8 @@ class Fields:
         label), or (features, label).
     rename
         Mapping of a name in the dataset, or a path in the HDF5 file, to the name of its field. Other values
-        keep their names; other arrays of a file or a tuple are named by what they look like, and a note says
-        how. Those of another length are left out.
+        keep their names. Of files, other arrays of equal length are fields too: ``x``, ``image``, ``images``
+        is the image, ``y``, ``label``, ``labels`` the label, others keep their names; a note says how.
     channels
         "rgb", "gray" or "rgba": channels of Pillow images. Default: gray or rgba if all inspected samples
         are, else rgb, with alpha composited on white. Palette images in fields that are not named like
@@ -136,6 +136,15 @@ class PackingOptions:
         """Notes on the options, one sentence each."""
         sized = self.declared.sized
         return [] if sized is None else [*note_on_size(*sized.size)]
+
+    def for_splits(self, subject: str, spans: dict[str, range]) -> PackingOptions:
+        """Return the options with the splits of the source, if any. Raises UsageError for others beside."""
+        if spans and (self.split is not None or self.spans is not None):
+            raise UsageError(
+                f"{Option('split')}: the arrays of {subject} are splits already: {', '.join(spans)}. Leave it"
+                f" out, or name the arrays of one of them by {Option('Fields.rename')}."
+            )
+        return replace(self, spans=spans) if spans else self
 
     def for_fields(self, found: tuple[str, ...] | None, fields: Sequence[Field]) -> PackingOptions:
         """Return the options for these fields; `found`, the source's class names, replaces missing `classes`.

@@ -201,12 +201,15 @@ def _notes(fields: Mapping[str, Any], sample: Mapping[Any, Any]) -> list[str]:
     images = [name for name, key in fields.items() if name in PICTURES and is_image_like(sample[key])]
     if "image" in fields or len(images) != 1:
         return []
-    return [
-        Sentence(
-            f"{images[0]}: holds images; augment= and Normalize() work on the field 'image'. Pass "
-            f"{Option('Fields.rename', {images[0]: 'image'})} to use them."
-        )
-    ]
+    return [note_on_images(images[0])]
+
+
+def note_on_images(name: str) -> Sentence:
+    """Return the note on images in a field that is not called `image`."""
+    return Sentence(
+        f"{name}: holds images; augment= and Normalize() work on the field 'image'. Pass "
+        f"{Option('Fields.rename', {name: 'image'})} to use them."
+    )
 
 
 def default_names(looks: Sequence[str], subject: str) -> list[str]:

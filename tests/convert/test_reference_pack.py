@@ -105,7 +105,7 @@ def test_images_without_a_label_keep_none(photo_folder: Path, tmp_path: Path):
     assert np.bincount(both.read("label") + 1).tolist() == [2, 16, 16, 16]
     assert labels(open_pack(tmp_path / "more.h5"))["test/9.jpg"] == -1
     with pytest.raises(
-        UsageError, match="has no splits with class folders beside test, the splits without labels"
+        UsageError, match="has no splits with labels beside test, the splits without labels"
     ):
         (tmp_path / "l.txt").write_text("parts/test/9.jpg\n")
         convert_images(tmp_path / "l.txt", tmp_path / "list.h5", labels=unlabeled)
@@ -285,6 +285,19 @@ def test_a_class_that_is_not_listed(photo_folder: Path, tmp_path: Path):
     reason = "its class is blue, which is not one of the 2 given classes."
     assert report.skipped == tuple({"key": f"blue/{n}.jpg", "reason": reason} for n in range(8))
     assert (report.rows, open_pack(tmp_path / "p.h5").header.classes) == (16, ("red", "green"))
+
+
+def test_classes_match_in_any_unicode_form_and_are_shown_apart(photo_folder: Path, tmp_path: Path):
+    (photo_folder / "red").rename(photo_folder / "cafe\u0301")
+    convert_images(photo_folder, tmp_path / "p.h5", size=16, classes=["green", "caf\u00e9", "blue"])
+    assert open_pack(tmp_path / "p.h5").header.classes == ("green", "caf\u00e9", "blue")
+    convert_images(photo_folder, tmp_path / "q.h5", size=16, like=tmp_path / "p.h5")
+    assert sorted(open_pack(tmp_path / "q.h5").read("label").tolist()) == [0] * 8 + [1] * 8 + [2] * 8
+    with pytest.raises(UsageError) as error:
+        convert_images(photo_folder, tmp_path / "r.h5", size=16, classes="caf\u00e9,green,Blue")
+    assert str(error.value).startswith(
+        f"{photo_folder}: holds the class 'blue', which is not 'Blue'; 3 classes,"
+    )
 
 
 def test_a_listed_class_may_have_an_empty_folder(photo_folder: Path, tmp_path: Path):

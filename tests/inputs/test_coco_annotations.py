@@ -292,13 +292,24 @@ def test_a_box_outside_its_image_names_the_annotation(flat: Path) -> None:
     assert "its box 20,20,24,24 (told.json annotation 42) lies outside its 8 x 8 pixels." in refused(flat)
 
 
+def test_file_names_match_in_any_unicode_form(flat: Path) -> None:
+    before = boxes_of(converted(flat))
+    (flat / "images" / "0.png").rename(flat / "images" / "cafe\u0301.png")
+    (flat / "told.json").rename(flat / "told.txt")
+    write(flat / "told.txt", annotations(["caf\u00e9.png", "1.png", "2.png"]))
+    after = boxes_of(converted(flat, labels=flat / "told.txt"))
+    assert after == {"cafe\u0301.png" if key == "0.png" else key: value for key, value in before.items()}
+
+
 def test_damaged_json_is_one_sentence(flat: Path) -> None:
     path = flat / "told.json"
     whole = path.read_text()
     for text in (whole[:-5], "", "[" * 100_000, "\0", "[]", "7"):
         path.write_text(text)
         said = refused(flat)
-        assert said.startswith((f"{path}: damaged or truncated JSON", f"{path}: has no list images"))
+        damaged = f"{path}: damaged or truncated JSON; labels as CSV, JSON, .xlsx or Parquet are needed. Get it again."
+        no_rows = f"{path}: holds no rows; a row for each image is needed. Add them."
+        assert said.startswith((damaged, no_rows, f"{path} line 1: "))
 
 
 def test_files_of_other_categories_do_not_go_together(tmp_path: Path) -> None:
@@ -318,7 +329,7 @@ def test_files_of_other_categories_do_not_go_together(tmp_path: Path) -> None:
 def test_options_about_a_csv_are_refused(flat: Path) -> None:
     with pytest.raises(
         UsageError,
-        match=r"^labels=Labels\(boxes='a,b,c,d'\): applies to columns of a CSV, but .*told\.json is JSON\. Leave it out\.",
+        match=r"^labels=Labels\(boxes='a,b,c,d'\): applies to columns, but .*told\.json holds COCO annotations\. Leave it out\.",
     ):
         converted(flat, labels=Labels(flat / "told.json", boxes="a,b,c,d"))
 

@@ -13,6 +13,7 @@ from packer.inputs.file_names import (
     is_image,
     suffix_of,
 )
+from packer.inputs.findings import Findings
 
 
 @pytest.mark.parametrize("extension", sorted(IMAGE_EXTENSIONS))
@@ -44,6 +45,18 @@ def test_the_order_is_by_class_then_folder_then_name(keys: list[str]) -> None:
 def test_folders_that_only_share_a_beginning_are_not_mixed() -> None:
     keys = ["a-b/1.jpg", "a/x/2.jpg", "a/3.jpg"]
     assert [keys[index] for index in image_order(keys)] == ["a/3.jpg", "a/x/2.jpg", "a-b/1.jpg"]
+
+
+def test_folders_that_differ_in_unicode_form_are_one_class() -> None:
+    keys = ["train/b/1.jpg", "train/caf\u00e9/2.jpg", "val/cafe\u0301/3.jpg"]
+    found = Findings()
+    folders = [*{key.rpartition("/")[0] for key in keys}, "train", "val", "train/cafe\u0301"]
+    layout = class_folders("pets", keys, folders, findings=found)
+    assert layout.labels is not None
+    assert (layout.labels.tolist(), layout.classes, layout.empty) == ([0, 1, 1], ["b", "caf\u00e9"], [])
+    assert found.notes == [
+        "The classes 'cafe\\u0301' and 'caf\u00e9' differ only in Unicode form; they are one class."
+    ]
 
 
 def test_classes_are_sorted_and_numbered() -> None:

@@ -347,6 +347,24 @@ def test_partners_have_the_path_but_not_the_extension(encode: Encode, folder: Fo
         assert pair.findings.notes == []
 
 
+def test_partners_match_in_any_unicode_form(encode: Encode, folder: Folder) -> None:
+    one, other = "caf\u00e9", "cafe\u0301"
+    for image, mask in ((one, other), (other, one)):
+        place = folder({f"{mask}/{mask}.png": encode(grey(), "PNG")}, f"of {image}")
+        open_pair("mask", place, [f"{image}/{image}.jpg"], spec=SPEC).close()
+    values = {f"{name}.png": grey(seed=seed) for seed, name in enumerate((one, other))}
+    place = folder({name: encode(value, "PNG") for name, value in values.items()}, "both")
+    pair = open_pair("mask", place, [f"{one}.jpg", f"{other}.jpg"], spec=PixelSpec((6, 9), "stretch"))
+    for index, value in enumerate(values.values()):
+        assert np.array_equal(whole(pair, value, index), value)
+    assert refused(folder({f"{one}.png": encode(grey(), "PNG")}), [f"{one}.jpg", f"{other}.jpg"]).startswith(
+        f"masks: {other}.jpg has no mask;"
+    )
+    assert refused(folder({f"{one}.npy": npy(grey())}), [f"{other}.jpg"]).startswith(
+        f"masks: {other}.jpg has several files for its mask ({one}.npy and {one}.png)"
+    )
+
+
 def test_images_that_differ_in_their_extension_share_a_partner(encode: Encode, folder: Folder) -> None:
     values = grey()
     place = folder({"1.png": encode(values, "PNG")})

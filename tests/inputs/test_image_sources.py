@@ -419,11 +419,19 @@ def test_an_image_that_vanishes_is_an_image_error(tree: Tree) -> None:
 class TestLists:
     @pytest.fixture(autouse=True)
     def _images(self, tree: Tree) -> None:
-        tree("b.jpg", "a b.jpg", "cat/1.jpg", "odd.name")
+        tree("b.jpg", "a b.jpg", "cat/1.jpg", "odd.name", "caf\u00e9.jpg")
 
     def listed(self, text: str, name: str = "pets/list.txt") -> str:
         Path(name).write_text(text, newline="")
         return name
+
+    def test_several_labels_in_a_line_are_separated(self) -> None:
+        text = "b.jpg\tbig dog\na b.jpg\tdog\ncat/1.jpg\tbig\n"
+        targets = open_source(self.listed(text), SourceOptions(separator="space")).targets
+        assert (targets.fixed["label"].tolist(), targets.classes) == (
+            [[1, 1], [0, 1], [1, 0]],
+            ["big", "dog"],
+        )
 
     @pytest.mark.parametrize(
         ("text", "keys", "labels", "classes"),
@@ -433,6 +441,7 @@ class TestLists:
             ("b.jpg 3\na b.jpg   1\nodd.name 0\n", ["b.jpg", "a b.jpg", "odd.name"], [3, 1, 0], None),
             ("b.jpg\tbig dog\na b.jpg\tcat\n", ["b.jpg", "a b.jpg"], [0, 1], ["big dog", "cat"]),
             ("b.jpg 1\na b.jpg 0.5\n", ["b.jpg", "a b.jpg"], [1.0, 0.5], None),
+            ("cafe\u0301.jpg x\nb.jpg y\n", ["caf\u00e9.jpg", "b.jpg"], [0, 1], ["x", "y"]),
         ],
     )
     def test_lines(

@@ -13,9 +13,12 @@ from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.inputs import image_targets
 from packer.inputs.boxes import Boxes
+from packer.inputs.checks.label_checks import check_label_texts
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
+from packer.inputs.listing import Listing
+from packer.inputs.opened_source import ImageSource
 from packer.pixels.decode_resize import ImagePlacement
 
 KEYS = ["cat/1.jpg", "cat/2.png", "dog/3.jpg"]
@@ -269,7 +272,7 @@ def test_keypoints_are_fixed_fields_with_nan_for_what_is_not_seen(write: Write) 
     targets = read_targets(write(text), KEYS, keypoints="x1,y1,x2,y2", label="kind")
     assert targets.fields == (
         Field("label", "<i8", ()),
-        Field("keypoints", "<f4", (2, 2), {"format": "xy", "unseen": "nan"}),
+        Field("keypoints", "<f4", (2, 2), {"format": "xy", "unseen": "nan", "points": ["1", "2"]}),
     )
     assert targets.fixed["label"].tolist() == [1, 0, 0]
     points = [targets.place(index, CROP)["keypoints"] for index in range(3)]
@@ -460,9 +463,15 @@ def test_separators_and_what_is_said_of_them(write: Write) -> None:
     assert read_targets(path, KEYS, label_separator=" d").classes == ["cat", "og"]
 
 
-def test_combinations_in_a_plain_column_are_said(write: Write) -> None:
-    (note,) = read_targets(write("1,cat|dog\n2,cat\n3,dog\n"), KEYS).findings.notes
-    assert note.startswith("Some classes contain | or ;, such as 'cat|dog'; each is one class.")
+def test_several_labels_of_a_box_are_told(write: Write) -> None:
+    text = "file,p,q,r,s,kind\n1,0,0,5,5,cat dog\n1,1,1,5,5,cat\n2,0,0,5,5,dog\n3,,,,,\n"
+    targets = read_targets(write(text), KEYS, label="kind", boxes="p,q,r,s")
+    source = ImageSource(KEYS, np.ones(3, np.int64), np.zeros(3, np.int64)).describe("pets", targets, {})
+    (found,) = check_label_texts(Listing(source, targets, labels_given=True))
+    assert found.error
+    assert found.sentence.endswith(
+        "Write a row for each, or pass labels=Labels(as_='classes') if each text is a class."
+    )
 
 
 @pytest.mark.parametrize(

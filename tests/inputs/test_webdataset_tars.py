@@ -165,6 +165,31 @@ def test_other_labels_are_chosen(
         assert np.array_equal(file["image"][:], PICTURES)
 
 
+def test_several_labels_in_a_text_are_told_and_separated(tmp_path: Path) -> None:
+    texts = ["cat dog", "cat", "dog"]
+    members = {
+        f"{n}.{ending}": data
+        for n, text in enumerate(texts)
+        for ending, data in (("png", PNG[n]), ("cls", text.encode()))
+    }
+    tar, out = write_tar(tmp_path / "a.tar", members), tmp_path / "p.h5"
+    with pytest.raises(UsageError) as error:
+        convert_images(tar, out, size=4)
+    assert str(error.value) == (
+        f"{tar}: the .cls holds several labels in a cell, such as 'cat dog': each of its 3 different texts would be a class, made of "
+        "2 labels; one label is expected. Pass labels=Labels(separator='space'), or labels=Labels(as_='classes') if each text is a "
+        "class."
+    )
+    for labels, read in (
+        (Labels(separator="space"), [[1, 1], [1, 0], [0, 1]]),
+        (Labels(as_="classes"), [1, 0, 2]),
+    ):
+        convert_images(tar, out, size=4, labels=labels, shuffle=False, overwrite=True)
+        assert open_pack(out).read("label").tolist() == read
+    with pytest.raises(UsageError, match=r"separator='space'\), or the separator of the cells\.$"):
+        convert_images(tar, out, size=4, labels=Labels(separator=";"), overwrite=True)
+
+
 def test_a_pack_is_that_of_a_folder(folder: Path, tmp_path: Path) -> None:
     (folder / "classes.txt").write_text("cat\ndog\nfrog\n")
     for n in range(8):

@@ -182,7 +182,9 @@ def test_boxes_and_keypoints_are_drawn(make: Make, tmp_path: Path) -> None:
     points = np.full((ROWS, 2, 2), np.nan, np.float32)
     points[4] = (8, 4), (np.nan, np.nan)
     ragged = {"boxes": ([4], boxes), "box_label": ([], labels)}
-    pack = make(np.zeros((ROWS, 128, 128, 3), np.uint8), ragged=ragged, keypoints=points)
+    sides = {"points": ["left", "right"], "flip_pairs": [["left", "right"]]}
+    images = np.zeros((ROWS, 128, 128, 3), np.uint8)
+    pack = make(images, ragged=ragged, keypoints=points, about={"keypoints": sides})
     made = preview(pack, tmp_path / "a.png", augment="RandomHorizontalFlip(1)")
     assert made.overlaid == ("boxes", "keypoints")
     shown = tiles(made, (128, 128))[:, 0]
@@ -190,6 +192,7 @@ def test_boxes_and_keypoints_are_drawn(make: Make, tmp_path: Path) -> None:
     rows, columns = np.nonzero((shown[1] == class_color(5)).all(-1))
     assert (rows.min(), rows.max(), columns.min(), columns.max()) == (3, 27, 98, 125)  # 128 - 30 to 128 - 2
     assert np.abs(np.argwhere(shown[4].any(-1)).mean(0) - (4, 120)).max() < 1
+    assert (shown[4] == class_color(1)).all(-1).any()  # the left one has the number of the right one
 
 
 def test_what_cannot_be_mixed_is_left_out(make: Make, images: Pixels, tmp_path: Path) -> None:

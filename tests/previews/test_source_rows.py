@@ -105,7 +105,7 @@ def test_masks_boxes_and_points_are_drawn(photo_folder: Path, monkeypatch: pytes
     labels = Labels("boxes.csv", column="label", keypoints="a,b,c,d")
     made = preview(photo_folder, "c.png", size=64, labels=labels)
     assert made.overlaid == ("keypoints",)
-    assert point_names(seen[2][0][0], seen[2][1]) == ["point 0", "point 1"]
+    assert point_names(seen[2][0][0], seen[2][1]) == ["point 1", "point 2"]
     with Image.open("c.png") as sheet:
         margin = np.asarray(sheet)[-20:]
     assert all((margin == class_color(number)).all(-1).any() for number in range(2))

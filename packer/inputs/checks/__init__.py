@@ -3,10 +3,12 @@
     examine.py        the list of all checks; runs them
     folder_checks.py  folders that are no classes: parts of samples or datasets, splits, copies
     class_checks.py   classes that are confusing, empty, or missing in the training split
+    label_checks.py   labels given as text: several in a cell, one for each image, numbers
     mask_checks.py    masks in the folder of their images
     partner_names.py  names of files, compared between folders
     frame_evidence.py what the pixels of partners have in common
     coordinate_checks.py  images without boxes, images turned by EXIF, points outside, boxes of other sizes
+    point_checks.py   points that are left and right sides
 
 Each check is a function of the listing that yields findings; it judges structure, not names.
 Start with examine.py. Imports: inputs, pixels.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from packer import units
 from packer.inputs.file_names import UNLABELED, shorten
 from packer.inputs.listing import Finding, Listing
+from packer.path_text import show_differences, simplify
 from packer.sentence import Option, Sentence
 
 _SHOWN = 3
@@ -27,13 +27,19 @@ def check_classes_of_splits(listing: Listing) -> Iterator[Finding]:
         if strange and not set(strange) <= set(listing.accepted):
             near = [close[0] for one in strange if (close := get_close_matches(one, absent, 1))]
             like = f" (train has {near[0]})" if near else ""
+            looks = {simplify(one): show_differences(one) for one in absent}
+            for one in strange:
+                if simplify(one) in looks:
+                    like = f" ({show_differences(one)}; train has {looks[simplify(one)]})"
+                    break
             example = listing.keys[int(next(m for m in splits[name] if classes[labels[m]] == strange[0]))]
             yield Finding(
                 Sentence(
                     f"{listing.name}: split {name} has {units.count(len(strange), 'class')} that train lacks: "
                     f"{_first(strange)}{like}, such as {example}; every class is trained. Sort its images into "
-                    f"the class folders of train, pass {Option('Labels.unlabeled', name)} if they have no "
-                    f"labels, or, if all these are classes, {Option('classes', ','.join(classes))}."
+                    f"the class folders of train, pack it apart with {Option('labels')} if a file has its labels, "
+                    f"pass {Option('Labels.unlabeled', name)} if there are none, or, if all these are classes, "
+                    f"{listing.accepting(classes)}."
                 ),
                 error=True,
             )
@@ -79,13 +85,12 @@ def check_class_names(listing: Listing) -> Iterator[Finding]:
     classes = listing.classes or ()
     seen: dict[str, str] = {}
     for name in classes:
-        read = " ".join(unicodedata.normalize("NFC", name).casefold().split())  # equal if they look equal
-        first = seen.setdefault(read, name)
+        first = seen.setdefault(simplify(name), name)
         if first is not name:
             yield Finding(
                 Sentence(
-                    f"The classes {first!r} and {name!r} differ only in case, spaces or Unicode form; they "
-                    "are two classes."
+                    f"The classes {show_differences(first)} and {show_differences(name)} differ only in "
+                    "case, spaces or variants of letters; they are two classes."
                 )
             )
             break

@@ -18,7 +18,9 @@ from packer.inputs.checks.folder_checks import (
     check_levels,
     check_single_class,
 )
+from packer.inputs.checks.label_checks import check_label_texts, check_numbers
 from packer.inputs.checks.mask_checks import check_labels_in_names, check_masks_among_images
+from packer.inputs.checks.point_checks import check_sides
 from packer.inputs.listing import Finding, Listing
 
 Check = Callable[[Listing], Iterator[Finding]]
@@ -33,11 +35,14 @@ CHECKS: tuple[Check, ...] = (
     check_continued_numbers,
     check_labels_in_names,
     check_class_names,
+    check_label_texts,
+    check_numbers,
     check_files_left_out,
     check_images_without_boxes,
     check_turned_images,
     check_outside_points,
     check_extent,
+    check_sides,
 )
 """All checks; errors of earlier ones are shown first."""
 

@@ -24,7 +24,6 @@ _FEWEST = 3
 _MOST_FILES = 50  # of a sample
 _SURE = 8  # files of equal names that are no accident
 _SHOWN_SUFFIXES = 8
-_LISTED = 12  # classes that a message lists
 _NUMBER = re.compile(r"[0-9]+")
 _PARTS = re.compile(
     r"batch|chunk|data|fold|frames?|(image|img|part|photo|picture)s?|set|shard|split|subset", re.I
@@ -59,13 +58,11 @@ def check_class_folders(listing: Listing) -> Iterator[Finding]:
             or _parts_of_one(place, folders)
         )
         if doubt and doubt.certain:
-            classes = listing.source.foldered or ()
-            accepted = Option("classes", ",".join(classes) if len(classes) <= _LISTED else None)
-            listed = "" if len(classes) <= _LISTED else " with a file of their names"
+            accepted = listing.accepting(listing.source.foldered or ())
             yield Finding(
                 Sentence(
                     f"{place}: {doubt.reason}; its folders would be classes. {doubt.remedy}, or if they are "
-                    f"the classes, {accepted}{listed}."
+                    f"the classes, {accepted}."
                 ),
                 error=True,
             )

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from packer import units
 from packer.inputs.checks.frame_evidence import why_partners
+from packer.inputs.file_names import shorten
 from packer.inputs.listing import Finding, Listing
+from packer.inputs.pair_names import beside
 from packer.sentence import Option, Sentence
 
 _LAST_WORD = re.compile(r"(.*[^/])[^A-Za-z0-9/]+([A-Za-z][A-Za-z0-9]*)\Z", re.DOTALL)
@@ -37,9 +39,9 @@ def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
         example = ", ".join(groups[0])
         yield Finding(
             Sentence(
-                f"{shown}, such as {example}; each would be an image. Move one kind of files into each folder, "
-                f"and pass the others by {Option('pairs', {'mask': 'DIR'})}, or pass a list of the files that "
-                "are images."
+                f"{shown}, such as {example}; each would be an image. Pass each kind that belongs to the images by "
+                f"its pattern, such as {_pattern(listing, groups[0][0], groups[0][1])}, or pass a list of the "
+                "files that are images."
             ),
             error=True,
         )
@@ -54,12 +56,16 @@ def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
     yield Finding(
         Sentence(
             f"{listing.name}: {units.count(len(pairs), 'image')} are named like masks of other images, such as "
-            f"{mask} beside {image}{found.why}; they would be packed as images. Move them into a separate "
-            f"folder, and pass it by {Option('pairs', {'mask': 'DIR'})}, or pass a list of the files that are "
-            "images."
+            f"{mask} beside {image}{found.why}; they would be packed as images. Pass "
+            f"{_pattern(listing, image, mask)}, or, if they are images, a list of the files."
         ),
         error=True,
     )
+
+
+def _pattern(listing: Listing, image: str, mask: str) -> str:
+    """Return the option that names files as partners of images beside them."""
+    return f"{Option('pairs', {'mask': shorten(str(beside(listing.source.place, image, mask)))})}"
 
 
 def check_labels_in_names(listing: Listing) -> Iterator[Finding]:

@@ -177,9 +177,10 @@ def described(
             )
         pixels = hwc if len(shape) == 3 and not _is_tensor(value) else {}
         sampling = source.about.get("sampling") if source and (pixels or len(shape) == 2) else None
-        found.append(
-            Field(name, array.dtype.str, shape, pixels | ({"sampling": sampling} if sampling else {}))
-        )
+        about = pixels | ({"sampling": sampling} if sampling else {})
+        if source and source.name == "keypoints" and source.shape == shape:
+            about = dict(source.about)  # names and sides of the points
+        found.append(Field(name, array.dtype.str, shape, about))
     return tuple(found)
 
 

@@ -203,6 +203,14 @@ def adapted(transform: PythonTransform, fields: Sequence[Field]) -> SampleCall |
     return SampleCall(fn, known)
 
 
+def flip_of(fn: Any, fields: Sequence[Field]) -> str | None:
+    """Return the name of torchvision's flip in a transform of points that have sides, else None."""
+    if not any(f.about.get("flip_pairs") for f in fields if f.name == "keypoints"):
+        return None
+    names = (name_of(leaf) for leaf in leaves(fn) if library_of(leaf) == V2)
+    return next((name for name in names if name.endswith("Flip")), None)
+
+
 def name_of(fn: Any) -> str:
     """Return the name of a function, or of its class."""
     return getattr(fn, "__qualname__", None) or type(fn).__name__

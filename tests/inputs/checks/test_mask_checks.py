@@ -30,8 +30,8 @@ def test_masks_in_the_folder_of_their_images(errors: Examine, folder: str, image
     }
     assert errors(files) == [
         f"pets: 3 images are named like masks of other images, such as {folder}x (1){mask}.png beside {folder}x (1)"
-        f"{image}.png, of one channel on one side; they would be packed as images. Move them into a separate folder, "
-        "and pass it by pairs={'mask': 'DIR'}, or pass a list of the files that are images."
+        f"{image}.png, of one channel on one side; they would be packed as images. Pass "
+        f"pairs={{'mask': 'pets/*{mask}.png'}}, or, if they are images, a list of the files."
     ]
 
 

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
 import pytest
 
 from packer.errors import SourceError
-from packer.inputs import label_csv
+from packer.inputs import text_files
 from packer.inputs.file_names import shorten
-from packer.inputs.findings import Findings
-from packer.inputs.label_csv import LabelTable, read_lines
+from packer.inputs.text_files import read_lines
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_a_folder_or_nothing() -> None:
 
 
 def test_an_endless_line_is_refused_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(label_csv, "LONGEST", 1000)
+    monkeypatch.setattr(text_files, "LONGEST", 1000)
     Path("l.csv").write_text("a\n" + "x" * 1000 + "\n")
     assert refused() == ("l.csv line 2: is longer than 1,000 characters; a list is needed. Check the file.")
     Path("l.csv").write_text("a\n" + "x" * 999 + "\n")
@@ -51,14 +51,29 @@ def test_an_endless_line_is_refused_in_bounded_memory(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("data", "line"), [(b"a\nb\0\n", 2), ("a,b\n".encode("utf-16"), 1), ("a\nb".encode("utf-16-be"), 1)]
+    ("data", "line"), [(b"a\nb\0\n", 2), ("a,b\n".encode("utf-32"), 1), ("a\nb".encode("utf-16-be"), 1)]
 )
-def test_zero_bytes_and_utf_16_are_told(data: bytes, line: int) -> None:
+def test_zero_bytes_are_told(data: bytes, line: int) -> None:
     Path("l.csv").write_bytes(data)
     assert refused() == (
         f"l.csv line {line}: has zero bytes, which UTF-8 text has not; a list is needed. "
         "Check the file; convert UTF-16 with: iconv -f UTF-16 -t UTF-8 OLD > NEW."
     )
+
+
+def test_utf_16_with_its_mark_and_gzip_are_read() -> None:
+    for data in (
+        "a\u00e9\r\nb".encode("utf-16"),
+        "\ufeffa\u00e9\r\nb".encode("utf-16-be"),
+        "a\u00e9\nb".encode(),
+    ):
+        for packed in (data, gzip.compress(data)):
+            Path("l.csv").write_bytes(packed)
+            assert list(read_lines("l.csv", "")) == ["a\u00e9\n", "b"]
+    Path("l.csv").write_bytes(gzip.compress(b"a\n" * 1000)[:-9])
+    assert refused() == "l.csv: damaged or truncated gzip; a list is needed. Get it again."
+    Path("l.csv").write_bytes(b"\xff\xfea\0\n")
+    assert refused() == "l.csv line 1: begins like UTF-16, but is not; a list is needed. Save it as UTF-8."
 
 
 def test_a_file_that_is_written_while_it_is_read_is_refused() -> None:
@@ -77,9 +92,3 @@ def test_a_file_that_is_written_while_it_is_read_is_refused() -> None:
 def test_long_texts_are_cut_for_messages() -> None:
     assert shorten("a" * 120) == "a" * 120
     assert shorten("a" * 1200) == "a" * 120 + "... (1,200 characters)"
-
-
-def test_a_column_may_be_label_and_split() -> None:
-    Path("l.csv").write_text("file,kind\na.jpg,x\nb.jpg,y\n")
-    table = LabelTable("l.csv", ["a.jpg", "b.jpg"], ["kind"], Findings(), beside=["kind"])
-    assert table.columns == {"kind": ["x", "y"]}

@@ -1,0 +1,136 @@
+"""Notes on values of arrays that may be meant otherwise: scales, one-hot labels, labels from 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.channels import COLORS
+from packer.errors import UsageError
+from packer.samples.array_problems import flat_sides, some
+from packer.samples.columns import Column, ColumnField
+from packer.samples.field_plan import IMAGE, LABEL, pixel_notes
+from packer.sentence import Option
+
+_READ = 64  # rows of images that are read
+_MOST_CLASSES = 1000
+
+
+def check_classes(
+    subject: str, label: Column | None, spans: Mapping[str, range], classes: Sequence[str] | None
+) -> list[str]:
+    """Raise UsageError if a split has classes that train lacks; return a note if labels are plain numbers.
+
+    classes: names of the numbers, None for plain ones.
+    """
+    if (
+        label is None
+        or label.decoded
+        or "train" not in spans
+        or label.dtype.kind not in "iu"
+        or len(label.shape) > 2
+    ):
+        return []
+    values = {split: np.unique(label.part(span.start, span.stop)) for split, span in spans.items()}
+    if len(values["train"]) > _MOST_CLASSES:
+        return []
+    notes = []
+    for split, numbers in values.items():
+        new = np.setdiff1d(numbers, values["train"]).tolist()
+        if new:
+            said = f"{subject}: {split} has the labels "
+            said += f"{some([classes[n] if classes else str(n) for n in new])}, which train lacks. "
+            if classes:
+                raise UsageError(
+                    f"{said}Correct them, or pass all classes: {Option('classes', ','.join(classes))}."
+                )
+            notes.append(f"{said}If they are classes, correct them.")
+    return notes
+
+
+def column_notes(columns: Mapping[str, ColumnField], classes: tuple[str, ...] | None) -> list[str]:
+    """Return notes on fields that are transposed or flattened, on unusual images, and on labels.
+
+    classes: names of the label's classes, if they come from the source.
+    """
+    notes = []
+    for name, field in columns.items():
+        notes += pixel_notes(field.plan.field)
+        if field.plan.channels_first:
+            notes.append(
+                f"{name}: rows are [C, H, W] and are stored [H, W, C]; torch batches are again [N, C, H, W]."
+            )
+        if field.column is not None and field.column.shape[0]:
+            notes += _image_notes(field) if name == IMAGE else _flat_notes(name, field)
+    if classes is not None:
+        listed = ", ".join(classes[:8]) + (", ..." if len(classes) > 8 else "")
+        notes.append(f"label: numbers {len(classes):,} classes: {listed:.200}.")
+    elif LABEL in columns:
+        notes += _label_notes(columns[LABEL])
+    return notes
+
+
+def _image_notes(field: ColumnField) -> Iterator[str]:
+    """Yield notes on the scale and the axes of images."""
+    assert field.column is not None
+    shape, dtype = field.column.shape[1:], field.column.dtype
+    if dtype == np.uint8:
+        if len(shape) == 3 and shape[0] in COLORS and shape[2] in COLORS and shape[0] != shape[1]:
+            yield (
+                f"image: rows {list(shape)} are read as height {shape[0]}, width {shape[1]} and"
+                f" {shape[2]} channels. If they are [C, H, W], pass images.transpose(0, 2, 3, 1)."
+            )
+        return
+    rows = next(iter(field.column.pieces()))[:_READ]
+    if dtype.kind not in "iuf" or not np.isfinite(rows).all():
+        return
+    low, high = float(rows.min()), float(rows.max())
+    whole = dtype.kind in "iu" or bool((rows == np.round(rows)).all())
+    if low >= 0 and high > 1 and high <= 255 and whole:
+        pixels = 'images.astype("uint8")'
+    elif low >= 0 and high <= 1 and dtype.kind == "f":
+        pixels = '(images * 255).round().astype("uint8")'
+    elif low >= -1 and high <= 1 and dtype.kind == "f":
+        pixels = '((images + 1) * 127.5).round().astype("uint8")'
+    else:
+        return
+    yield (
+        f"image: the first {len(rows)} rows are {dtype.name} from {low:.4g} to {high:.4g}, as of pixels of 8"
+        f" bits. They load with these values; as pixels they are {pixels}."
+    )
+
+
+def _flat_notes(name: str, field: ColumnField) -> Iterator[str]:
+    """Yield a note on rows that are flattened images."""
+    side = 0 if field.column is None else flat_sides(field.column)
+    if field.column is not None and side:
+        count = field.column.shape[1]
+        channels = count // side**2
+        shape = f"{side}, {side}" if channels == 1 else f"{channels}, {side}, {side}"
+        yield (
+            f"{name}: rows of {count:,} bytes may be flattened images; they load flat. For images pass"
+            f" {name}.reshape(-1, {shape}) as image."
+        )
+
+
+def _label_notes(field: ColumnField) -> Iterator[str]:
+    """Yield notes on labels that are one-hot, or numbered from 1."""
+    if field.column is None or field.column.dtype.kind not in "biuf":
+        return
+    rows: NDArray[np.generic] = next(iter(field.column.pieces()))
+    if rows.ndim == 2 and rows.shape[1] > 1:
+        if (((rows == 0) | (rows == 1)).all(1) & ((rows != 0).sum(1) == 1)).all():
+            yield (
+                f"label: rows are one-hot, of {rows.shape[1]:,} classes, and load as such. For class numbers"
+                " pass y.argmax(1)."
+            )
+    elif rows.dtype.kind in "iu" and rows.size == len(rows):
+        values = np.unique(np.concatenate([*field.column.pieces()]))
+        count = len(values)
+        if 1 < count <= _MOST_CLASSES and values[0] == 1 and values[-1] == count:
+            yield (
+                f"label: the numbers 1 to {count:,}, and no 0; losses number classes from 0. For classes"
+                f" pass y - 1, or let the network have {count + 1:,} outputs."
+            )
