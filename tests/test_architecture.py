@@ -31,6 +31,7 @@ LEAVES = {
     "packer.sentence",
     "packer.service",
     "packer.source_kinds",
+    "packer.split_names",
     "packer.standard_streams",
     "packer.units",
     "packer.version",

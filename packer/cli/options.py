@@ -299,6 +299,8 @@ CONVERT = options(
            about=_TABLES),
     option("--skip-rows", "N", "CSV: lines to skip at the beginning of each file.", 0, about=_TABLES),
     option("--comment", "CHAR", "CSV: skip lines that begin with this character.", about=_TABLES),
+    option("--escape", "CHAR", "CSV: character before a literal quote or delimiter, as \\; with --delimiter.",
+           about=_TABLES),
     option("--quote", "CHAR", "CSV: quote character; none: cells are not quoted.", '"', about=_TABLES),
     option("--decimal", "CHAR", "CSV: decimal point.", ".", about=_TABLES),
     option("--thousands", "CHAR", "CSV: thousands separator, removed from numbers.", "", show_default=False,

@@ -97,6 +97,7 @@ READING: Mapping[str, Any] = {
     "encoding?": str,
     "skip_rows?": _count,
     "comment?": (None, _mark),
+    "escape?": (None, _mark),
 }
 _SKIPPED = {
     "rows": _count,

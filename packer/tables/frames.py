@@ -49,13 +49,11 @@ def apply(header: Any, data: Any) -> dict[str, Any]:
     """
     transform = _transform(header)
     single = hasattr(data, "items") and len(data) > 0 and all(_is_cell(value) for _, value in data.items())
-    if single or isinstance(data, list):
-        data = _columns([data] if single else data)
     try:
         from packer.tables.reading import arrow_frames
     except ImportError:
         raise MissingDependencyError("pyarrow", "mapping data frames") from None
-    columns = arrow_frames.columns_of(data)
+    columns = arrow_frames.columns_of([data] if single else data)
     plan = transform.plan_for([TableColumn(name, "number") for name in columns])
     rows, texts_of_others = arrow_frames.records(columns, plan.layout, transform.reading)
     for index in texts_of_others:
@@ -80,22 +78,6 @@ def apply(header: Any, data: Any) -> dict[str, Any]:
 
 def _is_cell(value: Any) -> bool:
     return isinstance(value, (str, bytes)) or not hasattr(value, "__iter__")
-
-
-def _columns(given: list[Any]) -> dict[str, list[Any]]:
-    """Return rows, mappings of the same names to single values, as columns. Raises UsageError."""
-    rows: list[dict[Any, Any]] = []
-    for number, row in enumerate(given):
-        if not hasattr(row, "items"):
-            raise UsageError(f"data: row {number} is a {type(row).__name__}; a dict is allowed. Pass dicts.")
-        rows.append(dict(row.items()))
-        if rows[-1].keys() != rows[0].keys():
-            name = min(rows[-1].keys() ^ rows[0].keys(), key=str)
-            raise UsageError(
-                f"data: row {number} and row 0 do not both have {name!r}; all rows need the same columns."
-                " Add it, with None where it is missing."
-            )
-    return {str(name): [row[name] for row in rows] for name in (rows[0] if rows else ())}
 
 
 def _unfit(row: int, name: str, what: str) -> UsageError:

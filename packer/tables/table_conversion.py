@@ -57,7 +57,7 @@ class TablePlan:
 @refuses_foreign_words
 @published
 def convert_table(
-    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    source: Any,
     out: str | os.PathLike[str],
     *,
     label: str | Sequence[str] | None = None,
@@ -97,9 +97,11 @@ def convert_table(
 
     Parameters
     ----------
-    source : path, glob or sequence of them
-        Files, read one after the other: .csv, .tsv, .tab, .psv, .data (each also .gz, .zst, .bz2, .xz), or
-        .parquet, .arrow, .feather.
+    source : path, glob or sequence of them, or data frame
+        Files, read one after the other: text (.csv, .tsv, .psv, .txt), .xlsx or JSON lines, each also packed
+        alone as .gz, .zst, .bz2, .xz, .zip or .tar; .parquet, .arrow, .feather. A folder of tables is its
+        files; folders named `column=value` add a column. Or a frame in memory: pandas, polars, pyarrow, a dict
+        of columns, a list of dicts, a database cursor after a query.
     out, format, store, shuffle, seed, shards, workers, overwrite, resume, progress
         As in convert_images.
     label : str or sequence of str, optional
@@ -127,7 +129,7 @@ def convert_table(
         then refused. Its store and shards are the defaults.
     csv : Csv, optional
         How text files are read: ``Csv(header=, delimiter=, quote=, decimal=, thousands=, na=, encoding=,
-        skip_rows=, comment=)``.
+        skip_rows=, comment=, escape=)``.
     split : str, mapping or Split, optional
         "train=0.9,val=0.1": drawn from the seed, with equal shares of each class.
         "train=rest,test=last:500000": the last rows of the input. ``Split(...)``: a column that names the
@@ -172,7 +174,7 @@ def convert_table(
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
     dealt = {"split": Split.of(split), "shuffle": shuffle, "seed": whole("seed", seed)}
     run.check_output()
-    job = _new_job(run, _names(source), reading, choices, storing, dealt, model)
+    job = _new_job(run, _source(source), reading, choices, storing, dealt, model)
     if (found := run.existing(job.provenance, None, job.table.newest())) is not None:
         return _report(job, found, already=True)
     if on_plan is not None:
@@ -184,7 +186,7 @@ def convert_table(
 
 def _new_job(
     run: Conversion,
-    sources: list[str],
+    sources: Any,
     reading: ReadOptions,
     choices: ColumnChoices,
     storing: RowStorage,
@@ -286,7 +288,12 @@ def append_table(
     run = Conversion(
         path, "rows", workers=workers, on_error=on_error, progress=progress, on_progress=on_progress
     )
-    names = _names(source)
+    names = _source(source)
+    if not isinstance(names, list):
+        raise UsageError(
+            f"source: is a {type(source).__name__}; append_table reads files, whose digests tell which rows the"
+            " pack has already. Write it to a Parquet file."
+        )
     choice("duplicates", duplicates, DUPLICATES)
     check_local(path)
     take_back(run.out)
@@ -374,17 +381,16 @@ def _known_files(pack: Pack, names: Sequence[str]) -> dict[str, str]:
     return sentences
 
 
-def _names(source: Any) -> list[str]:
-    """Return the inputs' paths. Raises UsageError for frames, arrays and other values that are not paths."""
-    if isinstance(source, (str, os.PathLike)):
-        return [os.fspath(source)]
+def _source(given: Any) -> Any:
+    """Return a table's source: the paths as a list, or the data frame. Raises UsageError for other values."""
+    if isinstance(given, (str, os.PathLike)):
+        return [os.fspath(given)]
+    if isinstance(given, Iterator) and not hasattr(given, "fetchall"):
+        given = list(given)
     with suppress(TypeError):
-        if isinstance(source, (Sequence, Iterator)) and not hasattr(source, "read"):
-            return [os.fspath(name) for name in source]
-    raise UsageError(
-        f"source: is of type {type(source).__name__}; paths of CSV, Parquet and Arrow files are allowed."
-        " Write it to such a file, or pass arrays to pack_dataset."
-    )
+        if isinstance(given, Sequence):
+            return [os.fspath(name) for name in given]
+    return given
 
 
 def _plan(job: TableJob) -> TablePlan:

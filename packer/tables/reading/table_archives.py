@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import io
-import posixpath
 import tarfile
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 from packer.errors import MissingDependencyError, SourceError
+from packer.source_kinds import in_passing
 
 _STEP = 1 << 20  # bytes of a member read at once
 _LISTED = 3  # most names in a message
@@ -36,7 +36,7 @@ def tar_member(name: str, stream: Any) -> Iterator[bytes]:
     read: list[str] = []
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
-            if member.isdir() or _is_hidden(member.name):
+            if member.isdir() or in_passing(member.name):
                 continue
             read.append(member.name)
             data = archive.extractfile(member) if member.isfile() and len(read) == 1 else None
@@ -52,7 +52,7 @@ def is_tar(begin: bytes) -> bool:
 
 def _only(name: str, held: Iterable[str], called: str) -> str:
     """Return the only file of an archive. Raises SourceError."""
-    files = [one for one in held if not one.endswith("/") and not _is_hidden(one)]
+    files = [one for one in held if not one.endswith("/") and not in_passing(one)]
     if len(files) == 1:
         return files[0]
     shown = ", ".join(files[:_LISTED]) + (" and others" if len(files) > _LISTED else "")
@@ -60,11 +60,6 @@ def _only(name: str, held: Iterable[str], called: str) -> str:
         f"{name}: is {called} of {len(files):,} files{f' ({shown})' if files else ''}; one with a single"
         " table is read. Unpack it, and pass the files."
     )
-
-
-def _is_hidden(path: str) -> bool:
-    """Return True for what systems add to archives, such as __MACOSX/._t.csv and .DS_Store."""
-    return posixpath.basename(path).startswith(".") or path.startswith("__MACOSX/")
 
 
 def _sheet(name: str, file: io.FileIO) -> Iterator[bytes]:

@@ -62,7 +62,9 @@ class TextStream:
         try:
             block = self._file.read(_TAR_BLOCK)
             named = compression(name) if block else ""  # an empty file is valid under any name
-            self._suffix = next((suffix for magic, suffix in _MAGIC.items() if block.startswith(magic)), named)
+            self._suffix = next(
+                (suffix for magic, suffix in _MAGIC.items() if block.startswith(magic)), named
+            )
             self._unpack()
             if self._suffix not in ("", ".zip"):
                 packed, block = memoryview(bytearray(_TAR_BLOCK)), b""
@@ -103,7 +105,10 @@ class TextStream:
         if self._encoding != "utf-8":
             self._bytes = _Pieces(_transcoded(self._bytes, self._encoding))
         if self._escape:
-            self._bytes, self._faults = _Pieces(_unescaped(self._bytes, *self._escape)), (*self._faults, csv.Error)
+            self._bytes, self._faults = (
+                _Pieces(_unescaped(self._bytes, *self._escape)),
+                (*self._faults, csv.Error),
+            )
         begin = bytearray(4)
         begin = begin[: self.fill(memoryview(begin))]
         mark = next((mark for mark in _MARKS if begin.startswith(mark)), None)
@@ -213,8 +218,14 @@ def _unescaped(stream: Any, escape: str, delimiter: str, quote: str) -> Iterator
     """
     null = f"(?:(?<={re.escape(delimiter)})|^){re.escape(escape)}N(?={re.escape(delimiter)}|[\r\n]|$)"
     lines = (re.sub(null, "", line.decode()) for line in io.BufferedReader(_Raw(stream)))
-    rows = csv.reader(lines, delimiter=delimiter, quotechar=quote or None, escapechar=escape, strict=True,
-                      quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE)
+    rows = csv.reader(
+        lines,
+        delimiter=delimiter,
+        quotechar=quote or None,
+        escapechar=escape,
+        strict=True,
+        quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
+    )
     for row in rows:
         line = io.StringIO()
         csv.writer(line, delimiter=delimiter, lineterminator="\n").writerow(row)
