@@ -289,7 +289,7 @@ def append_table(
         path, "rows", workers=workers, on_error=on_error, progress=progress, on_progress=on_progress
     )
     names = _source(source)
-    if not isinstance(names, list):
+    if names is source or not all(isinstance(name, str) for name in names):
         raise UsageError(
             f"source: is a {type(source).__name__}; append_table reads files, whose digests tell which rows the"
             " pack has already. Write it to a Parquet file."
@@ -382,15 +382,27 @@ def _known_files(pack: Pack, names: Sequence[str]) -> dict[str, str]:
 
 
 def _source(given: Any) -> Any:
-    """Return a table's source: the paths as a list, or the data frame. Raises UsageError for other values."""
+    """Return a table's source: its paths as a list, or rows or columns in memory. Raises UsageError."""
     if isinstance(given, (str, os.PathLike)):
         return [os.fspath(given)]
-    if isinstance(given, Iterator) and not hasattr(given, "fetchall"):
-        given = list(given)
-    with suppress(TypeError):
-        if isinstance(given, Sequence):
-            return [os.fspath(name) for name in given]
-    return given
+    if any(hasattr(given, name) for name in ("__arrow_c_stream__", "fetchall", "keys")) and not _is_series(
+        given
+    ):
+        return given
+    if isinstance(given, (Sequence, Iterator)) and not hasattr(given, "read"):
+        items = list(given)
+        if items and all(isinstance(item, Mapping) for item in items):
+            return items
+        with suppress(TypeError):
+            return [os.fspath(name) for name in items]
+    raise UsageError(
+        f"source: is of type {type(given).__name__}; paths of tables, data frames, dicts of columns and cursors"
+        " are allowed. Pass one of them, or arrays to pack_dataset."
+    )
+
+
+def _is_series(given: Any) -> bool:
+    return hasattr(given, "to_frame")
 
 
 def _plan(job: TableJob) -> TablePlan:

@@ -755,14 +755,9 @@ def test_unknown_categories_are_0(mixed: Path, tmp_path: Path):
 
 def test_what_is_no_path_is_refused(numbers: Path, tmp_path: Path):
     frame = pandas.DataFrame({"x": [1.5, 2.5]})
-    arrow = pyarrow.Table.from_pandas(frame)
-    end = "Write it to such a file, or pass arrays to pack_dataset."
     for source, kind in (
-        (frame, "DataFrame"),
         ([numbers, frame], "list"),
-        (arrow, "Table"),
         (frame["x"], "Series"),
-        ({"x": [1.5]}, "dict"),
         (frame.to_numpy(), "ndarray"),
         (os.fsencode(numbers), "bytes"),
         (7, "int"),
@@ -770,11 +765,17 @@ def test_what_is_no_path_is_refused(numbers: Path, tmp_path: Path):
     ):
         with pytest.raises(UsageError) as caught:
             convert_table(source, tmp_path / "n.h5")
-        said = f"source: is of type {kind}; paths of CSV, Parquet and Arrow files are allowed. {end}"
-        assert str(caught.value) == said
+        assert str(caught.value) == (
+            f"source: is of type {kind}; paths of tables, data frames, dicts of columns and cursors are allowed. Pass"
+            " one of them, or arrays to pack_dataset."
+        )
     convert_table(numbers, tmp_path / "s", csv=Csv(header=False), shards=2000)
-    with pytest.raises(UsageError, match=r"^source: is of type DataFrame; "):
+    with pytest.raises(UsageError) as caught:
         append_table(tmp_path / "s", frame)
+    assert str(caught.value) == (
+        "source: is a DataFrame; append_table reads files, whose digests tell which rows the pack has already. Write it to"
+        " a Parquet file."
+    )
     with numbers.open() as file, pytest.raises(UsageError, match=r"^source: is of type TextIOWrapper; "):
         convert_table(file, tmp_path / "n.h5")
     report = convert_table(tmp_path.glob("numbers.csv"), tmp_path / "n.h5", csv=Csv(header=False))

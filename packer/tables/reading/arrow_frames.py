@@ -16,6 +16,7 @@ import pyarrow.ipc
 
 from packer.errors import UsageError
 from packer.format.checksums import digest
+from packer.sentence import Option
 from packer.tables.reading.arrow_table import ArrowTable
 from packer.tables.reading.arrow_values import Arrow, is_text, readable, records_of, type_of
 from packer.tables.reading.table_source import Csv, ReadOptions
@@ -32,7 +33,7 @@ def columns_of(data: Any) -> dict[str, Any]:
     if hasattr(data, "__arrow_c_stream__") and not hasattr(data, "iloc"):
         table = pa.table(data)
         pairs = zip(table.column_names, table.columns, strict=True)
-    elif hasattr(data, "items") and not hasattr(data, "to_frame"):
+    elif hasattr(data, "keys") and not hasattr(data, "to_frame"):
         pairs = data.items()  # a mapping, or pandas, where unused columns may have mixed types
     else:
         raise UsageError(
@@ -68,10 +69,14 @@ class FrameTable(ArrowTable):
         """Raises UsageError for other objects, and for columns of different lengths."""
         frame = _Frame(data)
         super().__init__([frame], reading)
-        self.nbytes, self._digest = frame.nbytes, frame.digest()
-        self.column_notes |= {
-            name: [f"column {name!r}: {why}; it can only be dropped."] for name, why in frame.faults.items()
-        }
+        self.nbytes, self._digest, self._faults = frame.nbytes, frame.digest(), frame.faults
+        self.column_notes |= {name: [f"{why}; it can only be dropped."] for name, why in frame.faults.items()}
+
+    def _check(self, layout: RecordLayout) -> None:
+        for w in layout.members:
+            if (why := self._faults.get(w.column.name)) is not None:
+                raise UsageError(f"{why}. Convert it, or pass {Option('drop', w.column.name)}.")
+        super()._check(layout)
 
     def fingerprint(self) -> dict[str, Any]:
         """See TableSource."""
@@ -96,7 +101,7 @@ class _Frame:
             try:
                 columns[name] = _array(values)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                self.faults[name] = f"{error}; one type is needed"
+                self.faults[name] = f"column {name!r}: {error}; all values must have one type"
                 columns[name] = pa.nulls(len(values), pa.list_(pa.null()))
             _check_length(columns, name)
         self._batch = pa.record_batch(columns)
@@ -108,13 +113,13 @@ class _Frame:
 
     def digest(self) -> str:
         """Return the digest of the values and their types."""
-        sink = _Pieces()
+        sink = _DigestFile()
         with pa.ipc.new_stream(pa.PythonFile(sink, "w"), self.schema) as writer:
             writer.write_batch(self._batch)
         return digest(sink.digests).hex()
 
 
-class _Pieces:
+class _DigestFile:
     """A file that keeps only the digests of the pieces written to it."""
 
     closed = False

@@ -38,13 +38,8 @@ _INDEX = re.compile(r"__index_level_\d+__")  # pandas' names for an index withou
 PIECE_ROWS = 1 << 18  # most rows per piece
 PIECE_BYTES = 32 << 20  # bytes of records per piece, about
 _JSON_BLOCK = 8 << 20  # bytes of JSON parsed at once
-_JSON_TYPES = {
-    "number": pyarrow.float64(),
-    "integer": pyarrow.int64(),
-    "boolean": pyarrow.bool_(),
-    **dict.fromkeys(("category", "text"), pyarrow.string()),
-}
-"""Types that Arrow is told, so that the first block does not decide them."""
+_JSON_TYPES = {"number": pyarrow.float64(), "integer": pyarrow.int64(), "boolean": pyarrow.bool_()}
+_JSON_ERROR = re.compile(r"couldn't parse:|Column\(/(.*)\) changed from null to (?:(number)|string)")
 _BUFFER = 1 << 20  # bytes read per column at once; without it, pyarrow reads entire row groups of any size
 
 
@@ -244,9 +239,10 @@ class JsonLines:
         self._parse = pyarrow.json.ParseOptions()
         with self._open() as (_, reader):
             found = reader.schema
-        given = {name: _JSON_TYPES.get(options.types.get(name, "")) for name in found.names}
-        self.schema = pyarrow.schema([(name, type or found.field(name).type) for name, type in given.items()])
-        if any(given.values()):
+        # Numbers read as categories are written as texts later; columns without values have any type.
+        types = [_json_type(field, options.types.get(field.name)) for field in found]
+        self.schema = pyarrow.schema(list(zip(found.names, types, strict=True)))
+        if self.schema != found:
             self._parse = pyarrow.json.ParseOptions(self.schema)
 
     def batches(self, indices: Sequence[int], most: int, row: int) -> Iterator[_Batch]:
@@ -266,8 +262,18 @@ class JsonLines:
             try:
                 yield stream, pyarrow.json.open_json(stream, options, self._parse)
             except pyarrow.lib.ArrowInvalid as error:
+                way, known = "", _JSON_ERROR.search(str(error))
+                if known:  # the first block decided the type of a column
+                    kind = "category" if known[1] and not known[2] else "number"
+                    way = f", or pass {Option('types', {known[1] or 'COLUMN': kind})}"
                 raise SourceError(
-                    f"{self.name}: is no table of JSON lines ({error}); each line holds an object, whose values"
-                    f" have the types of the first ones. Correct it, or pass {Option('types', {'NAME': 'number'})},"
-                    " or category, for a column of several types."
+                    f"{self.name}: is no table of JSON lines ({error}); each line is an object, and a name has"
+                    f" values of one type. Correct it{way}."
                 ) from None
+
+
+def _json_type(field: Any, wanted: str | None) -> Any:
+    """Return the Arrow type that a column of JSON is read as. wanted: its type as users name it."""
+    if wanted in _JSON_TYPES and (field.type in _JSON_TYPES.values() or pyarrow.types.is_null(field.type)):
+        return _JSON_TYPES[wanted]
+    return pyarrow.string() if wanted and pyarrow.types.is_null(field.type) else field.type

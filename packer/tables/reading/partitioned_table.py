@@ -66,7 +66,7 @@ class PartitionedTable(TableSource):
         self.columns = (*inner.columns, *columns)
         self.column_notes = {**notes, **inner.column_notes}
         self.indexes, self.unit, self.rows = inner.indexes, inner.unit, inner.rows
-        folders = [f"{key}={values[names[0]][key]}" for key in self._keys[:_NAMED]]
+        folders = [f"{key}={values[names[0]][key] or _MISSING}" for key in self._keys[:_NAMED]]
         self.notes = (
             *inner.notes,
             *(

@@ -19,7 +19,7 @@ from packer.format.checksums import digest
 from packer.format.file_io import InputFile, newest_file
 from packer.path_text import as_text
 from packer.sentence import Option
-from packer.source_kinds import folder_tables
+from packer.source_kinds import folder_tables, table_suffix
 from packer.split_names import split_of
 from packer.tables.reading.text_stream import TextStream, unreadable
 from packer.tables.transform.cell_values import NA_TEXTS
@@ -313,6 +313,6 @@ def _files_of(folder: str) -> list[str]:
         raise SourceError(
             f"{folder}: holds {shown}, which look like splits; the files of a folder become one table. Pass the"
             " files of each split alone, the others with"
-            f" {Option('like', 'train.h5')}; or if all are one table, '{folder}/*'."
+            f" {Option('like', 'train.h5')}; or if all are one table, '{folder}/**/*{table_suffix(names[0])}'."
         )
     return names

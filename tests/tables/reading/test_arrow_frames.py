@@ -192,8 +192,7 @@ def test_frames():
     with pytest.raises(UsageError) as error:
         columns_of([1, 2])
     assert str(error.value) == (
-        "data: is a list; a pandas DataFrame, an object that exports an Arrow stream (polars, pyarrow), or a dict of columns is"
-        " allowed. Pass one of them."
+        "data: row 0 is a int; a dict is allowed. Pass dicts."
     )
 
 
