@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1] / "packer"
 # What everybody may import; they import nothing but each other.
 LEAVES = {
     "packer.arguments",
+    "packer.cell_names",
     "packer.channels",
     "packer.foreign_words",
     "packer.errors",

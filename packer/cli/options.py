@@ -195,13 +195,13 @@ CONVERT = options(
            "Column of --labels that holds the file names; default: the one that names images.", about=_IMAGES),
     option("--label-separator", "TEXT",
            "Separator of several class names in a label; also space, tab, comma, bar.",
-           about=_IMAGES),
+           about=_NAMED),
     option("--unlabeled", "NAME,...",
            "Splits without labels, beside splits with labels: their images get the label -1; all: no labels.",
            about=_IMAGES),
     option("--classes", "FILE|A,B,C",
            "The classes, in order: names, or a file with one per line. Other classes are errors; a class may"
-           " have no images.", about=_PICTURES),
+           " have no images.", about=_ALL),
     option("--boxes", "X1,Y1,X2,Y2",
            "Columns of --labels that hold boxes, in pixels of the image; names such as ymin,xmin,ymax,xmax and"
            " cx,cy,w,h tell the order.", about=_IMAGES),

@@ -111,7 +111,12 @@ _RECORD: Mapping[str, Mapping[str, Any]] = {  # by their names in messages
     "label": {
         "label": (
             None,
-            {"columns": lambda x: texts(x) and len(x) > 0, "kind": ("classes", "number"), "dtype": str},
+            {
+                "columns": lambda x: texts(x) and len(x) > 0,
+                "kind": ("classes", "number"),
+                "dtype": str,
+                "separator?": str,
+            },
         )
     },
     "reading": {"reading": READING},

@@ -249,7 +249,9 @@ class StagedTable(StagedRows):
             name = self._source.columns[bad.column].name
             types = {CellFault.LEADING_ZEROS: "integer", CellFault.NOT_WHOLE: "number"}
             way = f"{as_category(name)}"
-            if bad.reason in types:
+            if bad.reason == CellFault.NO_CLASS:
+                way = f"{Option('classes')} with all names"
+            elif bad.reason in types:
                 way += f" or {Option('types', {name: types[CellFault(bad.reason)]})}"
             elif bad.reason != CellFault.ROUNDED and bad.value.isprintable() and len(bad.value) <= _SHORT:
                 way += f", {Option('Csv.na', (bad.value,))}"

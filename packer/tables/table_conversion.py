@@ -15,6 +15,7 @@ from packer.convert.conversion_task import Report
 from packer.convert.duplicate_keys import DUPLICATES, refuse, table_files
 from packer.convert.engines import published
 from packer.convert.pack_run import write_pack
+from packer.convert.reference_pack import Classes, parse_classes
 from packer.convert.row_storage import STORES, RowStorage
 from packer.convert.shard_appending import adding, append_shards, check_growable, take_back
 from packer.convert.splits import Split
@@ -62,6 +63,8 @@ def convert_table(
     *,
     label: str | Sequence[str] | None = None,
     label_as: str = "auto",
+    label_separator: str | None = None,
+    classes: Classes | None = None,
     features: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     keep: Sequence[str] = (),
@@ -109,6 +112,12 @@ def convert_table(
         (also written as 1.0) int64, other numbers float32. Several columns: [N, k].
     label_as : {"auto", "classes", "number"}
         "classes": numbers become classes too; "number": float32.
+    label_separator : str, optional
+        Separator of several class names in a cell of the label, which becomes uint8 [C], 1 for each; also "space",
+        "tab", "comma", "semicolon", "bar". An empty cell has no class.
+    classes : path or sequence of str, optional
+        The classes of the label, in the order of their numbers: names, a file with one per line, or "a,b,c". Rows of
+        other classes are bad.
     features, drop, keep : sequence of str, optional
         Columns that become features (default: all others), are left out, become fields.
     types : mapping, optional
@@ -167,7 +176,10 @@ def convert_table(
         on_progress=on_progress,
     )
     columns: Any = (label, label_as, features, drop, keep, missing, one_hot, standardize, dtype)
-    choices = ColumnChoices(*columns, **vars(value(Encode, encode)))
+    named = () if classes is None else tuple(parse_classes(classes))
+    choices = ColumnChoices(
+        *columns, **vars(value(Encode, encode)), classes=named, label_separator=label_separator
+    )
     model = None if like is None else open_pack(os.fspath(like))
     store = store and choice("store", store, _STORES)
     storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards)
