@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 JSON_LINES = (".jsonl", ".ndjson")
-TEXT_TABLES = (".csv", ".tsv", ".tab", ".psv", ".data", ".xlsx", *JSON_LINES)
+TEXT_TABLES = (".csv", ".tsv", ".tab", ".psv", ".data", ".xlsx", ".xlsm", ".xls", *JSON_LINES)
 PARQUET = (".parquet", ".pq")
 ARROW_TABLES = (*PARQUET, ".arrow", ".feather", ".ipc")
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz", ".zip")  # of text tables
@@ -46,6 +46,7 @@ _LINES = 20
 _IMAGE_NAME = re.compile(
     rb"\.(?:" + "|".join(suffix[1:] for all in IMAGES.values() for suffix in all).encode() + rb")\b", re.I
 )
+_NO_TABLES = (*LISTS, *ARRAYS, ".json", *(suffix for all in IMAGES.values() for suffix in all))
 _DESCRIBING = ("README", "LICENSE", "LICENCE", "CITATION")
 
 
@@ -55,10 +56,12 @@ def compression(name: str) -> str:
 
 
 def table_suffix(name: str) -> str:
-    """Return the suffix of a table, one of TEXT_TABLES or ARROW_TABLES; "" for other files."""
+    """Return the suffix of a table, one of TEXT_TABLES, ARROW_TABLES, or .txt if packed; "" for other files."""
     name = name.lower()
     plain = name.removesuffix(compression(name))
     text = next((suffix for suffix in TEXT_TABLES if plain.endswith(suffix)), "")
+    if plain != name and plain.endswith(".txt"):  # lists of images are not compressed
+        return ".txt"
     return text or next((suffix for suffix in ARROW_TABLES if name.endswith(suffix)), "")
 
 
@@ -73,12 +76,12 @@ def is_table(name: str) -> bool:
         return bool(table_suffix(name))
     lower = name.lower()
     try:
-        if lower.endswith(".txt"):
-            with open(name, "rb") as file:
-                return _has_columns(file.read(_SAMPLE))
         if lower.endswith(ARCHIVES):
             held = list(_archived(name))
             return bool(held) and all(map(table_suffix, held))
+        if lower.endswith(".txt") or not lower.endswith(_NO_TABLES):
+            with open(name, "rb") as file:
+                return _has_columns(file.read(_SAMPLE))
     except (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError):
         pass  # the reader of images says why
     return False
@@ -91,14 +94,22 @@ def folder_tables(folder: str) -> list[str]:
     passed over.
     """
     found: list[str] = []
-    for path, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name[0] not in "._")
-        for name in sorted(files):
-            if name[0] in "._" or name.upper().startswith(_DESCRIBING):
-                continue
-            if not table_suffix(name):
-                return []
-            found.append(os.path.join(path, name))
+    waiting = [folder]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    name = entry.name
+                    if name[0] in "._" or name.upper().startswith(_DESCRIBING):
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif entry.is_file() and table_suffix(name):
+                        found.append(entry.path)
+                    else:
+                        return []
+        except OSError:  # whoever reads it says why
+            return []
     return sorted(found)
 
 

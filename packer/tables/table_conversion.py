@@ -176,9 +176,9 @@ def convert_table(
         on_progress=on_progress,
     )
     columns: Any = (label, label_as, features, drop, keep, missing, one_hot, standardize, dtype)
-    named = () if classes is None else tuple(parse_classes(classes))
+    more: dict[str, Any] = {**vars(value(Encode, encode)), "label_separator": label_separator}
     choices = ColumnChoices(
-        *columns, **vars(value(Encode, encode)), classes=named, label_separator=label_separator
+        *columns, **more, classes=() if classes is None else tuple(parse_classes(classes))
     )
     model = None if like is None else open_pack(os.fspath(like))
     store = store and choice("store", store, _STORES)

@@ -7,7 +7,8 @@ or lists, a list of mappings, or a cursor of DB-API with the result of a query.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -23,16 +24,22 @@ from packer.tables.reading.table_source import Csv, ReadOptions
 from packer.tables.transform.records import ParsedRows, RecordLayout
 
 
-def columns_of(data: Any) -> dict[str, Any]:
-    """Return the columns of a data frame or mapping, by name; the first of equal names. Raises UsageError."""
+def columns_of(data: Any, *, once: bool = False) -> dict[str, Any]:
+    """Return the columns of a data frame or mapping, by name; the first of equal names.
+
+    once: equal names are an error. Raises UsageError.
+    """
+    pairs: Iterable[tuple[Any, Any]]
     if isinstance(data, list):
-        data = _columns(data)
-    elif getattr(data, "description", None) and hasattr(data, "fetchall"):
-        names = [str(column[0]) for column in data.description]
-        data = dict(zip(names, zip(*data.fetchall(), strict=True) or ((),) * len(names), strict=True))
-    if hasattr(data, "__arrow_c_stream__") and not hasattr(data, "iloc"):
+        pairs = _columns(data).items()
+    elif hasattr(data, "__arrow_c_stream__") and not hasattr(data, "iloc"):
         table = pa.table(data)
         pairs = zip(table.column_names, table.columns, strict=True)
+    elif getattr(data, "description", None) and hasattr(data, "fetchall"):
+        rows = data.fetchall()
+        pairs = zip(
+            [c[0] for c in data.description], zip(*rows, strict=True) if rows else repeat(()), strict=False
+        )
     elif hasattr(data, "keys") and not hasattr(data, "to_frame"):
         pairs = data.items()  # a mapping, or pandas, where unused columns may have mixed types
     else:
@@ -42,6 +49,8 @@ def columns_of(data: Any) -> dict[str, Any]:
         )
     columns: dict[str, Any] = {}
     for name, values in pairs:
+        if once and str(name) in columns:
+            raise UsageError(f"data: has two columns named {str(name)!r}; each has its own name. Rename one.")
         columns.setdefault(str(name), values)
     return columns
 
@@ -97,7 +106,11 @@ class _Frame:
             data = data.reset_index()  # named indexes are columns, as in Parquet files of pandas
         self.faults: dict[str, str] = {}
         columns: dict[str, Arrow] = {}
-        for name, values in columns_of(data).items():
+        for name, values in columns_of(data, once=True).items():
+            if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
+                raise UsageError(
+                    f"column {name!r}: is a {type(values).__name__}; a value for each row is needed. Pass a list."
+                )
             try:
                 columns[name] = _array(values)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

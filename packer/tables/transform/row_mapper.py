@@ -203,7 +203,7 @@ class RowMapper:
     def _labels(self, records: NDArray[Any]) -> NDArray[Any]:
         raw = [records[w.name] for w in self._label]
         if self.transform.separator:
-            return self._hot[raw[0]]
+            return np.asarray(self._hot[raw[0]])
         if self.transform.label_kind == "classes":
             return self._class_codes(self._label[0], raw[0])
         dtype = np.dtype(self.transform.label_dtype)

@@ -101,8 +101,10 @@ class TableTransform:
         if self.label and self.label_dtype:
             shape = () if len(self.label) == 1 else (len(self.label),)
             several = list(self.classes or ()) if self.separator else []
-            about = {"columns": several} if several else {}
-            fields.append(Field("label", self.label_dtype, (len(several),) if several else shape, about))
+            if several:
+                fields.append(Field("label", self.label_dtype, (len(several),), {"columns": several}))
+            else:
+                fields.append(Field("label", self.label_dtype, shape))
         for c in self.columns:
             if c.field is not None and c.kind.kept:
                 dtype, about = c.kind.kept
