@@ -265,7 +265,9 @@ class JsonLines:
                 way, known = "", _JSON_ERROR.search(str(error))
                 if known:  # the first block decided the type of a column
                     kind = "category" if known[1] and not known[2] else "number"
-                    way = f", or pass {Option('types', {known[1] or 'COLUMN': kind})}"
+                    whole = [field.name for field in self.schema if pyarrow.types.is_integer(field.type)]
+                    column = known[1] or (whole[0] if len(whole) == 1 else "COLUMN")
+                    way = f", or pass {Option('types', {column: kind})}"
                 raise SourceError(
                     f"{self.name}: is no table of JSON lines ({error}); each line is an object, and a name has"
                     f" values of one type. Correct it{way}."

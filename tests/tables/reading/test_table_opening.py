@@ -54,7 +54,7 @@ def expected(text: str = CSV) -> list[Any]:
 
 def refused(source: Any, **options: Any) -> str:
     with pytest.raises(PackerError) as error:
-        convert_table(source, "p.h5", **options)
+        convert_table(source, "r.h5", **options)
     return in_options(getattr(error.value, "sentence", str(error.value)))
 
 
@@ -127,10 +127,12 @@ def test_others_are_refused_as_what_they_are(name: str, content: bytes, sentence
 def test_json_lines_hold_one_type_in_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packer.tables.reading.arrow_table._JSON_BLOCK", 64)
     Path("t.jsonl").write_text('{"x": 1, "n": 1}\n' * 20 + '{"x": 1.5, "n": 1}\n')
-    assert refused("t.jsonl").endswith(
-        "(Failed to convert JSON to int64, couldn't parse:1.5); each line is an object, and a name has values of one type."
-        " Correct it, or pass --type COLUMN=number."
+    assert refused("t.jsonl").startswith(
+        "t.jsonl: is no table of JSON lines (Failed to convert JSON to int64, couldn't parse:1.5); each line is an object,"
+        " and a name has values of one type. Correct it, or pass --type COLUMN=number."
     )
+    Path("one.jsonl").write_text('{"x": 1}\n' * 20 + '{"x": 1.5}\n')
+    assert "Correct it, or pass --type x=number." in refused("one.jsonl")
     rows = packed("t.jsonl", label="n", types={"x": "number"})
     assert rows[0] == [[1.0]] * 20 + [[1.5]]
     Path("t.jsonl").write_text('{"x": null, "n": 1}\n' * 20 + '{"x": "a", "n": 1}\n')
@@ -309,7 +311,7 @@ def test_several_classes_in_a_cell() -> None:
     convert_table("t.csv", "like.h5", like="p.h5", shuffle=False)
     assert PackedDataset("like.h5")[:].label.tolist() == [[1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 0, 1]]
     assert packed("t.csv", label="tags", label_separator="|", classes="c,z,b,a")[1][0] == [0, 0, 1, 1]
-    assert refused("t.csv", label="tags", label_separator="|", classes="a,b", overwrite=True) == (
+    assert refused("t.csv", label="tags", label_separator="|", classes="a,b") == (
         "t.csv: line 5, column 'tags': 'c | a' is not one of the label's classes. Correct it, pass --classes with all names,"
         " or --on-error skip to leave such rows out."
     )
