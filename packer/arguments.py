@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import SupportsIndex
 
 from packer.errors import PackerError, UsageError
+from packer.given_values import shown
 from packer.machine import cores
 
 ON_ERROR = ("stop", "skip")
@@ -45,14 +46,14 @@ def whole(name: str, value: object, least: int | None = None, most: int | None =
         bounds = (
             "" if least is None else f" of at least {least}" if most is None else f" from {least} to {most}"
         )
-        raise UsageError(f"{name}={value!r}: is not a whole number{bounds}.")
+        raise UsageError(f"{name}={shown(value)}: is not a whole number{bounds}.")
     return number
 
 
 def choice(name: str, value: str, allowed: Sequence[str]) -> str:
     """Return the value of the argument `name`. Raises UsageError unless it is allowed."""
     if value not in allowed:
-        raise UsageError(f"{name} {value!r}: is not one of {', '.join(allowed)}. Pass one of them.")
+        raise UsageError(f"{name} {shown(value)}: is not one of {', '.join(allowed)}. Pass one of them.")
     return value
 
 
@@ -60,7 +61,7 @@ def one_of(name: str, value: object, allowed: Collection[str], instead: str = ""
     """Raise UsageError unless an argument's value is one of the allowed texts. instead: end of the remedy."""
     if value not in allowed:
         known = ", ".join(map(repr, allowed))
-        raise UsageError(f"{name}={value!r}: is not one of {known}. Pass one of them{instead}.")
+        raise UsageError(f"{name}={shown(value)}: is not one of {known}. Pass one of them{instead}.")
 
 
 def check_workers(workers: int | None) -> int:

@@ -13,18 +13,17 @@
     └── MissingDependencyError  an optional package cannot be imported (also an ImportError)
 
 Each message is one or two sentences: ``<subject>: <what was found>; <what is allowed>. <remedy>``. Options in
-it are values (sentence.py), which the command line words differently.
+it are values (sentence.py), which the command line words differently. Given values in it are short
+(given_values.py).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from packer.given_values import LONGEST, brief
 from packer.path_text import visible
 from packer.sentence import Option, Part, Sentence
-
-_LONGEST = 400
-"""Maximum number of characters about a damaged pack in a message."""
 
 
 class PackerError(Exception):
@@ -47,8 +46,7 @@ class PackerError(Exception):
         self.args = (*self.args, *Sentence(*parts).parts)
 
     def __str__(self) -> str:
-        # Names in it may come from a pack; line ends stay, since errors of user code have several lines.
-        return "\n".join(map(visible, str(self.sentence).split("\n")))
+        return visible(brief(str(self.sentence)))  # names in it may come from a pack
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Bypasses __init__, whose arguments may differ from the parts.
@@ -81,7 +79,7 @@ def damaged(path: str, what: str, part: str = "") -> FormatError:
 
     what: shortened, because a hostile header could make it megabytes long.
     """
-    what = what if len(what) <= _LONGEST else f"{what[: _LONGEST - 4]} ...)"
+    what = what if len(what) <= LONGEST else f"{what[: LONGEST - 4]} ...)"
     return FormatError(f"{path}: {what}. Convert the images again.", part=part)
 
 
@@ -121,6 +119,10 @@ class MissingObjectError(RemoteError):
 
 class TransformError(PackerError):
     """A Python transform raised, returned another form than for the first row, or its process died."""
+
+    def __str__(self) -> str:
+        # The traceback of user code has several lines.
+        return "\n".join(visible(brief(line)) for line in str(self.sentence).split("\n"))
 
 
 class MissingDependencyError(PackerError, ImportError):

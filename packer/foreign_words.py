@@ -1,17 +1,13 @@
-"""Keywords of other libraries and earlier designs: a table of remedies, and a decorator that raises them."""
+"""Keywords of other libraries and earlier designs: a table of remedies; misspelt keywords: the nearest one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from inspect import signature
-from typing import ParamSpec, TypeVar
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 
 from packer.errors import UsageError
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
+_ALIKE = 0.7  # least similarity of a misspelt keyword, 0 to 1
 _PACKS = "create pack_dataset"
 _CONVERSIONS = "convert_images convert_table create pack_dataset repack"
 _DATASETS = "PackedBatchDataset PackedDataset"
@@ -21,7 +17,6 @@ _REMEDIES = (
     (_CONVERSIONS, "compress", 'pass store="zstd", "gzip" or "blosc2"'),
     (_CONVERSIONS, "shard_rows", "pass shards=100_000, a number of rows"),
     (_CONVERSIONS, "shard_size", 'pass shards="2GB"'),
-    (_CONVERSIONS, "num_workers", "pass workers="),
     ("convert_images", "address", 'pass engine="ray:ADDRESS"'),
     ("convert_images", "boxes", 'pass labels=Labels("labels.csv", boxes="xmin,ymin,xmax,ymax")'),
     ("convert_images", "keypoints", 'pass labels=Labels("labels.csv", keypoints="x,y")'),
@@ -90,19 +85,17 @@ def remedy(function: str, word: str) -> str | None:
     return next((said.replace("WORD", word) for said in found), None)
 
 
-def refuses_foreign_words(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function or ``__init__``: foreign keywords raise UsageError with a remedy.
+def refuse_foreign_words(name: str, given: Iterable[str], taken: Collection[str]) -> None:
+    """Raise UsageError for a keyword that a function does not take, with the remedy.
 
-    Other wrong keywords raise TypeError.
+    name: the function, or Class for the ``__init__`` of a class; taken: its parameters. A keyword of no
+    remedy that resembles none of them is left to Python.
     """
-    name = function.__qualname__.partition(".")[0]
-    taken = signature(function).parameters
-
-    @wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-        for word in kwargs:
-            if word not in taken and (instead := remedy(name, word)):
-                raise UsageError(f"{word}=: is not an argument of {name}; {instead}.")
-        return function(*args, **kwargs)
-
-    return checked
+    for word in given:
+        if word in taken:
+            continue
+        plain = {one.replace("_", ""): one for one in taken}
+        near = get_close_matches(word.replace("_", "").lower(), plain, 1, _ALIKE)
+        instead = remedy(name, word) or (f"pass {plain[near[0]]}=" if near else None)
+        if instead:
+            raise UsageError(f"{word}=: is not an argument of {name}; {instead}.")

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from packer.given_values import shown
+
 Value = str | int | float | bool | Mapping[str, object] | tuple[object, ...] | None
 _BEGIN = f"\x02{os.urandom(4).hex()}"  # no text from a file begins like this
 _END = "\x03"
@@ -40,7 +42,7 @@ class Option:
 
     def __str__(self) -> str:
         *of, name = self.name.split(".")  # the class of a value, and its member
-        said = f"{name}=" if self.value is None else f"{name}={self.value!r}"
+        said = f"{name}=" if self.value is None else f"{name}={shown(self.value)}"
         return f"{of[0].lower()}={of[0]}({said})" if of else said
 
     def __format__(self, spec: str) -> str:

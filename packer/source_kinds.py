@@ -18,7 +18,8 @@ PARQUET = (".parquet", ".pq")
 ARROW_TABLES = (*PARQUET, ".arrow", ".feather", ".ipc")
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz", ".zip")  # of text tables
 HDF5_BEGIN = b"\x89HDF"
-ARRAYS = (".h5", ".hdf5", ".hdf", ".mat", ".npy", ".npz")
+HDF5 = (".h5", ".hdf5", ".hdf", ".he5", ".hd5")
+ARRAYS = (*HDF5, ".mat", ".npy", ".npz")
 IMAGES = {
     "JPEG": (".jpg", ".jpeg", ".jpe"),
     "PNG": (".png",),
@@ -31,6 +32,7 @@ IMAGES = {
 }
 """Format of image files -> suffixes."""
 LISTS = (".lst", ".txt")  # of images
+LABELS = (".json", ".txt", ".xml")  # of one image
 COMPRESSED_TARS = {
     **dict.fromkeys((".tar.gz", ".tgz"), "gzip"),
     **dict.fromkeys((".tar.bz2", ".tbz2"), "bz2"),
@@ -40,6 +42,27 @@ COMPRESSED_TARS = {
 TARS = (".tar", *COMPRESSED_TARS)
 PLAIN_ARCHIVES = (".tar", ".zip")  # members are read in place
 ARCHIVES = (*TARS, ".zip")
+_UNREAD = (
+    ".beton .ffcv .lmdb .mdb .rec .tfrecord .zarr .nc .pt .pth .pkl .pickle .safetensors .json .jsonl .xls"
+    " .xlsx .db .sqlite .7z .rar .hdf4"
+)
+
+
+def is_hdf5_name(name: str) -> bool:
+    """Return True for the name of an HDF5 file."""
+    return name.rstrip("/").lower().endswith(HDF5)
+
+
+def is_other_file(name: str) -> bool:
+    """Return True for a name with the suffix of a file that packer does not write.
+
+    >>> is_other_file("out.zip"), is_other_file("out.h5"), is_other_file("imagenet.2012")
+    (True, False, False)
+    """
+    known = (*ARRAYS, *TEXT_TABLES, *ARROW_TABLES, *COMPRESSIONS, *LISTS, *ARCHIVES, *_UNREAD.split())
+    suffixes = (*known, *(suffix for kind in IMAGES.values() for suffix in kind))
+    return name.rstrip("/").lower().endswith(suffixes) and not is_hdf5_name(name)
+
 
 _SAMPLE = 64 << 10  # bytes of a text file that show whether it is a table
 _LINES = 20

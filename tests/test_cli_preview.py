@@ -89,9 +89,9 @@ def test_wrong_usage_is_one_sentence_and_exits_with_2(
     assert not list(Path().glob("*.png"))
 
 
-def test_a_missing_pack_exits_with_1(run: Run) -> None:
+def test_a_missing_pack_exits_with_2(run: Run) -> None:
     done = run("other.h5")
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (2, "")
     assert done.err.count("\n") == 1
 
 

@@ -60,6 +60,10 @@ SENTENCES: dict[str, list[str]] = {
         "test_security.py::test_cells_are_never_evaluated",
         "format/test_strangers.py::test_arrays_of_objects_are_never_unpickled",
     ],
+    "XML with a document type": [
+        "inputs/test_voc_annotations.py::test_xml_is_read_safely",
+        "inputs/test_yolo_labels.py::test_names_stay_text",
+    ],
     "Parquet, TIFF": [],
     "In `/tmp`, in the folder": [],
     "packer creates each file exclusively": [

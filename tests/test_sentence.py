@@ -16,6 +16,7 @@ from packer import errors
 from packer.cli import cli
 from packer.cli.console import in_options, json_text
 from packer.errors import FormatError, MissingDependencyError, PackerError, SourceError, UsageError
+from packer.given_values import shown
 from packer.sentence import Call, Option, Sentence
 
 ROOT = Path(__file__).parents[1] / "packer"
@@ -148,4 +149,4 @@ def test_text_of_a_file_is_never_taken_for_a_value() -> None:
 
 def test_a_value_that_is_no_literal_is_still_a_sentence() -> None:
     for value in (float("inf"), object(), Path("x"), np.int64(3)):
-        assert str(UsageError(f"Pass {Option('rate', value)}.")) == f"Pass rate={value!r}."
+        assert str(UsageError(f"Pass {Option('rate', value)}.")) == f"Pass rate={shown(value)}."

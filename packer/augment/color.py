@@ -181,7 +181,7 @@ def _numbers(value: Any) -> float | tuple[float, ...]:
 
 def _dtype(value: Any) -> torch.dtype:
     for dtype in DTYPES:
-        if value in (dtype, str(dtype), str(dtype).removeprefix("torch.")):
+        if value is dtype or (isinstance(value, str) and value.removeprefix("torch.") == str(dtype)[6:]):
             return dtype
     raise Unfit(f"{', '.join(map(str, DTYPES))} are allowed. Pass one of them.")
 

@@ -24,6 +24,7 @@ from packer.augment.kinds import Sizes
 from packer.augment.pass_stages import PassStage, PreparedDraws, run_stages, staged
 from packer.augment.validation import Integer, Number, Parameter, check_tensor, checked
 from packer.errors import UsageError
+from packer.given_values import shown
 
 _DTYPES = (torch.uint8, torch.uint16, torch.float32, torch.float16, torch.bfloat16)
 _LIMITS = {torch.uint8: 255.0, torch.uint16: 65_535.0}  # largest pixel values; 1 for floating point
@@ -58,10 +59,10 @@ class Pipeline(AnnotationTransforms):
     split: bool = False
 
     def __post_init__(self) -> None:
-        if self.dtype not in _DTYPES:
+        if all(self.dtype is not one for one in _DTYPES):
             allowed = ", ".join(map(str, _DTYPES))
             raise UsageError(
-                f"Pipeline: dtype is {self.dtype!r}; {allowed} are allowed. Convert the images first."
+                f"Pipeline: dtype is {shown(self.dtype)}; {allowed} are allowed. Convert the images first."
             )
         self.transforms: tuple[kinds.Transform, ...] = listed(self.transforms)
         self._stages = []

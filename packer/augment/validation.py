@@ -14,6 +14,7 @@ from torch import Tensor
 
 from packer.arguments import as_whole
 from packer.errors import UsageError
+from packer.given_values import shown
 from packer.sentence import Option
 
 ParamLayout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
@@ -34,7 +35,7 @@ def checked(name: str, what: str, value: Any, check: Callable[..., Kept], *bound
     try:
         return check(value, *bounds)
     except Unfit as unfit:
-        raise UsageError(f"{name}: {what} is {value!r}; {unfit}") from None
+        raise UsageError(f"{name}: {what} is {shown(value)}; {unfit}") from None
 
 
 class Parameter(Generic[Given, Kept]):

@@ -6,6 +6,7 @@ machine affects both sides. The limit is measured immediately before each of pac
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,9 +33,10 @@ from packer.bench.lanes import (
 from packer.bench.table_baseline import table_baseline
 from packer.errors import UsageError
 from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
+from packer.format.pack_opening import check_order, open_pack
 from packer.machine import cores, memory
 from packer.path_text import as_text
+from packer.sentence import Call
 
 FEW_PAGES = 0.1  # share of pages that the kernel may keep while it uses them (6 % right after a write)
 
@@ -68,11 +70,14 @@ def bench(
     processes and threads.
     """
     given = {"batch_size": batch_size, "rounds": rounds, "seconds": seconds, "model_rate": model_rate}
-    if any(n is not None and n <= 0 for n in given.values()) or any(n < 0 for n in workers or ()):
+    if any(n is not None and not 0 < n < math.inf for n in given.values()) or any(
+        n < 0 for n in workers or ()
+    ):
         raise UsageError(
             f"bench: {batch_size=}, {rounds=}, {seconds=}, {workers=}, {model_rate=}; numbers above 0 are"
             " allowed, and 0 workers. Pass other numbers."
         )
+    check_order(pack, source, Call("bench", (os.fspath(pack), str(source))))
     opened, say, threads = open_pack(pack), progress or (lambda _: None), min(4, cores())
     is_table = opened.header.table is not None
     wanted = batch_size or (1024 if is_table else 256)

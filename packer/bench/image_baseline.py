@@ -225,7 +225,8 @@ def image_field(pack: Pack) -> Field:
 def pixel_spec(pack: Pack, size: tuple[int, int]) -> PixelSpec:
     """Return the options that a pack's images were converted with, except for their size."""
     options = _options(pack)
-    return PixelSpec(size, options["fit"], options["channels"], options["max_pixels"])
+    icc = options.get("icc", "ignore")
+    return PixelSpec(size, options["fit"], options["channels"], options["max_pixels"], icc=icc)
 
 
 def _options(pack: Pack) -> Mapping[str, Any]:

@@ -24,8 +24,9 @@ from typing import NoReturn
 import click
 
 from packer.cli import convert_command, inspect_commands, pack_commands, preview_command  # noqa: F401  register
-from packer.cli.console import cli, in_options, say, say_lines
+from packer.cli.console import cli, in_options, say, tell_error
 from packer.errors import PackerError, UsageError
+from packer.given_values import brief
 from packer.standard_streams import Outlet
 
 INTERRUPTED = 130
@@ -54,10 +55,12 @@ def main() -> NoReturn:
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(shown)
-        say_lines(shown.getvalue(), err=True)
+        for line in shown.getvalue().splitlines():
+            say(brief(line), err=True)
         code = UsageError.exit_code
+        tell_error(sys.argv[1:], brief(error.format_message()), code)
     except PackerError as error:
-        code = _failed(f"Error: {in_options(error.sentence)}", error.exit_code)
+        code = _failed(f"Error: {brief(in_options(error.sentence))}", error.exit_code)
     except MemoryError:
         code = _failed(
             "Error: out of memory. Pass fewer --workers, or raise ulimit -v or the container's limit."
@@ -95,8 +98,9 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def _failed(text: str, code: int = 1) -> int:
-    """Print a line on stderr and return the exit code."""
+    """Print a line on stderr, and with --json an object on stdout; return the exit code."""
     say(text, err=True)
+    tell_error(sys.argv[1:], text.removeprefix("Error: "), code)
     return code
 
 

@@ -7,12 +7,14 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from packer import units
 from packer.codecs import NAMES
+from packer.given_values import brief
 from packer.path_text import visible
 from packer.sentence import Call, Option, Sentence
 from packer.version import __version__
@@ -132,13 +134,29 @@ class Output:
         for note in notes:
             if note not in self._noted:
                 self._noted.add(note)
-                self.say(f"note: {in_options(note)}")
+                self.say(f"note: {brief(in_options(note))}")
 
     def tell(self, record: Mapping[str, Any], *lines: str) -> None:
         """Print the result of the command: the record as JSON, or the lines."""
         if self.as_json:
             click.echo(json_text(self._command, record))
         self.say(*lines)
+
+
+def tell_error(words: Sequence[str], sentence: str, code: int) -> None:
+    """Print an error as a JSON object on stdout, if a command asks for its result in that form.
+
+    words: the command line, which click may have refused, without the name of the program.
+    """
+    options = words[: words.index("--")] if "--" in words else words
+    command = next((word for word in words if not word.startswith("-")), "")
+    # bench has --json FILE
+    wanted = "--json=-" in options or any(
+        word == "--json" and (command != "bench" or after == "-")
+        for word, after in zip_longest(options, options[1:])
+    )
+    if wanted:
+        click.echo(json_text(command, {"error": visible(sentence), "exit": code}))
 
 
 def json_text(command: str, record: Mapping[str, Any]) -> str:

@@ -45,12 +45,11 @@ def convert(
 
     SRC can be images: a folder with one sub-folder per class, a flat folder, a folder of train/, val/ and
     test/, a text file that lists paths, an archive of these as .tar or .zip (photos.tar/train names a folder
-    in it), WebDataset tars or Parquet files of images (a folder of them, or several SRC), a folder with COCO
-    annotations. SRC can be a table: .csv, .tsv, .xlsx, .jsonl, each also as .gz, .zst, .bz2, .xz or .zip,
-    .parquet, .arrow, .feather, or a folder of nothing else; rows of several files, or quoted globs, are
-    appended in that order. SRC can be arrays: an .h5
-    or .mat file of datasets, a .npz file, or one .npy file per field. OUT becomes one HDF5 file if it ends in
-    .h5, else a directory of .npy files.
+    in it), WebDataset tars or Parquet files of images (a folder of them, or several SRC), a folder of COCO,
+    YOLO or Pascal VOC annotations, YOLO's data.yaml. SRC can be a table: .csv, .tsv, .xlsx, .jsonl, each also as
+    .gz, .zst, .bz2, .xz or .zip, .parquet, .arrow, .feather, a folder of nothing else; rows of several files, or
+    quoted globs, are appended in that order. SRC can be arrays: an .h5 or .mat file of datasets, a .npz file, or
+    one .npy file per field. OUT becomes one HDF5 file if it ends in .h5, else a directory of .npy files.
 
     To continue an interrupted conversion, run the same command again.
 
@@ -60,6 +59,7 @@ def convert(
     packer convert photos/ train.h5 --labels labels.csv --on-error skip
     packer convert test/ test.h5 --like train.h5
     packer convert photos/ train.h5 --dry-run
+    packer convert yolo/ boxes.h5 --size max=640 --store jpeg
     packer convert images/ train.h5 --pair mask=masks/ --store jpeg
     packer convert images/ train --split train=0.9,val=0.1 --shard-size 2GB
     packer convert flights.csv flights.h5 --label arr_delay --missing median --on-error skip
@@ -115,10 +115,13 @@ def kind_of(source: str) -> str:
     return IMAGES if holds_images(source) else TABLES
 
 
-def image_keywords(*, pairs: Mapping[str, str], soft: str = "", **options: Any) -> dict[str, Any]:
+def image_keywords(
+    *, pairs: Mapping[str, str], soft: str = "", mask_values: tuple[str, ...] = (), **options: Any
+) -> dict[str, Any]:
     """Return the options of an image conversion as keywords of convert_images."""
     labels, split, masks = _labels(options), _split(options), _with_soft(pairs, _names(soft))
-    return {"labels": labels, "split": split, "pairs": masks, **options}
+    values = _by_pair(mask_values)
+    return {"labels": labels, "split": split, "pairs": masks, "mask_values": values, **options}
 
 
 def array_keywords(*, rename: Mapping[str, str], **options: Any) -> dict[str, Any]:
@@ -217,6 +220,19 @@ def _with_soft(pairs: Mapping[str, str], names: Iterable[str]) -> dict[str, str 
                 f" Pass --pair {name}=DIR too, or another name."
             )
     return {name: Soft(folder) if name in names else folder for name, folder in pairs.items()}
+
+
+def _by_pair(texts: tuple[str, ...]) -> str | dict[str, str] | None:
+    """Return the value of `mask_values`: ("0,255",) -> "0,255", ("mask=0,255",) -> {"mask": "0,255"}."""
+    if len(texts) == 1 and "=" not in texts[0]:
+        return texts[0]
+    given = {name: values for name, equals, values in (text.partition("=") for text in texts) if equals}
+    if len(given) < len(texts):
+        raise UsageError(
+            "--mask-values: is given several times; each is NAME=VALUE,..., for another --pair. Pass it once for"
+            " all masks."
+        )
+    return given or None
 
 
 def _mark(text: str | None) -> str | None:

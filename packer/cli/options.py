@@ -128,7 +128,7 @@ _SHARED = {
         "Rows whose key (path below the source; tables: file) the pack has already: fail, leave them out,"
         " or store both.", "error"),
     "--overwrite": option("--overwrite", None, "Replace the output if it is a pack."),
-    "--split": option("--split", "NAME", "Only the rows of this split."),
+    "--split": option("--split", "NAME,...", "Only the rows of this split, or of these."),
     "--shard-rows": option("--shard-rows", "N", "Start a new file every N rows; the pack is a directory."),
     "--shard-size": option("--shard-size", "SIZE", "Start a new file about every SIZE, for example 2GB."),
     "--seed": option("--seed", "N", "Seed of the shuffle and the splits.", 0),
@@ -141,6 +141,15 @@ _SHARED = {
 }
 """Options that several commands share, by name."""
 # fmt: on
+
+
+def splits_of(pack: str, names: str | None) -> str | list[str] | None:
+    """Return the splits of --split: one, or several separated by commas, unless a split has that name."""
+    if names is None or "," not in names:
+        return names
+    from packer.format.pack_opening import open_pack
+
+    return names if names in open_pack(pack).header.splits else [name.strip() for name in names.split(",")]
 
 
 def merge_values(given: dict[str, Any]) -> dict[str, Any]:
@@ -176,8 +185,10 @@ CONVERT = options(
     option("--channels", "rgb|gray|rgba|N|auto",
            "Channels of a pixel; default: rgb. N: that many bands (TIFF, .npy); auto: as in the first image.",
            about=_IMAGES),
+    option("--icc", ("ignore", "srgb"),
+           "Color profiles of the files: ignore (default), or convert other colors to sRGB.", about=_IMAGES),
     option("--format", FORMAT,
-           "One HDF5 file, or a directory of .npy files; default: HDF5 if OUT ends in .h5 or .hdf5.",
+           "One HDF5 file, or a directory of .npy files; default: HDF5 if OUT ends in .h5, .hdf5, .hdf or .he5.",
            about=_NAMED),
     option("--store", STORE,
            "Store rows as pixels (default) or as JPEG files: a tenth of the size, decoded at loading.",
@@ -226,6 +237,9 @@ CONVERT = options(
            "A field of masks: DIR/cat/1.png belongs to cat/1.jpg; also 'DIR/*_mask.png', or of both names"
            " 'DIR/*_mask.png from *_sat.jpg'. Can be given several times.", multiple=True,
            about=_IMAGES),
+    option("--mask-values", "VALUE,...",
+           "Values of the masks in the order of their classes: 0,255 stores 0 and 1; or colors: '#000000,#ff0000'."
+           " For one pair: NAME=VALUE,...", multiple=True, about=_IMAGES),
     option("--soft", "NAME,...",
            "Pairs of continuous values (mattes, depth) instead of classes: resampled linearly.",
            about=_IMAGES),

@@ -10,8 +10,20 @@ from click.core import ParameterSource
 
 from packer import units
 from packer.cli.console import COMPRESS, Output, announce_plan, cli, in_options, say, tell_report
-from packer.cli.options import FIT, FORMAT, OUTPUT, PATH, STORE, Word, merge_values, option, options
+from packer.cli.options import (
+    FIT,
+    FORMAT,
+    OUTPUT,
+    PATH,
+    STORE,
+    Word,
+    merge_values,
+    option,
+    options,
+    splits_of,
+)
 from packer.errors import PackerError, UsageError
+from packer.sentence import Call
 
 if TYPE_CHECKING:
     from packer.format.verify import Verdict
@@ -41,9 +53,10 @@ def append(
     packer append train/ more-images/
     packer append flights/ december.csv
     """
-    from packer.format.pack_opening import open_pack
+    from packer.format.pack_opening import check_order, open_pack
 
     given["progress"] = not output.quiet
+    check_order(pack, source, Call("append_images", (source, pack)))
     if open_pack(pack).parts[0].header.table is None:
         from packer.convert.repacking import append_images
 
@@ -180,7 +193,7 @@ def repack(pack: str, out: str, *, output: Output, **given: Any) -> None:
     "--workers",
     OUTPUT,
 )
-def export(pack: str, out: str, *, output: Output, **given: Any) -> None:
+def export(pack: str, out: str, *, split: str | None, output: Output, **given: Any) -> None:
     """Write the rows of PACK as image files in the folder OUT.
 
     Images are written in class folders, with masks, labels and boxes beside them.
@@ -191,7 +204,7 @@ def export(pack: str, out: str, *, output: Output, **given: Any) -> None:
     """
     from packer.convert.export import export_images
 
-    report = export_images(pack, out, progress=not output.quiet, **given)
+    report = export_images(pack, out, split=splits_of(pack, split), progress=not output.quiet, **given)
     record = {"out": out, "files": report.files, "nbytes": report.nbytes, "seconds": report.seconds}
     output.note(report.notes)
     files, took = units.count(report.files, "file"), units.duration(report.seconds)

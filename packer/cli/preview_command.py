@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from packer import units
 from packer.cli.console import SKIPPED, Output, announce_arrays, announce_plan, cli, tell_skipped
 from packer.cli.convert_command import array_keywords, convert, image_keywords, kind_of, take_options
-from packer.cli.options import ARRAYS, IMAGES, OUTPUT, PATH, InputOption, option, options
+from packer.cli.options import ARRAYS, IMAGES, OUTPUT, PATH, InputOption, option, options, splits_of
 from packer.errors import UsageError
 
 
@@ -28,7 +28,8 @@ from packer.errors import UsageError
     option("--seed", "N", "Seed of the augmentation and of the order; of SRC, as for convert.", 0),
     option("--epoch", "N", "Epoch of the augmentation; the first one with --repeat.", 0),
     option("--order", "NAME", "PACK: loader order; the sheet shows its first rows.", "sequential"),
-    option("--split", "NAME", "Only the rows of this split; or of SRC, new splits, as for convert."),
+    option("--split", "NAME,...",
+           "Only the rows of this split, or of these; or of SRC, new splits, as for convert."),
     option("--overwrite", None, "Replace FILE even if it is not an earlier sheet."),
     OUTPUT,
 )  # fmt: skip
@@ -68,7 +69,7 @@ def preview(
             name = str(parameter.name)
             if name in given and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 raise UsageError(f"{parameter.opts[0]}: is about sources; {pack} is a pack. Leave it out.")
-        sheet = run(pack, out, **own)
+        sheet = run(pack, out, **own | {"split": splits_of(pack, own["split"])})
     output.note(sheet.notes)
     times = f" as {sheet.repeat} epochs draw them" if sheet.repeat > 1 else ""
     over = f" with {', '.join(sheet.overlaid)}" if sheet.overlaid else ""

@@ -8,7 +8,7 @@
     row_maker.py         RowMaker: base of sources of rows, read a few rows at a time
     pixel_sums.py        sums for mean and standard deviation
     image_options.py     options that decide the content of a pack, as the pack records them
-    image_rows.py        rows from image files; a survey of some images before the conversion
+    image_rows.py        rows from image files
     pack_rows.py         rows from packs
     whole_pictures.py    rows that are uncropped images of different sizes
     splits.py            samples of each split: by share, position, column or group
@@ -22,6 +22,7 @@
     conversion_task.py   the plan of a pack; options and report of a run
     pack_run.py          writes a planned pack: a single part, shards, or part k/N of the shards
     shard_appending.py   adds shards to a pack: writes them beside it, moves them into it, indexes them
+    copied_images.py     images of equal bytes in two splits, or with two labels
     duplicate_keys.py    rows whose keys a pack already has
     engines.py           shards written by an executor's processes or a Ray cluster; packs for object stores
     block_workers.py     blocks of rows on parallel workers

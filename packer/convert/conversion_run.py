@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from packer.convert.some_rows import SomeRows
 from packer.errors import BusyError, PackerError, SourceError, UsageError
 from packer.format.file_io import InputFile
 from packer.format.header import PARTIAL_SUFFIX
-from packer.format.pack_opening import open_pack
+from packer.format.pack_opening import is_pack, open_pack
 from packer.format.working_folder import (
     WorkingFolder,
     check_ours,
@@ -32,7 +33,9 @@ from packer.format.working_folder import (
     read_journal,
 )
 from packer.progress import Progress
+from packer.remote.urls import is_url
 from packer.sentence import Call, Option, Sentence
+from packer.source_kinds import is_hdf5_name
 
 _KEPT = "Finished work is kept"
 
@@ -83,8 +86,12 @@ class Conversion:
                 " these, or neither."
             )
 
-    def check_output(self) -> None:
-        """Check that the output can be written, before any work. Raises UsageError, PackerError."""
+    def check_paths(self, source: object) -> None:
+        """Check that inputs exist and that the output can be written, before any work.
+
+        source: path, list of paths, or data, which is not checked. Raises UsageError, PackerError.
+        """
+        _check_sources(source, self.out)
         try:
             check_output(self.out, overwrite=self.running.overwrite)
         except UsageError:
@@ -185,6 +192,50 @@ class Conversion:
             notes=tuple(notes),
             header=NO_ROWS,
         )
+
+
+def _check_sources(source: object, out: str) -> None:
+    """Raise UsageError for paths that do not exist, or that are the output's, swapped."""
+    given = source if isinstance(source, (list, tuple)) else [source]
+    names = [os.fspath(one) for one in given if isinstance(one, (str, os.PathLike))]
+    if not given:
+        raise UsageError("source=[]: names no file; at least one is needed. Pass their paths.")
+    missing = [name for name in names if not (is_url(name) or re.search(r"[*?\[{]", name) or _is_there(name))]
+    swapped = not is_hdf5_name(out) if missing else len(names) == 1 and _is_packed(names[0])
+    if len(names) == 1 and swapped and _is_source(out):
+        found = "no such file or folder" if missing else "is a pack"
+        raise UsageError(
+            f"{names[0]}: {found}, but {out} exists and is no pack; the source is given before the pack. Pass"
+            f" {Call('convert_images', (out, names[0]))}."
+        )
+    if missing:
+        more = f" (and {len(missing) - 1:,} more of {len(names):,})" if len(missing) > 1 else ""
+        raise UsageError(
+            f"{missing[0]}{more}: no such file or folder; folders, lists, archives, tables and files of arrays"
+            " are read. Check the path."
+        )
+
+
+def _is_there(name: str) -> bool:
+    """Return True for an existing file or folder, or a path below a file, such as photos.tar/train."""
+    while name not in ("", "/"):
+        if os.path.exists(name):
+            return True
+        name = os.path.dirname(name.rstrip("/"))
+        if os.path.isdir(name):
+            return False
+    return False
+
+
+def _is_packed(name: str) -> bool:
+    return not is_url(name) and is_pack(name)
+
+
+def _is_source(out: str) -> bool:
+    """Return True for an existing path that is no pack and not empty: it may be images, or a table."""
+    if os.path.isdir(out) and not os.listdir(out):
+        return False
+    return os.path.exists(out) and not is_pack(out)
 
 
 def _other_depth(written: Report) -> str:

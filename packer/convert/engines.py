@@ -42,6 +42,7 @@ from packer.format.header import INDEX_FILE, PARTIAL_SUFFIX
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.working_folder import WorkingFolder, difference, parts_of
+from packer.given_values import shown
 from packer.machine import cores
 from packer.remote.urls import is_url, join, name_of
 from packer.sentence import Option
@@ -291,7 +292,7 @@ def pool_of(engine: Any) -> Callable[[], AbstractContextManager[Executor]] | Non
     engine: "local" or None; "ray" or "ray:ADDRESS"; an executor of processes; an Engine function. Raises
     UsageError.
     """
-    if engine is None or engine == "local":
+    if engine is None or (isinstance(engine, str) and engine == "local"):
         return None
     if isinstance(engine, str) and engine.partition(":")[0] == "ray":
         return lambda: _ray(engine.partition(":")[2] or None)
@@ -304,7 +305,7 @@ def pool_of(engine: Any) -> Callable[[], AbstractContextManager[Executor]] | Non
     if callable(engine):
         return None
     raise UsageError(
-        f"engine {engine!r}: is neither {' nor '.join(ENGINES)} nor an executor"
+        f"engine {shown(engine)}: is neither {' nor '.join(ENGINES)} nor an executor"
         " (concurrent.futures.Executor). Pass one of them."
     )
 

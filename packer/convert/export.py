@@ -29,15 +29,17 @@ from packer import units
 from packer.arguments import absolute, check_workers, choice, whole
 from packer.convert.block_workers import one_thread_an_image
 from packer.convert.export_files import ExportRows, LabelFiles
+from packer.declared_types import checks_arguments
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.file_io import create, make_folder, pwrite_all
 from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
+from packer.format.pack_opening import check_order, open_pack
 from packer.format.working_folder import WorkingFolder, check_space, failure
 from packer.inputs.file_names import SPLIT_NAMES, is_array, is_image, split_folders
 from packer.orders.runs import consecutive
 from packer.path_text import as_text, on_disk, safe_name
 from packer.progress import Progress
+from packer.sentence import Call
 
 ENCODINGS = ("png", "jpeg")
 """Encodings of the image files."""
@@ -59,13 +61,14 @@ class ExportReport:
     notes: tuple[str, ...]
 
 
+@checks_arguments
 def export_images(
     pack: str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
     encoding: str = "png",
     quality: int = 95,
-    split: str | None = None,
+    split: str | Sequence[str] | None = None,
     workers: int | None = None,
     progress: bool = False,
     on_progress: Callable[[int], None] | None = None,
@@ -75,7 +78,7 @@ def export_images(
     pack: path of the pack. folder: a new or empty folder.
     encoding: "png": lossless (images of 2 bands, or of 5 and more, as TIFF files); "jpeg": JPEG rows as they
         are stored, other rows encoded at ``quality``.
-    split: write only the rows of this split. workers: threads; default: the available cores.
+    split: write only the rows of this split, or of several. workers: threads; default: the available cores.
     progress: show a bar on stderr, or a line a minute if stderr is no terminal.
     on_progress: called now and then with the rows done so far.
 
@@ -88,6 +91,7 @@ def export_images(
     choice("encoding", encoding, ENCODINGS)
     if not 1 <= whole("quality", quality) <= 100:
         raise UsageError(f"quality {quality}: is not within 1 to 100. Pass for example 95.")
+    check_order(pack, folder, Call("export_images", (target, os.fspath(pack))))
     count = check_workers(workers)
     real = os.path.realpath(absolute(target))  # an empty folder may be a link
     empty = False
@@ -101,7 +105,7 @@ def export_images(
     rows = ExportRows(opened, encoding, quality, split)
     keys = [as_text(key) for key in rows.reader.ragged("key", consecutive(rows.rows))]
     _check_keys(opened, keys, rows)
-    foldered = keys if split else _in_split_folders(opened, keys)
+    foldered = keys if isinstance(split, str) else _in_split_folders(rows, keys)
     stems = file_stems([*map(safe_name, foldered)], rows.ending)
     labels = LabelFiles(rows)
     if empty:
@@ -128,7 +132,7 @@ def export_images(
     finally:
         place.close(keep=False)
         rows.reader.close()
-    notes = _notes(rows, labels, foldered, stems, one_split=split is not None)
+    notes = _notes(rows, labels, foldered, stems, one_split=isinstance(split, str))
     return ExportReport(files, nbytes, time.perf_counter() - began, (*labels.notes, *notes))
 
 
@@ -215,13 +219,13 @@ def is_plain(key: str) -> bool:
     return "\0" not in key and {"", ".", ".."}.isdisjoint(key.split("/")) and key.count("/") < _MOST_FOLDERS
 
 
-def _in_split_folders(pack: Pack, keys: list[str]) -> list[str]:
+def _in_split_folders(exported: ExportRows, keys: list[str]) -> list[str]:
     """Prefix each key with the folder of its split, unless all keys begin with it already.
 
     Keys stay unchanged if packer convert would not recognize the folders, or if splits share or leave out
     rows.
     """
-    splits = pack.header.splits
+    pack, splits = exported.pack, exported.pack.header.splits
     owners = np.full(pack.rows, -1)
     for number, spans in enumerate(splits.values()):
         for start, stop in spans:
@@ -229,7 +233,7 @@ def _in_split_folders(pack: Pack, keys: list[str]) -> list[str]:
     rows = sum(stop - start for spans in splits.values() for start, stop in spans)
     if rows != pack.rows or (owners < 0).any() or not set(SPLIT_NAMES.values()).issuperset(splits):
         return keys
-    names = [list(splits)[owner] for owner in owners.tolist()]
+    names = [list(splits)[owner] for owner in owners[exported.rows].tolist()]
     tops = [key.partition("/")[0] for key in keys if "/" in key]
     called = split_folders(set(tops))
     if [called.get(top) for top in tops] == names:

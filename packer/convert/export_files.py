@@ -36,7 +36,7 @@ from packer.opencv import cv2
 from packer.orders.runs import consecutive, one_run
 from packer.path_text import safe_name
 from packer.read.array_store import PackStore
-from packer.read.row_selection import select_rows
+from packer.read.row_selection import Splits, select_rows
 from packer.sentence import Option, Sentence
 
 _PIECE_PICTURES = 16  # images of unknown, different sizes that a worker reads at once
@@ -50,7 +50,7 @@ class ExportRows:
     pack: Pack
     rows: NDArray[np.int64]
 
-    def __init__(self, pack: Pack, encoding: str, quality: int, split: str | None) -> None:
+    def __init__(self, pack: Pack, encoding: str, quality: int, split: Splits) -> None:
         """Raises UsageError if the pack has nothing to export."""
         self.pack, self._quality = pack, quality
         if pack.parts[0].header.table is not None:

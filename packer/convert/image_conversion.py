@@ -16,17 +16,18 @@ from packer import native, units
 from packer.channels import CHANNELS
 from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask, Engine, Report, provenance
+from packer.convert.copied_images import notes_on_copies
 from packer.convert.engines import published
 from packer.convert.image_options import ImageOptions, Pairs, PathLike
-from packer.convert.image_rows import ImageRows, survey
+from packer.convert.image_rows import ImageRows
 from packer.convert.plan_contents import PlanContents
 from packer.convert.reference_pack import Classes, ReferencePack, parse_classes
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange
 from packer.convert.splits import Split, check_groups, group_owners, names_of, note_on_groups
 from packer.convert.whole_pictures import partner_versions
+from packer.declared_types import checks_arguments
 from packer.errors import ImageError, UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.format.pack import Pack
 from packer.inputs.checks.examine import examine
 from packer.inputs.coco_annotations import read_labels
@@ -36,13 +37,13 @@ from packer.inputs.image_sources import Source, check_bytes, open_source
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import ALL, Labels
 from packer.inputs.listing import Finding, Listing
+from packer.inputs.mask_values import Values
 from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.inputs.pair_names import PairPlace
 from packer.inputs.webdataset_tars import is_part
 from packer.pixels.decode_resize import MAX_PIXELS, codec_builds, decoder_versions
 from packer.pixels.exact_values import count_bands
 from packer.pixels.image_decoder import without_pillow_warnings
-from packer.pixels.row_size import note_on_size
 from packer.sentence import Option, Sentence
 
 _TRIED = 16  # images tried until a readable one tells the number of bands
@@ -69,7 +70,7 @@ class ConversionPlan:
     contents: PlanContents = field(default_factory=PlanContents, repr=False)
 
 
-@refuses_foreign_words
+@checks_arguments
 @published
 def convert_images(
     source: Source,
@@ -79,6 +80,7 @@ def convert_images(
     fit: str | None = None,
     channels: str | int | None = None,
     dtype: str | None = None,
+    icc: str | None = None,
     format: str | None = None,
     store: str | None = None,
     quality: int | None = None,
@@ -86,6 +88,7 @@ def convert_images(
     classes: Classes | None = None,
     like: PathLike | None = None,
     pairs: Pairs | None = None,
+    mask_values: Values | Mapping[str, Values] | None = None,
     split: str | Mapping[str, float | str] | Split | None = None,
     shuffle: bool = True,
     seed: int = 0,
@@ -111,18 +114,18 @@ def convert_images(
         archive of such a folder, as .tar or .zip (``photos.tar/train`` names a folder in it). Folders called
         train, val, valid, validation, dev, eval and test (also Training, TEST ...) are splits, each in a form
         above. Or WebDataset tars, or Parquet files of images in Hugging Face's layout (each: a folder, a
-        sequence of paths, or ``"{000000..000009}.tar"``), or a folder in COCO's layout
-        (``annotations/instances_*.json``).
+        sequence of paths, or ``"{000000..000009}.tar"``), or a folder of COCO, YOLO or
+        Pascal VOC annotations, or a YOLO dataset's data.yaml.
     out, format
-        A path that ends in .h5 or .hdf5 becomes one HDF5 file, another path a directory; format "h5" or "npy"
-        overrides that.
+        A path that ends in .h5, .hdf5, .hdf or .he5 becomes one HDF5 file, another path a directory; format
+        "h5" or "npy" overrides that. Suffixes of other files, such as .zip, are refused without a format.
     size, fit
-        Side, "HxW" or (H, W) in pixels, default 256; a size that is no power of two gives a note (training
-        usually crops larger rows). Images of different sizes: "max=512" limits the longest side, "min=256"
-        the shortest side; they keep their aspect ratio, the other side is rounded down, and they are never
-        enlarged; "keep" stores the original size. With store="jpeg", JPEG files that need not shrink keep
-        their bytes. fit, for rows of one size: "crop" (resize the shortest side, then centre crop; the
-        default), "pad" or "stretch".
+        Side, "HxW" or (H, W) in pixels, default 256; a note advises another size if this one enlarges images,
+        turns the shape of most, or is no power of two (training usually crops larger rows). Images of
+        different sizes: "max=512" limits the longest side, "min=256" the shortest side; they keep their
+        aspect ratio, the other side is rounded down, and they are never enlarged; "keep" stores the original
+        size. With store="jpeg", JPEG files that need not shrink keep their bytes. fit, for rows of one size:
+        "crop" (resize the shortest side, then centre crop; the default), "pad" or "stretch".
     channels
         "rgb" (the default), "gray" or "rgba". Or the number of bands of every file, which are stored
         unchanged: TIFF files of bands, ``.npy`` arrays [h, w, C] (in folders and lists; accepted only then),
@@ -132,6 +135,10 @@ def convert_images(
         stored unchanged, values of 8-bit images times 257, and TIFF files of 9 to 15 bits are scaled, so that
         white is 65,535 in all of them; bands of another type than dtype are refused. Needs raw rows; rgb,
         gray or a number of bands.
+    icc
+        "ignore" (the default): color profiles (ICC) of the files are ignored, and a note counts images with
+        another profile than sRGB. "srgb": the colors of such images are converted to sRGB, by LittleCMS; for
+        rgb, gray and rgba of uint8.
     store, quality
         "raw" pixels, the default; "jpeg": each row is a JPEG file of that quality (90), decoded at loading;
         or blocks of rows compressed losslessly by "gzip", "zstd" or another codec (HDF5 only; ``--compress``
@@ -149,6 +156,9 @@ def convert_images(
         Field -> folder of masks: cat/1.png belongs to image cat/1.jpg and is placed like it, with nearest
         sampling; it may have another size, but must show the same frame. ``Soft("mattes/")``: continuous
         values such as mattes or depth, resampled linearly, here and by ``augment=``.
+    mask_values
+        The values of the masks in the order of their classes: "0,255" stores 0 and 1; other values are
+        errors. Colors: "#000000,#ff0000". For one of several pairs: ``{"mask": "0,255"}``.
     split, shuffle, seed
         Name -> share ("train=0.9,val=0.1"): random splits drawn from the seed, with equal shares of each
         class, stored one after the other. ``Split(...)`` offers more: numbers of rows, a column of labels,
@@ -226,11 +236,13 @@ def convert_images(
         fit=fit,
         channels=channels,
         dtype=dtype,
+        icc=icc,
         max_pixels=max_pixels,
         labels=labels,
         split=split,
         seed=seed,
         pairs=pairs,
+        mask_values=mask_values,
         shuffle=shuffle,
         storing=RowStorage.like(
             match and match.pack,
@@ -242,7 +254,7 @@ def convert_images(
         ),
     )
     run.check_shards(options.storing)
-    run.check_output()
+    run.check_paths(source)
     with ExitStack() as stack:
         names = None if classes is None else parse_classes(classes)
         task, plan = plan_conversion(
@@ -260,7 +272,9 @@ def convert_images(
             announce()
             _refuse(plan.contents.findings)
             return Report(run.out, plan.rows, skipped=tuple(plan.contents.skipped), notes=plan.notes)
-        return run.pack(task, plan.bytes * (2 if task.gathered else 1), plan.notes, then=announce)
+        report = run.pack(task, plan.bytes * (2 if task.gathered else 1), plan.notes, then=announce)
+        rows = report.rows if only_shards is None else len(task.order.samples)
+        return replace(report, notes=(*report.notes, *notes_on_copies(task, report, rows)))
 
 
 @without_pillow_warnings()
@@ -304,8 +318,15 @@ def plan_conversion(
     if existing is not None:
         targets.named_as_in(existing.fields)
     partners = _partners(stack, opened, options, spool, existing)
-    labels_given = options.labels.file is not None or options.labels.unwanted
-    listing = Listing(opened, targets, partners, classes or (), labels_given)
+    listing = Listing(
+        opened,
+        targets,
+        partners,
+        accepted=classes or (),
+        labels_given=options.labels.file is not None or options.labels.unwanted,
+        spec=options.spec,
+        sized=model is None and not options.size.ragged,
+    )
     found = examine(listing)
     if not dry_run:
         _refuse(found)
@@ -387,6 +408,7 @@ def _partners(
                 findings=opened.findings,
                 parts=opened.parts,
                 soft=isinstance(given, Soft),
+                mask_values=options.mask_values.get(name),
                 whole=options.storing.store if options.size.ragged else None,
             )
         )
@@ -406,14 +428,10 @@ def _notes(
     if like is not None:
         pixels = size.option, options.fit, options.channels, options.dtype
         yield like.note(*pixels, options.storing, listing.classes)
-    elif not size.ragged:
-        yield from note_on_size(size.height, size.width)
     yield from opened.findings.notes
     yield from (finding.sentence for finding in found if not finding.error)
-    if size.rule != "keep" or store != "jpeg":
-        yield from survey(opened, options.spec, size)
-        if not native.COMPILED:
-            yield native.without("pixels", *(["markers"] if size.limits and store == "jpeg" else []))
+    if not native.COMPILED and (size.rule != "keep" or store != "jpeg"):
+        yield native.without("pixels", *(["markers"] if size.limits and store == "jpeg" else []))
     allowed = not options.spec.deep and options.channels in (
         ("rgb",) if size.rule == "keep" else ("rgb", "gray")
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from packer.arguments import whole
+from packer.arguments import as_whole, whole
 from packer.channels import CHANNELS
 from packer.convert.reference_pack import ReferencePack
 from packer.convert.row_storage import RowStorage
@@ -15,8 +15,10 @@ from packer.convert.splits import Split
 from packer.convert.whole_pictures import check_stored
 from packer.errors import UsageError
 from packer.format.header_forms import NORMALIZE
+from packer.given_values import shown
 from packer.inputs.image_pairs import Soft, folder_of
 from packer.inputs.label_options import Labels
+from packer.inputs.mask_values import MaskValues, Values
 from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option
@@ -45,6 +47,8 @@ class ImageOptions:
     shuffle: bool = True
     seed: int = 0
     normalize: Mapping[str, Any] | None = None
+    icc: str = "ignore"
+    mask_values: Mapping[str, MaskValues] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check that the options can be combined. Raises UsageError."""
@@ -74,20 +78,15 @@ class ImageOptions:
         split: str | Mapping[str, float | str] | Split | None,
         seed: int,
         pairs: Pairs | None = None,
+        icc: str | None = None,
+        mask_values: Values | Mapping[str, Values] | None = None,
         **others: Any,
     ) -> ImageOptions:
         """Return options from the arguments of convert_images. Raises UsageError.
 
         like: reference pack, for arguments that are None.
         """
-        pairs = {} if pairs is None else pairs
-        if not isinstance(pairs, Mapping) or not all(
-            isinstance(given, str | os.PathLike | Soft) for given in pairs.values()
-        ):
-            raise UsageError(
-                f"pairs={pairs!r}: is not a mapping of fields to folders. Pass for example"
-                f" {{'mask': 'masks/'}}."
-            )
+        pairs = _checked_pairs(pairs)
         if size is None:
             rows = RowSize("one", 256, 256) if like is None else RowSize.of_option(like.size)
         else:
@@ -97,24 +96,34 @@ class ImageOptions:
                     f"fit {fit}: is for rows of one size; with size {rows.option} images keep different"
                     " sizes. Leave it out."
                 )
+        masks = [name for name, given in pairs.items() if not isinstance(given, Soft)]
+        if mask_values is None and like is not None:
+            mask_values = {name: text for name, text in like.mask_values.items() if name in masks}
         if isinstance(channels, str) and channels.isascii() and channels.isdecimal():
             channels = int(channels)
+        bands = as_whole(channels)  # of any type of whole number
+        channels = channels if bands is None else bands
         return cls(
             rows,
-            fit or ("crop" if like is None else like.fit),
-            channels or ("rgb" if like is None else like.channels),
-            dtype or ("uint8" if like is None else like.dtype),
+            fit if fit is not None else "crop" if like is None else like.fit,
+            channels if channels is not None else "rgb" if like is None else like.channels,
+            dtype if dtype is not None else "uint8" if like is None else like.dtype,
             whole("max_pixels", max_pixels),
             labels=labels if isinstance(labels, Labels) else Labels(labels),
             pairs=pairs,
             split=Split.of(split),
             seed=whole("seed", seed),
+            icc=icc or ("ignore" if like is None else like.icc),
+            mask_values=MaskValues.of_pairs(mask_values, masks),
             **others,
         )
 
     @classmethod
-    def of_record(cls, record: Mapping[str, Any], labels: PathLike | None, pairs: Pairs) -> ImageOptions:
-        """Return the options that a pack records. labels, pairs: current paths of these."""
+    def of_record(
+        cls, record: Mapping[str, Any], labels: PathLike | None, pairs: Pairs | None
+    ) -> ImageOptions:
+        """Return the options that a pack records. labels, pairs: current paths of these. Raises UsageError."""
+        pairs = _checked_pairs(pairs)
         soft = record.get("soft", ())
         return cls(
             RowSize.of_option(record["size"]),
@@ -129,6 +138,12 @@ class ImageOptions:
             "seed" in record,
             record.get("seed", record.get("split_seed", 0)),
             record.get(NORMALIZE),
+            record.get("icc", "ignore"),
+            {
+                name: MaskValues.parse(text)
+                for name, text in record.get("mask_values", {}).items()
+                if name in pairs
+            },
         )
 
     def record(self) -> dict[str, Any]:
@@ -138,12 +153,14 @@ class ImageOptions:
             "fit": self.fit,
             "channels": self.channels,
             "dtype": None if self.dtype == "uint8" else self.dtype,
+            "icc": None if self.icc == "ignore" else self.icc,
             "max_pixels": self.max_pixels,
             "seed": self.seed if self.shuffle else None,
             **({} if self.split is None else self.split.record()),
             "split_seed": None if self.split is None else self.seed,
             "pairs": sorted(self.pairs) or None,
             "soft": sorted(name for name, given in self.pairs.items() if isinstance(given, Soft)) or None,
+            "mask_values": {name: one.text for name, one in self.mask_values.items()} or None,
             NORMALIZE: self.normalize,
             **self.labels.record(),
             **self.storing.options(),
@@ -154,10 +171,23 @@ class ImageOptions:
     def spec(self) -> PixelSpec:
         """Options of the pixels."""
         size = self.size.height, self.size.width
-        return PixelSpec(size, self.fit, self.channels, self.max_pixels, self.dtype)
+        return PixelSpec(size, self.fit, self.channels, self.max_pixels, self.dtype, self.icc)
 
     def read_as(self, kind: str) -> ImageOptions:
         """Return options that read labels as this kind, unless the user has chosen one."""
         if self.labels.as_ != "auto":
             return self
         return replace(self, labels=replace(self.labels, as_=kind))
+
+
+def _checked_pairs(pairs: Pairs | None) -> Pairs:
+    """Return the pairs, {} for None. Raises UsageError unless they are a mapping of fields to folders."""
+    given = {} if pairs is None else pairs
+    if not isinstance(given, Mapping) or not all(
+        isinstance(x, str | os.PathLike | Soft) for x in given.values()
+    ):
+        raise UsageError(
+            f"pairs={shown(given)}: is not a mapping of fields to folders. Pass for example"
+            " {'mask': 'masks/'}."
+        )
+    return given

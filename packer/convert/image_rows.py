@@ -1,7 +1,8 @@
-"""Rows from image files: the image, its labels, and masks placed like the image; a survey of some images."""
+"""Rows from image files: the image, its labels, and masks placed like the image."""
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -13,17 +14,15 @@ from packer.convert.image_options import ImageOptions
 from packer.convert.row_maker import Block, RowMaker
 from packer.convert.whole_pictures import WholePictures, store_partner
 from packer.errors import ImageError
-from packer.format.checksums import Buffer, digest
+from packer.format.checksums import Buffer, block_checksum, digest
 from packer.format.file_io import InputFile
 from packer.format.header import Field
 from packer.inputs.image_pairs import Pair
 from packer.inputs.image_sources import MOST_BYTES_A_PIXEL, check_bytes
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource
-from packer.pixels.decode_resize import DecodeResize, ImagePlacement, PixelSpec, place
-from packer.pixels.image_decoder import largest_value, read_image_header, read_orientation
-from packer.pixels.row_size import RowSize
-from packer.sentence import Option, Sentence
+from packer.pixels.decode_resize import DecodeResize, ImagePlacement
+from packer.pixels.image_decoder import read_orientation
 
 _AT_ONCE = 1 << 16
 
@@ -49,7 +48,14 @@ class ImageRows(RowMaker):
         if self._whole is not None:
             image, sizes = self._whole.image, self._whole.sizes
             self.ragged_bytes: int = self._whole.usual_bytes(int(source.sizes.mean()))
+        self.digests: NDArray[np.uint64] = np.frombuffer(mmap.mmap(-1, 8 * max(1, len(source))), np.uint64)
+        """Checksum of each file that was packed, 0 for others; in memory that forked processes share."""
         self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs), *sizes)
+
+    @property
+    def unlabeled(self) -> bool:
+        """True if the label UNLABELED stands for no label."""
+        return any("unlabeled" in field.about for field in self._targets.fields)
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
         """Return the labels from the CSV or the folders that do not depend on the placement of the image."""
@@ -89,6 +95,7 @@ class ImageRows(RowMaker):
                 rows[name][at] = value
         if pixels is not None:
             block.add_picture(pixels)
+        self.digests[sample] = block_checksum(data) or 1
         block.bytes_read += read
         block.narrowed += narrowed
 
@@ -129,62 +136,3 @@ class ImageRows(RowMaker):
         """Return a digest of the files' modification times, for the plan: packs hold no times."""
         held = (self._source.times, *(pair.times for pair in self._pairs))
         return digest(np.ascontiguousarray(times) for times in held).hex()
-
-
-_LOOKED_AT = 64
-_ENLARGED_SHARE = 0.1  # smallest share of enlarged images that gives a note
-
-
-def survey(source: ImageSource, spec: PixelSpec, size: RowSize) -> list[str]:
-    """Return notes on up to 64 images, evenly spread; the same ones for equal sources."""
-    spread = np.linspace(0, len(source) - 1, min(len(source), _LOOKED_AT)).astype(np.int64)
-    picked = list(dict.fromkeys(spread.tolist()))  # np.unique loads numpy.ma for it, which takes 0.03 s
-    sizes: list[tuple[int, int]] = []
-    enlarged = narrowed = widened = 0
-    largest: int | None = None
-    most, refused = MOST_BYTES_A_PIXEL * spec.max_pixels, source.findings.refused
-    picked = [k for k in picked if source.sizes[k] <= most and k not in refused]
-    source.ahead(np.array(picked, np.int64))
-    for index in picked:
-        try:
-            data = source.read(index)
-        except ImageError:
-            continue  # the conversion reports the error
-        seen = read_image_header(data)
-        if seen is None or seen.height * seen.width > spec.max_pixels or min(seen[:2]) < 1:
-            continue
-        if not size.ragged:
-            box, target = place(spec.fit, (seen.height, seen.width), spec.size)
-            enlarged += box.height < target.height or box.width < target.width
-        sizes.append((seen.height, seen.width))
-        if spec.deep:
-            widened += not (seen.narrowed or isinstance(spec.channels, int))
-        elif seen.narrowed:
-            narrowed += 1
-            largest = max(filter(None, (largest, largest_value(data, spec.max_pixels))), default=None)
-    notes: list[str] = []
-    if sizes and enlarged >= _ENLARGED_SHARE * len(sizes):
-        side = int(np.median([min(pair) for pair in sizes]))
-        notes.append(
-            Sentence(
-                f"{enlarged:,} of {len(sizes):,} images examined are smaller than"
-                f" {spec.size[0]}x{spec.size[1]} and are enlarged; the median of their shorter side is"
-                f" {side}. A smaller {Option('size')} takes less space."
-            )
-        )
-    if narrowed:
-        notes.append(_narrowed(narrowed, len(sizes), largest))
-    if widened:
-        notes.append(
-            f"{widened:,} of {len(sizes):,} images examined have 8 bits a channel; their values times 257 are"
-            " stored, so that white stays white."
-        )
-    return notes
-
-
-def _narrowed(narrowed: int, looked_at: int, largest: int | None) -> str:
-    shown = "" if largest is None else f", so the largest value seen, {largest:,}, becomes {largest >> 8}"
-    return Sentence(
-        f"{narrowed:,} of {looked_at:,} images examined have more than 8 bits a channel; only the "
-        f"high byte is stored{shown}. To store all bits, pass {Option('dtype', 'uint16')}."
-    )

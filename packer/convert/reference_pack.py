@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import eq
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
+from packer.given_values import shown
 from packer.path_text import compose
 
 _ENDINGS = (".csv", ".lst", ".txt")
@@ -40,6 +41,8 @@ def parse_classes(given: Classes) -> list[str]:
             )
         else:
             names = [part.strip() for part in name.split(",")]
+    elif isinstance(given, (set, frozenset)):
+        raise UsageError(f"classes={shown(given)}: has no order, which numbers the classes. Pass a list.")
     else:
         names = list(given)
     if not names or not all(names):
@@ -63,13 +66,18 @@ def _read(path: str) -> list[str]:
 
 
 class ReferencePack(NamedTuple):
-    """A pack that a conversion has to match. size: [height, width] or a rule, as RowSize.option."""
+    """A pack that a conversion has to match.
+
+    size: [height, width] or a rule, as RowSize.option. mask_values: field -> values, as recorded.
+    """
 
     pack: Pack
     size: list[int] | str
     fit: str
     channels: str | int
     dtype: str
+    icc: str
+    mask_values: Mapping[str, str]
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> ReferencePack:
@@ -82,7 +90,9 @@ class ReferencePack(NamedTuple):
             )
         shape, about = image.loaded.shape, image.loaded.about
         size = str(about.get("size", "keep")) if shape is None else list(shape[:2])
-        return cls(pack, size, str(about.get("fit", "crop")), *pixel_options(image))
+        options = pack.parts[0].header.provenance.get("options", {})
+        read = options.get("icc", "ignore"), options.get("mask_values", {})
+        return cls(pack, size, str(about.get("fit", "crop")), *pixel_options(image), *read)
 
     def normalize(self, channels: str | int, dtype: str) -> dict[str, list[float]] | None:
         """Return the mean and std to record; None if there are none, or channels or dtype differ."""

@@ -36,27 +36,28 @@ from packer.convert.sealing import check_values
 from packer.convert.shard_appending import adding, append_shards, check_alike, check_growable, take_back
 from packer.convert.splits import Split
 from packer.convert.whole_pictures import WholePictures, check_stored
+from packer.declared_types import checks_arguments
 from packer.errors import FormatError, UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.edited_pack import open_unsealed
 from packer.format.file_io import InputFile, newest_file
 from packer.format.header import Field
 from packer.format.header_forms import NORMALIZE
 from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
+from packer.format.pack_opening import check_order, open_pack
 from packer.format.working_folder import check_output, check_space
 from packer.path_text import on_disk
-from packer.pixels.decode_resize import PixelSpec
-from packer.pixels.row_size import RowSize, note_on_size
+from packer.pixels.decode_resize import FITS, PixelSpec
+from packer.pixels.row_size import RowSize
 from packer.remote.urls import check_local
-from packer.sentence import Option
+from packer.sentence import Call, Option
 from packer.tables.table_packs import is_table, tables_together
 
 PathLike = str | os.PathLike[str]
 _MOST_STRATA = 1000  # most distinct integer labels of a table, without class names, that are split evenly
 
 
+@checks_arguments
 def merge_shards(out: PathLike, *, overwrite: bool = False) -> Report:
     """Write the index of a pack whose shards several machines wrote, and publish the pack.
 
@@ -90,6 +91,7 @@ def merge_shards(out: PathLike, *, overwrite: bool = False) -> Report:
     return run.report(Report.of(list_shards(run.out, overwrite=overwrite)))
 
 
+@checks_arguments
 def merge_packs(
     packs: Sequence[PathLike],
     out: PathLike,
@@ -176,6 +178,7 @@ def _known_rows(packs: Sequence[Pack], together: Pack, duplicates: str) -> list[
     return [int(row) for number, rows, _ in known for row in firsts[number] + np.arange(*rows)]
 
 
+@checks_arguments
 def split_pack(
     path: PathLike,
     shares: str | Mapping[str, float],
@@ -219,6 +222,7 @@ def split_pack(
     {'a': 18, 'b': 6}
     """
     check_local(path, *(() if out is None else (out,)))
+    check_order(path, shares, Call("split_pack", (str(shares), os.fspath(path))))
     opened = [open_pack(path)]
     stem, dot, ending = os.path.basename(os.fspath(path).rstrip("/")).rpartition(".")
     stem, ending = (stem, dot + ending) if dot else (ending, "")
@@ -264,6 +268,7 @@ def split_pack(
     return {name: reports[name] for name in members}
 
 
+@checks_arguments
 def append_images(
     path: PathLike,
     source: PathLike,
@@ -312,6 +317,7 @@ def append_images(
     choice("duplicates", duplicates, DUPLICATES)
     name = run.out
     check_local(path)
+    check_order(path, source, Call("append_images", (os.fspath(source), name)))
     take_back(name)
     pack = open_pack(path)
     if is_table(pack):
@@ -326,7 +332,7 @@ def append_images(
             f"{name}: does not record its options. Convert the images to a new pack, then run packer merge on"
             " both."
         )
-    options = ImageOptions.of_record(record, labels, pairs or {})
+    options = ImageOptions.of_record(record, labels, pairs)
     if options.split is not None:
         options.split.check_growable(name)
     with ExitStack() as stack:
@@ -368,7 +374,7 @@ def _without(task: ConversionTask, left: Sequence[int]) -> ConversionTask:
     return replace(task, order=SampleOrder(samples[kept], splits), provenance=recorded)
 
 
-@refuses_foreign_words
+@checks_arguments
 def repack(
     path: PathLike,
     out: PathLike,
@@ -424,7 +430,9 @@ def repack(
         on_progress=on_progress,
     )
     check_local(path, out)
+    check_order(path, out, Call("repack", (run.out, os.fspath(path))))
     opened = _open_sealed_or_edited(path)
+    choice("fit", fit, FITS)
     table = is_table(opened)
     if table:
         about_images = {"size": size, "store": store if store == "jpeg" else None, "quality": quality}
@@ -451,7 +459,6 @@ def repack(
         storing = storing.with_rows(rows.row_bytes if table else estimate(rows, storing, order))
     record = {"repack": how, **storing.options()}
     notes = [] if store is not None else storing.notes(opened)
-    notes += [] if spec is None or rule is None or rule.ragged else note_on_size(*spec.size)
     task = _task(rows, storing, order, record, seed if shuffle else opened.header.seed)
     return _write(run, rows, task, notes)
 
@@ -604,7 +611,7 @@ def _resizer(
 
 def _write(run: Conversion, rows: PackRows, task: ConversionTask, notes: Sequence[str] = ()) -> Report:
     """Write a new pack from rows of packs, unless it exists already and resume is set."""
-    run.check_output()
+    run.check_paths(None)
     if rows.remade:
         row_bytes = 2 * estimate(rows, task.storing, task.order)
     else:

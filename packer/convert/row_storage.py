@@ -21,7 +21,9 @@ from packer.format.npy_container import preamble
 from packer.format.pack import Pack
 from packer.format.pack_writer import FORMATS
 from packer.format.working_folder import format_of
+from packer.given_values import shown
 from packer.sentence import Option
+from packer.source_kinds import is_hdf5_name
 
 STORES = ("raw", "jpeg", *NAMES)
 _LEAST_ROW_BYTES = 256  # fields with smaller rows, such as labels, are not compressed beside larger ones
@@ -63,7 +65,7 @@ class RowStorage:
         """Return the storage for options of convert_images. Raises UsageError."""
         sharded = shards is not None
         rows, nbytes = parse_shards(shards)
-        return cls(format or format_of(out, sharded=sharded), store, whole("quality", quality), rows, nbytes)
+        return cls(_format(format, out, sharded=sharded), store, whole("quality", quality), rows, nbytes)
 
     @classmethod
     def like(
@@ -83,10 +85,10 @@ class RowStorage:
         and its format if that has shards or no such name either. Raises UsageError.
         """
         record = {} if pack is None else pack.parts[0].header.provenance.get("options", {})
-        if pack is not None and shards is None and not _is_named_h5(out):
+        if pack is not None and shards is None and not is_hdf5_name(out):
             shards = shard_rows_of(pack) if layout else None
-            if shards is not None or not _is_named_h5(pack.path):
-                format = format or pack.format
+            if shards is not None or not is_hdf5_name(pack.path):
+                format = pack.format if format is None else format
         fields = () if pack is None else pack.fields
         image = next((f for f in fields if f.name == "image"), None)
         main = image or next((f for f in fields if f.compressed), None)
@@ -94,7 +96,7 @@ class RowStorage:
         pixels = (
             image is None or not image.ragged or (image.own_size is not None and image.own_size.codec is None)
         )
-        format = format or format_of(out, sharded=shards is not None)
+        format = _format(format, out, sharded=shards is not None)
         if store is None:
             kept = main is not None and main.compressed and format == "h5"
             store = str(codec["name"]) if kept else "raw" if pixels else "jpeg"
@@ -102,7 +104,7 @@ class RowStorage:
             quality = int(codec.get("quality") or record.get("quality") or 90)
         elif store != "jpeg":
             raise UsageError(
-                f"quality {quality}: is about JPEG rows, but rows of {out} are raw. Pass "
+                f"quality {shown(quality)}: is about JPEG rows, but rows of {out} are raw. Pass "
                 f"{Option('store', 'jpeg')}, or leave it out."
             )
         return cls.parse(out, format, store, quality, shards)
@@ -225,6 +227,10 @@ class RowStorage:
         return f
 
 
+def _format(format: str | None, out: str, *, sharded: bool) -> str:
+    return format_of(out, sharded=sharded) if format is None else format
+
+
 def parse_shards(shards: int | str | None) -> tuple[int | None, int | None]:
     """Return (rows, None) or (None, bytes) per shard, from 100_000 or "2GB".
 
@@ -249,10 +255,6 @@ def shard_rows_of(pack: Pack) -> int | None:
         return None
     recorded = pack.parts[0].header.provenance.get("options", {}).get("shard_rows")
     return int(recorded or max(shard.rows for shard in pack.shards))
-
-
-def _is_named_h5(path: str) -> bool:
-    return path.rstrip("/").lower().endswith((".h5", ".hdf5"))
 
 
 _SAMPLES = 16

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from packer.convert.pixel_sums import PixelSums, statistics_of
+from packer.declared_types import checks_arguments
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.block_hashing import hash_blocks, value_checks
 from packer.format.edited_pack import Publish, open_edited
@@ -32,6 +33,7 @@ _PICTURES = 64  # images of different sizes that a thread decodes at once
 _ROWS_AT_ONCE = 1 << 16
 
 
+@checks_arguments
 def seal_pack(
     path: str | os.PathLike[str],
     *,

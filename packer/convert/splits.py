@@ -5,21 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness, units
+from packer.declared_types import checked_class
 from packer.errors import SourceError, UsageError
+from packer.given_values import shown
 from packer.sentence import Option
 
 Ints = NDArray[np.int64]
 _AT_ONCE = 1 << 20  # positions drawn at once
 _MOST_SPLITS = 100  # most splits that a column can name
 _EXAMPLE = "train=0.9,val=0.1"
+_NAMES = ("train", "val", "test")  # of shares given without names
 
 
+@checked_class
 @dataclass(frozen=True)
 class Split:
     """Splits, as ``convert_images(split=...)`` and ``convert_table(split=...)`` take them.
@@ -191,6 +196,7 @@ def parse_parts(text: str | Mapping[str, Any]) -> dict[str, float | int | str]:
         pairs = [part.split("=") for part in text.split(",")]
     elif isinstance(text, Mapping):
         pairs = list(text.items())
+    _check_named(text, pairs)
     parts = {str(pair[0]).strip(): _part(pair[1]) for pair in pairs if len(pair) == 2}
     named = len(parts) == len(pairs) > 0 and all(parts) and None not in parts.values()
     plain = {name: part for name, part in parts.items() if isinstance(part, float)}
@@ -204,13 +210,49 @@ def parse_parts(text: str | Mapping[str, Any]) -> dict[str, float | int | str]:
     shares = [part for part in parts.values() if isinstance(part, float)]
     ends = [str(part).partition(":")[0] for part in parts.values() if isinstance(part, str)]
     full = sum(shares) < 1 - 1e-9 if "rest" in ends else not shares or abs(sum(shares) - 1) <= 1e-6
-    if not named or len(set(ends)) < len(ends) or not full:
+    example = f"Pass for example {_EXAMPLE} or train=rest,test=last:500000."
+    if not named or len(set(ends)) < len(ends):
         raise UsageError(
-            f"split {text}: is not a list of names, each with a positive share, a number of rows, rest,"
-            f" first:N or last:N; the shares sum to {sum(shares):g}, but must sum to 1 (percentages to 100),"
-            f" or less with a rest. Pass for example {_EXAMPLE} or train=rest,test=last:500000."
+            f"split {_said(text)}: is not a list of names, each with a positive share, a number of rows, rest,"
+            f" first:N or last:N. {example}"
+        )
+    if not full:
+        raise UsageError(
+            f"split {_said(text)}: the shares sum to {sum(shares):g}, but must sum to 1 (percentages to 100), or less"
+            f" with a rest. {example}"
         )
     return {name: part for name, part in sorted(parts.items()) if part is not None}
+
+
+def _check_named(given: object, pairs: Sequence[Any]) -> None:
+    """Raise UsageError for shares without names, with the names that they probably stand for."""
+    numbers = [pair[0] for pair in pairs] if all(len(pair) == 1 for pair in pairs) else []
+    if not pairs:
+        numbers = list(given) if isinstance(given, (list, tuple)) else [given]
+    if not numbers or not all(isinstance(one, (str, Real)) and _part(one) for one in numbers):
+        if pairs or isinstance(given, Mapping):
+            return
+        raise UsageError(
+            f"split {_said(given)}: is neither text nor a mapping of names to shares. Pass for example"
+            f" {Option('split', _EXAMPLE)}."
+        )
+    first = float(numbers[0]) if len(numbers) == 1 and _part(numbers[0]) != "rest" else 1
+    if first < 1:  # test_size of scikit-learn
+        numbers = sorted((f"{first:g}", f"{1 - first:g}"), reverse=True)
+    meant = ",".join(f"{name}={number}" for name, number in zip(_NAMES, numbers, strict=False))
+    try:
+        parse_parts(meant)
+    except UsageError:
+        meant = _EXAMPLE
+    if len(numbers) > len(_NAMES) or len(numbers) == 1:
+        meant = _EXAMPLE
+    raise UsageError(
+        f"split {_said(given)}: names no splits; each share needs a name. Pass {Option('split', meant)}."
+    )
+
+
+def _said(given: object) -> str:
+    return given if isinstance(given, str) else shown(given)
 
 
 def _part(value: Any) -> float | str | None:

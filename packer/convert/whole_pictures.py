@@ -13,6 +13,7 @@ from packer.codecs import jpeg, jpeg_parts, png
 from packer.errors import ImageError, UsageError
 from packer.format.header import Field
 from packer.pixels.decode_resize import DecodeResize, Encoded, PixelSpec
+from packer.pixels.image_decoder import foreign_profile
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option
 
@@ -80,12 +81,13 @@ class WholePictures:
     def __call__(self, data: Encoded) -> WholePicture:
         """Return the row of an image file: the JPEG file unchanged if possible, else encoded, or raw pixels.
 
-        A JPEG file stays unchanged if it need not shrink and the loader can decode it; bytes after its end
-        are removed. If a rule limits the size, upright JPEG rows get restart markers, so that the loader can
+        A JPEG file stays unchanged if it need not shrink, the loader can decode it, and its colors are not
+        converted; bytes after its end are removed. If a rule limits the size, upright JPEG rows get restart markers, so that the loader can
         decode a part of them.
         Raises: ImageError with the reason, without the file's name.
         """
-        if not self.raw and isinstance(data, bytes):
+        converts = self._spec.icc == "srgb" and isinstance(data, bytes) and foreign_profile(data)
+        if not self.raw and isinstance(data, bytes) and not converts:
             try:
                 file = jpeg.without_trailer(data)
                 height, width, _ = jpeg.size(file)

@@ -25,6 +25,7 @@ OPTIONAL = {
     "zstandard": "no packs compressed with zstd, no .zst tables",
     "obstore": "no packs at s3://, gs://, az://, https://",
     "tifffile": "no TIFF of bands",
+    "pyyaml": "no YOLO data.yaml",
 }
 
 

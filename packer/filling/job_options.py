@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import reprlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import packer
 from packer.errors import UsageError
+from packer.given_values import shown
 
 VALUES = ("Csv", "Encode", "Labels", "Soft", "Split")
 """Value objects that options may be, by their public names."""
@@ -42,7 +42,7 @@ def _plain(name: str, value: Any) -> Any:
         given = {f.name: getattr(value, f.name) for f in fields(value)}
         return {_MARK + type(value).__name__: {key: _plain(name, one) for key, one in given.items()}}
     raise UsageError(
-        f"{name}: {reprlib.repr(value)} cannot be sent to the process that fills the pack. Pass text,"
+        f"{name}: {shown(value)} cannot be sent to the process that fills the pack. Pass text,"
         f" numbers, lists and mappings of these, or {', '.join(VALUES[:-1])} or {VALUES[-1]}."
     )
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import absolute, as_bytes
+from packer.declared_types import checks_arguments
 from packer.errors import UsageError
 from packer.filling.filling_client import FillingClient
 from packer.filling.job_options import plain_options
@@ -27,6 +28,7 @@ CACHE_BYTES = "100GB"
 _OURS = ("overwrite", "resume", "progress", "on_plan", "on_progress", "engine")
 
 
+@checks_arguments
 def open_pack(
     path: str | os.PathLike[str],
     cache: str | os.PathLike[str] | None = None,
@@ -91,19 +93,20 @@ def open_pack(
     return replace(pack, verify=verify is not None)
 
 
-def _cached(pack: RemotePack, cache: object, cache_size: int | str, shared: bool) -> RemotePack:
+def _cached(
+    pack: RemotePack, cache: str | os.PathLike[str], cache_size: int | str, shared: bool
+) -> RemotePack:
     """Return a remote pack whose rows are kept in a cache. Raises UsageError, RemoteError, FormatError."""
     most = as_bytes(cache_size)
     if most is None:
         raise UsageError(f"cache_size={cache_size!r}: is not a size. Pass bytes, or text such as '200GB'.")
-    if not isinstance(cache, (str, os.PathLike)):
-        raise UsageError(f"cache={cache!r}: is not a path. Pass a folder on a local disk.")
     path = os.path.abspath(os.fspath(cache))
     if os.path.lexists(path) and not os.path.isdir(path):
         raise UsageError(f"{path}: is not a folder; a cache must be one. Pass another cache=.")
     return pack.kept_in(path, most, shared)
 
 
+@checks_arguments
 def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **options: Any) -> Pack:
     """Return a pack that is converted from images, or from a table, while datasets load from it.
 
@@ -147,12 +150,6 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
                 f"{name}=: is not an option of fill_pack, which fills the pack gradually and resumes whenever"
                 " it"
                 " is opened. Leave it out; for another pack remove the old one, or pass another out=."
-            )
-    for name, path in (("source", source), ("out", out)):
-        if not isinstance(path, str | os.PathLike):
-            raise UsageError(
-                f"{name}={path!r}: is not a path."
-                f" Pass the name of {'images' if name == 'source' else 'a pack'}."
             )
     with Progress(True, "rows") as bar:
         total = -1

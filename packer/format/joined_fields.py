@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from packer.declared_types import checks_arguments
 from packer.errors import UsageError
 from packer.format.description import describe
 from packer.format.header import Field, Header, beside_images, is_field_name
@@ -72,6 +73,7 @@ class FieldsPack(PacksAsOne):
         return lines
 
 
+@checks_arguments
 def join_fields(
     packs: Sequence[PackToJoin | tuple[PackToJoin, Sequence[str] | Mapping[str, str]]],
     match: str | None = None,

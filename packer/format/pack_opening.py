@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from packer.errors import FormatError, MissingObjectError, damaged
+from packer.errors import FormatError, MissingObjectError, UsageError, damaged
 from packer.format.checksums import SIZE, Trailer
 from packer.format.file_io import check_inside, not_regular, pread_path
 from packer.format.header import (
@@ -31,6 +31,7 @@ from packer.format.pack import Pack, check_extents, check_heads, check_own, read
 from packer.format.shards import is_header_sealed, not_listed, read_index, together
 from packer.format.unsealed_hdf5 import hdf5_end, is_foreign, read_unsealed
 from packer.remote.urls import is_url
+from packer.sentence import Call
 from packer.standard_streams import open_closed
 
 _FORMAT, _FORMAT_WITHIN = b'"format":"packer"', 100  # in the first bytes of an index
@@ -93,6 +94,16 @@ def open_damaged(path: str) -> Pack:
     Raises FormatError for a damaged trailer, header or index.
     """
     return _opened(path, _open_damaged_shards if _has_index(path) else _open_unchecked)
+
+
+def check_order(pack: str | os.PathLike[str], other: object, right: Call) -> None:
+    """Raise UsageError if the path of a pack, and the path after or before it, are swapped.
+
+    right: the call as it should be.
+    """
+    there = isinstance(other, (str, os.PathLike)) and os.path.exists(other)
+    if there and not is_url(os.fspath(pack)) and not is_pack(pack) and is_pack(str(other)):
+        raise UsageError(f"{pack}: is not a pack, but {other} is: they are swapped. Pass {right}.")
 
 
 def _opened(name: str, open: Callable[[str], Pack]) -> Pack:

@@ -13,7 +13,7 @@ from packer.format.pack import Pack
 _OTHERS = PACK_OPTIONS | {"append", "duplicates", "fields"}
 """Options of packs that no single conversion of files made."""
 _NAMES = {"split_group": "group_column", "shard_bytes": "shard_size"}
-_SILENT = ("choices", "types", "na", "pairs", "seed", "split_seed", NORMALIZE, "like", "store")
+_SILENT = ("choices", "types", "na", "pairs", "mask_values", "seed", "split_seed", NORMALIZE, "like", "store")
 _CSV: Mapping[str, Any] = {
     "header": True,
     "delimiter": None,
@@ -77,6 +77,8 @@ def _words(options: dict[str, Any], reading: Mapping[str, Any]) -> Iterator[str]
     store = options.get("store", "raw")
     yield from () if store == "raw" else ("--store" if store == "jpeg" else "--compress", store)
     yield from (word for pair in options.get("pairs", ()) for word in ("--pair", f"{pair}=DIR"))
+    values = options.get("mask_values", {}).items()
+    yield from (word for pair, text in values for word in ("--mask-values", f"{pair}={text}"))
     types = {} if "like" in options else reading.get("types", {})
     yield from (word for column, type in types.items() for word in ("--type", f"{column}={type}"))
     yield from (word for text in reading.get("na", ()) for word in ("--na", text))

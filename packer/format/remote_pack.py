@@ -25,6 +25,7 @@ from packer.format.stretches import Numbers, StretchMap
 from packer.orders.runs import Runs, one_run
 from packer.remote import access
 from packer.remote.urls import join
+from packer.source_kinds import is_hdf5_name
 from packer.starting import ForkSafeLock
 
 _TOGETHER = 32  # stretches that a read holds at once
@@ -285,7 +286,7 @@ class _StoredFiles(PackFiles):
 def open_remote(url: str) -> RemotePack:
     """Open a pack by its URL, a file or a folder of shards. Raises FormatError, RemoteError."""
     openers = [open_object, open_shards]
-    if url.endswith("/") or not url.lower().endswith((".h5", ".hdf5")):
+    if url.endswith("/") or not is_hdf5_name(url):
         openers.reverse()
     for opener in openers:
         try:

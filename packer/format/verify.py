@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import whole
+from packer.declared_types import checks_arguments
 from packer.errors import FormatError
 from packer.format.block_hashing import BlockHashes, ValueCheck, hash_blocks, value_checks
 from packer.format.checksums import MAGIC, digest, file_ranges, outside
@@ -86,6 +87,7 @@ class Verdict:
         return not self.problems
 
 
+@checks_arguments
 def verify_pack(
     path: str | os.PathLike[str],
     *,

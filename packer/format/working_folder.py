@@ -56,6 +56,7 @@ from packer.format.pack import Pack, read_seal
 from packer.format.pack_opening import open_pack
 from packer.format.shards import NEXT_INDEX_FILE, read_index
 from packer.sentence import Option
+from packer.source_kinds import is_hdf5_name, is_other_file
 from packer.standard_streams import open_closed
 
 _ENTRIES = frozenset(
@@ -63,7 +64,6 @@ _ENTRIES = frozenset(
 )
 _PART = re.compile(r"part-[1-9][0-9]*-of-[1-9][0-9]*")
 _FILLING = frozenset(("keys", "keys.offsets", "socket", "state"))
-_OTHERS = ".beton .csv .ffcv .json .lmdb .mdb .npy .npz .parquet .pt .pth .tar .tfrecord .zarr .zip"
 _DYING_SECONDS = 1.0  # how long workers of a killed process may keep its lock
 
 
@@ -493,17 +493,17 @@ def read_journal(path: str) -> list[Any]:
 def format_of(out: str, *, sharded: bool = False) -> str:
     """Return the format for a name: "h5" or "npy".
 
-    "h5" for ``.h5`` and ``.hdf5`` in any case, and for shards; else "npy", a directory. Raises UsageError for
-    a name with the extension of another format.
+    "h5" for the suffixes of HDF5 in any case, and for shards; else "npy", a directory. Raises UsageError for
+    a name with the suffix of another kind of file.
     """
     stem, ending = os.path.splitext(out.rstrip("/"))
-    if ending.lower() in _OTHERS.split():
+    if is_other_file(out):
         raise UsageError(
             f"{out}: ends in {ending}, which packer does not write; it writes an HDF5 file (.h5) or a "
             f"directory of .npy files (no ending). Pass {stem}.h5 or {stem}, or "
             f"{Option('format')}."
         )
-    return "h5" if sharded or ending.lower() in (".h5", ".hdf5") else "npy"
+    return "h5" if sharded or is_hdf5_name(out) else "npy"
 
 
 def check_output(out: str, *, overwrite: bool) -> None:

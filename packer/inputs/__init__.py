@@ -17,7 +17,14 @@
     coordinate_order.py  order and format of the columns of boxes and points, by names and values
     coordinate_frames.py boxes and points of upright images, or of pictures as stored
     spare_columns.py   the columns of classes and image sizes among those that are not chosen
+    box_layouts.py     datasets of boxes in a folder: which of the next three it holds
     coco_annotations.py  boxes and classes of each image, read from COCO JSON
+    yolo_labels.py     boxes and classes of each image, read from YOLO's text files
+    yolo_dataset.py    YOLO's data.yaml: names of the classes, images of the splits
+    voc_annotations.py boxes and classes of each image, read from Pascal VOC's XML files
+    surroundings.py    labels in the folders around a source
+    label_files.py     label files matched to images by their names; splits in paths
+    box_table.py       boxes of annotations become targets, the same way for every form
     label_csv.py       LabelTable: the rows of a label file, matched to images
     image_names.py     the image that a name in a label file means
     label_columns.py   the columns of a label file: header, file names, labels
@@ -25,6 +32,7 @@
     text_files.py      lines of text files, in bounded memory
     label_values.py    the rules for labels given as text
     label_options.py   Labels: the label file, its columns, and how they are parsed
+    mask_values.py     MaskValues: values or colors of masks that become class numbers
     point_names.py     names of points, from their columns, and which of them are left and right
     image_pairs.py     masks and other per-pixel partners, matched by name
     pair_names.py      the rules by which names of images and partners match

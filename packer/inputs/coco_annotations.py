@@ -12,6 +12,8 @@ objects), boxes without area, segmentations, and keypoints (several persons per 
     photos/annotations/instances_train2017.json   detected automatically; its images are in photos/train2017,
                                                   photos/images/train2017, photos/images or photos. Several
                                                   files named train, val, test ... become splits.
+    photos/train/_annotations.coco.json           without these: any such file in photos or in a folder there;
+                                                  its images are beside it, or in the folder of its split
     any other file                                passed as labels: JSON with two of the lists below
 """
 
@@ -22,30 +24,35 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
+from mmap import ACCESS_READ, mmap
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
-from packer.inputs.boxes import Boxes
+from packer.inputs.box_table import BoxTable, box_targets
 from packer.inputs.coordinate_columns import SizeSample
 from packer.inputs.coordinate_order import read_coco_boxes
-from packer.inputs.file_names import as_text, shorten, split_of
+from packer.inputs.file_names import as_text, file_splits, shorten, split_of
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets, read_targets
+from packer.inputs.label_files import ABSENT, BoxLayout, ListedFolder, names_of_images, stem_of
 from packer.inputs.label_options import Labels
 from packer.inputs.label_rows import read_json
 from packer.inputs.text_files import read_bytes
-from packer.path_text import compose
 from packer.sentence import Option
 
+FORM = "COCO annotations"
 FOLDER, PREFIX, ENDING = "annotations", "instances_", ".json"
 _LISTS = {"images": "image", "annotations": "annotation", "categories": "category"}
 """Lists of a file -> what messages call an entry."""
 _TOLD = 2
 """Number of these lists that tells COCO annotations from other JSON."""
-_ABSENT, _UNKNOWN = -1, -2
+_UNKNOWN = -2
+_WORDS = tuple(f'"{word}"'.encode() for word in (*_LISTS, "bbox", "file_name"))
+_MOST_FILES = 32
 _NO_BOX = (math.nan,) * 4
 _MOST = 1e9
 _DEFAULT = Labels()
@@ -80,6 +87,58 @@ def find_annotations(folder: str) -> list[CocoPart]:
         below = f"{as_text(inner)}/" if inner else ""
         parts.append(CocoPart(os.path.join(place, name), below, split_of(word)))
     return parts
+
+
+def find_coco(folder: ListedFolder, chosen: Labels) -> BoxLayout | None:
+    """Return the dataset that a folder in COCO layout holds; None for any other. chosen: see `read_coco`."""
+    within = f"{folder.within}/".lstrip("/")
+    parts = find_annotations(folder.name) or _find_elsewhere(folder)
+    parts = [part for part in parts if part.folder.startswith(within)]
+    places = tuple(part.folder for part in parts)
+    if not parts:
+        return None
+    images = np.flatnonzero([key.startswith(places) for key in folder.keys])
+    inner = [part._replace(folder=part.folder.removeprefix(within)) for part in parts]
+    example = os.path.relpath(parts[0].path, folder.name)
+    return BoxLayout(FORM, as_text(example), images, partial(_read_parts, inner, chosen))
+
+
+def _find_elsewhere(folder: ListedFolder) -> list[CocoPart]:
+    """Return the annotation files at the top of a folder or one level deeper, by their content."""
+    paths = [path for path in folder.ending(ENDING) if path.count("/") < 2]
+    stems = {stem_of(key) for key in folder.keys} if paths else set()
+    paths = [path for path in paths if stem_of(path) not in stems]
+    places = sorted({key.rpartition("/")[0] for key in folder.keys})
+    parts = []
+    for path in paths[:_MOST_FILES]:
+        if _is_coco(folder.path(path)):
+            own = path.rpartition("/")[0]
+            split = split_of(path)
+            named = [place for place in places if split is not None and split_of(place) == split]
+            images = own if own in places else named[0] if len(named) == 1 else "images"
+            below = f"{images}/" if any(key.startswith(f"{images}/") for key in folder.keys) else ""
+            parts.append(CocoPart(folder.path(path), below, split))
+    return parts
+
+
+def _is_coco(path: str) -> bool:
+    """Return True if a file holds the words of COCO annotations with boxes."""
+    try:
+        with (
+            open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file,
+            mmap(file.fileno(), 0, access=ACCESS_READ) as data,
+        ):
+            return all(data.find(word) >= 0 for word in _WORDS)
+    except (OSError, ValueError):  # an empty file
+        return False
+
+
+def _read_parts(
+    parts: Sequence[CocoPart], chosen: Labels, keys: Sequence[str], findings: Findings
+) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
+    """Return the targets and splits of images."""
+    targets, owners = read_coco(parts, keys, findings, chosen)
+    return targets, file_splits([part.path for part in parts], [part.split for part in parts], owners)
 
 
 def read_labels(
@@ -129,7 +188,7 @@ def read_coco(
                 "equal categories. Correct it."
             )
         classes, images = names, _images(part, keys, entries["images"], sizes, findings)
-        for index in [index for index in images.values() if index != _ABSENT]:
+        for index in [index for index in images.values() if index != ABSENT]:
             if listed[index] >= 0:
                 raise SourceError(
                     f"{part.path}: {shorten(keys[index])} is listed twice, here or in "
@@ -147,16 +206,19 @@ def read_coco(
             f"{subject}: does not list {keys[index]}{more}; images without objects are listed, too. Add them, "
             f"or pass {Option('Labels.unlisted', 'empty')} if they have none",
         )
-    xyxy, owners, labels, lines = map(np.concatenate, zip(*columns, strict=True))
-    boxes = Boxes(subject, xyxy, owners, lines, labels, len(keys), unit="annotation", sizes=sizes)
-    findings.notes.append(
-        f"Read as COCO annotations: {len(owners):,} boxes of {len(classes):,} classes; segmentations and keypoints "
-        "are left out."
+    targets = box_targets(
+        FORM,
+        subject,
+        BoxTable(*map(np.concatenate, zip(*columns, strict=True))),
+        classes,
+        len(keys),
+        findings,
+        unit="annotation",
+        sizes=sizes,
+        dropped="; segmentations and keypoints are left out",
+        left_out=left_out,
     )
-    findings.notes += [
-        f"{count:,} annotations {what} are left out." for what, count in left_out.items() if count
-    ]
-    return ImageTargets(None, classes, boxes=boxes, findings=findings), np.maximum(listed, 0)
+    return targets, np.maximum(listed, 0)
 
 
 def _entries(part: CocoPart) -> dict[str, list[dict[str, Any]]]:
@@ -209,14 +271,8 @@ def _images(
     sizes: NDArray[np.int64],
     findings: Findings,
 ) -> dict[Any, int]:
-    """Return the index of each image id, _ABSENT for a missing file; fill `sizes` with height and width."""
-    below: dict[str, int] = {}
-    by_name: dict[str, int] = {}
-    for index, key in enumerate(keys):
-        if key.startswith(part.folder):
-            path = compose(key[len(part.folder) :])
-            for names, called in ((below, path), (by_name, path.rpartition("/")[2])):
-                names[called] = _ABSENT if called in names else index
+    """Return the index of each image id, ABSENT for a missing file; fill `sizes` with height and width."""
+    below = names_of_images(keys, part.folder)
     images: dict[Any, int] = {}
     for place, entry in enumerate(entries, 1):
         identity, name = entry.get("id"), entry.get("file_name")
@@ -229,9 +285,8 @@ def _images(
             raise SourceError(
                 f"{part.path}: two images have the id {shorten(str(identity))}; ids are unique. Correct it."
             )
-        normal = compose(os.path.normpath(name))
-        index = images[identity] = below.get(normal, by_name.get(normal.rpartition("/")[2], _ABSENT))
-        if index == _ABSENT:
+        index = images[identity] = below.find(name)
+        if index == ABSENT:
             _refuse(
                 findings,
                 part.path,
@@ -252,8 +307,8 @@ def _boxes(
     told: tuple[NDArray[np.int64], str | None],
     findings: Findings,
     left_out: Counter[str],
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return left, top, right, bottom, images, classes and ids of the packed boxes; count the others.
+) -> BoxTable:
+    """Return the boxes of objects; count those of crowds.
 
     told: height and width of each image, 0: unknown; the format of the boxes, if it is chosen.
     """
@@ -271,15 +326,13 @@ def _boxes(
         _refuse(findings, path, f"annotation {ids[row]}", found, int(owners[row]))
     there = (owners >= 0) & ~wrong
     crowds = there & np.array([bool(entry.get("iscrowd")) for entry in entries], np.bool_)
+    left_out["of crowds"] += int(crowds.sum())
     sides = np.where(told[0] > 0, told[0], np.nan)[owners, ::-1]
     xyxy = read_coco_boxes(path, given, sides, there & ~crowds, told[1])
-    flat = there & ~crowds & (xyxy[:, 2:] <= xyxy[:, :2]).any(axis=1)
-    left_out.update({"of crowds": int(crowds.sum()), "whose boxes have no area": int(flat.sum())})
-    packed = there & ~crowds & ~flat
-    return xyxy[packed], owners[packed], labels[packed], ids[packed]
+    return BoxTable(xyxy, owners, labels, ids).taken(there & ~crowds)
 
 
-def _refuse(findings: Findings, path: str, called: str, found: str, image: int = _ABSENT) -> None:
+def _refuse(findings: Findings, path: str, called: str, found: str, image: int = ABSENT) -> None:
     """Refuse the image of an invalid entry, or leave out an entry without one. Raises SourceError."""
     file, error = os.path.basename(path), f"{path}: {called} {found}. Correct it"
     if image < 0:

@@ -30,7 +30,7 @@ import numpy as np
 from packer.errors import ImageError, PackerError, SourceError, SpaceError, UsageError
 from packer.format.file_io import pread_all
 from packer.inputs.file_names import as_text, changed, is_hidden, is_image, shorten, suffix_of
-from packer.source_kinds import ARCHIVES, COMPRESSED_TARS
+from packer.source_kinds import ARCHIVES, COMPRESSED_TARS, LABELS
 
 _DAMAGE = (
     EOFError,
@@ -142,6 +142,8 @@ class Archive:
         """Other files that `also` accepts: path -> bytes and place, in the archive's order."""
         self.left_out: Counter[str] = Counter()
         """Counts of the visible files that are not images, by `suffix_of`."""
+        self.unread: list[str] = []
+        """Paths of those that may hold labels, by their suffix."""
         self._prefix, self._also = path_parts(inside), also
         # Folders that hold files, directly or below the third level; "" is `inside` itself.
         self._loose: set[str] = set()
@@ -245,6 +247,8 @@ class Archive:
             self._loose.add(folder)
             if not wanted:
                 self.left_out[suffix_of(parts[-1])] += 1
+                if parts[-1].lower().endswith(LABELS):
+                    self.unread.append("/".join(parts))
         while folder and folder not in self.folders:
             self.folders.add(folder)
             folder = folder.rpartition("/")[0]

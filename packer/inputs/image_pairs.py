@@ -29,13 +29,14 @@ from hashlib import blake2b
 from itertools import islice
 from keyword import iskeyword
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 from unicodedata import normalize
 
 import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 
+from packer.declared_types import checked_class
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.format.own_size import partner
@@ -50,6 +51,7 @@ from packer.inputs.image_sources import (
     scan_folder,
     split_archive,
 )
+from packer.inputs.mask_values import MaskValues
 from packer.inputs.opened_source import ArchiveImages, ImageSource
 from packer.inputs.pair_names import (
     EXTENSIONS,
@@ -63,17 +65,18 @@ from packer.inputs.pair_names import (
 )
 from packer.pixels.decode_resize import ImagePlacement, PixelSpec, place_soft
 from packer.pixels.exact_values import MaskKind, decode_mask
+from packer.pixels.image_decoder import format_of_image
 from packer.sentence import Option, Sentence
 
 RESERVED = frozenset(
     ("image", "label", "boxes", "box_label", "keypoints", "key", "packer", "checksums", "header", "trailer")
 )
-_JPEG_MAGIC = b"\xff\xd8\xff"
 _ASPECT_TOLERANCE = 0.02
 _TRIES = 100
 _AT_ONCE = 1 << 16
 
 
+@checked_class
 @dataclass(frozen=True)
 class Soft:
     """A folder of partners with continuous values (mattes, depth), resampled linearly like images.
@@ -91,10 +94,19 @@ def folder_of(given: str | os.PathLike[str] | Soft) -> str | os.PathLike[str]:
     return given.folder if isinstance(given, Soft) else given
 
 
+class ExaminedMask(NamedTuple):
+    """A mask file as read. path: for messages; format: "JPEG", "npy" or another."""
+
+    path: str
+    format: str
+    values: NDArray[Any]
+
+
 class Pair(AbstractContextManager["Pair"]):
     """The partners of a list of images; a context manager, created by `open_pair`.
 
-    sizes: bytes of each file, int64 [N]. times, newest: see ImageSource.
+    sizes: bytes of each file, int64 [N]. times, newest: see ImageSource. soft: partners are sampled linearly.
+    mask_values: values that are classes, or None.
     """
 
     sizes: NDArray[np.int64]
@@ -111,18 +123,20 @@ class Pair(AbstractContextManager["Pair"]):
         findings: Findings,
         *,
         soft: bool = False,
+        mask_values: MaskValues | None = None,
         whole: str | None = None,
     ) -> None:
         """Determine dtype and channels: those of ``like``, else of the first readable file.
 
-        images: the partner of each image, with key "" for a missing one. soft: sample linearly. whole: "raw"
-        or "jpeg", how rows of varying size are stored; None for rows of one size.
+        images: the partner of each image, with key "" for a missing one. whole: "raw" or "jpeg", how rows of
+        varying size are stored; None for rows of one size.
         """
-        self._name, self._place, self._images, self._soft = name, place, images, soft
+        self._name, self._place, self._images = name, place, images
+        self.soft, self.mask_values = soft, mask_values
         self.sizes, self.times, self.newest = images.sizes, images.times, images.newest
         self._max_pixels, self.findings = spec.max_pixels, findings
-        self._kind = self._first_kind() if like is None else _kind_of(like)
-        dtype, channels = self._kind
+        self._kind = self._first_kind() if like is None or mask_values else _kind_of(like)
+        dtype, channels = self._kind if mask_values is None else mask_values.stored(self._kind)
         bits = {"bits": 1} if dtype == "|b1" else {}
         dtype = "|u1" if bits else dtype
         about, codec = partner(dtype, channels, soft=soft, raw=whole == "raw")
@@ -145,22 +159,37 @@ class Pair(AbstractContextManager["Pair"]):
         """
         try:
             data = self._data(index)
-            values = decode_mask(data, self._max_pixels, self._kind.channels, classes=not self._soft)
+            channels = None if self.mask_values else self._kind.channels
+            values = decode_mask(data, self._max_pixels, channels, classes=not self.soft)
             found, (height, width) = MaskKind.of(values), values.shape[:2]
-            if found != self._kind:
+            if self.mask_values is not None:
+                self.mask_values.stored(found)
+            elif found != self._kind:
                 raise ImageError(f"holds {found}; {self._kind} is needed, as in the other files.")
             _check_frame((height, width), geometry.source)
+            if self.mask_values is not None:
+                values = self.mask_values.classes(values)
         except ImageError as error:
             raise ImageError(f"its {self._name} {self._images.keys[index]}: ", error.sentence) from None
         target = geometry.target
         if (target.height, target.width) != geometry.result:
             out[...] = 0
-        if self._soft:
+        if self.soft:
             place_soft(values, geometry, out)
         else:
             rows, columns = geometry.nearest(height, width)
             target.of(out)[...] = values.take(rows, axis=0).take(columns, axis=1)
         return len(data)
+
+    def examine(self, index: int) -> ExaminedMask | None:
+        """Return the partner of an image as read; None for one that the conversion refuses."""
+        try:
+            data = self._data(index)
+            values = decode_mask(data, self._max_pixels, None, classes=not self.soft)
+        except ImageError:
+            return None
+        name = "npy" if data.startswith(MAGIC_PREFIX) else format_of_image(data)[0]
+        return ExaminedMask(f"{self._place}/{self._images.keys[index]}", name, values)
 
     def fingerprint(self) -> bytes:
         """Return 16 bytes that change with the names or sizes of the files, and with the stored field."""
@@ -190,21 +219,16 @@ class Pair(AbstractContextManager["Pair"]):
             called = f"{self._place}/{self._images.keys[index]}"
             try:
                 data = self._data(index)
-                values = decode_mask(data, self._max_pixels, None, classes=not self._soft)
+                values = decode_mask(data, self._max_pixels, None, classes=not self.soft)
             except ImageError as error:
                 reasons.append(Sentence(f"{called}: ", error.sentence))
                 continue
-            if data.startswith(_JPEG_MAGIC) and not self._soft:
-                self.findings.notes.append(
-                    f"{called} is a JPEG file, which stores values only approximately: it has "
-                    f"{len(np.unique(values)):,} different values. Save masks as PNG if they are classes."
-                )
             kind = MaskKind.of(values)
-            if kind.channels > 1 and not self._soft and not data.startswith(MAGIC_PREFIX):
-                self.findings.notes.append(
-                    f"{called} has {kind.channels} channels; class masks have one. Save masks as grey or "
-                    "palette PNG if they are classes."
-                )
+            if self.mask_values is not None:
+                try:
+                    self.mask_values.stored(kind)
+                except ImageError as error:
+                    raise UsageError(f"{called}: ", error.sentence) from None
             return kind
         first = reasons[0] if reasons else f"{self._place}: holds no file for any of the images."
         raise SourceError(
@@ -262,6 +286,7 @@ def open_pair(
     findings: Findings | None = None,
     parts: Mapping[str, ImageSource] = MappingProxyType({}),
     soft: bool = False,
+    mask_values: MaskValues | None = None,
     whole: str | None = None,
 ) -> Pair:
     """Match a partner to each image.
@@ -274,7 +299,8 @@ def open_pair(
         images: folder of the images, if they are files; the images themselves are never partners. findings:
         refuses images with no partner or several.
     parts: images that are fields of samples, which `folder` may name. soft: sample linearly instead of
-    nearest. whole: "raw" or "jpeg", how rows of varying size are stored; None: one size.
+        nearest. mask_values: values that become classes. whole: "raw" or "jpeg", how rows of varying size are
+        stored; None: one size.
     Raises: UsageError for an invalid field name or a missing folder; SourceError if an image has no partner
         or several, or if none of the first files can be read.
     """
@@ -295,7 +321,9 @@ def open_pair(
             files = _folder_files(name, called, keys, images, findings)
         else:
             files = stack.enter_context(_archive_files(name, called, keys, spool_dir, findings))
-        pair = Pair(name, called.place, files, spec, like, findings, soft=soft, whole=whole)
+        pair = Pair(
+            name, called.place, files, spec, like, findings, soft=soft, mask_values=mask_values, whole=whole
+        )
         stack.pop_all()
     return pair
 

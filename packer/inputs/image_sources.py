@@ -4,6 +4,8 @@ file_names.py interprets folders, image_targets.py reads labels, image_archives.
 these layouts are recognised by their contents:
 
     a folder with annotations/instances_*.json                           COCO (coco_annotations.py)
+    a folder with YOLO labels, or their data.yaml                        YOLO (yolo_labels.py)
+    a folder with an XML file of boxes per image                         Pascal VOC (voc_annotations.py)
     .parquet files, or a folder of them, at most one level deep          Parquet (parquet_images.py)
     several tars, a folder of tars (as above), a tar with .cls files     WebDataset (webdataset_tars.py)
 
@@ -28,11 +30,11 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import units
 from packer.errors import ImageError, MissingDependencyError, SourceError, UsageError
-from packer.inputs.coco_annotations import find_annotations, read_coco
+from packer.inputs.box_layouts import find_boxes
 from packer.inputs.file_names import (
     as_text,
-    file_splits,
     image_order,
     is_array,
     is_hidden,
@@ -44,11 +46,14 @@ from packer.inputs.file_names import (
 )
 from packer.inputs.image_archives import open_archive
 from packer.inputs.image_targets import ImageTargets
+from packer.inputs.label_files import ListedFolder
 from packer.inputs.label_options import ALL
 from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions
 from packer.inputs.parquet_images import find_images, read_parquet
+from packer.inputs.surroundings import images_beside
 from packer.inputs.text_files import read_lines
 from packer.inputs.webdataset_tars import are_samples, is_label, open_samples, open_tars, split_sample
+from packer.inputs.yolo_dataset import ENDINGS, YoloDataset, dataset_root, read_dataset
 from packer.remote.urls import is_url
 from packer.sentence import Option
 from packer.source_kinds import ARCHIVES, LISTS, PARQUET, TARS, folder_tables, is_archive, is_array_file
@@ -106,6 +111,8 @@ def open_source(path: Source, options: SourceOptions | None = None) -> ImageSour
         )
     if name.lower().endswith(LISTS):
         return _open_list(name, options)
+    if name.lower().endswith(ENDINGS):
+        return _open_described(name, options)
     endings = ", ".join((*LISTS, *ARCHIVES))
     raise UsageError(
         f"{name}: not a source of images; folders and files ending in {endings} are. Pass one of them."
@@ -157,27 +164,29 @@ def holds_images(source: str) -> bool:
 # Folders
 
 
-def _open_folder(name: str, options: SourceOptions) -> ImageSource:
+def _open_folder(name: str, options: SourceOptions, described: YoloDataset | None = None) -> ImageSource:
+    """Open a folder. described: the YOLO dataset in it."""
     found = scan_folder(as_text(name), options.arrays)
     indices, folders = options.images_among(found.images.keys, found.folders, name)
     if len(indices) < len(found.images.keys):
         found = found._replace(images=found.images.taken(indices), folders=list(folders))
-    parts = [] if options.labelled else find_annotations(name)
-    packed = found.packed if all(path.count("/") < 2 for path in found.packed) else []
-    if parts:
-        places = tuple(part.folder for part in parts)
-        inside = [index for index, key in enumerate(found.images.keys) if key.startswith(places)]
-        if not inside:
+    folder = ListedFolder(name, found.images.keys, sorted(found.others))
+    boxes = None if options.labelled else find_boxes(folder, options, described)
+    if boxes is not None:
+        if not len(boxes.images):
             raise no_images(name)
-        images = found.images.taken(np.array(inside))
-        targets, owners = read_coco(parts, images.keys, options.findings, options.boxes)
-        splits = file_splits([part.path for part in parts], [part.split for part in parts], owners)
-        if len(inside) < len(found.images.keys):
+        images = found.images.taken(boxes.images)
+        targets, splits = boxes.read(images.keys, options.findings)
+        if len(images.keys) < len(folder.keys):
+            outside = np.delete(np.arange(len(folder.keys)), boxes.images)
+            shown = " and ".join(folder.keys[index] for index in outside[:2].tolist())
             options.findings.notes.append(
-                f"{len(found.images.keys) - len(inside):,} images lie outside the folders of the "
-                "annotations, and are left out."
+                "Left out, outside the folders and lists of the annotations: "
+                f"{units.count(len(outside), 'image')}, such as {shown}."
             )
         return images.describe(name, targets, splits)
+    packed = folder.ending(*TARS, *PARQUET)
+    packed = packed if all(path.count("/") < 2 for path in packed) else []
     if packed and not found.images.keys:
         files = [os.fsdecode(on_disk(os.path.join(as_text(name), path))) for path in sorted(packed)]
         tars = [path for path in files if path.lower().endswith(TARS)]
@@ -185,7 +194,29 @@ def _open_folder(name: str, options: SourceOptions) -> ImageSource:
             return open_samples(name, open_tars(tars, options), options, name)
         if find_images(files[0]):
             return read_parquet(name, files, options)
+    if not found.images.keys and (beside := images_beside(folder)):
+        raise SourceError(
+            f"{name}: holds no images, but files such as {beside[0]}, whose images are in another folder. "
+            f"Pass {beside[1]}, the folder that holds both."
+        )
+    found.images.others = folder.others
     return found.images.arrange(name, found.folders, found.left_out, options)
+
+
+def _open_described(name: str, options: SourceOptions) -> ImageSource:
+    """Open the YOLO dataset that a YAML file describes."""
+    dataset = read_dataset(name)
+    if dataset is None:
+        raise SourceError(
+            f"{name}: describes no YOLO dataset; train, val and names are needed. Pass the folder of the "
+            "images."
+        )
+    if options.labelled and ALL not in options.unlabeled:
+        raise UsageError(
+            f"{name}: describes labels, but {Option('labels')} is given too; only one of them can be used. "
+            "Drop one."
+        )
+    return _open_folder(os.fsdecode(on_disk(dataset_root(dataset))), options, dataset)
 
 
 class FolderImages(ImageSource):
@@ -203,11 +234,11 @@ class FolderImages(ImageSource):
 
 
 class ScannedFolder(NamedTuple):
-    """Contents of a folder: images in `image_order`, top folders, tars and Parquet files, other suffixes."""
+    """Contents of a folder: images in `image_order`, top folders, other files, and their suffixes."""
 
     images: FolderImages
     folders: list[str]
-    packed: list[str]
+    others: list[str]
     left_out: Counter[str]
 
 
@@ -216,7 +247,7 @@ def scan_folder(root: str, arrays: bool = False) -> ScannedFolder:
     keys: list[str] = []
     sizes, times = array("q"), array("q")
     tops: list[str] = []
-    packed: list[str] = []
+    others: list[str] = []
     left_out: Counter[str] = Counter()
     waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", (_identity(os.stat(on_disk(root))),))]
     while waiting:
@@ -240,10 +271,9 @@ def scan_folder(root: str, arrays: bool = False) -> ScannedFolder:
                 times.append(time)
             else:
                 left_out[suffix_of(name)] += 1
-                if name.lower().endswith((*TARS, *PARQUET)):
-                    packed.append(key)
+                others.append(key)
     images = FolderImages(keys, np.asarray(sizes, np.int64), np.asarray(times, np.int64), folder=root)
-    return ScannedFolder(images.taken(image_order(keys)), tops, packed, left_out)
+    return ScannedFolder(images.taken(image_order(keys)), tops, others, left_out)
 
 
 def entries_of(
@@ -354,6 +384,7 @@ def _open_archive(name: str, path: str, inside: str, options: SourceOptions) -> 
         chosen, tops = options.images_among(keys, tops, name)
         order, keys = order[chosen], [keys[index] for index in chosen.tolist()]
         images, subject = ArchiveImages(keys, [archive], np.zeros_like(order), order), f"{name}/{base}"
+        images.others = [path.removeprefix(base) for path in archive.unread]
         return images.arrange(name, tops, archive.left_out, options, subject=subject.rstrip("/"))
     except BaseException:
         archive.close()

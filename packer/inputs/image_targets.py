@@ -80,6 +80,7 @@ class ImageTargets:
         about: dict[str, Any] | None = None,
         boxes: Boxes | None = None,
         keypoints: NDArray[np.float64] | None = None,
+        relative: bool = False,
         frames: CoordinateFrames | None = None,
         points: Mapping[str, Any] | None = None,
         findings: Findings | None = None,
@@ -87,7 +88,8 @@ class ImageTargets:
         """label: [N, ...], described by ``about``; keypoints: [N, K, 2] in the images' pixels, described by
         ``points``.
 
-        frames: the frames of boxes and keypoints; None: those of the sizes in `boxes`.
+        relative: the source defines that coordinates are fractions of the images' sides. frames: the frames of
+        boxes and keypoints; None: those of the sizes in `boxes`.
         """
         self.findings: Findings = findings or Findings()
         """Values of refused images are placeholders."""
@@ -106,9 +108,9 @@ class ImageTargets:
         self.frames: CoordinateFrames = frames or CoordinateFrames()
         self.read_as: Labels | None = None
         """The options of the labels with what was found for those that were not given; None if equal."""
-        self.relative = False
+        self.relative = relative
         """True if boxes and keypoints are shares of the images' sides, not pixels."""
-        self.unit_chosen = False
+        self.unit_chosen = relative
         fields = []
         if label is not None:
             self.fixed["label"] = label.astype(label.dtype.newbyteorder("<"), copy=False)
@@ -219,6 +221,12 @@ class ImageTargets:
         unit: None for pixels. subject: name of the images in messages.
         Raises: UsageError, also if the unit is None and all coordinates look like fractions.
         """
+        if self.relative:
+            if unit == "pixels":
+                raise UsageError(
+                    f"{Option(_UNIT, unit)}: boxes of {subject} are fractions of the images' sides. Leave it out."
+                )
+            return
         if self.boxes is not None:
             check_unit(subject, "boxes", [self.boxes.xyxy], unit, _UNIT)
             tiny = np.asarray((self.boxes.xyxy <= 1).all(axis=1), np.bool_)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from packer.arguments import choice
+from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.inputs.coordinate_names import point_order
 from packer.inputs.label_values import LABEL_AS
@@ -37,6 +38,7 @@ ALL = "all"
 """Value of `unlabeled` for all images."""
 
 
+@checked_class
 @dataclass(frozen=True)
 class Labels:
     """Labels of images, for ``convert_images(labels=...)``.
@@ -107,8 +109,6 @@ class Labels:
 
     def __post_init__(self) -> None:
         """Check the values and the combination of columns. Raises UsageError."""
-        if self.file is not None and not isinstance(self.file, str | os.PathLike):
-            raise UsageError(f"labels={self.file!r}: is not a file name. Pass a file name, or Labels(...).")
         choice("as_", self.as_, LABEL_AS)
         for name, allowed in _CHOICES.items():
             if getattr(self, name) is not None:

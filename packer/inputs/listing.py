@@ -5,14 +5,21 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.errors import ImageError
 from packer.inputs.file_names import sort_key
 from packer.inputs.image_pairs import Pair
+from packer.inputs.image_sources import MOST_BYTES_A_PIXEL
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource
+from packer.pixels.decode_resize import PixelSpec
+from packer.pixels.image_decoder import ImageHeader, largest_value, read_image_header
+from packer.pixels.image_pages import has_more_pages
 from packer.sentence import Option, Sentence
 
 SAMPLE = 64
@@ -35,13 +42,32 @@ class Finding:
     reason: str = ""
 
 
+class ExaminedImage(NamedTuple):
+    """The header of an image. largest: largest value of its pixels if it has more than 8 bits, or None."""
+
+    key: str
+    header: ImageHeader
+    largest: int | None
+
+
+class ExaminedImages(NamedTuple):
+    """A sample of images. read: number of files; images: those whose header can be read; several: keys of files of
+    several pages.
+    """
+
+    read: int
+    images: list[ExaminedImage]
+    several: list[str]
+
+
 @dataclass(frozen=True)
 class Listing:
     """Images with classes, splits, targets and partners, as they would be packed.
 
     source: keys, sizes and bytes of the images; splits. targets: labels, classes, boxes and keypoints that
     would be stored. pairs: the partners of the images. accepted: the classes that the user listed; checks of
-    folders pass if all classes are accepted. labels_given: labels come from a file.
+    folders pass if all classes are accepted. labels_given: labels come from a file. spec: how the images
+    become pixels, None if they are not examined; sized: the user chose the size of the rows, one for all.
     """
 
     source: ImageSource
@@ -49,6 +75,8 @@ class Listing:
     pairs: Sequence[Pair] = ()
     accepted: Collection[str] = ()
     labels_given: bool = False
+    spec: PixelSpec | None = None
+    sized: bool = False
 
     @property
     def name(self) -> str:
@@ -105,3 +133,29 @@ class Listing:
         """Return up to `most` indices of images, spread evenly over the listing."""
         spread = np.linspace(0, len(self.keys) - 1, min(most, len(self.keys))).astype(np.int64)
         return np.array(list(dict.fromkeys(spread.tolist())), np.int64)  # np.unique loads numpy.ma, in 0.03 s
+
+    @cached_property
+    def examined(self) -> ExaminedImages:
+        """The headers of the sampled images; the conversion reports those that cannot be read."""
+        spec, source = self.spec, self.source
+        read, found, several = 0, list[ExaminedImage](), list[str]()
+        picked = self.sample() if spec is not None else np.empty(0, np.int64)
+        most = MOST_BYTES_A_PIXEL * spec.max_pixels if spec is not None else 0
+        picked = picked[source.sizes[picked] <= most]
+        picked = np.array([k for k in picked.tolist() if k not in source.findings.refused], np.int64)
+        source.ahead(picked)
+        for index in picked.tolist():
+            try:
+                data = source.read(index)
+            except ImageError:
+                continue
+            read += 1
+            if has_more_pages(data):
+                several.append(self.keys[index])
+            header = read_image_header(data)
+            if spec is None or header is None or header.height * header.width > spec.max_pixels:
+                continue
+            if min(header[:2]) >= 1:
+                largest = largest_value(data, spec.max_pixels) if header.narrowed and not spec.deep else None
+                found.append(ExaminedImage(self.keys[index], header, largest))
+        return ExaminedImages(read, found, several)

@@ -175,6 +175,8 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     """Path that the keys are relative to, for messages."""
     folders: Collection[str] = ()
     """Visible folders of the first two levels, with or without images; () unless folders were read."""
+    others: Sequence[str] = ()
+    """Paths of visible files that are not images: in an archive, only those that may hold labels."""
     parts: Mapping[str, ImageSource] = MappingProxyType({})
     """Field of WebDataset samples -> the image of each sample that it holds, key "" for none."""
     left_out: Mapping[str, int] = MappingProxyType({})

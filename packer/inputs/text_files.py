@@ -61,13 +61,16 @@ def read_lines(path: str, needed: str, *, newline: str | None = None) -> Iterato
             raise changed(path)
 
 
-def read_bytes(path: str, needed: str) -> bytes:
-    """Return all bytes of a file, decompressed if it is gzip.
+def read_bytes(path: str, needed: str, *, most: int | None = None) -> bytes:
+    """Return all bytes of a file, decompressed if it is gzip, at most `most`.
 
-    Raises: SourceError if it is not a regular file or cannot be read.
+    Raises: SourceError if it is larger, not a regular file, or cannot be read.
     """
     with open_bytes(path, needed) as (_, data):
-        return data.read()
+        found = data.read(-1 if most is None else most + 1)
+    if most is not None and len(found) > most:
+        raise SourceError(f"{path}: is larger than {most:,} bytes; {needed}. Check the file.")
+    return found
 
 
 def first_bytes(path: str, needed: str, size: int) -> bytes:

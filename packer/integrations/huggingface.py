@@ -49,7 +49,7 @@ def to_hf(
     pack: str | os.PathLike[str] | Pack,
     *,
     fields: Sequence[str] | None = None,
-    split: str | None = None,
+    split: str | Sequence[str] | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Return the rows of a pack as a Dataset of Hugging Face's `datasets`.
@@ -60,8 +60,8 @@ def to_hf(
         The pack, or its URL.
     fields : sequence of str, optional
         Names; default: all fields, texts too.
-    split : str, optional
-        Name of a split, or "all" for every row. Default: a DatasetDict of all splits, if the pack has splits.
+    split : str or sequence of str, optional
+        Name of a split, or of several, or "all" for every row. Default: a DatasetDict of all splits, if the pack has splits.
     cache_dir : str or path, optional
         Folder for the Arrow files; default: the cache of `datasets`, which identifies the pack by its
         checksums and writes it once.
@@ -105,6 +105,7 @@ def to_hf(
     chosen = stored(select_fields(opened, [f.name for f in opened.fields] if fields is None else fields))
     own = [opened.header.field(field.name) for field in chosen]
     features = datasets.Features({field.name: _feature(opened, field) for field in own})
+    named = split if isinstance(split, str) else ""
     told = repr(([field.name for field in own], split, __version__)).encode()
     try:
         return datasets.Dataset.from_generator(
@@ -112,7 +113,7 @@ def to_hf(
             features=features,
             cache_dir=None if cache_dir is None else os.fspath(cache_dir),
             fingerprint=digest([opened.seal or os.urandom(16), told]).hex(),
-            split=datasets.NamedSplit(split if split and split != ALL and split.isidentifier() else "train"),
+            split=datasets.NamedSplit(named if named.isidentifier() and named != ALL else "train"),
             writer_batch_size=_GROUP_ROWS,
         )
     except datasets.exceptions.DatasetGenerationError as error:

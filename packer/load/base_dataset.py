@@ -21,13 +21,14 @@ from packer.format.pack_opening import open_pack
 from packer.orders.runs import Subset, one_run
 from packer.read.array_store import PackStore
 from packer.read.row_selection import (
-    ALL,
+    Splits,
     class_names,
     overlooked_splits,
     select,
     select_fields,
     select_rows,
     stored,
+    unless_all,
 )
 from packer.remote.urls import is_url
 
@@ -156,7 +157,7 @@ def _described(chosen: Mapping[str, Any]) -> str:
 
 
 def open_packs(
-    given: PackPaths, fields: Sequence[str] | None, split: str | None
+    given: PackPaths, fields: Sequence[str] | None, split: Splits
 ) -> tuple[Pack, tuple[float, ...]]:
     """Open the packs of the argument `path`.
 
@@ -166,11 +167,6 @@ def open_packs(
     """
     if isinstance(given, (str, os.PathLike, Pack)):
         return _opened(given), ()
-    if not isinstance(given, Sequence):
-        raise UsageError(
-            f"path={given!r}: is no path, and no list of paths. Pass a pack's path, or a list such as"
-            " ['a.h5', 'b.h5'] or [('a.h5', 0.7), ('b.h5', 0.3)]."
-        )
     if not given:
         raise UsageError("path=[]: names no pack; at least one is needed. Pass their paths.")
     weights = [one[1] for one in given if isinstance(one, (tuple, list)) and len(one) == 2]
@@ -195,14 +191,12 @@ def open_packs(
         found |= names
     if split is not None:
         for pack in packs:
-            select_rows(pack, None if split == ALL and ALL not in pack.header.splits else split)
+            select_rows(pack, unless_all(pack, split))
     return join_packs(packs, fields, shares or None), shares
 
 
 def _opened(one: PackPath) -> Pack:
-    """Return a pack opened for one dataset alone. Raises UsageError, FormatError."""
-    if not isinstance(one, (str, os.PathLike, Pack)):
-        raise UsageError(f"path: {one!r} is no path of a pack. Pass paths, or (path, weight) for each.")
+    """Return a pack opened for one dataset alone. Raises FormatError."""
     return one.exclusive() if isinstance(one, Pack) else open_pack(one)
 
 

@@ -19,8 +19,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from packer.arguments import whole
+from packer.declared_types import checks_arguments
 from packer.errors import UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.load.base_dataset import BaseDataset, ChosenRows, PackPaths
 from packer.load.batch import Batched
 from packer.load.batch_engine import BatchEngine
@@ -85,8 +85,8 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
         Names; default: all but texts, such as "key". A ragged field, like "key" or "boxes", is a list with
         one entry per row; "row" is each row's number in the pack.
     split, classes, subset : optional
-        Rows of one split ("all" for every row); of some classes, by name or number; row numbers, a slice, a
-        range or a boolean array.
+        Rows of one split, or of several, ["fold0", "fold1"], in the order of the pack ("all" for every row);
+        of some classes, by name or number; row numbers, a slice, a range or a boolean array.
     augment : sequence of transforms, Pipeline, str or mapping, optional
         Transforms of packer.augment for ``image`` and its masks, boxes and keypoints, run on the device,
         drawn from (seed, epoch, row). A mapping of names to them makes several views in place of ``image``.
@@ -171,7 +171,7 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
         fields: Sequence[str] | None = None,
         **options: Unpack[Options],
     ) -> None: ...
-    @refuses_foreign_words
+    @checks_arguments
     def __init__(
         self,
         path: PackPaths,
@@ -184,7 +184,7 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
         placement: str = "auto",
         output: str = "torch",
         fields: Sequence[str] | None = None,
-        split: str | None = None,
+        split: str | Sequence[str] | None = None,
         classes: Sequence[str | int] | str | int | None = None,
         subset: ArrayLike | slice | range | None = None,
         augment: Augment | None = None,

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         seed: int
         device: str | torch.device
         placement: str
-        split: str | None
+        split: str | Sequence[str] | None
         classes: Sequence[str | int] | str | int | None
         subset: ArrayLike | slice | range | None
         augment: Augment | None

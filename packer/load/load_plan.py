@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from packer.arguments import one_of, whole
 from packer.errors import UsageError
 from packer.format.header import Field
+from packer.given_values import shown
 from packer.load import order_choice
 from packer.load.augmenting import Augmenter, check_sizes, fit_views, normalizes, parse_views, unknown_sides
 from packer.load.base_dataset import ChosenRows
@@ -95,10 +96,6 @@ class LoadPlan:
         Raises UsageError, MissingDependencyError.
         """
         pack, shuffle, store = rows.pack, epochs.shuffle, rows.store()
-        if not isinstance(shuffle, bool):
-            raise UsageError(
-                f"shuffle={shuffle!r}: is neither True nor False. Pass one of them, or order={shuffle!r}."
-            )
         batch_size, seed = whole("batch_size", epochs.batch_size, 1), whole("seed", epochs.seed)
         ranks = TrainingRanks(pack.path, epochs.rank, epochs.world_size)
         about = order_choice.context(store, rows.subset, batch_size * ranks.now()[1], rows.weights, seed)
@@ -268,7 +265,8 @@ def host_of(output: str, device: str | int | torch.device) -> Host:
     device: as torch takes it (a number is a CUDA device), or "auto": this process's CUDA device, else "cpu".
     """
     one_of("output", output, ("torch", "numpy"))
-    name = f"cuda:{device}" if isinstance(device, int) else str(device)
+    named = isinstance(device, str) or type(device).__name__ == "device"  # torch's, not yet imported
+    name = f"cuda:{device}" if isinstance(device, int) else str(device) if named else shown(device)
     if output == "numpy":
         if name not in ("auto", "cpu"):
             raise UsageError(

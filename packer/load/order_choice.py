@@ -15,6 +15,7 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
+from packer.given_values import shown
 from packer.orders.blocks import WINDOW_BYTES, Blocks
 from packer.orders.epochs import ENDS, Context, RowOrder
 from packer.orders.mixture import Mixture
@@ -136,7 +137,7 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
         order = BY_NAME[order]()
     if isinstance(order, type) or not isinstance(order, RowOrder):
         raise UsageError(
-            f"order={order!r}: is not one of {', '.join(map(repr, BY_NAME))}. Pass one of them, an order such"
+            f"order={shown(order)}: is not one of {', '.join(map(repr, BY_NAME))}. Pass one of them, an order such"
             " as packer.Blocks(window='1GB'), or shuffle=True, which chooses by the pack."
         )
     if shuffle and order.fixed:

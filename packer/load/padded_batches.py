@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import one_of, whole
+from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.load.batch import Bytes, Filled, LentSlot, Scratch, SlotLayout, Slots, allocate
@@ -31,6 +32,7 @@ PIXEL_MASK = Field("pixel_mask", "|b1", None, {"is": "True where a pixel is the 
 IMAGE_SIZES = Field("image_sizes", "<i8", None, {"is": "height and width of each image"})
 
 
+@checked_class
 @dataclass(frozen=True)
 class Padding:
     """Options of ``collate="pad"``.

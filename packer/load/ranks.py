@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from packer.arguments import as_whole
 from packer.errors import UsageError
+from packer.given_values import shown
 
 
 class Ranks(NamedTuple):
@@ -28,7 +29,7 @@ def check_ranks(rank: int | None, world_size: int | None) -> Ranks | None:
     number = None if size is None else as_whole(rank, 0, size - 1)
     if size is None or number is None:
         raise UsageError(
-            f"rank={rank!r}, world_size={world_size!r}: are not two whole numbers, rank from 0 to world_size"
+            f"rank={shown(rank)}, world_size={shown(world_size)}: are not two whole numbers, rank from 0 to world_size"
             " - 1. Pass both in that range, or neither."
         )
     return Ranks(number, size, "as given")

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.declared_types import checks_arguments
 from packer.errors import UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
 from packer.format.row_keys import RowKeys, as_keys
+from packer.given_values import shown
 from packer.load.base_dataset import BaseDataset, ChosenRows, PackPaths
 from packer.load.batch import SlotLayout, allocate, as_tensor, batch_type, make_batch
 from packer.load.batch_types import RowDataset, Value
@@ -52,8 +53,9 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
     fields : sequence of str, optional
         Names; default: all but texts, such as "key", which yield str. "row" is each row's number in the pack,
         int64, unless the pack has a field of that name.
-    split : str, optional
-        Rows of one split; "all" for every row. Without it, a pack with splits gives a warning.
+    split : str or sequence of str, optional
+        Rows of one split, or of several, in the order of the pack; "all" for every row. Without it, a pack
+        with splits gives a warning.
     classes, subset : optional
         Rows of some classes, or of a selection, as in PackedBatchDataset.
     transform : function, optional
@@ -98,7 +100,7 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
         self: PackedDataset[torch.Tensor],
         path: PackPaths,
         *,
-        split: str | None = None,
+        split: str | Sequence[str] | None = None,
         classes: Sequence[str | int] | str | int | None = None,
         subset: ArrayLike | slice | range | None = None,
     ) -> None: ...
@@ -108,19 +110,19 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
         path: PackPaths,
         *,
         fields: Sequence[str] | None = None,
-        split: str | None = None,
+        split: str | Sequence[str] | None = None,
         classes: Sequence[str | int] | str | int | None = None,
         subset: ArrayLike | slice | range | None = None,
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
     ) -> None: ...
-    @refuses_foreign_words
+    @checks_arguments
     def __init__(
         self,
         path: PackPaths,
         *,
         fields: Sequence[str] | None = None,
-        split: str | None = None,
+        split: str | Sequence[str] | None = None,
         classes: Sequence[str | int] | str | int | None = None,
         subset: ArrayLike | slice | range | None = None,
         transform: Callable[[Any], Any] | None = None,
@@ -282,7 +284,7 @@ def _check_function(name: str, function: Any, fields: Sequence[Field], path: str
         )
     if not callable(function) or (isinstance(function, type) and name == "image"):
         raise UsageError(
-            f"{argument}={function!r}: cannot be called with {'an image' if name == 'image' else 'a label'}."
+            f"{argument}={shown(function)}: cannot be called with {'an image' if name == 'image' else 'a label'}."
             " Pass a function."
         )
     names = [f.name for f in fields]

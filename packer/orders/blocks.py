@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from packer import randomness
 from packer.arguments import as_bytes
+from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.orders.epochs import Asked, Context, Order, RowOrder, order_key
 from packer.orders.runs import Runs, Subset, on_ring
@@ -30,6 +31,7 @@ ALWAYS_MET = 0.025
 _TABLES, _EPOCHS = 16, 4  # windows and epochs with cached tables
 
 
+@checked_class
 @dataclass(frozen=True)
 class Blocks(RowOrder):
     """Blocks of the pack in a random order, rows mixed within a window of some blocks.

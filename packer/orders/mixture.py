@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import native, randomness
+from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.orders.epochs import Context, RowOrder, order_key
 from packer.orders.interleaving import Dealt, Interleaved, OrderPart
@@ -26,6 +27,7 @@ from packer.orders.interleaving import Dealt, Interleaved, OrderPart
 _LARGE = 1 << 31  # from here on, products of positions may exceed int64
 
 
+@checked_class
 @dataclass(frozen=True, eq=False)
 class Mixture(Interleaved):
     """Rows of several packs in the proportion of the packs' weights, for ``PackedBatchDataset([(path,

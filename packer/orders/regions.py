@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.declared_types import checked_class
 from packer.orders.blocks import Blocks
 from packer.orders.epochs import Context
 from packer.orders.interleaving import Dealt, Interleaved, OrderPart
@@ -35,6 +36,7 @@ WINDOW, SORTED_WINDOW = 8, 32
 CODED_WINDOW = 1  # for rows compressed in blocks: "blocks" decodes and caches as many at once
 
 
+@checked_class
 @dataclass(frozen=True)
 class Regions(Interleaved):
     """Equally many rows of each region of the pack in every global batch; a rank reads only its own regions.

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
+from packer.declared_types import checked_class
 from packer.orders.blocks import Blocks
 from packer.orders.epochs import Context, RowOrder, order_key
 from packer.orders.regions import Regions
@@ -41,6 +42,7 @@ class Sequential(RowOrder):
         return at
 
 
+@checked_class
 @dataclass(frozen=True)
 class Slices(RowOrder):
     """Contiguous slices in a random order: reads like "sequential", shuffles a shuffled pack well.

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from packer import randomness
+from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.orders.epochs import Context, RowOrder
 from packer.orders.runs import digest_of, one_run
@@ -25,6 +26,7 @@ _ROUNDS = 10
 _SORTED = 256  # up to this number of classes, a round of them is sorted
 
 
+@checked_class
 @dataclass(frozen=True, eq=False)
 class Weighted(RowOrder):
     """Rows with repetitions, each in proportion to its weight.
@@ -105,6 +107,7 @@ class Weighted(RowOrder):
         return rows
 
 
+@checked_class
 @dataclass(frozen=True, eq=False)
 class Balanced(RowOrder):
     """Rows of all classes equally often, with differences of at most one row.

@@ -3,6 +3,8 @@
     decode_resize.py       DecodeResize: decode, crop, resize, turn upright; placement of boxes and masks
     row_size.py            RowSize: one size for all rows, or a rule for the size of each
     image_decoder.py       bytes to 8-bit RGB, grey or RGBA, not turned or resized; a file's size
+    image_pages.py         pages and frames of a file beyond the first
+    color_profiles.py      ICC profiles, and pictures converted to sRGB
     exact_values.py        unchanged values: 16 bits per channel, any number of bands, masks
     coordinate_units.py    boxes and keypoints in pixels, or relative to the image's sides
     stored_size.py         sizes and points before and after the EXIF orientation turns a picture

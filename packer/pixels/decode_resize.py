@@ -55,8 +55,16 @@ from packer.channels import CHANNELS
 from packer.codecs.jpeg import fill_plain, swaps_sides, upright
 from packer.errors import UsageError
 from packer.opencv import cv2
+from packer.pixels.color_profiles import ICC, may_hold_profile
 from packer.pixels.exact_values import decode_deep
-from packer.pixels.image_decoder import DecodedImage, ScratchBuffers, decode, decode_pillow
+from packer.pixels.image_decoder import (
+    DecodedImage,
+    ScratchBuffers,
+    decode,
+    decode_in_srgb,
+    decode_pillow,
+    foreign_profile,
+)
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option
 
@@ -72,6 +80,8 @@ MAX_PIXELS = 178_956_970
 
 DTYPES = ("uint8", "uint16")
 """Types of pixels that image files are converted to."""
+
+_CODECS = ("libjpeg_turbo", "jpg", "webp", "avif", "libtiff", "littlecms2")
 
 BANDS = "bands"
 """Color meaning of a numeric `channels`: values of any kind, each channel independent."""
@@ -96,6 +106,8 @@ class PixelSpec:
     """Inputs with more pixels are refused before decoding."""
     dtype: str = "uint8"
     """"uint8" or "uint16"."""
+    icc: str = "ignore"
+    """"ignore" color profiles, or "srgb": convert colors to sRGB."""
 
     def __post_init__(self) -> None:
         """Raise UsageError unless every value is allowed."""
@@ -106,6 +118,7 @@ class PixelSpec:
             )
         choice("fit", self.fit, FITS)
         choice("dtype", self.dtype, DTYPES)
+        choice("icc", self.icc, ICC)
         if self.channels not in CHANNELS and not (
             isinstance(self.channels, int) and 1 <= self.channels <= MAX_BANDS
         ):
@@ -118,6 +131,13 @@ class PixelSpec:
                 f"channels rgba: is only for {DTYPES[0]}; {self.dtype} takes gray, rgb and numbers of "
                 f"bands. Pass {Option('channels', 4)} to keep four channels as they are."
             )
+        if self.icc == "srgb" and self.deep:
+            raise UsageError(
+                f"icc srgb: converts {', '.join(CHANNELS)} of {DTYPES[0]}, not {self.dtype} with channels"
+                f" {self.channels}. Leave it out."
+            )
+        if self.icc == "srgb" and not features.check("littlecms2"):
+            raise UsageError("icc srgb: this build of Pillow has no LittleCMS. Install Pillow from PyPI.")
         if self.max_pixels < 1:
             raise UsageError(
                 f"max_pixels {self.max_pixels}: too few; at least 1 is needed. Pass a larger number."
@@ -161,7 +181,7 @@ class DecodeResize:
     def __init__(self, spec: PixelSpec, rgba: bool = False) -> None:
         """rgba: treat the last of four bands as alpha, and weight colours by it."""
         self.spec, self._rgba, self._dtype = spec, rgba, np.dtype(spec.dtype)
-        self._state = _ThreadState()
+        self._state, self._srgb = _ThreadState(), spec.icc == "srgb"
         self._plain = not spec.deep and spec.shape[2] != 4 and math.prod(spec.size) <= spec.max_pixels
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -182,7 +202,13 @@ class DecodeResize:
             raise ValueError(
                 f"out: {out.dtype} {list(out.shape)}; {spec.dtype} {list(spec.shape)} is needed."
             )
-        if self._plain and isinstance(data, bytes) and out.flags.c_contiguous and fill_plain(data, out):
+        if (
+            self._plain
+            and isinstance(data, bytes)
+            and out.flags.c_contiguous
+            and not (self._srgb and may_hold_profile(data))
+            and fill_plain(data, out)
+        ):
             self._state.narrowed = False
             return spec.size
         image = self._decode(data, self._ratio)
@@ -216,7 +242,9 @@ class DecodeResize:
     def _decode(self, data: Encoded, ratio: Callable[[int, int], float]) -> DecodedImage:
         spec = self.spec
         if not isinstance(data, bytes):
-            image = decode_pillow(data, str(spec.channels), spec.max_pixels)
+            image = decode_pillow(data, str(spec.channels), spec.max_pixels, srgb=self._srgb)
+        elif self._srgb and (profile := foreign_profile(data)):
+            image = decode_in_srgb(data, str(spec.channels), spec.max_pixels, profile)
         elif spec.deep:
             image = decode_deep(data, spec.channels, spec.dtype, spec.max_pixels)
         else:
@@ -312,7 +340,7 @@ def decoder_versions() -> dict[str, str]:
 def codec_builds() -> dict[str, str]:
     """Return the versions of the codecs inside OpenCV and Pillow, which depend on who built these."""
     jpeg = re.search(r"^ *JPEG: *(.*)$", cv2.getBuildInformation(), re.M)
-    inside = {name: features.version(name) for name in ("libjpeg_turbo", "jpg", "webp", "avif", "libtiff")}
+    inside = {name: features.version(name) for name in _CODECS}
     return {
         "jpeg in opencv": jpeg[1] if jpeg else "unknown",
         "codecs in pillow": ", ".join(f"{name} {version}" for name, version in inside.items() if version),

@@ -20,7 +20,7 @@ input:
     | 32-bit integers, floats, Lab | refused                      | refused       | refused             |
     | animated, several pages      | the first                    | the first     | the first           |
 
-The transparent key of a 16-bit grey PNG and ICC profiles are ignored. EXIF orientation is read here, and
+The transparent key of a 16-bit grey PNG is ignored; ICC profiles are, except in `decode_in_srgb`. EXIF orientation is read here, and
 applied by the caller to the small picture.
 """
 
@@ -59,6 +59,7 @@ from packer.codecs.jpeg import EXIF_TAG, jpeg_orientation, swaps_sides
 from packer.errors import ImageError, PackerError
 from packer.opencv import cv2
 from packer.pillow_settings import PillowSettings, keep_defaults
+from packer.pixels.color_profiles import in_srgb, is_srgb, may_hold_profile
 from packer.sentence import Option
 
 FAST_UPSAMPLING_RATIO = 1.25
@@ -329,23 +330,48 @@ def _decode_pillow(data: bytes, channels: str, max_pixels: int) -> DecodedImage:
         return _decode_opened(image, channels)
 
 
-def decode_pillow(image: Image.Image, channels: str, max_pixels: int) -> DecodedImage:
-    """Return a Pillow image decoded like its file. Raises ImageError, MemoryError."""
+def foreign_profile(data: bytes) -> bytes:
+    """Return the color profile of a file unless it is sRGB; b"" for none, and for files that are no images."""
+    if not may_hold_profile(data):
+        return b""
+    try:
+        with opened(data) as image:
+            profile = profile_of(image)
+    except (ImageError, MemoryError):
+        return b""
+    return b"" if is_srgb(profile) else profile
+
+
+def decode_in_srgb(data: bytes, channels: str, max_pixels: int, profile: bytes) -> DecodedImage:
+    """Decode a file, and convert its colors from a profile to sRGB.
+
+    Raises: see `opened`; ImageError for a profile that cannot be applied.
+    """
+    with opened(data, max_pixels, _UNKNOWN) as image:
+        decoded = _decode_opened(image, channels, profile)
+    jpeg_file = data.startswith(_JPEG_MAGIC)
+    return decoded._replace(orientation=jpeg_orientation(data)) if jpeg_file else decoded
+
+
+def decode_pillow(image: Image.Image, channels: str, max_pixels: int, *, srgb: bool = False) -> DecodedImage:
+    """Return a Pillow image decoded like its file. srgb: apply its profile. Raises ImageError, MemoryError."""
     check_pixels(image.height, image.width, max_pixels)
+    profile = profile_of(image) if srgb else b""
     try:
         with PillowSettings():
-            return _decode_opened(image, channels)
+            return _decode_opened(image, channels, b"" if is_srgb(profile) else profile)
     except (PackerError, MemoryError):
         raise
     except Exception:  # Pillow's errors for a damaged file that it has not read yet
         raise ImageError("a damaged or truncated image.") from None
 
 
-def _decode_opened(image: Image.Image, channels: str) -> DecodedImage:
+def _decode_opened(image: Image.Image, channels: str, profile: bytes = b"") -> DecodedImage:
+    """Decode an image opened by Pillow. profile: convert its colors from this profile to sRGB."""
     narrowed = loses_bits(image)
     image.load()
     orientation = exif_orientation(image)
-    pixels, transparent = _as_bytes(image, channels)
+    pixels, transparent = _as_bytes(image, channels, profile)
     height, width = pixels.shape[:2]
     return DecodedImage(pixels, height, width, 1, orientation, transparent, narrowed)
 
@@ -382,6 +408,12 @@ def opened(data: bytes, max_pixels: int = MAX_SIDE**2, unknown: str = "") -> Ite
             raise ImageError(unknown) from None
         # Pillow's messages contain memory addresses, and equal inputs must give equal reports.
         raise ImageError(f"a damaged or truncated {name} file.") from None
+
+
+def profile_of(image: Image.Image) -> bytes:
+    """Return the ICC profile of a picture opened by Pillow, or b""."""
+    profile = image.info.get("icc_profile")
+    return profile if isinstance(profile, bytes) else b""
 
 
 def exif_orientation(image: Image.Image) -> int:
@@ -441,7 +473,7 @@ def _without_pillow_limit(image: Image.Image) -> Iterator[None]:
             Image.MAX_IMAGE_PIXELS = limit
 
 
-def _as_bytes(image: Image.Image, channels: str) -> tuple[NDArray[np.uint8], bool]:
+def _as_bytes(image: Image.Image, channels: str, profile: bytes) -> tuple[NDArray[np.uint8], bool]:
     """Convert any Pillow mode to the requested channels, according to the module's table.
 
     Returns: the pixels; True if some alpha is not opaque.
@@ -457,6 +489,8 @@ def _as_bytes(image: Image.Image, channels: str) -> tuple[NDArray[np.uint8], boo
         raise ImageError(f"its pixels are {kind}; 8 and 16 bits a channel are read.")
     elif image.mode not in ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr"):
         raise ImageError(f"its colours are {image.mode}; grey, RGB, palette and CMYK are read.")
+    if profile:
+        flat = in_srgb(flat, profile)
     transparent = False
     if flat.has_transparency_data:
         flat = flat.convert("RGBA")
@@ -521,9 +555,9 @@ class TiffLevels(NamedTuple):
 class ImageHeader(NamedTuple):
     """Size, depth and kind of an image file's pixels.
 
-    height, width: upright for JPEG and TIFF files, otherwise as stored; narrowed: True for more than 8 bits per
+    height, width: upright; narrowed: True for more than 8 bits per
     channel; mode: Pillow's; levels: scale of 16-bit pixels; all_bands: True if Pillow returns as many bands
-    as a TIFF file has.
+    as a TIFF file has; profile: its ICC profile, or b"".
     """
 
     height: int
@@ -532,6 +566,7 @@ class ImageHeader(NamedTuple):
     mode: str
     levels: TiffLevels
     all_bands: bool
+    profile: bytes
 
 
 def read_image_header(data: bytes) -> ImageHeader | None:
@@ -541,10 +576,10 @@ def read_image_header(data: bytes) -> ImageHeader | None:
             width, height = image.size
             tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
             all_bands = not tags or tags.get(_SAMPLES, 1) == len(image.getbands())
-            properties = loses_bits(image), image.mode, TiffLevels.of(image), all_bands
+            properties = loses_bits(image), image.mode, TiffLevels.of(image), all_bands, profile_of(image)
     except (ImageError, MemoryError):
         return None
-    if data.startswith(_JPEG_MAGIC) and swaps_sides(jpeg_orientation(data)):
+    if not tags and swaps_sides(read_orientation(data)):  # of TIFF files Pillow tells the upright size
         width, height = height, width
     return ImageHeader(height, width, *properties)
 

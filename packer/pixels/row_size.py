@@ -16,7 +16,7 @@ from operator import index
 from typing import Any, NamedTuple, SupportsIndex
 
 from packer.errors import UsageError
-from packer.sentence import Option, Sentence
+from packer.given_values import shown
 
 _LARGEST = 1 << 16
 _LIMITS = {"max": "longest", "min": "shortest"}
@@ -47,7 +47,7 @@ class RowSize(NamedTuple):
             limit = 0
         if rule not in _LIMITS or not limit:
             raise UsageError(
-                f"size {size}: is neither max=N, the longest side in pixels, nor min=N, the shortest, of at"
+                f"size {_said(size)}: is neither max=N, the longest side in pixels, nor min=N, the shortest, of at"
                 f" most {_LARGEST:,}."
                 " Pass for example max=512."
             )
@@ -108,23 +108,6 @@ class RowSize(NamedTuple):
         return min(given, self.height * self.width // 4 + 1) if self.limits else given
 
 
-def note_on_size(height: int, width: int) -> list[Sentence]:
-    """Return a note if a size is not a power of two: usually such sizes are random crops of larger rows."""
-    rows = [1 << (side - 1).bit_length() for side in (height, width)]
-    if rows == [height, width]:
-        return []
-    square = height == width
-    given, larger = (str(a) if square else f"{a}x{b}" for a, b in ((height, width), rows))
-    option = Option("size", rows[0] if square else larger)
-    crop = height if square else (height, width)
-    return [
-        Sentence(
-            f"{given}: is not a power of two. Training usually takes {option} and"
-            f" augment='RandomCrop({crop})'."
-        )
-    ]
-
-
 def parse_size(size: int | str | tuple[int, int]) -> tuple[int, int]:
     """Return (height, width) from 256, "256", "128x256" or (128, 256). Raises UsageError."""
     try:
@@ -139,10 +122,14 @@ def parse_size(size: int | str | tuple[int, int]) -> tuple[int, int]:
         height, width = sides * 2 if len(sides) == 1 else sides
     except (ValueError, TypeError):
         raise UsageError(
-            f"size {size}: is not a number or HxW of 1 to {_LARGEST:,} pixels. Pass for example 256 or"
+            f"size {_said(size)}: is not a number or HxW of 1 to {_LARGEST:,} pixels. Pass for example 256 or"
             " 128x256."
         ) from None
     return height, width
+
+
+def _said(size: object) -> str:
+    return size if isinstance(size, str) else shown(size)
 
 
 def _side(given: str | SupportsIndex) -> int:

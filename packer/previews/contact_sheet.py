@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import whole
+from packer.declared_types import check_path, checks_arguments
 from packer.errors import UsageError
 from packer.format.file_io import write_file
 from packer.format.pack import Pack
@@ -94,6 +95,7 @@ class Shown:
         return f'<img alt="{text}" src="data:image/png;base64,{data}"><p>{text}</p>'
 
 
+@checks_arguments
 def preview(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Pack,
     out: str | os.PathLike[str],
@@ -201,6 +203,7 @@ def _written(
     return Preview(out, len(chosen), columns_used, len(epochs), size, len(data), names, overlaid, text)
 
 
+@checks_arguments
 def show(
     what: Any, dataset: PackedBatchDataset | None = None, *, rows: int = 16, columns: int | None = None
 ) -> Shown:
@@ -225,7 +228,11 @@ def show(
     >>> sheet.save("sheet.png")
     """
     whole("rows", rows, 1)
+    if columns is not None:
+        whole("columns", columns, 1, _MOST_ROWS)
     pack: Pack | None = None
+    if isinstance(what, str | os.PathLike):
+        check_path("what", what)
     if isinstance(what, str | os.PathLike | Pack):
         pack = what if isinstance(what, Pack) else open_pack(what)
         batch = read_batch(pack, first_rows(pack, rows, order="sequential", seed=0, epoch=0, split=None))

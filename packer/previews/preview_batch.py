@@ -19,7 +19,7 @@ from packer.orders.epochs import Share, read_request
 from packer.orders.runs import Runs
 from packer.read.array_store import PackStore
 from packer.read.encoded_images import dtype_of
-from packer.read.row_selection import is_mask, select, select_fields
+from packer.read.row_selection import Splits, is_mask, select, select_fields
 
 if TYPE_CHECKING:
     from packer.augment import Pipeline
@@ -104,7 +104,7 @@ def pictures(
 
 
 def first_rows(
-    pack: Pack, rows: int, *, order: str, seed: int, epoch: int, split: str | None
+    pack: Pack, rows: int, *, order: str, seed: int, epoch: int, split: Splits
 ) -> NDArray[np.int64]:
     """Return the first rows that a PackedBatchDataset yields, int64 [up to `rows`]."""
     subset = select(pack, split=split)

@@ -42,11 +42,8 @@ def some_packed(
     Raises UsageError, SourceError, PackerError.
     """
     paths = list(source) if isinstance(source, list | tuple) else [source]
-    if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
-        raise UsageError(
-            f"preview: a {type(source).__name__} is given; a pack, or paths of images or arrays, are drawn. Pass"
-            " one of them."
-        )
+    if not paths:
+        raise UsageError("path=[]: names no file; at least one is needed. Pass their paths.")
     first = os.fspath(paths[0])
     if is_table(first) and not holds_images(first):
         raise UsageError(

@@ -13,12 +13,15 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.row_keys import as_keys
+from packer.given_values import shown
 from packer.orders.runs import Runs, Subset
 from packer.read.array_store import PackStore
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+Splits = str | Sequence[str] | None
+"""One split, several, or None for every row."""
 ALL = "all"
 """Selects every row in place of a split's name, unless a split has that name."""
 _NAMED = 12
@@ -28,13 +31,13 @@ _NAMED = 12
 def select(
     pack: Pack,
     *,
-    split: str | None = None,
+    split: Splits = None,
     classes: str | int | Sequence[str | int] | None = None,
     subset: ArrayLike | slice | range | None = None,
 ) -> Subset:
     """Return the rows that split, classes and subset all select; None selects every row.
 
-    split: a name from the header, or "all" for every row, unless a split has that name.
+    split: a name from the header, or several; or "all" for every row, unless a split has that name.
     classes: one or several, by name or number, of the field "label"; if labels hold several classes a row
         (uint8 [N, C]), the rows that have any of these.
     subset: rows of the pack, counted over the full pack whatever the split, in one of these forms:
@@ -47,7 +50,7 @@ def select(
     Raises UsageError for a split, a class or a row that the pack does not have, for a repeated row, and if no
     row is left.
     """
-    spans = select_rows(pack, None if split == ALL and ALL not in pack.header.splits else split)
+    spans = select_rows(pack, unless_all(pack, split))
     if subset is None and classes is None and spans:
         return Subset(spans)
     chosen = Subset(spans) if subset is None else _chosen(pack, spans, subset)
@@ -55,11 +58,11 @@ def select(
         chosen = _of_classes(pack, chosen, classes)
     if not chosen.rows:
         given = {"split": split, "classes": classes, "subset": None if subset is None else ...}
-        said = ", ".join(f"{k}={'...' if v is ... else repr(v)}" for k, v in given.items() if v is not None)
+        said = ", ".join(f"{k}={'...' if v is ... else shown(v)}" for k, v in given.items() if v is not None)
         where = ""
         if split is not None and subset is not None and 0 < len(spans) <= _NAMED:
             ranges = " and ".join(f"{a:,} to {b - 1:,}" for a, b in spans)
-            where = f"; subset= counts through the pack, in which split {split!r} is rows {ranges}"
+            where = f"; subset= counts through the pack, in which split {shown(split)} is rows {ranges}"
         raise UsageError(
             f"{pack.path}: none of its {pack.rows:,} rows is left by {said}{where}. Pass another selection of"
             " rows."
@@ -67,7 +70,7 @@ def select(
     return chosen
 
 
-def overlooked_splits(pack: Pack, split: str | None, subset: ArrayLike | slice | range | None) -> str | None:
+def overlooked_splits(pack: Pack, split: Splits, subset: ArrayLike | slice | range | None) -> str | None:
     """Return a warning that names the splits of a pack if all are loaded and none was named; else None.
 
     Training on all of them would train on the validation rows too.
@@ -179,7 +182,7 @@ def _of_classes(pack: Pack, chosen: Subset, classes: str | int | Sequence[str | 
         )
         raise UsageError(f"{pack.path}: {found}; classes= needs class numbers there. Pass subset= instead.")
     names = class_names(pack)
-    alone = isinstance(classes, str) or not isinstance(classes, Iterable)
+    alone = isinstance(classes, str) or not isinstance(classes, Iterable) or getattr(classes, "ndim", 1) == 0
     given: list[str | int] = [classes] if alone else list(classes)  # type: ignore[list-item, arg-type]
     limit = field.shape[0] if several and field.shape else len(names) if pack.header.classes else None
     numbers = np.array([_class_number(pack, names, limit, one) for one in given], np.int64)
@@ -202,7 +205,7 @@ def _class_number(pack: Pack, names: Sequence[str], limit: int | None, given: st
         listed = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
         has = f"its {len(names):,} classes: {listed}" if names else "its classes are numbers from 0 on"
         raise UsageError(
-            f"classes: {given!r} is not in {pack.path}; {has}. Pass some of these, by name or number."
+            f"classes: {shown(given)} is not in {pack.path}; {has}. Pass some of these, by name or number."
         )
     return number
 
@@ -261,14 +264,33 @@ def is_mask(field: Field, size: Sequence[int | None], sampling: str = "nearest")
     return alike and (len(shape) == 2 or layered) and tuple(shape[:2]) == tuple(size)
 
 
-def select_rows(pack: Pack, split: str | None) -> tuple[tuple[int, int], ...]:
-    """Return the spans [first, last + 1) of a split's rows, of all rows for None.
+def unless_all(pack: Pack, split: Splits) -> Splits:
+    """Return a choice of splits, with None for "all" unless a split has that name."""
+    every = isinstance(split, str) and split == ALL and ALL not in pack.header.splits
+    return None if every else split
 
-    Raises UsageError for an unknown split.
+
+def select_rows(pack: Pack, split: Splits) -> tuple[tuple[int, int], ...]:
+    """Return the spans [first, last + 1) of a split's rows, or of several; of all rows for None.
+
+    Rows of several splits are in the order of the pack, each once. Raises UsageError for an unknown split.
     """
     if split is None:
         return ((0, pack.rows),)
-    if split not in pack.header.splits:
-        has = ", ".join(pack.header.splits) or "none"
-        raise UsageError(f"{pack.path}: has no split {split!r}; its splits: {has}. Pass one of these.")
-    return tuple((a, b) for a, b in pack.header.splits[split] if a < b)
+    names = [split] if isinstance(split, str) else list(split) if isinstance(split, (list, tuple)) else []
+    has = ", ".join(pack.header.splits) or "none"
+    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise UsageError(
+            f"split={shown(split)}: is not the name of a split, nor a list of different names; splits of"
+            f" {pack.path}: {has}. Pass one of these, or several, such as ['fold0', 'fold1']."
+        )
+    for name in names:
+        if name not in pack.header.splits:
+            raise UsageError(f"{pack.path}: has no split {name!r}; its splits: {has}. Pass one of these.")
+    spans: list[tuple[int, int]] = []
+    for a, b in sorted(span for name in names for span in pack.header.splits[name]):
+        if spans and a < spans[-1][1]:  # splits may share rows
+            spans[-1] = spans[-1][0], max(b, spans[-1][1])
+        elif a < b:
+            spans.append((a, b))
+    return tuple(spans)

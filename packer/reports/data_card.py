@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from packer import units
 from packer.arguments import check_workers, whole
+from packer.declared_types import checks_arguments
 from packer.errors import UsageError
 from packer.format.file_io import write_file
 from packer.format.pack import Pack
@@ -71,6 +72,7 @@ class DataCard(NamedTuple):
         return f"<pre>{escape(visible(str(self)))}</pre>"
 
 
+@checks_arguments
 def report(
     path: PackPath | Sequence[PackPath],
     out: str | os.PathLike[str] = "report.html",

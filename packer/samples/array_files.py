@@ -16,10 +16,10 @@ from packer.format.hdf5_arrays import Hdf5Array, list_arrays, read_array
 from packer.format.header import Extent
 from packer.pixels.image_decoder import format_of_image
 from packer.samples.columns import ArrayColumn, Column, DecodedColumn, FileColumn, ListColumn, TurnedColumn
-from packer.source_kinds import HDF5_BEGIN, is_hdf5
+from packer.source_kinds import HDF5, HDF5_BEGIN, is_hdf5
 
 _MATLAB = ".mat"
-_HDF5 = (".h5", ".hdf5", ".hdf", _MATLAB)
+_HDF5 = (*HDF5, _MATLAB)
 _HDF5_BEGINS = (b"MATLAB 7.3", HDF5_BEGIN)
 _DECODED_BYTES = 256 << 20  # a larger compressed dataset is decoded to a temporary file instead of memory
 _WEAK = ("", "BMP", "PPM")  # formats whose files begin with two bytes, as numbers may

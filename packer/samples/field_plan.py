@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import given_values
 from packer.channels import COLORS
 from packer.errors import UsageError
 from packer.format.header import Field, beside_images, is_field_name
@@ -219,12 +220,12 @@ class Declared:
         return (self.forms or {}).get(name)
 
 
-def parse_form(name: str, text: str) -> Form:
+def parse_form(name: str, form: str) -> Form:
     """Parse a form: a dtype with an optional shape, whose first side may be *; "text"; or "bytes".
 
     Raises UsageError.
     """
-    text = str(text).strip()
+    text = str(form).strip()
     if text in _TEXTS:
         return Form(text, None, None, True)
     found = _FORM.match(text)
@@ -244,8 +245,8 @@ def parse_form(name: str, text: str) -> Form:
         return Form(text, dtype, shape, ragged)
     except (ValueError, TypeError):
         raise UsageError(
-            f"fields: {name!r} is declared as {text!r}; a dtype with or without a shape (uint8[32,32,3], "
-            "float32, int32[*] for rows of any length), text or bytes is allowed. Pass one of them."
+            f"fields: {name!r} is declared as {given_values.shown(form)}; a dtype with or without a shape"
+            " (uint8[32,32,3], float32, int32[*] for rows of any length), text or bytes is allowed. Pass one of them."
         ) from None
 
 
@@ -260,7 +261,7 @@ def parse_fields(fields: str | Sequence[str] | Forms | None) -> dict[str, Form |
     )
     if not given or (not isinstance(fields, Mapping) and len(given) != len(fields)):
         raise UsageError(
-            f"fields={fields!r}: is empty, or holds a name twice. Pass for example ['image', 'label']."
+            f"fields={given_values.shown(fields)}: is empty, or holds a name twice. Pass for example ['image', 'label']."
         )
     for name in given:
         check_name(name)

@@ -17,8 +17,8 @@ from packer.convert.conversion_run import Conversion, check_room, interrupted
 from packer.convert.conversion_task import Report
 from packer.convert.pack_run import write_pack
 from packer.convert.reference_pack import Classes
+from packer.declared_types import checks_arguments
 from packer.errors import PackerError, SourceError, UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.format.working_folder import WorkingFolder, check_output, writing
 from packer.samples.field_plan import FieldPlan, Forms
 from packer.samples.packing import Fields, PackingOptions
@@ -277,7 +277,7 @@ def _array(name: str, column: Any) -> Any:
     return found.tolist() if found.dtype.kind in "OUST" else found
 
 
-@refuses_foreign_words
+@checks_arguments
 def create(
     out: str | os.PathLike[str],
     *,
@@ -354,6 +354,6 @@ def create(
     earlier = _building.get(path)
     if earlier is not None and not earlier.in_block:
         earlier.discard()
-    builder = _building[path] = PackBuilder(run, options, options.notes)
+    builder = _building[path] = PackBuilder(run, options)
     run.bar.start(None, "rows")
     return builder

@@ -16,8 +16,8 @@ from packer import units
 from packer.convert.conversion_run import Conversion, check_room
 from packer.convert.conversion_task import ConversionTask, Engine, Report
 from packer.convert.reference_pack import Classes
+from packer.declared_types import checks_arguments
 from packer.errors import PackerError, SourceError, UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
 from packer.format.working_folder import failure
 from packer.progress import Progress
@@ -48,7 +48,7 @@ from packer.source_kinds import is_array_file
 from packer.starting import forks_safely
 
 
-@refuses_foreign_words
+@checks_arguments
 def pack_dataset(
     dataset: Any,
     out: str | os.PathLike[str],
@@ -160,7 +160,7 @@ def pack_dataset(
     options = PackingOptions.of(
         run.out, fields, size, fit, classes, store, quality, shuffle, seed, split, shards
     )
-    run.check_output()
+    run.check_paths(dataset if _is_arrays(dataset) else None)
     job = _Job(run, options, on_plan, progress is True, dry_run)
     try:
         if _is_arrays(dataset):
@@ -241,7 +241,7 @@ def _check_samples(dataset: Any) -> None:
             f"holds several datasets ({', '.join(map(str, dataset))}); a pack holds one dataset. Pass one "
             "of them"
         )
-    elif not is_map_style(dataset) and not isinstance(dataset, Iterable):
+    elif isinstance(dataset, type) or not (is_map_style(dataset) or isinstance(dataset, Iterable)):
         reason = (
             "is neither arrays nor a dataset; objects with len() and [i], and iterables, are packed. Pass "
             "one of these"
@@ -311,7 +311,7 @@ class _Job:
         maker = ColumnSamples(columns, source.rows, options.classes)
         staged = [one for field in columns.values() if field.column for one in field.column.decoded]
         room = sum(one.row_bytes * one.shape[0] for one in staged)
-        notes = [*options.notes, *source.notes, *column_notes(columns, named)]
+        notes = [*source.notes, *column_notes(columns, named)]
         nbytes = maker.pack_bytes(source.rows)
         needed = room if run.engine else nbytes + room
         self._begin(source.subject, maker.fields, source.rows, needed, notes, nbytes)
@@ -345,7 +345,7 @@ class _Job:
                 lambda: plan_samples(probe(dataset, subject, count, options.seed), subject, options.declared),
                 forks=forks,
             )
-            notes = [*options.notes, *plan.notes]
+            notes = [*plan.notes]
             options = options.for_fields(class_names_of(dataset, LABEL, options.declared.rename), plan.fields)
             classes = None if options.classes is None else len(options.classes)
             maker = DatasetRows(dataset, subject, plan, seed=options.seed, classes=classes)
@@ -372,7 +372,7 @@ class _Job:
         if not first:
             raise SourceError(f"{subject}: yields no samples; a pack has at least one.")
         plan = plan_samples([sample for _, sample in first], subject, options.declared, some=False)
-        notes = [*options.notes, *plan.notes]
+        notes = [*plan.notes]
         self._begin(subject, plan.fields, None, 0, notes)
         options = options.for_fields(class_names_of(samples, LABEL, options.declared.rename), plan.fields)
         builder = PackBuilder(self._run, options, notes)

@@ -15,11 +15,12 @@ from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange
 from packer.convert.splits import Split, members_of, parse_spans
+from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import COORDINATES, Field
 from packer.pixels.decode_resize import FITS, decoder_versions
-from packer.pixels.row_size import note_on_size, parse_size
+from packer.pixels.row_size import parse_size
 from packer.samples.dataset_rows import in_child
 from packer.samples.field_plan import (
     IMAGE,
@@ -38,6 +39,7 @@ from packer.sentence import Option
 _MOST_STRATA = 1000  # splits are stratified up to this number of distinct labels
 
 
+@checked_class
 @dataclass(frozen=True)
 class Fields:
     """Fields of samples, for ``fields=`` of ``pack_dataset`` and ``create``.
@@ -106,11 +108,10 @@ class PackingOptions:
     ) -> PackingOptions:
         """Check all options. Raises UsageError."""
         storing = RowStorage.parse(out, None, store, quality, shards)
-        if not isinstance(shuffle, bool):
-            raise UsageError(f"shuffle={shuffle!r}: is neither True nor False. Pass one of them.")
         fields = fields if isinstance(fields, Fields) else Fields(fields)
         forms = parse_fields(fields.forms)
-        sized = Sized(parse_size(size), choice("fit", fit, FITS)) if size is not None else None
+        choice("fit", fit, FITS)
+        sized = Sized(parse_size(size), fit) if size is not None else None
         form = (forms or {}).get(IMAGE)
         if sized is not None and form is not None and form.shape is not None:
             raise UsageError(
@@ -130,12 +131,6 @@ class PackingOptions:
             None if spanned else _without_columns(Split.of(split)),
             parse_spans(split) if spanned else None,  # type: ignore[arg-type]
         )
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes on the options, one sentence each."""
-        sized = self.declared.sized
-        return [] if sized is None else [*note_on_size(*sized.size)]
 
     def for_splits(self, subject: str, spans: dict[str, range]) -> PackingOptions:
         """Return the options with the splits of the source, if any. Raises UsageError for others beside."""

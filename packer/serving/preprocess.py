@@ -11,6 +11,7 @@ import numpy as np
 
 from packer.codecs import jpeg
 from packer.convert.whole_pictures import WholePictures
+from packer.declared_types import checks_arguments
 from packer.errors import ImageError, UsageError
 from packer.format.header import Field, Header
 from packer.format.header_forms import OPTIONS, check_members, statistics
@@ -46,6 +47,7 @@ _MEMBERS = (
     "fit",
     "channels",
     "dtype",
+    "icc",
     "max_pixels",
     "quality",
     "classes",
@@ -53,7 +55,7 @@ _MEMBERS = (
     "augment",
 )
 _FORMS: Mapping[str, Any] = {
-    **{name: OPTIONS[f"{name}?"] for name in ("size", "fit", "channels", "dtype", "max_pixels")},
+    **{name: OPTIONS[f"{name}?"] for name in ("size", "fit", "channels", "dtype", "icc", "max_pixels")},
     "quality": (None, OPTIONS["quality?"]),
     "classes": (None, texts),
     "normalization": (statistics, lambda value: value == {}),
@@ -118,6 +120,7 @@ class Preprocess(Generic[Value]):
     ) -> None: ...
     @overload  # the mapping may have `augment`
     def __init__(self: Preprocess[Any], pack: Mapping[str, Any], augment: None = None) -> None: ...
+    @checks_arguments
     def __init__(
         self, pack: str | os.PathLike[str] | Pack | Mapping[str, Any], augment: One | None = None
     ) -> None:
@@ -134,6 +137,7 @@ class Preprocess(Generic[Value]):
             record["channels"],
             record["max_pixels"],
             record["dtype"],
+            record["icc"],
         )
         self.classes, self._record, self._spec, self._quality = record["classes"], record, spec, quality
         self._whole, self._pixels = None, DecodeResize(spec)
@@ -243,6 +247,7 @@ def record_of(pack: Pack, augment: Any = None) -> dict[str, Any]:
         "fit": options["fit"],
         "channels": options["channels"],
         "dtype": options.get("dtype", "uint8"),
+        "icc": options.get("icc", "ignore"),
         "max_pixels": options["max_pixels"],
         "quality": (image.codec or {}).get("quality", options.get("quality", 90)) if jpegs else None,
         "classes": None if pack.header.classes is None else list(pack.header.classes),
@@ -272,6 +277,7 @@ def _check_converted(pack: Pack) -> None:
 
 def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record whose types JSON may have changed. Raises UsageError for other mappings."""
+    record = {"icc": "ignore", **record}  # older versions did not record it
     if missing := [name for name in _MEMBERS if name not in record]:
         raise UsageError(
             f"pack: the mapping has no {missing[0]!r}; only the result of to_dict() is allowed. Pass that."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,13 +18,14 @@ from packer.convert.reference_pack import Classes, parse_classes
 from packer.convert.row_storage import STORES, RowStorage
 from packer.convert.shard_appending import adding, append_shards, check_growable, take_back
 from packer.convert.splits import Split
+from packer.declared_types import check_path, checks_arguments, not_a_path
 from packer.errors import FormatError, UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.format.checksums import digest
 from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
+from packer.format.pack_opening import check_order, open_pack
 from packer.format.working_folder import check_space, clear_idle
 from packer.remote.urls import check_local
+from packer.sentence import Call
 from packer.tables.reading.table_opening import open_table
 from packer.tables.reading.table_source import Csv, ReadOptions, expand, file_digest
 from packer.tables.staging import StagedTable, stage
@@ -55,7 +55,7 @@ class TablePlan:
     types: Mapping[str, str] = field(default_factory=dict)
 
 
-@refuses_foreign_words
+@checks_arguments
 @published
 def convert_table(
     source: Any,
@@ -65,12 +65,12 @@ def convert_table(
     label_as: str = "auto",
     label_separator: str | None = None,
     classes: Classes | None = None,
-    features: Sequence[str] | None = None,
-    drop: Sequence[str] = (),
-    keep: Sequence[str] = (),
+    features: str | Sequence[str] | None = None,
+    drop: str | Sequence[str] | None = (),
+    keep: str | Sequence[str] | None = (),
     types: Mapping[str, str] | None = None,
     missing: str = "nan",
-    one_hot: Sequence[str] | str = (),
+    one_hot: str | Sequence[str] | None = (),
     standardize: bool = False,
     dtype: str = "float32",
     encode: Encode | Mapping[str, Any] | None = None,
@@ -177,16 +177,16 @@ def convert_table(
     )
     columns: Any = (label, label_as, features, drop, keep, missing, one_hot, standardize, dtype)
     more: dict[str, Any] = {**vars(value(Encode, encode)), "label_separator": label_separator}
-    choices = ColumnChoices(
-        *columns, **more, classes=() if classes is None else tuple(parse_classes(classes))
-    )
+    more["classes"] = () if classes is None else tuple(parse_classes(classes))
+    choices = ColumnChoices(*columns, **more)
     model = None if like is None else open_pack(os.fspath(like))
-    store = store and choice("store", store, _STORES)
+    store = None if store is None else choice("store", store, _STORES)
     storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards)
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
     dealt = {"split": Split.of(split), "shuffle": shuffle, "seed": whole("seed", seed)}
-    run.check_output()
-    job = _new_job(run, _source(source), reading, choices, storing, dealt, model)
+    source = _source(source)
+    run.check_paths(source)
+    job = _new_job(run, source, reading, choices, storing, dealt, model)
     if (found := run.existing(job.provenance, None, job.table.newest())) is not None:
         return _report(job, found, already=True)
     if on_plan is not None:
@@ -258,6 +258,7 @@ def _write_new(job: TableJob, *, overwrite: bool, resume: bool) -> Report:
     return _report(job, replace(written, cleared=place.cleared), staged, notes)
 
 
+@checks_arguments
 def append_table(
     path: str | os.PathLike[str],
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -300,12 +301,8 @@ def append_table(
     run = Conversion(
         path, "rows", workers=workers, on_error=on_error, progress=progress, on_progress=on_progress
     )
-    names = _source(source)
-    if names is source or not all(isinstance(name, str) for name in names):
-        raise UsageError(
-            f"source: is a {type(source).__name__}; append_table reads files, whose digests tell which rows the"
-            " pack has already. Write it to a Parquet file."
-        )
+    check_order(path, source, Call("append_table", (str(source), run.out)))
+    names = _names(source)
     choice("duplicates", duplicates, DUPLICATES)
     check_local(path)
     take_back(run.out)
@@ -394,23 +391,28 @@ def _known_files(pack: Pack, names: Sequence[str]) -> dict[str, str]:
 
 
 def _source(given: Any) -> Any:
-    """Return a table's source: its paths as a list, or rows or columns in memory. Raises UsageError."""
-    if isinstance(given, (str, os.PathLike)):
-        return [os.fspath(given)]
-    if any(hasattr(given, name) for name in ("__arrow_c_stream__", "fetchall", "keys")) and not _is_series(
-        given
-    ):
+    """Return a table's source: its paths, or columns or rows in memory. Raises UsageError for anything else."""
+    columns = any(hasattr(given, name) for name in ("__arrow_c_stream__", "fetchall", "keys"))
+    if columns and not hasattr(given, "to_frame"):  # a Series has it
         return given
-    if isinstance(given, (Sequence, Iterator)) and not hasattr(given, "read"):
-        items = list(given)
-        if items and all(isinstance(item, Mapping) for item in items):
-            return items
-        with suppress(TypeError):
-            return [os.fspath(name) for name in items]
-    raise UsageError(
-        f"source: is of type {type(given).__name__}; paths of tables, data frames, dicts of columns and cursors"
-        " are allowed. Pass one of them, or arrays to pack_dataset."
-    )
+    if isinstance(given, Iterator) and not hasattr(given, "read"):
+        given = list(given)
+    listed = given if isinstance(given, (list, tuple)) else [given]
+    if isinstance(given, list) and given and all(isinstance(one, Mapping) for one in given):
+        return given
+    for one in listed:
+        if not isinstance(one, (str, os.PathLike)):
+            raise not_a_path("source", given)
+        check_path("source", one)
+    return _names(listed)
+
+
+def _names(source: Any) -> list[str]:
+    """Return the inputs' paths. Raises UsageError if there is none."""
+    names = [os.fspath(one) for one in ([source] if isinstance(source, (str, os.PathLike)) else source)]
+    if not names:
+        raise UsageError("source=[]: names no file; at least one is needed. Pass their paths.")
+    return names
 
 
 def _is_series(given: Any) -> bool:

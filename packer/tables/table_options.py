@@ -8,7 +8,9 @@ from inspect import signature
 from typing import Any, TypeVar
 
 from packer.arguments import whole
+from packer.declared_types import checked_class
 from packer.errors import UsageError
+from packer.given_values import shown
 from packer.tables.reading.table_source import Csv, ReadOptions
 from packer.tables.transform.column_plan import column_names
 
@@ -16,6 +18,7 @@ __all__ = ["Csv", "Encode"]
 T = TypeVar("T")
 
 
+@checked_class
 @dataclass(frozen=True)
 class Encode:
     """Rarer encodings of features.
@@ -27,12 +30,12 @@ class Encode:
     ('fare', 'distance')
     """
 
-    log1p: str | Sequence[str] = ()
+    log1p: str | Sequence[str] | None = ()
     indicators: bool = False
     max_categories: int = 100_000
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "log1p", column_names(self.log1p))
+        object.__setattr__(self, "log1p", column_names(self.log1p or ()))
         whole("max_categories", self.max_categories, 1)
 
 
@@ -52,5 +55,5 @@ def value(kind: type[T], given: T | Mapping[str, Any] | None) -> T:
         return kind(**(given or {}))
     name = kind.__name__
     raise UsageError(
-        f"{name.lower()}={given!r}: is not of type {name}. Pass {name}(...), with {', '.join(members)}."
+        f"{name.lower()}={shown(given)}: is not of type {name}. Pass {name}(...), with {', '.join(members)}."
     )

@@ -369,7 +369,10 @@ def test_no_room_on_the_disk(photo_folder: Path, tmp_path: Path, monkeypatch: py
 
 def test_output_is_refused_before_the_source_is_read(tmp_path: Path):
     (tmp_path / "p.h5").write_bytes(b"")
+    (tmp_path / "broken.tar").write_bytes(b"")
     with pytest.raises(UsageError, match="exists; nothing is overwritten unasked"):
+        convert_images(tmp_path / "broken.tar", tmp_path / "p.h5")
+    with pytest.raises(UsageError, match=r"missing: no such file or folder; "):
         convert_images(tmp_path / "missing", tmp_path / "p.h5")
 
 

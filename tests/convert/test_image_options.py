@@ -36,6 +36,11 @@ LABELS = Labels("l.csv", column="a", as_="classes", boxes="l,t,r,b", boxes_unit=
         {},
         {"size": "max=512", "store": "jpeg", "quality": 70, "labels": "l.csv"},
         {"size": (32, 48), "fit": "pad", "channels": 7, "dtype": "uint16", "pairs": PAIRS, "labels": LABELS},
+        {
+            "icc": "srgb",
+            "pairs": {"a": "a/", "b": "b/"},
+            "mask_values": {"a": [0, 255], "b": "#000000,#ff0000"},
+        },
         {"split": "a=0.5,b=0.5", "seed": 3, "shards": 9, "labels": Labels("l.csv", separator="|")},
         {"split": "a=0.5,b=0.5", "seed": 3, "shuffle": False, "store": "gzip"},
     ],
@@ -66,6 +71,7 @@ def test_a_record_gives_the_options_again(given: dict[str, Any]):
         storing,
         options.labels.record(),
     )
+    assert {name: values.text for name, values in again.mask_values.items()} == record.get("mask_values", {})
     assert (again.pairs, again.shuffle, again.split) == (options.pairs, options.shuffle, options.split)
 
 
@@ -153,7 +159,10 @@ def test_appending_reads_labels_as_the_pack_was_made(photo_folder: Path, tmp_pat
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ({"labels": 3}, "labels=3: is not a file name. Pass a file name, or Labels(...)."),
+        (
+            {"labels": 3},
+            "labels=3: is not the path of a file of labels. Pass its name, Labels(...), or leave it out.",
+        ),
         (
             {"pairs": "masks"},
             "pairs='masks': is not a mapping of fields to folders. Pass for example {'mask': 'masks/'}.",
@@ -164,9 +173,7 @@ def test_appending_reads_labels_as_the_pack_was_made(photo_folder: Path, tmp_pat
         ),
         (
             {"split": 3},
-            "split 3: is not a list of names, each with a positive share, a number of rows, rest, first:N or last:N; the shares sum to 0, "
-            "but must sum to 1 (percentages to 100), or less with a rest. Pass for example train=0.9,val=0.1 or "
-            "train=rest,test=last:500000.",
+            "split 3: names no splits; each share needs a name. Pass split='train=0.9,val=0.1'.",
         ),
     ],
 )

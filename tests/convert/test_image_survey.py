@@ -36,8 +36,7 @@ def folder_of(folder: Path, *sizes: tuple[int, int]) -> Path:
 def test_images_that_are_enlarged(tmp_path: Path):
     folder = folder_of(tmp_path / "a", *[(32, 32)] * 8)
     assert notes(folder, tmp_path / "p.h5") == [
-        "8 of 8 images examined are smaller than 256x256 and are enlarged; the median of their shorter side is 32. A smaller size="
-        " takes less space."
+        "8 of 8 images examined are smaller than 256x256 and are enlarged, which adds no detail. Pass size=32."
     ]
     assert notes(folder, tmp_path / "q.h5", size=32) == []
 
@@ -45,10 +44,10 @@ def test_images_that_are_enlarged(tmp_path: Path):
 @pytest.mark.parametrize(
     ("sizes", "text"),
     [
-        ([(28, 28)] * 10, "10 of 10 images examined are smaller than 64x64 and are enlarged; the median of their shorter side is 28. "),
+        ([(28, 28)] * 10, "10 of 10 images examined are smaller than 64x64 and are enlarged, which adds no detail. Pass size=28."),
         (
             [(50, 90), (60, 61), (100, 120), (90, 90)],
-            "2 of 4 images examined are smaller than 64x64 and are enlarged; the median of their shorter side is 75.",
+            "2 of 4 images examined are smaller than 64x64 and are enlarged, which adds no detail. Pass size=60.",
         ),
         ([(70, 90)] * 20 + [(60, 80)], None),  # one of many
     ],

@@ -104,9 +104,7 @@ def test_images_without_a_label_keep_none(photo_folder: Path, tmp_path: Path):
     both = open_pack(tmp_path / "both.h5")
     assert np.bincount(both.read("label") + 1).tolist() == [2, 16, 16, 16]
     assert labels(open_pack(tmp_path / "more.h5"))["test/9.jpg"] == -1
-    with pytest.raises(
-        UsageError, match="has no splits with labels beside test, the splits without labels"
-    ):
+    with pytest.raises(UsageError, match="has no splits with labels beside test, the splits without labels"):
         (tmp_path / "l.txt").write_text("parts/test/9.jpg\n")
         convert_images(tmp_path / "l.txt", tmp_path / "list.h5", labels=unlabeled)
 

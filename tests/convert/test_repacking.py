@@ -405,7 +405,7 @@ def test_names_of_splits_stay_names_of_files(photo_folder: Path, tmp_path: Path,
         f"split {name!r}: cannot be part of a file name; letters, digits and signs other than / are allowed."
         " Pass for example train=0.9,val=0.1.",
         f"split { ({name: 0.5, 'val': 0.5}) }: is not a list of names, each with a positive share, a number of rows, rest, first:N or "
-        "last:N; the shares sum to 1, but must sum to 1 (percentages to 100), or less with a rest. Pass for example train=0.9,val=0.1 or "
+        "last:N. Pass for example train=0.9,val=0.1 or "
         "train=rest,test=last:500000.",
     )
     assert sorted(tmp_path.rglob("*")) == before
@@ -772,7 +772,7 @@ def test_sizes_that_are_refused_or_nothing(photo_folder: Path, tmp_path: Path, c
         " Pass a smaller size, or convert the source again."
     )
     report = repack(tmp_path / "a", tmp_path / "c", size=20)
-    assert [note.partition(".")[0] for note in report.notes] == ["20: is not a power of two"]
+    assert report.notes == ()
     assert repack(tmp_path / "a", tmp_path / "b", size=32, fit="pad").notes == ()
     assert images_of(opened(tmp_path / "b")) == images_of(pack)
 

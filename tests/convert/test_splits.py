@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -56,11 +57,40 @@ def test_parts_from_text_or_mapping(given_: Any, parts: dict[str, float | str]):
 def test_what_is_no_list_of_parts(text: Any):
     with pytest.raises(UsageError) as error:
         parse_parts(text)
-    assert str(error.value).startswith(
-        f"split {text}: is not a list of names, each with a positive share, a number of rows, rest, first:N or last:N; the shares sum to "
+    assert str(error.value) == (
+        f"split {text}: is not a list of names, each with a positive share, a number of rows, rest, first:N or last:N."
+        " Pass for example train=0.9,val=0.1 or train=rest,test=last:500000."
     )
-    assert str(error.value).endswith(
-        ", but must sum to 1 (percentages to 100), or less with a rest. Pass for example train=0.9,val=0.1 or train=rest,test=last:500000."
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("0.8,0.2", "train=0.8,val=0.2"),
+        ([0.7, 0.2, 0.1], "train=0.7,val=0.2,test=0.1"),
+        ("80, 20", "train=80,val= 20"),
+        (0.2, "train=0.8,val=0.2"),
+        ("rest,last:500", "train=rest,val=last:500"),
+        ("0.7,0.2", "train=0.9,val=0.1"),  # its own shares would be refused
+        ([0.2] * 5, "train=0.9,val=0.1"),
+        (5, "train=0.9,val=0.1"),
+    ],
+)
+def test_shares_without_names_are_given_names(text: Any, meant: str):
+    with pytest.raises(UsageError) as error:
+        parse_parts(text)
+    said = f"split {text}: names no splits; each share needs a name. Pass split={meant!r}."
+    assert str(error.value) == said
+    parse_parts(meant)
+
+
+@pytest.mark.parametrize("given_", [True, np.array([0.8, 0.2]), None, [None], b"train=1"])
+def test_splits_of_another_type(given_: Any):
+    with pytest.raises(UsageError) as error:
+        parse_parts(given_)
+    assert re.fullmatch(
+        r"split .{4,25}: is neither text nor a mapping of names to shares. Pass for example split='train=0.9,val=0.1'\.",
+        str(error.value),
     )
 
 

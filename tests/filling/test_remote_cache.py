@@ -651,7 +651,7 @@ def test_a_wrong_shard_is_seen_before_a_row_of_it_is_handed_out(
     [
         ({"cache_size": "1GB"}, r"needs a cache\. Pass cache= \(a folder\) too"),
         ({"cache": "c", "cache_size": "much"}, "cache_size='much': is not a size"),
-        ({"cache": 3}, "cache=3: is not a path"),
+        ({"cache": 3}, "cache=3: is not the path of a folder"),
         ({"cache_shared": True}, r"needs a cache\. Pass cache= \(a folder\) too"),
         ({"cache": "c", "cache_size": "50KB"}, "the tables and cached rows of this pack need"),
     ],

@@ -165,7 +165,8 @@ def test_one_file_of_annotations_is_no_split_and_other_images_are_left_out(tmp_p
         assert source.splits == {}
         assert source.keys == [f"val2017/{n}.png" for n in range(3)]
         assert (
-            "1 images lie outside the folders of the annotations, and are left out." in source.findings.notes
+            "Left out, outside the folders and lists of the annotations: 1 image, such as unlabeled2017/9.png."
+            in source.findings.notes
         )
     assert find_annotations(str(tmp_path / "val2017")) == []
 

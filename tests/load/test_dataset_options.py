@@ -36,7 +36,10 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
             {"shuffle": "rows"},
             "shuffle='rows': is neither True nor False. Pass one of them, or order='rows'.",
         ),
-        ({"fields": "image"}, "fields='image': is one text. Pass a list of names, such as ['image']."),
+        (
+            {"fields": "image"},
+            "fields='image': is not a list of names. Pass a list of names, such as ['image'], or leave it out.",
+        ),
         (
             {"rank": "0", "world_size": 2},
             "rank='0', world_size=2: are not two whole numbers, rank from 0 to world_size - 1. Pass both in that range, or neither.",

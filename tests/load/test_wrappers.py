@@ -170,6 +170,11 @@ def test_batches_are_no_lists_of_row_numbers(numbered: Path):
             "mask_fill",
             "pass augment=packer.augment.Pipeline(..., mask_fill=...), or collate=Padding(mask_fill=...).",
         ),
+        (PackedBatchDataset, "suffle", "pass shuffle=."),
+        (PackedBatchDataset, "transforms", "pass transform=."),
+        (PackedBatchDataset, "worldSize", "pass world_size=."),
+        (PackedDataset, "transforms", "pass transform= and target_transform=."),
+        (PackedDataset, "clases", "pass classes=."),
         (PackedBatchDataset, "root", "pass the pack's path as the first argument."),
         (
             PackedDataset,
@@ -185,8 +190,8 @@ def test_words_of_other_libraries_name_ours(numbered: Path, kind: type, word: st
         UsageError, match=f"^{re.escape(f'{word}=: is not an argument of {kind.__name__}; {sentence}')}$"
     ):
         kind(numbered, **given, **{word: 2})
-    with pytest.raises(TypeError, match="unexpected keyword argument 'suffle'"):
-        kind(numbered, **given, suffle=True)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'zoom'"):
+        kind(numbered, **given, zoom=True)
 
 
 @pytest.mark.parametrize("kind", [PackedBatchDataset, PackedDataset])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import UsageError
-from packer.pixels.row_size import RowSize, note_on_size, parse_size
+from packer.pixels.row_size import RowSize, parse_size
 
 
 @pytest.mark.parametrize(
@@ -43,22 +43,6 @@ def test_each_wrong_size_is_one_sentence(size: object):
         parse_size(size)
     sentence = f"size {size}: is not a number or HxW of 1 to 65,536 pixels. Pass for example 256 or 128x256."
     assert str(error.value) == sentence
-
-
-@pytest.mark.parametrize(
-    ("size", "note"),
-    [
-        (224, "224: is not a power of two. Training usually takes size=256 and augment='RandomCrop(224)'."),
-        (
-            "256x100",
-            "256x100: is not a power of two. Training usually takes size='256x128' and augment='RandomCrop((256, 100))'.",
-        ),
-        ("128x256", None),
-        (1, None),
-    ],
-)
-def test_other_sizes_than_powers_of_two_are_noted(size: object, note: str | None):
-    assert note_on_size(*parse_size(size)) == ([] if note is None else [note])
 
 
 @pytest.mark.parametrize(

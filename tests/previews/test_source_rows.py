@@ -177,8 +177,8 @@ def test_inputs_that_cannot_be_packed(photo_folder: Path) -> None:
         ("p.h5", {"size": 32}, "p.h5: is a pack; size= is about sources. Leave it out."),
         ("f.npy", {}, "f.npy: has no images; a field 'image' of uint8 or uint16 [H, W, C] is shown, and it has"
          " f. Pass images."),
-        (3, {}, "preview: a int is given; a pack, or paths of images or arrays, are drawn. Pass one of them."),
-        ("nosuch", {}, "nosuch: no such file or folder; folders, lists and archives are read. Check the path."),
+        (3, {}, "path=3: is not the path of a pack. Pass a name, such as 'train.h5'."),
+        ("nosuch", {}, "nosuch: no such file or folder; folders, lists, archives, tables and files of arrays are read. Check the path."),
         ("photos", {"compress": "zstd"}, 'compress=: is not an argument of convert_images; pass store="zstd",'
          ' "gzip" or "blosc2".'),
     ],

@@ -18,6 +18,7 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
+from packer.given_values import shown
 from packer.load.batch import as_tensor
 from packer.orders.runs import Subset, one_run
 from packer.read import array_store
@@ -68,6 +69,34 @@ def in_split(split: str | None) -> list[int]:
 def test_everything_and_splits(single: Pack):
     for split in (None, "train", "val"):
         assert rows_of(select(single, split=split)) == in_split(split)
+
+
+@pytest.mark.parametrize("names", [["train", "val"], ("val", "train"), ["none", "val"], ["train"]])
+def test_several_splits_are_read_in_the_order_of_the_pack(single: Pack, names: Sequence[str]):
+    wanted = sorted(row for name in names for row in in_split(name))
+    assert rows_of(select(single, split=names)) == wanted
+    some = select(single, split=names, subset=[95, 3, 40, 0])
+    assert rows_of(some) == [row for row in (95, 3, 40, 0) if row in wanted]
+
+
+def test_rows_that_splits_share_are_read_once(single: Pack):
+    shared = {"a": ((0, 20), (40, 50)), "b": ((10, 30), (30, 35)), "c": ((12, 15),)}
+    pack = replace(single, header=replace(single.header, splits=shared))
+    assert rows_of(select(pack, split=["c", "b", "a"])) == [*range(35), *range(40, 50)]
+
+
+@pytest.mark.parametrize(
+    "wrong", [[], ["val", "val"], 3, np.array(["train", "val"]), [3], {"val": 1}, {"val"}]
+)
+def test_what_chooses_no_splits(single: Pack, wrong: Any):
+    with pytest.raises(UsageError) as error:
+        select(single, split=wrong)
+    assert str(error.value) == (
+        f"split={shown(wrong)}: is not the name of a split, nor a list of different names; splits of {single.path}:"
+        " none, train, val. Pass one of these, or several, such as ['fold0', 'fold1']."
+    )
+    with pytest.raises(UsageError, match="has no split 'fold0'; its splits: none, train, val"):
+        select(single, split=["val", "fold0"])
 
 
 @pytest.mark.parametrize("split", [None, "train"])

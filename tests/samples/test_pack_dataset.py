@@ -792,7 +792,12 @@ def _short(index: int) -> Any:
         (["a.jpg", "b.jpg"], {}, UsageError, "its samples are text or bytes. Name their field"),
         (7, {}, UsageError, "int: is neither arrays nor a dataset"),
         ("photos/", {}, UsageError, "Use convert_images or convert_table"),
-        ("no.npy", {}, SourceError, "no.npy: is not a file"),
+        (
+            "no.npy",
+            {},
+            UsageError,
+            "no.npy: no such file or folder; folders, lists, archives, tables and files",
+        ),
         (Samples(lambda i: 1), {"resume": True}, UsageError, "its content cannot be identified"),
         (iter([1]), {"resume": True}, UsageError, "can be read only once"),
     ],

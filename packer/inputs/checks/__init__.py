@@ -7,6 +7,9 @@
     mask_checks.py    masks in the folder of their images
     partner_names.py  names of files, compared between folders
     frame_evidence.py what the pixels of partners have in common
+    sidecar_checks.py files beside the images that are probably labels, and are not read
+    mask_value_checks.py  values of masks that are no numbers of classes
+    picture_checks.py a sample of headers: sizes, bits, color profiles, pages
     coordinate_checks.py  images without boxes, images turned by EXIF, points outside, boxes of other sizes
     point_checks.py   points that are left and right sides
 

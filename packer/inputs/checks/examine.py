@@ -20,12 +20,16 @@ from packer.inputs.checks.folder_checks import (
 )
 from packer.inputs.checks.label_checks import check_label_texts, check_numbers
 from packer.inputs.checks.mask_checks import check_labels_in_names, check_masks_among_images
+from packer.inputs.checks.mask_value_checks import check_mask_values
+from packer.inputs.checks.picture_checks import check_bits, check_pages, check_profiles, check_size
 from packer.inputs.checks.point_checks import check_sides
+from packer.inputs.checks.sidecar_checks import check_sidecars, check_unread_tables
 from packer.inputs.listing import Finding, Listing
 
 Check = Callable[[Listing], Iterator[Finding]]
 
 CHECKS: tuple[Check, ...] = (
+    check_sidecars,
     check_masks_among_images,
     check_class_folders,
     check_classes_of_splits,
@@ -35,9 +39,15 @@ CHECKS: tuple[Check, ...] = (
     check_continued_numbers,
     check_labels_in_names,
     check_class_names,
+    check_unread_tables,
     check_label_texts,
     check_numbers,
+    check_mask_values,
     check_files_left_out,
+    check_size,
+    check_bits,
+    check_profiles,
+    check_pages,
     check_images_without_boxes,
     check_turned_images,
     check_outside_points,

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.arguments import one_of, whole
+from packer.declared_types import checked_class
 from packer.errors import UsageError
-from packer.foreign_words import refuses_foreign_words
 from packer.format.header import Field
+from packer.given_values import shown
 from packer.machine import cores
 
 THREAD = "thread"
@@ -26,6 +27,7 @@ _PARAMETERS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 V1, V2 = "torchvision.transforms", "torchvision.transforms.v2"
 
 
+@checked_class
 @dataclass(frozen=True)
 class PythonTransform:
     """A Python function from rows of a pack to rows of a batch, run in processes or threads.
@@ -71,7 +73,7 @@ class PythonTransform:
     def __post_init__(self) -> None:
         if not callable(self.fn):
             raise UsageError(
-                f"transform: {self.fn!r} is no function. Pass a function of a sample, or a PythonTransform."
+                f"transform: {shown(self.fn)} is no function. Pass a function of a sample, or a PythonTransform."
             )
         if self.processes is not None:
             whole("transform: processes", self.processes, 1, MAX_PROCESSES)
@@ -83,18 +85,11 @@ class PythonTransform:
                 " (sample, rng) are allowed, because threads share all other generators. Add the argument"
                 " rng and draw from it, or leave context= out."
             )
-        if isinstance(self.ragged, str):
-            raise UsageError(
-                f"transform: ragged={self.ragged!r} is a text. Pass a list of names: [{self.ragged!r}]."
-            )
 
     @property
     def count(self) -> int:
         """Number of processes that run the function."""
         return self.processes or min(cores(), _DEFAULT_PROCESSES)
-
-
-PythonTransform.__init__ = refuses_foreign_words(PythonTransform.__init__)  # type: ignore[method-assign]
 
 
 def with_rng(fn: Any) -> Callable[[dict[str, Any], np.random.Generator], Any] | None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from packer.arguments import whole
+from packer.declared_types import checked_class
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import digest
 from packer.format.file_io import InputFile, newest_file
@@ -59,6 +60,7 @@ class TextDialect:
         return tuple(sorted(self.na, key=len))
 
 
+@checked_class
 @dataclass(frozen=True)
 class Csv:
     """Options for reading text files.

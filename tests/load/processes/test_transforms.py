@@ -41,7 +41,10 @@ def test_the_number_of_processes():
             "transform: len takes no rng; with context='thread' only functions of (sample, rng) are allowed, because"
             " threads share all other generators. Add the argument rng and draw from it, or leave context= out.",
         ),
-        ({"ragged": "boxes"}, "transform: ragged='boxes' is a text. Pass a list of names: ['boxes']."),
+        (
+            {"ragged": "boxes"},
+            "ragged='boxes': is not a list of names. Pass a list of names, such as ['boxes'], or leave it out.",
+        ),
     ],
 )
 def test_wrong_arguments(options: dict[str, object], message: str):

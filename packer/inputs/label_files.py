@@ -1,0 +1,262 @@
+"""Label files of images: one text or XML file per image, matched by equal names in corresponding folders.
+
+    images/train/1.jpg   labels/train/1.txt      the folders differ in one part
+    JPEGImages/1.jpg     Annotations/1.xml
+    train/1.jpg          train/1.xml             the same folder
+    1.jpg                labels/1.txt            one folder deeper
+
+The content of the files decides whether they are label files; each is that of one image.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import SourceError, UsageError
+from packer.inputs.file_names import SPLIT_NAMES, as_text, is_image, on_disk, split_folders, split_in
+from packer.inputs.findings import Findings
+from packer.inputs.image_targets import ImageTargets
+from packer.path_text import compose
+
+ABSENT = -1
+SPLITS = tuple(dict.fromkeys(SPLIT_NAMES.values()))
+"""Names of splits, in order."""
+LISTS_OF_SPLITS = "ImageSets/Main"
+"""Folder of Pascal VOC's lists."""
+_TRIED = 16
+"""Files of a folder that are read to find out what they are."""
+_REJECTED = 8
+"""Folders of other content after which the remaining ones are not tried."""
+
+
+class ListedFolder(NamedTuple):
+    """A folder with the paths of all its visible files, "/"-separated: images in `image_order`, and others.
+
+    within: the source, a path below the folder, if not all of the folder is packed: `keys` are its images.
+    """
+
+    name: str
+    keys: list[str]
+    others: list[str]
+    within: str = ""
+
+    def path(self, inner: str) -> str:
+        """Return the path to open one of the files."""
+        return os.fsdecode(on_disk(f"{as_text(self.name)}/{inner}"))
+
+    def taken(self, chosen: NDArray[np.bool_]) -> ListedFolder:
+        """Return the folder with some of its images."""
+        return self._replace(keys=[self.keys[index] for index in np.flatnonzero(chosen).tolist()])
+
+    def ending(self, *suffixes: str) -> list[str]:
+        """Return the other files with one of these suffixes."""
+        return [path for path in self.others if path.lower().endswith(suffixes)]
+
+
+class BoxLayout(NamedTuple):
+    """A dataset of boxes, found in a folder.
+
+    form: name for messages. example: a file that shows the form. images: indices of its images, int64. read:
+    function of their keys and of Findings that returns their targets and splits.
+    """
+
+    form: str
+    example: str
+    images: NDArray[np.int64]
+    read: Callable[[list[str], Findings], tuple[ImageTargets, dict[str, NDArray[np.int64]]]]
+
+
+class NameIndex:
+    """Names of images -> their indices: by path, or by file name if only one image has it."""
+
+    def __init__(self, names: Mapping[str, int]) -> None:
+        """names: path below a folder -> index."""
+        self._paths, self._names = dict[str, int](), dict[str, int]()
+        for name, index in names.items():
+            path = compose(name)
+            for called, known in ((path, self._paths), (path.rpartition("/")[2], self._names)):
+                known[called] = ABSENT if called in known else index
+
+    def find(self, name: str) -> int:
+        """Return the index of an image, or ABSENT."""
+        normal = compose(os.path.normpath(name))
+        return self._paths.get(normal, self._names.get(normal.rpartition("/")[2], ABSENT))
+
+
+class MatchedFiles(NamedTuple):
+    """Label files of images. matched: image -> label file. spare: files beside them that match no image."""
+
+    matched: dict[str, str]
+    spare: list[str]
+
+    def served(self, keys: Sequence[str]) -> NDArray[np.int64]:
+        """Return the images in folders that have label files; their others have no file of their own."""
+        folders = {key.rpartition("/")[0] for key in self.matched}
+        return np.flatnonzero([key.rpartition("/")[0] in folders for key in keys])
+
+
+def stem_of(path: str) -> str:
+    """Return a file's name without folder and extension; "1.jpg.json" belongs to 1.jpg, too."""
+    stem = os.path.splitext(compose(path.rpartition("/")[2]))[0]
+    return os.path.splitext(stem)[0] if is_image(stem) else stem
+
+
+class _Match(NamedTuple):
+    """A folder of images and a folder of label files with common stems; `nearness` is smaller for a better
+    match.
+    """
+
+    nearness: tuple[bool, int]
+    common: int
+    images: str
+    labels: str
+
+
+def match_files(
+    folder: ListedFolder,
+    paths: Iterable[str],
+    usual: Mapping[str, str],
+    accepts: Callable[[list[str]], bool],
+) -> MatchedFiles:
+    """Match label files to images by their names.
+
+    usual: name of a folder of images -> of its folder of labels, which is preferred. accepts: predicate on
+    some label files of a folder, by their content.
+    Raises: UsageError if two folders of images, or of label files, match equally well.
+    """
+    found, labels = MatchedFiles({}, []), _by_folder(paths)
+    images = _by_folder(folder.keys if labels else ())
+    accepted: dict[str, bool] = {}
+    served: dict[str, _Match] = {}
+    owners: dict[str, _Match] = {}
+    for match in _matches(images, labels, usual):
+        pairs = [
+            (keys, texts)
+            for stem, keys in images[match.images].items()
+            if (texts := labels[match.labels].get(stem))
+        ]
+        if match.labels not in accepted:
+            if len(accepted) >= _REJECTED and not any(accepted.values()):
+                break
+            chosen = pairs[:: max(len(pairs) // _TRIED, 1)][:_TRIED]
+            accepted[match.labels] = accepts([texts[0] for _, texts in chosen])
+        if not accepted[match.labels]:
+            continue
+        if earlier := served.get(match.images):
+            if earlier.nearness == match.nearness:
+                raise _ambiguous(folder, match.images, earlier.labels, match.labels)
+            continue
+        if earlier := next((owners[texts[0]] for _, texts in pairs if texts[0] in owners), None):
+            if _compete(earlier, match):
+                raise _ambiguous(folder, match.labels, earlier.images, match.images)
+            continue
+        served[match.images] = match
+        for keys, texts in pairs:
+            if len(keys) > 1:
+                raise UsageError(
+                    f"{folder.name}/{texts[0]}: belongs to {keys[0]} and to {keys[1]}; a label file is that "
+                    "of one image. Rename one of them."
+                )
+            owners[texts[0]] = match
+            found.matched[keys[0]] = texts[0]
+    for place in {match.labels for match in served.values()}:
+        found.spare.extend(path for held in labels[place].values() for path in held if path not in owners)
+    return found
+
+
+def _by_folder(paths: Iterable[str]) -> dict[str, dict[str, list[str]]]:
+    """Return folder -> stem -> paths there."""
+    found: dict[str, dict[str, list[str]]] = defaultdict(dict)
+    for path in paths:
+        found[path.rpartition("/")[0]].setdefault(stem_of(path), []).append(path)
+    return found
+
+
+def _compete(one: _Match, two: _Match) -> bool:
+    """Return True if it is not clear which of two folders of images belongs to label files.
+
+    Photos and their masks have equal names; images of another split may have.
+    """
+    splits = [next(filter(None, map(split_in, path.split("/"))), None) for path in (one.labels, two.images)]
+    other = None not in splits and splits[0] != splits[1]
+    return (
+        one.nearness[0] == two.nearness[0]
+        and min(one.nearness[1], 1) == min(two.nearness[1], 1)
+        and not other
+    )
+
+
+def _matches(
+    images: Mapping[str, Mapping[str, object]],
+    labels: Mapping[str, Mapping[str, object]],
+    usual: Mapping[str, str],
+) -> list[_Match]:
+    """Return the folders with common stems, the best match first."""
+    where: dict[str, list[str]] = defaultdict(list)
+    for place, stems in labels.items():
+        for stem in stems:
+            where[stem].append(place)
+    found = []
+    for place, stems in images.items():
+        preferred = "/".join(usual.get(part, part) for part in place.split("/"))
+        if labels.get(place, {}).keys() & stems.keys():  # numbered files have equal names in many folders
+            near = {place, preferred} & labels.keys()
+            shared = Counter({other: len(labels[other].keys() & stems.keys()) for other in near})
+        else:
+            shared = Counter(other for stem in stems for other in where.get(stem, ()))
+        for other, common in shared.items():
+            apart = _distance(place, other)
+            if common and (apart < 2 or 2 * common >= min(len(stems), len(labels[other]))):
+                found.append(_Match((place == preferred or other != preferred, apart), common, place, other))
+    return sorted(found, key=lambda match: (match.nearness, -match.common, match.images, match.labels))
+
+
+def _distance(one: str, two: str) -> int:
+    """Return how many parts of two folders' paths differ, between their common ends."""
+    first, second = (path.split("/") if path else [] for path in (one, two))
+    for end in (0, -1):
+        while first and second and first[end] == second[end]:
+            del first[end], second[end]
+    return max(len(first), len(second))
+
+
+def _ambiguous(folder: ListedFolder, place: str, one: str, two: str) -> UsageError:
+    names = [f"{folder.name}/{path}".rstrip("/") for path in (place, one, two)]
+    return UsageError(
+        f"{names[0]}: its files have the names of those in {names[1]} and in {names[2]}; one of the folders "
+        "belongs to it. Move the other one away."
+    )
+
+
+def path_splits(keys: Sequence[str]) -> dict[str, NDArray[np.int64]]:
+    """Return the images of each split that a folder in their paths names, such as images/train/1.jpg.
+
+    {} unless all images lie in folders of two or more splits, at the same level.
+    """
+    folders = [key.split("/")[:-1] for key in keys]
+    for level in range(min(map(len, folders), default=0)):
+        names = np.array([parts[level] for parts in folders])
+        called = split_folders(set(names.tolist()))
+        if len(called) > 1 and len(set(called.values())) == len(called):
+            folder_of = {split: name for name, split in called.items()}
+            return {
+                split: np.flatnonzero(names == folder_of[split]) for split in SPLITS if split in folder_of
+            }
+    return {}
+
+
+def names_of_images(keys: Iterable[str], prefix: str = "") -> NameIndex:
+    """Return the images below a folder, by the ends of their paths. prefix: with a trailing slash, or ""."""
+    return NameIndex({key[len(prefix) :]: k for k, key in enumerate(keys) if key.startswith(prefix)})
+
+
+def refuse_file(findings: Findings, image: int, called: str, path: str, error: SourceError) -> None:
+    """Refuse the image of an unreadable label file."""
+    said = str(error)
+    findings.refuse(image, f"{called}: {said.removeprefix(path).lstrip(': ')}", said.removesuffix("."))
