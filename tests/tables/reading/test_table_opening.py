@@ -22,7 +22,7 @@ from PIL import Image
 
 from packer.cli.console import in_options
 from packer.cli.convert_command import kind_of
-from packer.errors import PackerError, SourceError, UsageError
+from packer.errors import PackerError, UsageError
 from packer.format.pack_opening import open_pack
 from packer.load.row_dataset import PackedDataset
 from packer.tables.table_conversion import convert_table
@@ -346,8 +346,3 @@ def test_numbers_that_may_be_classes_are_noted(labels: list[float], noted: bool)
     )
     assert (sentence in notes) == noted
     assert noted or not any("If they are classes" in note for note in notes)
-
-
-def test_a_missing_file_is_a_missing_file() -> None:
-    with pytest.raises(SourceError, match=r"^no\.csv: cannot be read \(No such file"):
-        convert_table("no.csv", "p.h5")
