@@ -105,10 +105,7 @@ class TextStream:
         if self._encoding != "utf-8":
             self._bytes = _Pieces(_transcoded(self._bytes, self._encoding))
         if self._escape:
-            self._bytes, self._faults = (
-                _Pieces(_unescaped(self._bytes, *self._escape)),
-                (*self._faults, csv.Error),
-            )
+            self._bytes = _Pieces(_unescaped(self._bytes, *self._escape))
         begin = bytearray(4)
         begin = begin[: self.fill(memoryview(begin))]
         mark = next((mark for mark in _MARKS if begin.startswith(mark)), None)
@@ -133,12 +130,17 @@ class TextStream:
                 f"{self.name}: holds bytes that are not {self._encoding.upper()}; all of them must be. "
                 f"Pass another {Option('Csv.encoding')}."
             ) from None
+        except csv.Error as error:
+            raise SourceError(
+                f"{self.name}: a quoted cell is not closed as {Option('Csv.escape', self._escape[0])} and"
+                f" {Option('Csv.quote', self._escape[2])} say ({error}). Correct it, or pass {Option('Csv.quote', '')}."
+            ) from None
         except self._faults as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise unreadable(self.name, error) from None
             raise SourceError(
                 f"{self.name}: its compressed data are damaged or truncated ({str(error) or 'end of file'});"
-                f" complete {self._suffix} files are read. Copy it again, or rename it if it is not"
+                f" complete {self._suffix or '.tar'} files are read. Copy it again, or rename it if it is not"
                 " compressed."
             ) from None
         return have

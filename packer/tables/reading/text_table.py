@@ -41,6 +41,7 @@ _SAMPLE = 2 << 20  # bytes of a file from which types are inferred: 3,000 rows o
 _HEAD = 64 << 10  # bytes read of each other file to compare its header
 _OTHERS = {
     rb"PAR1": ("a packed Parquet file", "Unpack it; Parquet files are read as they are."),
+    rb"\x1f\x8b|PK\x03\x04|BZh|\xfd7zXZ": ("packed twice", "Unpack it once."),
     rb"\x89HDF": ("an HDF5 file", "Rename it to .h5."),
     rb"SQLite format 3": (
         "an SQLite database",

@@ -289,6 +289,11 @@ def test_escaped_cells() -> None:
     assert refused("t.tsv", csv={"escape": "\\", "delimiter": "\t", "quote": ""}) == (
         "t.tsv: line 5: has 1 cells; 3 are expected. Correct it, or pass --on-error skip to leave such rows out."
     )
+    Path("bad.csv").write_text('x,n,s\n1,1,"a"b\n')
+    assert refused("bad.csv", csv=csv) == (
+        "bad.csv: a quoted cell is not closed as --escape '\\' and --quote '\"' say (',' expected after '\"'). Correct it, or"
+        " pass --quote none."
+    )
     assert refused("t.csv", csv={"escape": "\\"}) == (
         "--escape '\\': needs the delimiter, because it may stand before one. Pass --delimiter , too, or the file's"
         " delimiter."
