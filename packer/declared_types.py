@@ -146,6 +146,8 @@ def _refuse(
 ) -> None:
     """Raise UsageError for a value of another type than a parameter's."""
     name, default = parameter.name, parameter.default
+    if "paths" in kinds and "path" not in kinds and isinstance(value, (str, os.PathLike)):
+        raise UsageError(f"{name}={shown(value)}: is not a list of paths. Pass [{os.fspath(value)!r}, ...].")
     if ("path" in kinds or "paths" in kinds) and name != "classes":
         raise not_a_path(name, value, optional=default is None)
     if set(kinds) == {"bool"}:

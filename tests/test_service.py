@@ -114,6 +114,7 @@ def test_nothing_that_crosses_between_processes_of_several_users_is_a_pickle() -
             r"pickle\.loads?\b|Unpickler|allow_pickle=True|import (marshal|shelve)", path.read_text()
         )
     }
+    found.remove("samples/array_problems.py")  # a remedy in a message names allow_pickle
     assert {name for name in found if not name.startswith("testing/")} == {
         "load/processes/calling.py",
         "load/processes/workerproc.py",

@@ -79,7 +79,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
             path.write_bytes(path.read_bytes()[: -path.stat().st_size // 4])
     lines = [f"{x:.4f},{'uvI'[i % 3]},2024-03-{1 + i:02},{i % 2}" for i, x in enumerate(random.random(30))]
     (folder / "table.csv").write_text("\n".join(["x,word,day,y", *lines]))
-    np.savez(folder / "flags.npz", image=np.zeros((9, 4, 4, 3), np.uint8), flag=np.arange(9) % 2 == 0)
+    np.savez(folder / "flags.npz", image=np.zeros((9, 4, 4, 3), np.uint8), label=np.arange(9) % 2 == 0)
     return folder
 
 

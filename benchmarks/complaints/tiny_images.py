@@ -83,9 +83,9 @@ def _write_lmdb(path: Path) -> None:
 
 
 def _write_pack(path: Path) -> None:
-    from packer import convert_images
+    from packer import Labels, convert_images
 
-    labels = path.with_name("labels.csv")
+    labels = Labels(path.with_name("labels.csv"), as_="float")  # the numbers of the images
     convert_images(path.parent / FOLDER, path, size=SIDE, labels=labels, overwrite=True)
 
 

@@ -25,7 +25,7 @@ def pixels_of(images: Any) -> NDArray[np.uint8]:
 def labels_of(labels: Any) -> NDArray[np.int64]:
     """Return a batch's labels as an array [N]."""
     array = labels.numpy() if hasattr(labels, "numpy") else np.asarray(labels)
-    return array.reshape(-1)
+    return array.reshape(-1).astype(np.int64)
 
 
 def check(epoch: Iterable[Batch], rows: Rows, *, exact: bool, least_db: float = LEAST_DB) -> dict[str, float]:

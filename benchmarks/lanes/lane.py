@@ -38,7 +38,7 @@ class Rows:
         """Return the rows of a work folder, from its npy pack, which is plain NumPy."""
         pack = Path(work, PACK_NPY)
         images, labels = (np.load(pack / name, mmap_mode="r") for name in ("image.npy", "label.npy"))
-        return cls(images, np.asarray(labels))
+        return cls(images, np.asarray(labels).astype(np.int64))
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -73,22 +73,22 @@ def gather(source: str, count: int, work: str, threads: int) -> None:
 
 def pack(work: str, size: int) -> None:
     """Write the npy pack, the first of all stores."""
-    from packer import convert_images
+    from packer import Labels, convert_images
 
     out = os.path.join(work, PACK_NPY)
     if not os.path.exists(out):
-        photos, labels = os.path.join(work, PHOTOS), os.path.join(work, LABELS)
-        convert_images(photos, out, size=size, labels=labels, resume=True)
+        labels = Labels(os.path.join(work, LABELS), as_="float")  # the numbers of the images
+        convert_images(os.path.join(work, PHOTOS), out, size=size, labels=labels, resume=True)
 
 
 def _pack_as(store: str) -> Callable[[Rows, str], None]:
     """Return a writer of another kind of pack, with the photographs' rows in the same places."""
 
     def write(rows: Rows, out: str) -> None:
-        from packer import convert_images
+        from packer import Labels, convert_images
 
         work = os.path.dirname(out)
-        photos, labels = os.path.join(work, PHOTOS), os.path.join(work, LABELS)
+        photos, labels = os.path.join(work, PHOTOS), Labels(os.path.join(work, LABELS), as_="float")
         options: dict[str, Any] = {"store": store} | ({"quality": QUALITY} if store == "jpeg" else {})
         convert_images(photos, out, size=rows.images.shape[1], labels=labels, format="h5", **options)
 

@@ -150,7 +150,7 @@ class AnnotationTransforms(ABC):
                         " 0, are allowed. Pass those."
                     )
                 order[a], order[b] = b, a
-            self._counterparts[count, device] = torch.tensor(order, device=device)
+            self._counterparts[count, device] = torch.tensor(order, dtype=torch.int64, device=device)
         return self._counterparts[count, device]
 
     def _apply_places(

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from packer import units
 from packer.errors import ImageError, MissingDependencyError, SourceError, UsageError
+from packer.format.pack_opening import is_pack
 from packer.inputs.box_layouts import find_boxes
 from packer.inputs.file_names import (
     as_text,
@@ -92,6 +93,8 @@ def open_source(path: Source, options: SourceOptions | None = None) -> ImageSour
     if all(one.lower().endswith(PARQUET) for one in paths):
         return read_parquet(name, paths, options)
     if paths and all(map(is_array_file, paths)):
+        if is_pack(paths[0]):
+            raise UsageError(f"{name}: is a pack; images are files of their own. Pass their folder.")
         raise UsageError(
             f"{name}: is a file of arrays; images are files of their own. Pass it to pack_dataset."
         )

@@ -8,10 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.codecs.jpeg import swaps_sides
-from packer.pixels.image_decoder import format_of_image, read_image_header, read_orientation
-
-_UPRIGHT = ("JPEG", "TIFF")
-"""Formats whose headers `read_image_header` returns upright."""
+from packer.pixels.image_decoder import read_image_header, read_orientation
 
 
 class StoredSize(NamedTuple):
@@ -47,9 +44,7 @@ def read_stored_size(data: bytes) -> StoredSize | None:
     header = read_image_header(data)
     if header is None:
         return None
-    size, orientation = (header.height, header.width), read_orientation(data)
-    upright = format_of_image(data)[0] in _UPRIGHT
-    return StoredSize.of_upright(size, orientation) if upright else StoredSize(*size, orientation)
+    return StoredSize.of_upright((header.height, header.width), read_orientation(data))
 
 
 def turn_points(xy: NDArray[np.float64], orientation: int, upright: tuple[int, int]) -> NDArray[np.float64]:

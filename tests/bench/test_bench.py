@@ -240,7 +240,7 @@ def test_numbers_out_of_range_are_refused(tmp_path: Path, options: dict[str, int
 
 
 def test_a_pack_in_the_place_of_images_is_refused(pack: Path) -> None:
-    with pytest.raises(UsageError, match="not a source of images"):
+    with pytest.raises(UsageError, match=r"photos\.h5: is a pack; images are files"):
         bench(pack, pack)
 
 

@@ -143,7 +143,7 @@ def test_a_lane_that_fails_is_told_and_the_others_go_on(
     loaders.STORES["packer.h5"].write(Rows.of(str(work)), str(work / "packer.h5"))
     with h5py.File(work / "packer.h5", "r+") as file:
         file["image"][5, 3, 2, 1] ^= 1
-        label = file["label"][5]
+        label = int(file["label"][5])
     arguments = f"--work {tmp_path} --images 24 --size 16 --rounds 1 --seconds 0 --workers 0".split()
     arguments += [str(photo_folder), "--only", "h5py slices"]
     assert loaders.main(arguments) == 1

@@ -172,7 +172,7 @@ def test_rows_in_no_split_are_not_lost(photo_folder: Path, others: Path, tmp_pat
 def test_a_merge_of_a_merge(photo_folder: Path, others: Path, tmp_path: Path, convert: Convert):
     first, second = convert(photo_folder, "a"), convert(others, "b")
     shutil.copytree(others, tmp_path / "third" / "more")
-    third = convert(tmp_path / "third", "c")
+    third = convert(tmp_path / "third", "c", classes=["more"])
     merge_packs([tmp_path / "a", tmp_path / "b"], tmp_path / "m1")
     merge_packs([tmp_path / "c", tmp_path / "m1"], tmp_path / "m2.h5")
     assert content(opened(tmp_path / "m2.h5")) == {**content(first), **content(second), **content(third)}

@@ -161,11 +161,10 @@ def test_choices_of_fields_that_are_none(first: str, tmp_path: Path, fields: Any
 
 
 def test_arguments_that_are_no_packs(first: str, tmp_path: Path):
-    for packs in (first, [], 3):
-        refused(
-            packs, r"packs=.*: is no list of packs\. Pass one such as \['train\.h5', 'embeddings\.h5'\]\."
-        )
-    refused([first, 3], r"packs: 3 is no path of a pack\. Pass paths, or \(path, fields\) for each\.")
+    refused([], r"packs=\[\]: is no list of packs\. Pass one such as \['train\.h5', 'embeddings\.h5'\]\.")
+    refused(first, r"packs='.*': is not a list of paths\. Pass \['.*', \.\.\.\]\.")
+    refused(3, r"packs=3: is not the path of a pack\. Pass a name, such as 'train\.h5'\.")
+    refused([first, 3], r"packs=\['.*', 3\]: is not the path of a pack\. .*")
     refused([first], r"match='key': is not one of None, 'keys', 'rows'\. Pass one of them\.", "key")
     with pytest.raises(FormatError, match=r"none\.h5: cannot be read"):
         join_fields([first, tmp_path / "none.h5"])

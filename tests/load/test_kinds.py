@@ -245,8 +245,8 @@ def test_unknown_splits_are_a_sentence(stored: Pack, pack: Pack):
 
 def test_verify_takes_one_word(stored: Pack):
     with pytest.raises(UsageError) as error:
-        open_pack(stored.path, verify=True)  # type: ignore[arg-type]
-    assert str(error.value) == "verify=True: is neither None nor 'blocks'. Pass one of them."
+        open_pack(stored.path, verify="all")
+    assert str(error.value) == "verify='all': is neither None nor 'blocks'. Pass one of them."
 
 
 def test_damage_is_an_error_in_the_loop_only_where_it_is_looked_for(tmp_path: Path):

@@ -291,13 +291,13 @@ def test_a_mixture_is_pickled_and_checked_at_first_use(packs: list[Pack]) -> Non
     ("given", "sentence"),
     [
         ([], r"path=\[\]: names no pack; at least one is needed."),
-        (7, "path=7: is no path, and no list of paths."),
+        (7, "path=7: is not the path of a pack."),
         ([("a", 0.5), "b"], "path: 1 of 2 packs have a weight; all or none must have one."),
         ([("a", 0), ("b", 1)], "a.h5: its weight is 0; finite numbers above 0 are allowed."),
         ([("a", "much"), ("b", 1)], "a.h5: its weight is 'much'; finite numbers above 0 are allowed."),
         ([("a", float("nan")), ("b", 1)], "a.h5: its weight is nan;"),
         ([("a", 0.5), ("a", 0.5)], "a.h5: is in the list twice; each pack is allowed once."),
-        (["a", 5], "path: 5 is no path of a pack."),
+        (["a", 5], "5.: is not the path of a pack."),
     ],
 )
 def test_lists_that_mean_nothing(packs: list[Pack], given: Any, sentence: str) -> None:

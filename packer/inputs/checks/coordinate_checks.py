@@ -114,7 +114,7 @@ def check_outside_points(listing: Listing) -> Iterator[Finding]:
 
 
 def check_extent(listing: Listing) -> Iterator[Finding]:
-    """Yield an error if all boxes and points lie in the upper left quarter of their images.
+    """Yield a note if all boxes and points lie in the upper left quarter of their images.
 
     Reads the headers of a sample.
     """
@@ -136,10 +136,9 @@ def check_extent(listing: Listing) -> Iterator[Finding]:
         yield Finding(
             Sentence(
                 f"The {name} of {len(sample):,} images examined reach at most {most:.0%} of the width and height, like "
-                f"those of smaller images, or percentages. Correct them, or pass "
-                f"{Option('Labels.boxes_unit', 'pixels')} if they are right."
-            ),
-            error=True,
+                f"those of smaller images, or percentages. If they are, correct them; "
+                f"{Option('Labels.boxes_unit', 'pixels')} says that they are right."
+            )
         )
 
 

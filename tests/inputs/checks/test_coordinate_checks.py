@@ -55,16 +55,16 @@ def test_points_outside_their_image_and_in_its_corner_are_counted() -> None:
     ]
 
 
-def test_boxes_in_the_upper_left_quarter_of_all_images_are_doubted() -> None:
+def test_boxes_in_the_upper_left_quarter_of_all_images_are_noted() -> None:
     def found(scale: float, unit: str | None = None, count: int = 30) -> list[str]:
         owners = np.arange(count)
         xyxy = np.stack([owners % 5, owners % 7, 20 + owners % 45, 12 + owners % 29], axis=1) * scale
         targets = ImageTargets(boxes=Boxes("l.csv", xyxy, owners, owners, None, count))
         targets.measured_in(unit, "l.csv")
-        return [one.sentence for one in check_extent(listing(targets, count)) if one.error]
+        return [one.sentence for one in check_extent(listing(targets, count))]
 
     assert found(1) == found(0.4, "pixels") == found(0.4, count=15) == []
     assert found(0.4) == [
         "The boxes of 30 images examined reach at most 40% of the width and height, like those of smaller images, or "
-        "percentages. Correct them, or pass labels=Labels(boxes_unit='pixels') if they are right."
+        "percentages. If they are, correct them; labels=Labels(boxes_unit='pixels') says that they are right."
     ]
