@@ -177,6 +177,8 @@ def is_array_file(name: object) -> bool:
 
 def is_hdf5(path: str) -> bool:
     """Return True for a file that begins as HDF5 files do."""
+    if not os.path.isfile(path):  # a pipe would wait for a writer
+        return False
     try:
         with open(path, "rb") as file:
             return file.read(len(HDF5_BEGIN)) == HDF5_BEGIN
