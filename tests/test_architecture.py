@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1] / "packer"
 # What everybody may import; they import nothing but each other.
 LEAVES = {
     "packer.arguments",
+    "packer.cell_names",
     "packer.channels",
     "packer.declared_types",
     "packer.foreign_words",
@@ -34,6 +35,7 @@ LEAVES = {
     "packer.sentence",
     "packer.service",
     "packer.source_kinds",
+    "packer.split_names",
     "packer.standard_streams",
     "packer.units",
     "packer.version",

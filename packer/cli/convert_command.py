@@ -24,7 +24,7 @@ from packer.cli.console import (
 from packer.cli.dry_run import tell_columns, tell_contents, tell_dry_run
 from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption, merge_values
 from packer.errors import UsageError
-from packer.source_kinds import PARQUET, is_array_file, is_table
+from packer.source_kinds import is_array_file, is_table
 
 if TYPE_CHECKING:
     from packer.convert.image_planning import ConversionPlan
@@ -47,10 +47,10 @@ def convert(
     SRC can be images: a folder with one sub-folder per class, a flat folder, a folder of train/, val/ and
     test/, a text file that lists paths, an archive of these as .tar or .zip (photos.tar/train names a folder
     in it), WebDataset tars or Parquet files of images (a folder of them, or several SRC), a folder of COCO,
-    YOLO or Pascal VOC annotations, YOLO's data.yaml. SRC can be a table: .csv, .tsv, each also as .gz, .zst,
-    .bz2 or .xz, .parquet, .arrow, .feather; rows of several files, or quoted globs, are appended in that
-    order. SRC can be arrays: an .h5 or .mat file of datasets, a .npz file, or one .npy file per field. OUT
-    becomes one HDF5 file if it ends in .h5, else a directory of .npy files.
+    YOLO or Pascal VOC annotations, YOLO's data.yaml. SRC can be a table: .csv, .tsv, .xlsx, .jsonl, each also as
+    .gz, .zst, .bz2, .xz or .zip, .parquet, .arrow, .feather, a folder of nothing else; rows of several files, or
+    quoted globs, are appended in that order. SRC can be arrays: an .h5 or .mat file of datasets, a .npz file, or
+    one .npy file per field. OUT becomes one HDF5 file if it ends in .h5, else a directory of .npy files.
 
     To continue an interrupted conversion, run the same command again.
 
@@ -111,12 +111,9 @@ def kind_of(source: str) -> str:
         return ARRAYS
     if not is_table(source):
         return IMAGES
-    if source.lower().endswith(PARQUET):
-        from packer.inputs.image_sources import holds_images
+    from packer.inputs.image_sources import holds_images
 
-        if holds_images(source):
-            return IMAGES
-    return TABLES
+    return IMAGES if holds_images(source) else TABLES
 
 
 def image_keywords(

@@ -114,7 +114,7 @@ class _Filling:
         resume: keep a complete pack of this job; otherwise remains of another job are cleared.
         """
         source, options = self._job["source"], options_of(self._job["options"])
-        if is_table(source) and not os.path.isdir(source) and not holds_images(source):
+        if is_table(source) and not holds_images(source):
             from packer.tables.table_conversion import convert_table
 
             _check_options(convert_table, options)

@@ -144,6 +144,7 @@ READING: Mapping[str, Any] = {
     "skip_rows?": _count,
     "comment?": (None, _mark),
     "keep_spaces?": bool,
+    "escape?": (None, _mark),
 }
 _SKIPPED = {
     "rows": _count,
@@ -157,7 +158,12 @@ _RECORD: Mapping[str, Mapping[str, Any]] = {  # by their names in messages
     "label": {
         "label": (
             None,
-            {"columns": lambda x: texts(x) and len(x) > 0, "kind": ("classes", "number"), "dtype": str},
+            {
+                "columns": lambda x: texts(x) and len(x) > 0,
+                "kind": ("classes", "number"),
+                "dtype": str,
+                "separator?": str,
+            },
         )
     },
     "reading": {"reading": READING},

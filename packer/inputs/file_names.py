@@ -19,7 +19,6 @@ network drives leave behind (__MACOSX, @eaDir, lost+found, Thumbs.db ...).
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
@@ -34,21 +33,17 @@ from packer.path_text import compose
 from packer.path_text import on_disk as on_disk
 from packer.sentence import Option
 from packer.source_kinds import IMAGES
+from packer.split_names import SPLIT_NAMES as SPLIT_NAMES
+from packer.split_names import split_in as split_in
+from packer.split_names import split_of as split_of
+from packer.split_names import split_word as split_word
 
 IMAGE_EXTENSIONS: frozenset[str] = frozenset(chain(*IMAGES.values()))
 """File extensions of images, in lower case; names may use any case."""
 
-SPLIT_NAMES = {
-    **{"train": "train", "training": "train"},
-    **{name: name for name in ("val", "valid", "validation", "dev", "eval")},
-    **{"test": "test", "testing": "test"},
-}
-"""Folder name in lower case -> its split; in the order of the splits. These folders are never classes."""
-
 UNLABELED = -1
 """The label of an unlabeled image beside labeled ones, as in Hugging Face datasets."""
 
-_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _LEFT_BEHIND = frozenset(
     (
         *("#recycle", "#snapshot", "$RECYCLE.BIN", "@Recently-Snapshot", "@Recycle", "@eaDir", "__MACOSX"),
@@ -88,16 +83,6 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name in _LEFT_BEHIND
 
 
-def split_word(name: str) -> str:
-    """Return the word of a name that says a split, or "": "trainA" -> "train", "X_Test" -> "Test"."""
-    return next((word for word in _WORDS.findall(name) if word.lower() in SPLIT_NAMES), "")
-
-
-def split_in(name: str) -> str | None:
-    """Return the split that a word of a name says, or None: "trainA", "x-train-0000" -> "train"."""
-    return SPLIT_NAMES.get(split_word(name).lower())
-
-
 def split_folders(folders: Collection[str]) -> dict[str, str]:
     """Return folder -> split, if all folders say a split and are otherwise called alike; else {}.
 
@@ -116,11 +101,6 @@ def split_folders(folders: Collection[str]) -> dict[str, str]:
 
 def _without_split(name: str) -> str:
     return name.replace(split_word(name), "", 1).lower()
-
-
-def split_of(path: str) -> str | None:
-    """Return the split that a file's name, or else its folder, says: "x-train-0000.tar" -> "train"."""
-    return next(filter(None, map(split_in, reversed(path.split("/")[-2:]))), None)
 
 
 def file_splits(

@@ -57,7 +57,7 @@ from packer.inputs.webdataset_tars import are_samples, is_label, open_samples, o
 from packer.inputs.yolo_dataset import ENDINGS, YoloDataset, dataset_root, read_dataset
 from packer.remote.urls import is_url
 from packer.sentence import Option
-from packer.source_kinds import ARCHIVES, LISTS, PARQUET, TARS, is_archive, is_array_file
+from packer.source_kinds import ARCHIVES, LISTS, PARQUET, TARS, folder_tables, is_archive, is_array_file
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -151,11 +151,11 @@ def _choices(text: str, part: str) -> list[str]:
 
 
 def holds_images(source: str) -> bool:
-    """Return True if a Parquet file (of a pattern: the first) has an image column; False without pyarrow.
+    """Return True if a Parquet file (of a pattern or folder: the first) has an image column; False without pyarrow.
 
     Raises: SourceError for a damaged file.
     """
-    first = _files_of(source)[0]
+    first = (folder_tables(source) or _files_of(source))[0]
     if not first.lower().endswith(PARQUET) or not os.path.isfile(first):
         return False
     try:

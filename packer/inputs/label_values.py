@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import os
 import re
-from ast import literal_eval
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.cell_names import SEPARATORS as SEPARATORS
+from packer.cell_names import split_names as split_names
 from packer.errors import SourceError
 from packer.inputs.file_names import first_few, shorten
 from packer.inputs.findings import Findings
@@ -33,15 +33,12 @@ from packer.units import LEADING_ZEROS
 LABEL_AS = ("auto", "classes", "float")
 """Values of `label_as`."""
 
-SEPARATORS = {"space": " ", "tab": "\t", "comma": ",", "semicolon": ";", "bar": "|"}
-"""Words for separators."""
 
 _WHOLE = re.compile(r"[0-9]+")
 _PADDED = re.compile(LEADING_ZEROS)
 _SIGNED = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-_BRACKETS = {"[": "]", "(": ")", "{": "}"}
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _INT64 = range(-(1 << 63), 1 << 63)
 _DIGITS = 1000  # more digits than an int64 has, and few enough for int()
@@ -263,23 +260,6 @@ def multi_hot(
             hot[row, numbers[forms[name]]] = 1
     rows.findings.note(f"Cells hold class names: {len(classes):,} classes, {first_few(classes)}.")
     return hot, classes
-
-
-def split_names(text: str, separator: str) -> list[str]:
-    """Split a cell into names, stripped of blanks. separator: " " matches any run of blanks.
-
-    >>> split_names("fog; rain", ";"), split_names("['fog', 'rain']", ","), split_names("[3 17]", " ")
-    (['fog', 'rain'], ['fog', 'rain'], ['3', '17'])
-    """
-    listed = _BRACKETS.get(text[:1], "") == text[-1:] != ""
-    if listed and separator == ",":  # a list, tuple or set of Python, or a list of JSON
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            values = literal_eval(text)
-            if isinstance(values, list | tuple | set):
-                return [name for value in values if (name := str(value).strip())]
-    listed = listed and text[0] == "["
-    parts = (text[1:-1] if listed else text).split(None if separator == " " else separator)
-    return [name for part in parts if (name := part.strip(" \"'" if listed else None))]
 
 
 def finite_numbers(

@@ -45,7 +45,7 @@ def some_packed(
     if not paths:
         raise UsageError("path=[]: names no file; at least one is needed. Pass their paths.")
     first = os.fspath(paths[0])
-    if is_table(first) and not os.path.isdir(first) and not holds_images(first):
+    if is_table(first) and not holds_images(first):
         raise UsageError(
             f"{first}: is a table; sheets are drawn of images. To see how its columns would be read, convert it "
             f"with {Option('dry_run', True)}."

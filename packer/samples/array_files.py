@@ -16,11 +16,11 @@ from packer.format.hdf5_arrays import Hdf5Array, list_arrays, read_array
 from packer.format.header import Extent
 from packer.pixels.image_decoder import format_of_image
 from packer.samples.columns import ArrayColumn, Column, DecodedColumn, FileColumn, ListColumn, TurnedColumn
-from packer.source_kinds import HDF5
+from packer.source_kinds import HDF5, HDF5_BEGIN, is_hdf5
 
 _MATLAB = ".mat"
 _HDF5 = (*HDF5, _MATLAB)
-_HDF5_BEGINS = (b"MATLAB 7.3", b"\x89HDF")
+_HDF5_BEGINS = (b"MATLAB 7.3", HDF5_BEGIN)
 _DECODED_BYTES = 256 << 20  # a larger compressed dataset is decoded to a temporary file instead of memory
 _WEAK = ("", "BMP", "PPM")  # formats whose files begin with two bytes, as numbers may
 _FROM_MATLAB = (
@@ -44,7 +44,7 @@ def open_array_file(path: str) -> list[Column]:
 def _open(path: str) -> list[Column]:
     if not os.path.isfile(path):
         raise SourceError(f"{path}: is not a file. Check the path.")
-    if path.lower().endswith(_HDF5):
+    if path.lower().endswith(_HDF5) or is_hdf5(path):
         _check_matlab(path)
         return [column for one in list_arrays(path) for column in _of_hdf5(path, one)]
     stem = os.path.splitext(os.path.basename(path))[0]

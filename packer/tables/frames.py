@@ -60,8 +60,7 @@ def apply(header: Any, data: Any) -> dict[str, Any]:
     rows = [dict(data.items())] if single else data if isinstance(data, list) else []
     mapped = mapping.rows(rows) if 0 < len(rows) <= _FEW else None
     if mapped is None:
-        columns = _columns(rows) if single or isinstance(data, list) else data
-        mapped = _mapped_by_arrow(mapping.transform, columns)
+        mapped = _mapped_by_arrow(mapping.transform, rows if single or isinstance(data, list) else data)
     fields = {
         name: [text.decode() for text in values] if isinstance(values, list) else values
         for name, values in mapped.fields.items()
@@ -70,7 +69,7 @@ def apply(header: Any, data: Any) -> dict[str, Any]:
 
 
 def _mapped_by_arrow(transform: TableTransform, data: Any) -> MappedRows:
-    """Map the rows of a data frame or of a mapping of columns. Raises like apply."""
+    """Map the rows of a data frame, of a mapping of columns or of dicts. Raises like apply."""
     try:
         from packer.tables.reading import arrow_frames
     except ImportError:
@@ -95,22 +94,6 @@ def _mapped_by_arrow(transform: TableTransform, data: Any) -> MappedRows:
 
 def _is_cell(type: type) -> bool:
     return issubclass(type, (str, bytes)) or not hasattr(type, "__iter__")
-
-
-def _columns(given: list[Any]) -> dict[str, list[Any]]:
-    """Return rows, mappings of the same names to single values, as columns. Raises UsageError."""
-    rows: list[dict[Any, Any]] = []
-    for number, row in enumerate(given):
-        if not hasattr(row, "items"):
-            raise UsageError(f"data: row {number} is a {type(row).__name__}; a dict is allowed. Pass dicts.")
-        rows.append(dict(row.items()))
-        if rows[-1].keys() != rows[0].keys():
-            name = min(rows[-1].keys() ^ rows[0].keys(), key=str)
-            raise UsageError(
-                f"data: row {number} and row 0 do not both have {name!r}; all rows need the same columns."
-                " Add it, with None where it is missing."
-            )
-    return {str(name): [row[name] for row in rows] for name in (rows[0] if rows else ())}
 
 
 def _unfit(row: int, name: str, what: str) -> UsageError:

@@ -18,11 +18,14 @@ from packer.format.header import TRAIN
 from packer.sentence import Option, Sentence
 from packer.tables.staging import StagedTable
 from packer.tables.transform.column_sums import BLOCK, ColumnSums, PartialSums
-from packer.tables.transform.column_types import as_category, is_missing
+from packer.tables.transform.column_types import as_category, is_missing, shortest
 from packer.tables.transform.table_transform import TableTransform
 
 SAMPLE = 1 << 16  # most rows in the sample from which quantiles are computed
 _EXACT = 1 << 53  # first whole number whose successor float64 does not hold
+_MOST_CLASSES = 32  # more different numbers are rather a measure
+_LEAST_OF_CLASS = 2  # rows of the label's median number; a measure has fewer
+_SHOWN = 4  # most numbers in a note
 _STEP = 4 * BLOCK  # rows read at once; statistics depend only on BLOCK
 
 
@@ -126,3 +129,29 @@ def notes_on_rounding(plan: TableTransform, sums: ColumnSums) -> list[str]:
             )
         )
     return notes
+
+
+def note_on_classes(plan: TableTransform, sample: NDArray[np.float64]) -> list[str]:
+    """Return a note on a label of few whole numbers, as classes have, that are not 0, 1 ... as losses need.
+
+    sample: as in MeasuredRows.
+    """
+    place = next(k for k, w in enumerate(plan.numeric) if w.column.role == "label")
+    values, counts = np.unique(sample[:, place], return_counts=True)
+    numbers = [shortest(value) for value in values.tolist()]
+    rare = np.median(counts) < _LEAST_OF_CLASS
+    if (
+        len(plan.label) > 1
+        or not 1 < len(values) <= _MOST_CLASSES
+        or rare
+        or values.tolist() == [*range(len(values))]
+    ):
+        return []
+    name = plan.label[0]
+    return [
+        Sentence(
+            f"label {name!r} holds {len(values)} different numbers, {', '.join(numbers[:_SHOWN])}"
+            f"{' ...' if len(numbers) > _SHOWN else ''}, and is stored as them; a loss over classes needs 0 to"
+            f" {len(values) - 1}. If they are classes, pass {Option('label_as', 'classes')}."
+        )
+    ]

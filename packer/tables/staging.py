@@ -260,7 +260,9 @@ class StagedTable(StagedRows):
     def _remedy(self, bad: BadRow, chunk: TableChunk) -> str:
         """Return the remedy for a bad row."""
         ways = [way for reason, way in _WAYS.items() if bad.reason == reason]
-        if not self._plan.fit_name and not ways and (bad.column is None or bad.value):
+        if bad.reason == CellFault.NO_CLASS and not self._plan.fit_name:
+            ways = [f"{Option('classes')} with all names"]
+        elif not self._plan.fit_name and not ways and (bad.column is None or bad.value):
             ways = self._source.ways(bad, bytes(chunk.text))
         if "\n" not in bad.value:  # it may hold several rows
             ways.append(f"{Option('on_error', 'skip')} to leave such rows out")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,10 +14,11 @@ from packer.convert.conversion_task import Report
 from packer.convert.duplicate_keys import DUPLICATES, refuse, table_files
 from packer.convert.engines import published
 from packer.convert.pack_run import write_pack
+from packer.convert.reference_pack import Classes, parse_classes
 from packer.convert.row_storage import STORES, RowStorage
 from packer.convert.shard_appending import adding, append_shards, check_growable, take_back
 from packer.convert.splits import Split
-from packer.declared_types import checks_arguments
+from packer.declared_types import check_path, checks_arguments, not_a_path
 from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
 from packer.format.file_rows import is_counted
@@ -59,11 +60,13 @@ class TablePlan:
 @checks_arguments
 @published
 def convert_table(
-    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    source: Any,
     out: str | os.PathLike[str],
     *,
     label: str | Sequence[str] | None = None,
     label_as: str = "auto",
+    label_separator: str | None = None,
+    classes: Classes | None = None,
     features: str | Sequence[str] | None = None,
     drop: str | Sequence[str] | None = (),
     keep: str | Sequence[str] | None = (),
@@ -99,9 +102,11 @@ def convert_table(
 
     Parameters
     ----------
-    source : path, glob or sequence of them
-        Files, read one after the other: .csv, .tsv, .tab, .psv, .data (each also .gz, .zst, .bz2, .xz), or
-        .parquet, .arrow, .feather.
+    source : path, glob or sequence of them, or data frame
+        Files, read one after the other: text (.csv, .tsv, .psv, .txt), .xlsx or JSON lines, each also packed
+        alone as .gz, .zst, .bz2, .xz, .zip or .tar; .parquet, .arrow, .feather. A folder of tables is its
+        files; folders named `column=value` add a column. Or a frame in memory: pandas, polars, pyarrow, a dict
+        of columns, a list of dicts, a database cursor after a query.
     out, format, store, seed, shards, workers, overwrite, resume, progress
         As in convert_images.
     shuffle : bool, optional
@@ -112,6 +117,12 @@ def convert_table(
         (also written as 1.0) int64, other numbers float32. Several columns: [N, k].
     label_as : {"auto", "classes", "number"}
         "classes": numbers become classes too; "number": float32.
+    label_separator : str, optional
+        Separator of several class names in a cell of the label, which becomes uint8 [C], 1 for each; also "space",
+        "tab", "comma", "semicolon", "bar". An empty cell has no class.
+    classes : path or sequence of str, optional
+        The classes of the label, in the order of their numbers: names, a file with one per line, or "a,b,c". Rows of
+        other classes are bad.
     features, drop, keep : sequence of str, optional
         Columns that become features (default: all others), are left out, become fields.
     types : mapping, optional
@@ -133,7 +144,7 @@ def convert_table(
         empty in every row, is left out. Its store and shards are the defaults.
     csv : Csv, optional
         How text files are read: ``Csv(header=, delimiter=, quote=, decimal=, thousands=, na=, encoding=,
-        skip_rows=, comment=, keep_spaces=)``.
+        skip_rows=, comment=, keep_spaces=, escape=)``.
     split : str, mapping or Split, optional
         "train=0.9,val=0.1": drawn from the seed, with equal shares of each class.
         "train=rest,test=last:500000": the last rows of the input. ``Split(...)``: a column that names the
@@ -171,7 +182,9 @@ def convert_table(
         on_progress=on_progress,
     )
     columns: Any = (label, label_as, features, drop, keep, missing, one_hot, standardize, dtype)
-    choices = ColumnChoices(*columns, **vars(value(Encode, encode)))
+    more: dict[str, Any] = {**vars(value(Encode, encode)), "label_separator": label_separator}
+    more["classes"] = () if classes is None else tuple(parse_classes(classes))
+    choices = ColumnChoices(*columns, **more)
     model = None if like is None else open_pack(os.fspath(like))
     store = None if store is None else choice("store", store, _STORES)
     storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards)
@@ -179,8 +192,9 @@ def convert_table(
     in_order = shuffle is None and (like is not None or not choices.label)
     shuffle = not in_order if shuffle is None else shuffle
     dealt = {"split": Split.of(split), "shuffle": shuffle, "seed": whole("seed", seed)}
+    source = _source(source)
     run.check_paths(source)
-    job = _new_job(run, _names(source), reading, choices, storing, dealt, model)
+    job = _new_job(run, source, reading, choices, storing, dealt, model)
     if in_order:
         job = replace(job, notes=(*job.notes, _note_on_order(job)))
     if (found := run.existing(job.provenance, None, job.table.newest())) is not None:
@@ -194,7 +208,7 @@ def convert_table(
 
 def _new_job(
     run: Conversion,
-    sources: list[str],
+    sources: Any,
     reading: ReadOptions,
     choices: ColumnChoices,
     storing: RowStorage,
@@ -419,12 +433,33 @@ def _known_files(pack: Pack, names: Sequence[str]) -> dict[str, str]:
     return sentences
 
 
+def _source(given: Any) -> Any:
+    """Return a table's source: its paths, or columns or rows in memory. Raises UsageError for anything else."""
+    columns = any(hasattr(given, name) for name in ("__arrow_c_stream__", "fetchall", "keys"))
+    if columns and not hasattr(given, "to_frame"):  # a Series has it
+        return given
+    if isinstance(given, Iterator) and not hasattr(given, "read"):
+        given = list(given)
+    listed = given if isinstance(given, (list, tuple)) else [given]
+    if isinstance(given, list) and given and all(isinstance(one, Mapping) for one in given):
+        return given
+    for one in listed:
+        if not isinstance(one, (str, os.PathLike)):
+            raise not_a_path("source", given)
+        check_path("source", one)
+    return _names(listed)
+
+
 def _names(source: Any) -> list[str]:
     """Return the inputs' paths. Raises UsageError if there is none."""
     names = [os.fspath(one) for one in ([source] if isinstance(source, (str, os.PathLike)) else source)]
     if not names:
         raise UsageError("source=[]: names no file; at least one is needed. Pass their paths.")
     return names
+
+
+def _is_series(given: Any) -> bool:
+    return hasattr(given, "to_frame")
 
 
 def _plan(job: TableJob) -> TablePlan:

@@ -19,7 +19,7 @@ from packer.format.file_rows import FILES, fits, to_json
 from packer.format.header import TRAIN
 from packer.format.working_folder import writing
 from packer.sentence import Option, Sentence
-from packer.tables.measuring import measure, notes_on_rounding
+from packer.tables.measuring import measure, note_on_classes, notes_on_rounding
 from packer.tables.reading.table_source import TableSource
 from packer.tables.staging import StagedTable, TableRows
 from packer.tables.suspect_columns import notes_on_suspects
@@ -95,6 +95,8 @@ def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableT
                 )
             )
         notes += notes_on_rounding(transform, rows.sums)
+        if job.plan.label_kind == "number" and transform.label_dtype == "<i8":
+            notes += note_on_classes(job.plan, rows.sample)
         features = [c for c in transform.columns if c.role == "feature"]
         fitted = any(c.coded or c.standardize or c.missing in ("mean", "median") for c in features)
         if order.splits and rows.fit != TRAIN and fitted:
@@ -200,7 +202,9 @@ def source_notes(job: TableJob) -> list[str]:
     for given, column in zip(job.table.columns, job.plan.columns, strict=True):
         if job.like is not None:
             break
-        if column.role not in ("keep", "drop", DEALING):
+        if column.role not in ("keep", "drop", DEALING) and not (
+            column.role == "label" and job.plan.separator
+        ):
             notes += job.table.column_notes.get(column.name, ())
         if column.role in ("keep", "label") and given.digits and column.type in ("category", "text"):
             texts.append(_as_text(given, column.role))

@@ -138,7 +138,7 @@ def notes_on_classes(plan: TableTransform, staged: StagedTable, order: SampleOrd
 
 def _strata(plan: TableTransform, staged: StagedTable, start: int, stop: int) -> ColumnCodes | None:
     """Return the label if splits get equal shares of its values: classes, or few whole numbers; else None."""
-    if len(plan.label) != 1 or stop <= start:
+    if len(plan.label) != 1 or plan.separator or stop <= start:
         return None
     column = ColumnCodes(plan, staged, plan.label[0], start, stop)
     if plan.label_kind == "classes":

@@ -39,7 +39,7 @@ def both(record: dict[str, Any], rows: list[dict[str, Any]]) -> tuple[MappedRows
     """What the rows become without Arrow and with it; None: not read, or refused."""
     transform = TableTransform.from_json(record)
     try:
-        by_arrow = frames._mapped_by_arrow(transform, frames._columns(rows))
+        by_arrow = frames._mapped_by_arrow(transform, rows)
     except UsageError:
         by_arrow = None
     return frames._Mapping(transform).rows(rows), by_arrow

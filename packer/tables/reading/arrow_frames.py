@@ -1,27 +1,47 @@
-"""Data frames as records, through Arrow: exporters of Arrow streams, pandas, mappings of arrays or lists."""
+"""Data frames through Arrow, as tables and as records.
+
+A frame is an exporter of an Arrow stream (polars, pyarrow, DuckDB, ADBC), a pandas DataFrame, a mapping of arrays
+or lists, a list of mappings, or a cursor of DB-API with the result of a query.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
+import pyarrow.ipc
 
 from packer.errors import UsageError
+from packer.format.checksums import digest
+from packer.sentence import Option
+from packer.tables.reading.arrow_table import ArrowTable
 from packer.tables.reading.arrow_values import Arrow, is_text, readable, records_of, type_of
-from packer.tables.reading.table_source import text_dialect
+from packer.tables.reading.table_source import ReadOptions, text_dialect
 from packer.tables.transform.records import ParsedRows, RecordLayout
 
 
-def columns_of(data: Any) -> dict[str, Any]:
-    """Return the columns of a data frame or mapping, by name; the first of equal names. Raises UsageError."""
-    if hasattr(data, "__arrow_c_stream__") and not hasattr(data, "iloc"):
+def columns_of(data: Any, *, once: bool = False) -> dict[str, Any]:
+    """Return the columns of a data frame or mapping, by name; the first of equal names.
+
+    once: equal names are an error. Raises UsageError.
+    """
+    pairs: Iterable[tuple[Any, Any]]
+    if isinstance(data, list):
+        pairs = _columns(data).items()
+    elif hasattr(data, "__arrow_c_stream__") and not hasattr(data, "iloc"):
         table = pa.table(data)
         pairs = zip(table.column_names, table.columns, strict=True)
-    elif hasattr(data, "items"):  # a mapping, or pandas, where unused columns may have mixed types
-        pairs = data.items()
+    elif getattr(data, "description", None) and hasattr(data, "fetchall"):
+        rows = data.fetchall()
+        pairs = zip(
+            [c[0] for c in data.description], zip(*rows, strict=True) if rows else repeat(()), strict=False
+        )
+    elif hasattr(data, "keys") and not hasattr(data, "to_frame"):
+        pairs = data.items()  # a mapping, or pandas, where unused columns may have mixed types
     else:
         raise UsageError(
             f"data: is a {type(data).__name__}; a pandas DataFrame, an object that exports an Arrow stream"
@@ -29,8 +49,112 @@ def columns_of(data: Any) -> dict[str, Any]:
         )
     columns: dict[str, Any] = {}
     for name, values in pairs:
+        if once and str(name) in columns:
+            raise UsageError(f"data: has two columns named {str(name)!r}; each has its own name. Rename one.")
         columns.setdefault(str(name), values)
     return columns
+
+
+def _columns(given: list[Any]) -> dict[str, list[Any]]:
+    """Return rows, mappings of the same names to single values, as columns. Raises UsageError."""
+    rows: list[dict[Any, Any]] = []
+    for number, row in enumerate(given):
+        if not hasattr(row, "items"):
+            raise UsageError(f"data: row {number} is a {type(row).__name__}; a dict is allowed. Pass dicts.")
+        rows.append(dict(row.items()))
+        if rows[-1].keys() != rows[0].keys():
+            name = min(rows[-1].keys() ^ rows[0].keys(), key=str)
+            raise UsageError(
+                f"data: row {number} and row 0 do not both have {name!r}; all rows need the same columns."
+                " Add it, with None where it is missing."
+            )
+    return {str(name): [row[name] for row in rows] for name in (rows[0] if rows else ())}
+
+
+class FrameTable(ArrowTable):
+    """A data frame in memory; its content is its identity, so that runs resume as those of files do."""
+
+    def __init__(self, data: Any, reading: ReadOptions) -> None:
+        """Raises UsageError for other objects, and for columns of different lengths."""
+        frame = _Frame(data)
+        super().__init__([frame], reading)
+        self.nbytes, self._digest, self._faults = frame.nbytes, frame.digest(), frame.faults
+        self.column_notes |= {name: [f"{why}; it can only be dropped."] for name, why in frame.faults.items()}
+
+    def _check(self, layout: RecordLayout) -> None:
+        for w in layout.members:
+            if (why := self._faults.get(w.column.name)) is not None:
+                raise UsageError(f"{why}. Convert it, or pass {Option('drop', w.column.name)}.")
+        super()._check(layout)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """See TableSource."""
+        return {**super().fingerprint(), "sizes": [self.nbytes], "content": self._digest}
+
+    def digests(self) -> list[str]:
+        """See TableSource."""
+        return [self._digest]
+
+
+class _Frame:
+    """The columns of a data frame, as a file of one batch (ArrowInput). faults: column -> why it is unreadable."""
+
+    name = "data frame"
+
+    def __init__(self, data: Any) -> None:
+        if hasattr(data, "reset_index") and any(name is not None for name in data.index.names):
+            data = data.reset_index()  # named indexes are columns, as in Parquet files of pandas
+        self.faults: dict[str, str] = {}
+        columns: dict[str, Arrow] = {}
+        for name, values in columns_of(data, once=True).items():
+            if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
+                raise UsageError(
+                    f"column {name!r}: is a {type(values).__name__}; a value for each row is needed. Pass a list."
+                )
+            try:
+                columns[name] = _array(values)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                self.faults[name] = f"column {name!r}: {error}; all values must have one type"
+                columns[name] = pa.nulls(len(values), pa.list_(pa.null()))
+            _check_length(columns, name)
+        self._batch = pa.record_batch(columns)
+        self.schema, self.rows, self.nbytes = self._batch.schema, self._batch.num_rows, self._batch.nbytes
+
+    def batches(self, indices: Sequence[int], most: int, row: int) -> Iterator[tuple[int, int, list[Arrow]]]:
+        """Yield all rows, without copying them."""
+        yield 0, self.nbytes, [self._batch.column(index) for index in indices]
+
+    def digest(self) -> str:
+        """Return the digest of the values and their types."""
+        sink = _DigestFile()
+        with pa.ipc.new_stream(pa.PythonFile(sink, "w"), self.schema) as writer:
+            writer.write_batch(self._batch)
+        return digest(sink.digests).hex()
+
+
+class _DigestFile:
+    """A file that keeps only the digests of the pieces written to it."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.digests: list[bytes] = []
+
+    def write(self, piece: Any) -> None:
+        self.digests.append(digest([piece]))
+
+    def flush(self) -> None:
+        """Do nothing: nothing is buffered."""
+
+
+def _check_length(columns: Mapping[str, Arrow], name: str) -> None:
+    """Raise UsageError if a column is not as long as the first."""
+    first = next(iter(columns))
+    if len(columns[name]) != len(columns[first]):
+        raise UsageError(
+            f"column {name!r}: has {len(columns[name]):,} rows, and {first!r} has {len(columns[first]):,};"
+            " all columns need the same length. Pass columns of equal length."
+        )
 
 
 def records(
@@ -43,7 +167,7 @@ def records(
     dialect = text_dialect(reading)
     # Files that have nulls have no texts that mean missing.
     missing = [text.decode() for text in dialect.na] if "na" in reading else []
-    arrays: list[Arrow] = []
+    arrays: dict[str, Arrow] = {}
     others: list[int] = []
     for w in layout.members:
         name, kind = w.column.name, w.column.type
@@ -64,16 +188,11 @@ def records(
             raise UsageError(
                 f"column {name!r}: holds {array.type}, which cannot be read as {kind}. Convert it."
             )
-        if arrays and len(array) != len(arrays[0]):
-            raise UsageError(
-                f"column {name!r}: has {len(array):,} rows, and {layout.members[0].column.name!r} has"
-                f" {len(arrays[0]):,};"
-                " all columns need the same length. Pass columns of equal length."
-            )
+        arrays[name] = array
+        _check_length(arrays, name)
         if kind == "category" and not is_text(array.type):
             others.append(w.index)
-        arrays.append(array)
-    return records_of(arrays, layout, dialect), others
+    return records_of([*arrays.values()], layout, dialect), others
 
 
 def _array(values: Any) -> Arrow:

@@ -1,16 +1,20 @@
-"""Parquet and Arrow files as a table, by row groups and record batches; pyarrow's errors as SourceError."""
+"""Parquet, Arrow and JSON lines files as a table, by row groups and record batches.
+
+pyarrow's errors become SourceErrors. Data frames are another kind of file here (arrow_frames.py).
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow
 import pyarrow.ipc
+import pyarrow.json
 import pyarrow.parquet
 
 from packer.errors import SourceError, UsageError
@@ -25,6 +29,7 @@ from packer.tables.reading.table_source import (
     TextDialect,
     compare_names,
 )
+from packer.tables.reading.text_stream import TextStream
 from packer.tables.reading.type_inference import check_types
 from packer.tables.transform.column_types import TableColumn, unique
 from packer.tables.transform.records import ParsedRows, RecordLayout
@@ -32,11 +37,14 @@ from packer.tables.transform.records import ParsedRows, RecordLayout
 _INDEX = re.compile(r"__index_level_\d+__")  # pandas' names for an index without a name
 PIECE_ROWS = 1 << 18  # most rows per piece
 PIECE_BYTES = 32 << 20  # bytes of records per piece, about
+_JSON_BLOCK = 8 << 20  # bytes of JSON parsed at once
+_JSON_TYPES = {"number": pyarrow.float64(), "integer": pyarrow.int64(), "boolean": pyarrow.bool_()}
+_JSON_ERROR = re.compile(r"couldn't parse:|Column\(/(.*)\) changed from null to (?:(number)|string)")
 _BUFFER = 1 << 20  # bytes read per column at once; without it, pyarrow reads entire row groups of any size
 
 
 class ArrowTable(TableSource):
-    """Parquet files, or Arrow files (IPC, Feather), that hold one table.
+    """Files that Arrow reads, or data frames, that hold one table.
 
     A piece is a row group or record batch, or a part of a large one. Memory holds the pieces being read; for
     compressed Arrow files a full record batch.
@@ -44,12 +52,12 @@ class ArrowTable(TableSource):
 
     unit = "row"
 
-    def __init__(self, names: Sequence[str], reading: ReadOptions) -> None:
-        """Read the files' schemas. Raises SourceError, UsageError, MissingDependencyError."""
+    def __init__(self, files: Sequence[ArrowInput], reading: ReadOptions) -> None:
+        """Decide the columns by the files' schemas. Raises SourceError, UsageError."""
+        names = [file.name for file in files]
         super().__init__(names, reading)
         self._form = reading.dialect()
-        self._files = [ArrowFile(name) for name in names]
-        first = self._files[0]
+        self._files, first = files, files[0]
         names_used = unique(first.schema.names)
         check_types(first.name, names_used, reading.types)
         for file in self._files[1:]:
@@ -136,6 +144,17 @@ _Batch = tuple[int, int, "list[Arrow]"]
 """Number of earlier rows in the file; bytes of the file, about; an array per requested column."""
 
 
+class ArrowInput(Protocol):
+    """A file, or a frame, that yields record batches. rows: as in ArrowFile; schema: pyarrow's."""
+
+    name: str
+    rows: int | None
+    schema: Any
+
+    def batches(self, indices: Sequence[int], most: int, row: int) -> Iterator[_Batch]:
+        """Yield batches of the columns `indices`, of any size, from the row `row` or an earlier one on."""
+
+
 class ArrowFile:
     """A Parquet file, or an Arrow file or stream.
 
@@ -203,3 +222,60 @@ class ArrowFile:
     def _reader(self, file: Arrow, indices: Sequence[int]) -> Arrow:
         options = pyarrow.ipc.IpcReadOptions(included_fields=list(indices) or None)
         return (pyarrow.ipc.open_stream if self._is_stream else pyarrow.ipc.open_file)(file, options=options)
+
+
+class JsonLines:
+    """A file of one JSON object a line, perhaps compressed; Arrow infers the types from its first block.
+
+    A value that does not have its column's type is an error, wherever it stands; so is a column that the first
+    block does not have.
+    """
+
+    rows: int | None = None
+
+    def __init__(self, name: str, options: ReadOptions) -> None:
+        """Read the first block. Raises SourceError."""
+        self.name, self._encoding = name, options.encoding
+        self._parse = pyarrow.json.ParseOptions()
+        with self._open() as (_, reader):
+            found = reader.schema
+        # Numbers read as categories are written as texts later; columns without values have any type.
+        types = [_json_type(field, options.types.get(field.name)) for field in found]
+        self.schema = pyarrow.schema(list(zip(found.names, types, strict=True)))
+        if self.schema != found:
+            self._parse = pyarrow.json.ParseOptions(self.schema)
+
+    def batches(self, indices: Sequence[int], most: int, row: int) -> Iterator[_Batch]:
+        """Yield the blocks. Lines are parsed from the beginning, as their lengths differ."""
+        at = before = 0
+        with self._open() as (stream, reader):
+            for batch in reader:
+                nbytes, before = stream.consumed - before, stream.consumed
+                if batch.num_rows:
+                    yield at, nbytes, [batch.column(index) for index in indices]
+                at += batch.num_rows
+
+    @contextmanager
+    def _open(self) -> Iterator[tuple[TextStream, Any]]:
+        options = pyarrow.json.ReadOptions(block_size=_JSON_BLOCK)
+        with closing(TextStream(self.name, self._encoding)) as stream:
+            try:
+                yield stream, pyarrow.json.open_json(stream, options, self._parse)
+            except pyarrow.lib.ArrowInvalid as error:
+                way, known = "", _JSON_ERROR.search(str(error))
+                if known:  # the first block decided the type of a column
+                    kind = "category" if known[1] and not known[2] else "number"
+                    whole = [field.name for field in self.schema if pyarrow.types.is_integer(field.type)]
+                    column = known[1] or (whole[0] if len(whole) == 1 else "COLUMN")
+                    way = f", or pass {Option('types', {column: kind})}"
+                raise SourceError(
+                    f"{self.name}: is no table of JSON lines ({error}); each line is an object, and a name has"
+                    f" values of one type. Correct it{way}."
+                ) from None
+
+
+def _json_type(field: Any, wanted: str | None) -> Any:
+    """Return the Arrow type that a column of JSON is read as. wanted: its type as users name it."""
+    if wanted in _JSON_TYPES and (field.type in _JSON_TYPES.values() or pyarrow.types.is_null(field.type)):
+        return _JSON_TYPES[wanted]
+    return pyarrow.string() if wanted and pyarrow.types.is_null(field.type) else field.type

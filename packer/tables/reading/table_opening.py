@@ -1,44 +1,78 @@
-"""open_table: open the files of a table by the suffixes of their names."""
+"""open_table: open the files of a table by their content, or a data frame."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
 
 from packer.errors import MissingDependencyError, UsageError
-from packer.source_kinds import ARROW_TABLES, COMPRESSIONS, TEXT_TABLES, table_suffix
+from packer.source_kinds import ARROW_TABLES, JSON_LINES, compression
+from packer.tables.reading.partitioned_table import PartitionedTable, partitions
 from packer.tables.reading.table_source import ReadOptions, TableSource, expand
+from packer.tables.reading.text_stream import TextStream
 from packer.tables.reading.text_table import TextTable
 
+TEXT, LINES, ARROW = "text", "JSON lines", "Parquet and Arrow"
+_ARROW_BEGINS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 
-def open_table(sources: Sequence[str], reading: ReadOptions) -> TableSource:
-    """Open files that hold one table, one after the other.
 
-    sources: names and globs, either all text, or all Parquet and Arrow; reading: options for reading.
+def open_table(sources: Any, reading: ReadOptions) -> TableSource:
+    """Open files that hold one table, one after the other, or a data frame.
+
+    sources: names of files and folders, and globs; or an object that arrow_frames reads. reading: options for
+    reading.
     Raises SourceError if files cannot be read or do not belong together; UsageError for other wrong sources;
     MissingDependencyError.
     """
+    if not _are_names(sources):
+        _need_arrow("reading data frames")
+        from packer.tables.reading.arrow_frames import FrameTable  # which imports pyarrow
+
+        return FrameTable(sources, reading)
     if not sources:
         raise UsageError("a table: no file is given; at least one is needed. Pass one.")
     names = expand(sources)
-    for name in names:
-        if not table_suffix(name):
-            raise UsageError(
-                f"{name}: is not a table by its name; names of tables end in {', '.join(TEXT_TABLES)} (each"
-                f" also with {', '.join(COMPRESSIONS)}), "
-                f"or in {', '.join(ARROW_TABLES)}. Rename it."
-            )
-    arrow = [table_suffix(name) in ARROW_TABLES for name in names]
-    if any(arrow) != all(arrow):
-        raise UsageError(
-            f"{', '.join(names[:3])}: mix text files and others; the files of a table are of one kind. Pass"
-            " them separately."
-        )
-    if arrow[0]:
-        try:
-            import pyarrow.parquet  # noqa: F401
-        except ImportError:
-            raise MissingDependencyError("pyarrow", "reading Parquet and Arrow files") from None
-        from packer.tables.reading.arrow_table import ArrowTable  # which imports pyarrow
+    found = partitions(names)
+    return PartitionedTable(_open_files, names, found, reading) if found else _open_files(names, reading)
 
-        return ArrowTable(names, reading)
-    return TextTable(names, reading)
+
+def _are_names(sources: Any) -> bool:
+    return isinstance(sources, (list, tuple)) and all(isinstance(name, str) for name in sources)
+
+
+def _open_files(names: Sequence[str], reading: ReadOptions) -> TableSource:
+    kinds = [_kind_of(name, reading) for name in names]
+    if len(set(kinds)) > 1:
+        other = next(k for k, kind in enumerate(kinds) if kind != kinds[0])
+        raise UsageError(
+            f"{names[other]}: is read as {kinds[other]}, {names[0]} as {kinds[0]}; the files of a table are of"
+            " one kind. Pass them separately."
+        )
+    if kinds[0] == TEXT:
+        return TextTable(names, reading)
+    _need_arrow(f"reading {kinds[0]} files")
+    from packer.tables.reading.arrow_table import ArrowFile, ArrowTable, JsonLines
+
+    return ArrowTable(
+        [JsonLines(name, reading) if kinds[0] == LINES else ArrowFile(name) for name in names], reading
+    )
+
+
+def _kind_of(name: str, reading: ReadOptions) -> str:
+    """Return how a file is read: by its first bytes; by its name if these do not show it."""
+    with open(name, "rb") as file:
+        if file.read(6).startswith(_ARROW_BEGINS) or name.lower().endswith(ARROW_TABLES):
+            return ARROW
+    if name.lower().removesuffix(compression(name)).endswith(JSON_LINES):
+        return LINES
+    with closing(TextStream(name, reading.encoding)) as stream:
+        return LINES if re.match(rb'\s*\{\s*"', stream.read(256)) else TEXT
+
+
+def _need_arrow(purpose: str) -> None:
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError:
+        raise MissingDependencyError("pyarrow", purpose) from None

@@ -20,7 +20,9 @@ from packer.format.checksums import digest
 from packer.format.file_io import InputFile, newest_file
 from packer.path_text import as_text
 from packer.sentence import Option
-from packer.tables.reading.text_stream import unreadable
+from packer.source_kinds import folder_tables, table_suffix
+from packer.split_names import split_of
+from packer.tables.reading.text_stream import TextStream, unreadable
 from packer.tables.transform.cell_values import NA_TEXTS
 from packer.tables.transform.column_types import TableColumn, as_category
 from packer.tables.transform.records import BadRow, ParsedRows, RecordLayout
@@ -71,7 +73,8 @@ class Csv:
     none; na: texts that mean "missing", in addition to the standard ones; instead of them if "" is among
     them; encoding: of the files; skip_rows: lines to skip at the beginning of each file; comment: one
     character, lines that begin with it are skipped, None for none; keep_spaces: texts keep the spaces around
-    them.
+    them; escape: one character before another one that is meant literally, as in "a \\" b", None for none
+    (the delimiter must be given with it); escape + N is a missing cell.
 
     >>> Csv(decimal=",", na="?").na
     ('?',)
@@ -87,6 +90,7 @@ class Csv:
     skip_rows: int = 0
     comment: str | None = None
     keep_spaces: bool = False
+    escape: str | None = None
 
     def __post_init__(self) -> None:
         """Raise UsageError for invalid marks, and for two equal marks.
@@ -96,10 +100,15 @@ class Csv:
         """
         object.__setattr__(self, "na", (self.na,) if isinstance(self.na, str) else tuple(self.na))
         whole("skip_rows", self.skip_rows, 0)
-        marks = ("delimiter", "quote", "decimal", "thousands", "comment")
+        if self.escape and self.delimiter is None:
+            raise UsageError(
+                f"{Option('Csv.escape', self.escape)}: needs the delimiter, because it may stand before one. Pass"
+                f" {Option('Csv.delimiter', ',')} too, or the file's delimiter."
+            )
+        marks = ("delimiter", "quote", "decimal", "thousands", "comment", "escape")
         given = [(name, mark) for name in marks if (mark := getattr(self, name)) is not None]
         for at, (name, mark) in enumerate(given):
-            optional = name in ("quote", "thousands", "comment")
+            optional = name in ("quote", "thousands", "comment", "escape")
             if not (mark == "" and optional) and (
                 len(mark) != 1 or not mark.isascii() or mark in "\r\n\0+-" or mark.isalnum()
             ):
@@ -117,13 +126,19 @@ class Csv:
 
     def dialect(self, width: int = 0) -> TextDialect:
         """Return the dialect, with a comma if no delimiter is given."""
-        marks = (self.delimiter or ",", self.quote, self.decimal, self.thousands, self.comment or "")
-        delimiter, quote, decimal, thousands, comment = (mark.encode() for mark in marks)
+        quote = '"' if self.escape else self.quote  # TextStream writes the cells again
+        marks = (self.delimiter or ",", quote, self.decimal, self.thousands, self.comment or "")
+        delimiter, around, decimal, thousands, comment = (mark.encode() for mark in marks)
         given = [text.strip(" \t") for text in self.na]
         na = frozenset(text.encode() for text in (*(() if "" in given else NA_TEXTS), *given))
         return TextDialect(
-            delimiter, quote, decimal, thousands, na, width, comment, keep_spaces=self.keep_spaces
+            delimiter, around, decimal, thousands, na, width, comment, keep_spaces=self.keep_spaces
         )
+
+    def open(self, name: str) -> TextStream:
+        """Open a file as text. Raises as TextStream does."""
+        escape = (self.escape, self.delimiter or "", self.quote) if self.escape else ()
+        return TextStream(name, self.encoding, escape)
 
 
 def text_dialect(reading: Mapping[str, Any]) -> TextDialect:
@@ -207,11 +222,13 @@ class TableSource:
         Names relative to the common folder, sizes, options.
         """
         folder = os.path.commonpath([os.path.dirname(os.path.abspath(name)) for name in self.names])
-        reading = self._reading
+        reading = {
+            name: value for name, value in asdict(self._reading).items() if (name, value) != ("escape", None)
+        }
         return {
             "names": [as_text(os.path.relpath(name, folder)) for name in self.names],
             "sizes": [size for size, _ in self.state],
-            "reading": {**asdict(reading), "types": dict(reading.types), "na": list(reading.na)},
+            "reading": {**reading, "na": list(self._reading.na)},
         }
 
     def digests(self) -> list[str]:
@@ -265,12 +282,16 @@ def compare_names(name: str, actual: Sequence[str], first: str, columns: Sequenc
 
 
 def expand(sources: Sequence[str]) -> list[str]:
-    """Expand globs in file names; keep the given order, and sort the matches of each glob.
+    """Expand globs and folders; keep the given order, and sort the matches of each glob or folder.
 
-    Raises SourceError for a file that cannot be read, a glob without a match, or a repeated file.
+    Raises SourceError for a file that cannot be read, a glob without a match, a folder of other files than
+    tables or of several splits, or a repeated file.
     """
     names: list[str] = []
     for source in sources:
+        if os.path.isdir(source):
+            names += _files_of(source)
+            continue
         if glob.has_magic(source) and not os.path.lexists(source):
             matches = sorted(name for name in glob.glob(source, recursive=True) if not os.path.isdir(name))
             if not matches:
@@ -287,13 +308,32 @@ def expand(sources: Sequence[str]) -> list[str]:
         except OSError as error:
             raise unreadable(name, error) from None
         if not stat.S_ISREG(status.st_mode):
-            raise SourceError(
-                f"{name}: is not a regular file; files are read. Pass the files of a folder as"
-                f" '{name}/*.csv'."
-            )
+            raise SourceError(f"{name}: is not a regular file; files are read. Pass a file.")
         first = seen.setdefault((status.st_dev, status.st_ino), name)
         if first is not name:
             raise SourceError(
                 f"{name}: is the same file as {first}; each file is read once. Pass one of them."
             )
+    return names
+
+
+def _files_of(folder: str) -> list[str]:
+    """Return the tables of a folder. Raises SourceError if it holds other files, or one file per split."""
+    folder = folder.rstrip("/") or "/"
+    names = folder_tables(folder)
+    if not names:
+        raise SourceError(
+            f"{folder}: holds other files than tables, or none; a folder of a table holds nothing else. Pass the"
+            f" files, for example as '{folder}/*.csv'."
+        )
+    splits: dict[str, str] = {}
+    for name in names:
+        splits.setdefault(split_of(os.path.relpath(name, folder)) or "", name)
+    if len(splits) > 1 and splits.keys() - {""}:
+        shown = " and ".join(os.path.relpath(name, folder) for name in list(splits.values())[:2])
+        raise SourceError(
+            f"{folder}: holds {shown}, which look like splits; the files of a folder become one table. Pass the"
+            " files of each split alone, the others with"
+            f" {Option('like', 'train.h5')}; or if all are one table, '{folder}/**/*{table_suffix(names[0])}'."
+        )
     return names

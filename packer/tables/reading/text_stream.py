@@ -1,19 +1,27 @@
-"""Text files as UTF-8 streams: decompressed (.gz, .zst, .bz2, .xz), transcoded, without byte order mark."""
+"""Text files as UTF-8 streams: unpacked, transcoded, without byte order mark and without escape characters.
+
+The first bytes show how a file is packed (gzip, zstd, bzip2, xz, zip, tar, .xlsx), not its name.
+"""
 
 from __future__ import annotations
 
 import bz2
 import codecs
+import csv
 import gzip
 import io
 import lzma
+import re
+import tarfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from zipfile import BadZipFile
 
 from packer.errors import MissingDependencyError, SourceError, UsageError
 from packer.sentence import Option
 from packer.source_kinds import compression
+from packer.tables.reading.table_archives import is_tar, tar_member, zip_member
 
 _AT_A_TIME = 512 * 1024  # bytes read of the compressed file at once; more is not faster
 _ZST_AT_A_TIME = 4096  # bytes read at once; memory holds their decompressed form, up to 32,768 times as large
@@ -26,20 +34,46 @@ _MARKS = {  # longer marks first: UTF-16's are prefixes of UTF-32's
 }
 
 
-class TextStream:
-    """The text of a file as UTF-8, decompressed, without a byte order mark."""
+_MAGIC = {
+    b"\x1f\x8b": ".gz",
+    b"\x28\xb5\x2f\xfd": ".zst",
+    b"BZh": ".bz2",
+    b"\xfd7zXZ": ".xz",
+    b"PK\3\4": ".zip",
+}
+_TAR_BLOCK = 512
 
-    def __init__(self, name: str, encoding: str = "utf-8") -> None:
-        """Open a file. Raises SourceError, UsageError (unknown encoding), MissingDependencyError (.zst)."""
+
+class TextStream:
+    """The text of a file as UTF-8, unpacked, without a byte order mark."""
+
+    def __init__(self, name: str, encoding: str = "utf-8", escape: Sequence[str] = ()) -> None:
+        """Open a file. escape: escape character, delimiter and quote; cells are written again without escapes.
+
+        Raises SourceError, UsageError (unknown encoding), MissingDependencyError (.zst, .xlsx).
+        """
         self.name = name
-        self._encoding = python_encoding(encoding)
-        self._suffix = compression(name)
+        self._encoding, self._escape = python_encoding(encoding), escape
+        self._tar = False
         try:
             self._file = open(name, "rb", buffering=0)  # noqa: SIM115 — close() does
         except OSError as error:
             raise unreadable(name, error) from None
         try:
+            block = self._file.read(_TAR_BLOCK)
+            named = compression(name) if block else ""  # an empty file is valid under any name
+            self._suffix = next(
+                (suffix for magic, suffix in _MAGIC.items() if block.startswith(magic)), named
+            )
+            self._unpack()
+            if self._suffix not in ("", ".zip"):
+                packed, block = memoryview(bytearray(_TAR_BLOCK)), b""
+                block = bytes(packed[: self.fill(packed)])
+            self._tar = is_tar(block)
             self._start()
+        except OSError as error:
+            self._file.close()
+            raise unreadable(name, error) from None
         except BaseException:
             self._file.close()
             raise
@@ -49,20 +83,30 @@ class TextStream:
         """Bytes read of the file, in steps if it is compressed."""
         return self._file.tell()
 
-    def _start(self) -> None:
-        """Start at the file's beginning. Raises SourceError for UTF-16 and UTF-32 under another encoding."""
+    def _unpack(self) -> None:
+        """Start at the beginning of the unpacked file."""
         self._file.seek(0)
-        self._bytes: Any = self._file
-        self._faults: tuple[type[Exception], ...] = (OSError, EOFError)
-        if self._suffix and self._file.read(1):  # an empty file is valid under any name
-            self._file.seek(0)
-            self._bytes, faults = _KINDS[self._suffix](self._file)
-            self._faults += faults
-        if self._encoding != "utf-8":
-            self._bytes = _Pieces(_transcoded(self._bytes, self._encoding))
-        begin = bytearray(4)
         self._pending = memoryview(b"")
         """Bytes read, but not returned yet."""
+        self._bytes: Any = self._file
+        self._faults: tuple[type[Exception], ...] = (OSError, EOFError)
+        if self._suffix:
+            self._bytes, faults = _KINDS[self._suffix](self._file)
+            self._faults += faults
+        if self._tar:
+            self._bytes, self._faults = (
+                _Pieces(tar_member(self.name, self._bytes)),
+                (*self._faults, tarfile.TarError),
+            )
+
+    def _start(self) -> None:
+        """Start at the text's beginning. Raises SourceError for UTF-16 and UTF-32 under another encoding."""
+        self._unpack()
+        if self._encoding != "utf-8":
+            self._bytes = _Pieces(_transcoded(self._bytes, self._encoding))
+        if self._escape:
+            self._bytes = _Pieces(_unescaped(self._bytes, *self._escape))
+        begin = bytearray(4)
         begin = begin[: self.fill(memoryview(begin))]
         mark = next((mark for mark in _MARKS if begin.startswith(mark)), None)
         if mark is not None:
@@ -86,15 +130,30 @@ class TextStream:
                 f"{self.name}: holds bytes that are not {self._encoding.upper()}; all of them must be. "
                 f"Pass another {Option('Csv.encoding')}."
             ) from None
+        except csv.Error as error:
+            raise SourceError(
+                f"{self.name}: a quoted cell is not closed as {Option('Csv.escape', self._escape[0])} and"
+                f" {Option('Csv.quote', self._escape[2])} say ({error}). Correct it, or pass {Option('Csv.quote', '')}."
+            ) from None
         except self._faults as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise unreadable(self.name, error) from None
             raise SourceError(
                 f"{self.name}: its compressed data are damaged or truncated ({str(error) or 'end of file'});"
-                f" complete {self._suffix} files are read. Copy it again, or rename it if it is not"
+                f" complete {self._suffix or '.tar'} files are read. Copy it again, or rename it if it is not"
                 " compressed."
             ) from None
         return have
+
+    def read(self, size: int) -> bytes:
+        """Return the next `size` bytes, fewer at the end of the text, as files do. Raises SourceError."""
+        buffer = memoryview(bytearray(size))
+        return bytes(buffer[: self.fill(buffer)])
+
+    @property
+    def closed(self) -> bool:
+        """True once the file is closed."""
+        return self._file.closed
 
     def seek(self, offset: int) -> None:
         """Go to an offset in the text: directly in a plain file, else by reading from the beginning."""
@@ -146,6 +205,47 @@ class _Pieces:
         buffer[:have], self._rest = self._rest[:have], self._rest[have:]
         return have
 
+    def read(self, size: int) -> bytes:
+        buffer = memoryview(bytearray(size))
+        have = 0
+        while have < size and (more := self.readinto(buffer[have:])):
+            have += more
+        return bytes(buffer[:have])
+
+
+def _unescaped(stream: Any, escape: str, delimiter: str, quote: str) -> Iterator[bytes]:
+    r"""Yield lines without escape characters, by Python's csv: `"a \" b"` becomes `"a "" b"`, \N an empty cell.
+
+    Line ends stay where they are, so that line numbers do.
+    """
+    null = f"(?:(?<={re.escape(delimiter)})|^){re.escape(escape)}N(?={re.escape(delimiter)}|[\r\n]|$)"
+    lines = (re.sub(null, "", line.decode()) for line in io.BufferedReader(_Raw(stream)))
+    rows = csv.reader(
+        lines,
+        delimiter=delimiter,
+        quotechar=quote or None,
+        escapechar=escape,
+        strict=True,
+        quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
+    )
+    for row in rows:
+        line = io.StringIO()
+        csv.writer(line, delimiter=delimiter, lineterminator="\n").writerow(row)
+        yield line.getvalue().encode()
+
+
+class _Raw(io.RawIOBase):
+    """A stream with `readinto` alone, for io.BufferedReader."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return int(self._stream.readinto(memoryview(buffer)))
+
 
 def _transcoded(stream: Any, encoding: str) -> Iterator[bytes]:
     decoder, block = codecs.getincrementaldecoder(encoding)(), bytearray(_STEP)
@@ -164,6 +264,10 @@ def _frames(file: io.FileIO, decompressor: Any) -> Iterator[bytes]:
             data, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
     if frame is not None:
         raise EOFError
+
+
+def _readable(stream: Any) -> Any:
+    return stream if hasattr(stream, "readinto") else _Pieces(stream)
 
 
 Opened = tuple[Any, "tuple[type[Exception], ...]"]
@@ -196,5 +300,6 @@ _KINDS: dict[str, Callable[[io.FileIO], Opened]] = {
     ".gz": _gzip,
     ".zst": _zst,
     ".bz2": lambda file: (bz2.BZ2File(file), (ValueError,)),
+    ".zip": lambda file: (_readable(zip_member(file)), (BadZipFile, zlib.error)),
     ".xz": lambda file: (lzma.LZMAFile(file), (lzma.LZMAError,)),  # noqa: SIM115
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -44,6 +45,21 @@ PIECE = 2 << 20  # bytes of text; 8 MiB, which exceed a core's cache, took 15 % 
 LONGEST = 64 << 20  # most bytes of a record
 _SAMPLE = 2 << 20  # bytes of a file from which types are inferred: 3,000 rows of 700 bytes
 _HEAD = 64 << 10  # bytes read of each other file to compare its header
+_OTHERS = {
+    rb"PAR1": ("a packed Parquet file", "Unpack it; Parquet files are read as they are."),
+    rb"\x1f\x8b|PK\x03\x04|BZh|\xfd7zXZ": ("packed twice", "Unpack it once."),
+    rb"\x89HDF": ("an HDF5 file", "Rename it to .h5."),
+    rb"SQLite format 3": (
+        "an SQLite database",
+        "Pass a query's result: convert_table(sqlite3.connect(FILE).execute('select * from t'), OUT).",
+    ),
+    rb"\xd0\xcf\x11\xe0": ("an old Excel file", "Save it as .xlsx or as CSV."),
+    rb"\x80[\x02-\x05]": ("a pickle", "Pass the frame: convert_table(pandas.read_pickle(FILE), OUT)."),
+    rb"version https://git-lfs": ("a pointer of Git LFS, not the file", "Get the file: git lfs pull."),
+    rb"<(!DOCTYPE|html)": ("a web page", "Check the address that it was downloaded from."),
+    rb"\[\s*[{[]": ("a JSON document", "Pass the frame: convert_table(pandas.read_json(FILE), OUT)."),
+}
+"""Begin of files that people take for tables of text -> what they are, and what to do."""
 _BINARY = 4096  # first bytes, searched for zeros: text has none
 
 
@@ -115,7 +131,7 @@ class TextTable(TableSource):
 
     def _beginning(self, name: str, size: int) -> tuple[bytes, bool]:
         """Return the first `size` bytes of a file's text; True if that is all. Raises SourceError."""
-        with closing(TextStream(name, self._reading.encoding)) as stream:
+        with closing(self._reading.open(name)) as stream:
             buffer = bytearray(size)
             have = stream.fill(memoryview(buffer))
         text, ended = bytes(memoryview(buffer)[:have]), have < size
@@ -183,7 +199,7 @@ class TextTable(TableSource):
 
     def _pieces(self, number: int, offset: int, layout: RecordLayout) -> Iterator[TableChunk]:
         name = self.names[number]
-        with closing(TextStream(name, self._reading.encoding)) as stream:
+        with closing(self._reading.open(name)) as stream:
             begin = max(offset, self._heads[number].begin)
             stream.seek(begin)
             consumed = stream.consumed if offset else 0  # the header counts as part of the first piece
@@ -227,6 +243,9 @@ def _extended(text: NDArray[np.uint8], size: int, stream: TextStream) -> NDArray
 
 def _check_text(name: str, text: bytes, ended: bool) -> None:
     """Check the beginning of a file. Raises SourceError if it is not text, or has no lines."""
+    for begin, (what, remedy) in _OTHERS.items():
+        if re.match(begin, text):
+            raise SourceError(f"{name}: is {what}; tables of text are read here. {remedy}")
     if b"\0" in text[:_BINARY]:
         raise SourceError(
             f"{name}: contains zero bytes, so it is not text; text files are read. Check it; for "

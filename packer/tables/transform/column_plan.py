@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from packer.arguments import choice
+from packer.cell_names import SEPARATORS
 from packer.errors import UsageError
 from packer.garbage import paused
 from packer.sentence import Option
@@ -28,7 +29,9 @@ class ColumnChoices:
     fields; missing: policy for missing cells of features, one of MISSING; indicators: add a 0/1 feature for
     each numeric column with missing cells; one_hot: columns with one feature per category, "all" for all
     columns of categories; standardize: scale to mean 0 and deviation 1; log1p: columns mapped by log(1 + x);
-    dtype: dtype of the features, one of DTYPES; max_categories: most categories of a column.
+    dtype: dtype of the features, one of DTYPES; max_categories: most categories of a column; classes: those of the
+    label, in order, () for all that occur; label_separator: of several classes in a cell, a character or one of
+    SEPARATORS, None for one class.
     """
 
     label: tuple[str, ...] = ()
@@ -43,6 +46,8 @@ class ColumnChoices:
     log1p: tuple[str, ...] = ()
     indicators: bool = False
     max_categories: int = 100_000
+    classes: tuple[str, ...] = ()
+    label_separator: str | None = None
 
     def __post_init__(self) -> None:
         """Convert names (see column_names) and check the choices. Raises UsageError."""
@@ -68,11 +73,24 @@ class ColumnChoices:
                         f"{Option('dtype', self.dtype)}: holds whole numbers, but {other} gives fractions;"
                         " float32, float16 and float64 are allowed with it. Pass one of them."
                     )
+        if self.named_classes and (
+            len(self.label) != 1 or self.label_as == "number" or self.label_separator == ""
+        ):
+            given = "label_separator" if self.label_separator is not None else "classes"
+            raise UsageError(
+                f"{Option(given)}: is about the class names in one column, the label. Pass"
+                f" {Option('label', 'COLUMN')}, without {Option('label_as', 'number')}, or leave it out."
+            )
         if self.label_as != "auto" and not self.label:
             raise UsageError(
                 f"{Option('label_as', self.label_as)}: is given without a label; it is allowed with "
                 f"{Option('label')}. Pass {Option('label')}, or leave it out."
             )
+
+    @property
+    def named_classes(self) -> bool:
+        """True if the label is read as text, because its classes are given, or several stand in a cell."""
+        return bool(self.classes) or self.label_separator is not None
 
     def lists(self) -> list[tuple[str, str, tuple[str, ...]]]:
         """Return the options that name columns: option, role that it gives ("" for none), names."""
@@ -107,6 +125,13 @@ def plan_columns(
 
     dealing: columns that define the split of each row. Raises UsageError.
     """
+    if choices.named_classes:
+        columns = [
+            replace(c, type="category", notation="", digits=None, categories=choices.classes or None)
+            if c.name in choices.label
+            else c
+            for c in columns
+        ]
     types = {c.name: c.type for c in columns}
     roles = _roles(types, choices)
     _check_dealing(dealing, types)
@@ -142,6 +167,7 @@ def plan_columns(
     fields = kept_fields([c.name for c in read if c.role == "keep"])
     logs = frozenset(choices.log1p)
     hot = None if choices.one_hot == "all" else frozenset(choices.one_hot)
+    separator = choices.label_separator or ""
     return TableTransform(
         tuple(
             _as_feature(c, choices, logs, hot) if c.role == "feature" else c.but(field=fields.get(c.name))
@@ -154,6 +180,7 @@ def plan_columns(
         max_categories=choices.max_categories,
         whole_label=choices.label_as == "auto"
         and [by_name[name].type for name in choices.label] == ["number"],
+        separator=SEPARATORS.get(separator, separator),
     )
 
 
@@ -292,6 +319,8 @@ def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> tuple[str 
             " booleans"
             f" and numbers can be classes. Pass {as_category(column.name)}."
         )
+    if choices.label_separator is not None:
+        return "classes", "|u1"
     if texts or choices.label_as == "classes" or (column.kind.classes and choices.label_as == "auto"):
         return "classes", "<i8"
     return "number", number

@@ -45,11 +45,14 @@ def fit(
             continue
         column = given.but(statistics=statistics.get(given.name))
         if column.type == "category" and column.role != "drop":
-            names = dictionaries.get(index, ())
+            names = sorted(dictionaries.get(index, ()))
             if column.role == "feature":  # a label's classes come from all rows
-                names = [t for t, n in zip(names, sums.counts[index][1:].tolist(), strict=False) if n]
+                counts = zip(dictionaries.get(index, ()), sums.counts[index][1:].tolist(), strict=False)
+                names = sorted(t for t, n in counts if n)
+            elif column.role == "label":
+                names = list(column.categories or _class_names(column.name, plan, names))
             check_categories(column.name, len(names), plan.max_categories, column.role)
-            column = column.but(categories=tuple(sorted(names)))
+            column = column.but(categories=tuple(names))
         elif index in places:
             column = _fit_numbers(column, plan, index, sums, sample[:, places[index]])
         columns.append(column)
@@ -62,6 +65,20 @@ def fit(
             f"{Option('one_hot')}."
         )
     return transform
+
+
+def _class_names(column: str, plan: TableTransform, texts: Sequence[str]) -> list[str]:
+    """Return the classes in the texts of the label, sorted, several in a cell as numbers if all are whole.
+
+    Raises UsageError if there is none.
+    """
+    names = {name for text in texts for name in plan.class_names(text)}
+    if not names:
+        raise UsageError(
+            f"{Option('label', column)}: is empty in all rows; class names are needed. Pass another column."
+        )
+    whole = plan.separator and all(name.isdecimal() and str(int(name)) == name for name in names)
+    return sorted(names, key=int if whole else str)
 
 
 def measured(

@@ -78,6 +78,7 @@ class CellFault(str, Enum):
     NOT_UTF8 = "is not UTF-8"
     AFTER_QUOTE = "has text after its closing quote"
     UNCLOSED = "has a quote that is never closed"
+    NO_CLASS = "is not one of the label's classes"
 
     __str__ = str.__str__
     __format__ = str.__format__  # type: ignore[assignment]

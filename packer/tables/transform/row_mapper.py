@@ -62,6 +62,8 @@ class RowMapper:
         self._dtype = np.dtype(transform.dtype)
         self._steps = self._plan()
         self._label = [self._wanted[name] for name in transform.label if name in self._wanted]
+        if self._label and transform.separator:
+            self._hot = _multi_hot(transform, dictionaries.get(self._label[0].index, ()))
         exact = transform.classes is not None and transform.column(transform.label[0]).type == "integer"
         self._classes = np.array(transform.class_values or (), np.int64 if exact else np.float64)
 
@@ -200,6 +202,8 @@ class RowMapper:
 
     def _labels(self, records: NDArray[Any]) -> NDArray[Any]:
         raw = [records[w.name] for w in self._label]
+        if self.transform.separator:
+            return np.asarray(self._hot[raw[0]])
         if self.transform.label_kind == "classes":
             return self._class_codes(self._label[0], raw[0])
         dtype = np.dtype(self.transform.label_dtype)
@@ -222,6 +226,15 @@ def _codes(c: TableColumn, texts: Sequence[str]) -> NDArray[np.int64]:
     """Return category numbers by code, 0 for unknown ones; the last entry is for code -1 (missing)."""
     numbers = {text: k for k, text in enumerate(c.categories or (), 1)}
     return np.array([*(numbers.get(text, 0) for text in texts), 0], np.int64)
+
+
+def _multi_hot(transform: TableTransform, texts: Sequence[str]) -> NDArray[np.uint8]:
+    """Return the label of each code, uint8 [n + 1, C]; the last is for code -1: a cell without classes."""
+    numbers = {name: k for k, name in enumerate(transform.classes or ())}
+    hot = np.zeros((len(texts) + 1, len(numbers)), np.uint8)
+    for row, text in enumerate(texts):
+        hot[row, [numbers[name] for name in transform.class_names(text) if name in numbers]] = 1
+    return hot
 
 
 def _infinite(features: NDArray[Any]) -> tuple[int, int] | None:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.cell_names import split_names
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.tables.transform.column_types import (
@@ -49,7 +50,8 @@ class TableTransform:
     """The transform of a table's columns into fields: planned, then fitted.
 
     columns: columns of the input, in order; dtype: of the features, NumPy's type string; label: columns, kind
-    ("classes" or "number") and dtype of the field, or None; fit_name: rows whose statistics are used, "all"
+    ("classes" or "number") and dtype of the field, or None; separator: of the names of several classes in a cell of
+    the label, whose field is then uint8 [C], "" for one class; fit_name: rows whose statistics are used, "all"
     or a split's name, "" for a plan; reading: options with which text files were read, plain JSON;
     max_categories: most categories of a column to be fitted; whole_label: in a plan, store the label as int64
     if it holds only whole numbers.
@@ -64,6 +66,7 @@ class TableTransform:
     reading: Mapping[str, Any] = field(default_factory=dict)
     max_categories: int = field(default=sys.maxsize, compare=False)
     whole_label: bool = field(default=False, compare=False)
+    separator: str = ""
 
     @cached_property
     def features(self) -> tuple[str, ...]:
@@ -100,7 +103,11 @@ class TableTransform:
             fields.append(Field("categories", "<i8", (len(self.categories),)))
         if self.label and self.label_dtype:
             shape = () if len(self.label) == 1 else (len(self.label),)
-            fields.append(Field("label", self.label_dtype, shape))
+            several = list(self.classes or ()) if self.separator else []
+            if several:
+                fields.append(Field("label", self.label_dtype, (len(several),), {"columns": several}))
+            else:
+                fields.append(Field("label", self.label_dtype, shape))
         for c in self.columns:
             if c.field is not None and c.kind.kept:
                 dtype, about = c.kind.kept
@@ -200,7 +207,8 @@ class TableTransform:
         """Yield the cells of a column that break a rule (bool [n]), and the rule."""
         c, dtype = w.column, np.dtype(self.dtype)
         if c.role == "label":
-            yield is_missing(x), "is missing; a label is needed"
+            if not self.separator:
+                yield is_missing(x), "is missing; a label is needed"
             dtype = np.dtype(self.label_dtype if self.label_kind == "number" else "O")
         elif c.role == DEALING:
             yield is_missing(x), "is missing; it defines the row's split"
@@ -221,9 +229,10 @@ class TableTransform:
         if c.role == "label" and self.label_kind == "classes" and c.categories is not None:
             classes: Sequence[float] = self.class_values or ()
             if not c.kind.numeric:
-                classes = [code for code, text in enumerate(texts) if text in self.known[w.index]]
+                names = self.known[w.index].keys()
+                classes = [code for code, text in enumerate(texts) if names >= {*self.class_names(text)}]
             known = np.isin(x, np.array(classes, x.dtype)) | is_missing(x)
-            yield ~known, "is not one of the label's classes"
+            yield ~known, CellFault.NO_CLASS
 
     def sample(self, records: NDArray[Any]) -> NDArray[np.float64]:
         """Return the numbers of some records for statistics: float64 [m, len(numeric)], NaN for missing."""
@@ -244,6 +253,10 @@ class TableTransform:
             return False
         return c.type == "number" or (c.type == "integer" and c.digits is not None)
 
+    def class_names(self, text: str) -> list[str]:
+        """Return the classes in a cell of the label."""
+        return split_names(text, self.separator) if self.separator else [text]
+
     @cached_property
     def known(self) -> dict[int, dict[str, int]]:
         """Codes of the label's known classes by text, by column number; only for classes that are texts."""
@@ -260,7 +273,10 @@ class TableTransform:
             "features": list(self.features),
             "categories": list(self.categories),
             "dtype": self.dtype,
-            "label": {"columns": list(self.label), "kind": self.label_kind, "dtype": self.label_dtype}
+            "label": {
+                **{"columns": list(self.label), "kind": self.label_kind, "dtype": self.label_dtype},
+                **({"separator": self.separator} if self.separator else {}),
+            }
             if self.label
             else None,
             "fit": self.fit_name,
@@ -279,6 +295,7 @@ class TableTransform:
             None if label is None else label["dtype"],
             record["fit"],
             dict(record["reading"]),
+            separator="" if label is None else label.get("separator", ""),
         )
         _check(transform, record)
         return transform
@@ -334,7 +351,8 @@ def _check(t: TableTransform, record: Mapping[str, Any]) -> None:
     labels = [c for c in t.columns if c.role == "label"]
     coded = [c.categories is not None for c in labels]
     if t.label_kind == "classes":
-        fits = coded == [True] and t.label_dtype == "<i8" and bool(t.classes)
+        fits = coded == [True] and t.label_dtype == ("|u1" if t.separator else "<i8") and bool(t.classes)
+        fits = fits and not (t.separator and labels[0].kind.numeric)
         values = t.class_values or ()  # ValueError unless they are numbers
         fits = fits and all(a < b for a, b in pairwise(values)) and all(abs(x) < 1 << 63 for x in values)
     else:

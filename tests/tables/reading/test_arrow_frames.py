@@ -191,10 +191,7 @@ def test_frames():
     )
     with pytest.raises(UsageError) as error:
         columns_of([1, 2])
-    assert str(error.value) == (
-        "data: is a list; a pandas DataFrame, an object that exports an Arrow stream (polars, pyarrow), or a dict of columns is"
-        " allowed. Pass one of them."
-    )
+    assert str(error.value) == ("data: row 0 is a int; a dict is allowed. Pass dicts.")
 
 
 # Packages that may be absent: what they hand out, against the plain form.

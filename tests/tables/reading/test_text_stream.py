@@ -95,11 +95,12 @@ def test_a_file_with_the_name_of_a_pattern_is_a_file() -> None:
         ),
         (
             "folder",
-            "folder: is not a regular file; files are read. Pass the files of a folder as 'folder/*.csv'.",
+            "folder: holds other files than tables, or none; a folder of a table holds nothing else. Pass the files,"
+            " for example as 'folder/*.csv'.",
         ),
         (
             "pipe.tsv",
-            "pipe.tsv: is not a regular file; files are read. Pass the files of a folder as 'pipe.tsv/*.csv'.",
+            "pipe.tsv: is not a regular file; files are read. Pass a file.",
         ),
     ],
 )
