@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -126,18 +126,21 @@ class Listing:
             return f"{Option('classes', ','.join(classes))}"
         return f"{Option('classes')} with a file of their names"
 
-    def parts(self) -> Iterator[tuple[str, str, Folders]]:
-        """Yield what holds class folders: the source, or each folder that is a split; none unless `foldered`.
+    @cached_property
+    def parts(self) -> list[tuple[str, str, Folders]]:
+        """The places of class folders: the source, or each folder that is a split; none unless `foldered`.
 
-        Yields: name of the place for messages; prefix of its keys; its class folders.
+        Each: name of the place for messages; prefix of its keys; its class folders.
         """
+        found: list[tuple[str, str, Folders]] = []
         for prefix in self.source.class_parents if self.foldered else ():
             folders: dict[str, list[str]] = defaultdict(list)
             for key in self.keys:
                 if key.startswith(prefix):
-                    inner = key.removeprefix(prefix)
+                    inner = key[len(prefix) :]
                     folders[inner.partition("/")[0]].append(inner)
-            yield f"{self.source.place}/{prefix}".rstrip("/"), prefix, folders
+            found.append((f"{self.source.place}/{prefix}".rstrip("/"), prefix, folders))
+        return found
 
     def sample(self) -> NDArray[np.int64]:
         """Return the indices of images that checks read, spread evenly over the listing."""

@@ -41,7 +41,7 @@ class _Doubt(NamedTuple):
 
 def check_class_folders(listing: Listing) -> Iterator[Finding]:
     """Yield an error for class folders that are no classes, in the source or a split of it."""
-    for place, prefix, folders in listing.parts():
+    for place, prefix, folders in listing.parts:
         doubt = (
             _called_like_splits(place, folders)
             or _repeating_folder(listing, place, prefix, folders)
@@ -65,7 +65,7 @@ def check_class_folders(listing: Listing) -> Iterator[Finding]:
 
 def check_continued_numbers(listing: Listing) -> Iterator[Finding]:
     """Yield a note on class folders that continue one numbering of files, as parts of one set do."""
-    for _, prefix, folders in listing.parts():
+    for _, prefix, folders in listing.parts:
         forms = {(_NUMBER.sub("", top), _stem(keys[0]).rstrip("0123456789")) for top, keys in folders.items()}
         [(name, base), *others] = forms
         if len(folders) < 2 or others or not name:
@@ -107,7 +107,9 @@ def check_single_class(listing: Listing) -> Iterator[Finding]:
 
 def check_levels(listing: Listing) -> Iterator[Finding]:
     """Yield a note on class folders that hold more folders than images, as collections of classes do."""
-    for _, prefix, folders in listing.parts():
+    for _, prefix, folders in listing.parts:
+        if any(keys[0].count("/") < 2 for keys in folders.values()):
+            continue
         inner = sorted({key.rpartition("/")[0] for keys in folders.values() for key in keys})
         if 1 < len(folders) <= len(inner) / 2 and all("/" in folder for folder in inner):
             yield Finding(
@@ -329,7 +331,7 @@ def _partners(listing: Listing, place: str, prefix: str, folders: Folders) -> _D
                 )
             image, mask = (second, first) if found.mask == 0 else (first, second)
             parted = prefix and all(
-                {first, second} == {key.partition("/")[0] for key in keys} for _, _, keys in listing.parts()
+                {first, second} == {key.partition("/")[0] for key in keys} for _, _, keys in listing.parts
             )
             source = listing.source.place if parted else f"{place}/{image}"
             masks = f"{listing.source.place}/*/{mask}" if parted else f"{place}/{mask}"
