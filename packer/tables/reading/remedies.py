@@ -144,8 +144,15 @@ def remedies(
             trial = tried(sample, replace(reading, **changes))
         except UsageError:
             continue  # two marks would be the same
-        if trial is not None and not other_numbers(trial):
+        if trial is None:
+            continue
+        if not (odd := other_numbers(trial)):
             found.append(((changes, when), trial))
+        elif not {"thousands", "decimal"} & changes.keys():
+            marked = _notations(sample, trial, {name: one.cells for name, one in odd.items()})
+            for (marks, _), read in marked:
+                given = {name: mark for name, mark in marks.items() if mark != getattr(_DEFAULT, name)}
+                found.append((({**changes, **given}, when), read))
     return found
 
 

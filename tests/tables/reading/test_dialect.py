@@ -121,8 +121,8 @@ def test_numbers_with_commas_may_be_one_column() -> None:
         ("n\n0,5\n1,5\n", "--delimiter ';' --decimal , if it has one column."),
         (
             "n\n1,200\n3,400\n",
-            "--delimiter ';' --decimal , if it has one column, which reads (1.2) and (3.4), or"
-            " --delimiter ';' --thousands , if it has one column, which reads (1200) and (3400).",
+            "--delimiter ';' --thousands , if it has one column, which reads (1200) and (3400), or"
+            " --delimiter ';' --decimal , if it has one column, which reads (1.2) and (3.4).",
         ),
     ):
         assert refused(text).endswith(f"{sentence} {ways}")
