@@ -170,7 +170,8 @@ class BenchReport:
             wide, narrow = max(6, len(times)), max(7, len(beside))
             lines += [
                 "",
-                f"{title:<{name_width}}  {f'{self.unit}/s':>11}  {times:>{wide}}  {beside:>{narrow}}  s/epoch",
+                f"{title:<{name_width}}  {f'{self.unit}/s':>11}  {times:>{wide}}  {beside:>{narrow}}  "
+                "s/epoch",
             ]
             top = max(way.rate for way in ways)
             lines += [

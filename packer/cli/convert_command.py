@@ -231,7 +231,8 @@ def _by_pair(texts: tuple[str, ...]) -> str | dict[str, str] | None:
     given = {name: values for name, equals, values in (text.partition("=") for text in texts) if equals}
     if len(given) < len(texts):
         raise UsageError(
-            "--mask-values: is given several times; each is NAME=VALUE,..., for another --pair. Pass it once for"
+            "--mask-values: is given several times; each is NAME=VALUE,..., for another --pair. Pass it once "
+            "for"
             " all masks."
         )
     return given or None

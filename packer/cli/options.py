@@ -190,7 +190,8 @@ CONVERT = options(
     option("--icc", ("ignore", "srgb"),
            "Color profiles of the files: ignore (default), or convert other colors to sRGB.", about=_IMAGES),
     option("--format", FORMAT,
-           "One HDF5 file, or a directory of .npy files; default: HDF5 if OUT ends in .h5, .hdf5, .hdf or .he5.",
+           "One HDF5 file, or a directory of .npy files; default: HDF5 if OUT ends in .h5, .hdf5, .hdf or "
+           ".he5.",
            about=_NAMED),
     option("--store", STORE,
            "Store rows as pixels (default) or as JPEG files: a tenth of the size, decoded at loading.",
@@ -198,10 +199,12 @@ CONVERT = options(
     option("--quality", "N", "Quality of JPEG rows, 1 to 100; default: 90.", about=_PICTURES),
     option("--compress", COMPRESS, "Lossless compression of blocks of raw rows (HDF5 only); default: none."),
     option("--labels", "FILE",
-           "File names and labels, if folders are not the classes: CSV or other text, JSON, .xlsx, Parquet; or"
+           "File names and labels, if folders are not the classes: CSV or other text, JSON, .xlsx, Parquet; "
+           "or"
            " COCO's JSON of boxes.", about=_IMAGES),
     option("--label", "COLUMN,...",
-           "Images: label columns of --labels (0, 1, 2 ... without a header); default: the only one besides the"
+           "Images: label columns of --labels (0, 1, 2 ... without a header); default: the only one besides "
+           "the"
            " file names, or of boxes and keypoints the one of classes. Tables: columns to predict.",
            about=_NAMED),
     option("--label-file-column", "COLUMN",
@@ -216,7 +219,8 @@ CONVERT = options(
            "The classes, in order: names, or a file with one per line. Other classes are errors; a class may"
            " have no images.", about=_ALL),
     option("--boxes", "X1,Y1,X2,Y2",
-           "Columns of --labels that hold boxes, in pixels of the image; names such as ymin,xmin,ymax,xmax and"
+           "Columns of --labels that hold boxes, in pixels of the image; names such as ymin,xmin,ymax,xmax "
+           "and"
            " cx,cy,w,h tell the order.", about=_IMAGES),
     option("--keypoints", "X,Y,...", "Columns of --labels that hold points, in pixels of the image.",
            about=_IMAGES),
@@ -227,7 +231,8 @@ CONVERT = options(
            "Unit of boxes and keypoints: pixels (default), or relative to the image's width and height.",
            about=_IMAGES),
     option("--boxes-format", BOXES,
-           "Format of boxes: the columns of --boxes in this order (cx, cy: centre); default: by their names, else"
+           "Format of boxes: the columns of --boxes in this order (cx, cy: centre); default: by their names, "
+           "else"
            " by their values; COCO: xywh.", about=_IMAGES),
     option("--boxes-frame", FRAMES,
            "Boxes and keypoints are those of the image turned upright by EXIF, or of the picture as stored;"
@@ -240,7 +245,8 @@ CONVERT = options(
            " 'DIR/*_mask.png from *_sat.jpg'. Can be given several times.", multiple=True,
            about=_IMAGES),
     option("--mask-values", "VALUE,...",
-           "Values of the masks in the order of their classes: 0,255 stores 0 and 1; or colors: '#000000,#ff0000'."
+           "Values of the masks in the order of their classes: 0,255 stores 0 and 1; or colors: "
+           "'#000000,#ff0000'."
            " For one pair: NAME=VALUE,...", multiple=True, about=_IMAGES),
     option("--soft", "NAME,...",
            "Pairs of continuous values (mattes, depth) instead of classes: resampled linearly.",
@@ -286,7 +292,8 @@ CONVERT = options(
            f"Tables: {', '.join(KINDS)}, currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy;"
            " default: guessed from the first rows.", multiple=True, about=_TABLES),
     option("--label-as", ("auto", "classes", "float", "number"),
-           "Read labels as classes, also numbers and texts that differ in each row, or as float (or number); auto:"
+           "Read labels as classes, also numbers and texts that differ in each row, or as float (or number); "
+           "auto:"
            " integers as int64.", "auto",
            about=_NAMED),
     option("--missing", ("nan", "error", "mean", "median", "zero"),
@@ -308,7 +315,8 @@ CONVERT = options(
            "Images: take classes, size, fit, channels, mean, std from PACK. Tables: columns, categories,"
            " statistics. Both: store, shards.", about=_NAMED),
     option("--rename", "NAME=FIELD",
-           "Arrays: field name of an array or .npy file, where x, images, y, labels and the like do not tell it.",
+           "Arrays: field name of an array or .npy file, where x, images, y, labels and the like do not tell "
+           "it.",
            multiple=True, about=_ARRAYS),
     option("--header/--no-header", None,
            "CSV: the first line holds the column names; without it columns are called 0, 1, 2 ...", True,

@@ -212,7 +212,8 @@ def _check_sources(source: object, out: str) -> None:
     if missing:
         more = f" (and {len(missing) - 1:,} more of {len(names):,})" if len(missing) > 1 else ""
         raise UsageError(
-            f"{missing[0]}{more}: no such file or folder; folders, lists, archives, tables and files of arrays"
+            f"{missing[0]}{more}: no such file or folder; folders, lists, archives, tables and files of "
+            "arrays"
             " are read. Check the path."
         )
 

@@ -214,12 +214,14 @@ def parse_parts(text: str | Mapping[str, Any]) -> dict[str, float | int | str]:
     example = f"Pass for example {_EXAMPLE} or train=rest,test=last:500000."
     if not named or len(set(ends)) < len(ends):
         raise UsageError(
-            f"split {_said(text)}: is not a list of names, each with a positive share, a number of rows, rest,"
+            f"split {_said(text)}: is not a list of names, each with a positive share, a number of rows, "
+            "rest,"
             f" first:N or last:N. {example}"
         )
     if not full:
         raise UsageError(
-            f"split {_said(text)}: the shares sum to {sum(shares):g}, but must sum to 1 (percentages to 100), or less"
+            f"split {_said(text)}: the shares sum to {sum(shares):g}, but must sum to 1 (percentages to "
+            "100), or less"
             f" with a rest. {example}"
         )
     return {name: part for name, part in sorted(parts.items()) if part is not None}
@@ -321,7 +323,8 @@ def names_of(subject: str, split: Split, cells: Iterable[str]) -> tuple[str, ...
         if (first := seen.setdefault(simplify(name), name)) is not name:
             raise SourceError(
                 f"{subject}: column {split.column} names the splits {show_differences(first)} and"
-                f" {show_differences(name)}, which differ only in case, spaces or variants of letters. Write the"
+                f" {show_differences(name)}, which differ only in case, spaces or variants of letters. Write "
+                "the"
                 " cells of one split alike."
             )
     return names

@@ -331,7 +331,8 @@ def check_inside(folder: str, name: str) -> str:
         if os.path.commonpath((inside, found)) != inside:
             raise FormatError(
                 f"{path}: is a link that leads out of the pack, to {found}; packer reads nothing there."
-                f" If you trust it, copy the pack with the files that it links to: cp -rL {shlex.quote(folder)} COPY."
+                " If you trust it, copy the pack with the files that it links to: cp -rL "
+                f"{shlex.quote(folder)} COPY."
             )
     mode = os.stat(path).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):

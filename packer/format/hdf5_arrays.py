@@ -180,7 +180,8 @@ def _matlab_text(codes: NDArray[np.uint16]) -> str:
 
 def _unreadable(path: str, what: str, error: Exception) -> SourceError:
     return SourceError(
-        f"{path}: {what} cannot be read ({error}). If its compression is not built into HDF5, call pack_dataset"
+        f"{path}: {what} cannot be read ({error}). If its compression is not built into HDF5, call "
+        "pack_dataset"
         " after import hdf5plugin; else check the file."
     )
 

@@ -413,7 +413,8 @@ class Header:
             raise damaged(name, "header is not one of packer's", "header")
         if record.get("version") != VERSION:
             raise FormatError(
-                f"{name}: format version is {reprlib.repr(record.get('version'))}; this packer reads {VERSION}."
+                f"{name}: format version is {reprlib.repr(record.get('version'))}; this packer reads "
+                f"{VERSION}."
                 " Upgrade packer, or convert the images again."
             )
         try:

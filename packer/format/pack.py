@@ -404,7 +404,8 @@ class Pack:
         headers = [part.header for part in self.parts]
         if not all(map(is_counted, headers)):
             raise UsageError(
-                f"{self.path}: does not have the numbers of its rows in their files; packs of tables do, unless an"
+                f"{self.path}: does not have the numbers of its rows in their files; packs of tables do, "
+                "unless an"
                 " older packer wrote them, or packs that they were made of. Convert the table again."
             )
         files, found = counted_files(headers), []

@@ -147,7 +147,8 @@ class LabelTable(CheckedRows):
             cells = {row[place].strip().lower() for row in rows if len(row) == len(header)}
             if place not in read and len(cells) > 1 and cells <= SPLIT_NAMES.keys():
                 yield (
-                    f"{self.subject}: the column {shorten(name)} names splits ({', '.join(sorted(cells))}), and "
+                    f"{self.subject}: the column {shorten(name)} names splits ({', '.join(sorted(cells))}), "
+                    "and "
                     f"is not read. Pass {Option('Split.column', name)} for these splits."
                 )
 

@@ -165,7 +165,8 @@ class LoadPlan:
         flip = None if self.transform is None else flip_of(self.transform.fn, fields)
         if flip is not None:
             return Sentence(
-                f"transform: {flip} of torchvision moves the keypoints of {path}, but does not exchange left and"
+                f"transform: {flip} of torchvision moves the keypoints of {path}, but does not exchange left "
+                "and"
                 f" right ones. Exchange them in a function of the sample, or pass augment='{flip}()'."
             )
         return unknown_sides(self.views, fields, path)

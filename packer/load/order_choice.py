@@ -137,7 +137,8 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
         order = BY_NAME[order]()
     if isinstance(order, type) or not isinstance(order, RowOrder):
         raise UsageError(
-            f"order={shown(order)}: is not one of {', '.join(map(repr, BY_NAME))}. Pass one of them, an order such"
+            f"order={shown(order)}: is not one of {', '.join(map(repr, BY_NAME))}. Pass one of them, an "
+            "order such"
             " as packer.Blocks(window='1GB'), or shuffle=True, which chooses by the pack."
         )
     if shuffle and order.fixed:

@@ -29,7 +29,8 @@ def check_ranks(rank: int | None, world_size: int | None) -> Ranks | None:
     number = None if size is None else as_whole(rank, 0, size - 1)
     if size is None or number is None:
         raise UsageError(
-            f"rank={shown(rank)}, world_size={shown(world_size)}: are not two whole numbers, rank from 0 to world_size"
+            f"rank={shown(rank)}, world_size={shown(world_size)}: are not two whole numbers, rank from 0 to "
+            "world_size"
             " - 1. Pass both in that range, or neither."
         )
     return Ranks(number, size, "as given")

@@ -284,7 +284,8 @@ def _check_function(name: str, function: Any, fields: Sequence[Field], path: str
         )
     if not callable(function) or (isinstance(function, type) and name == "image"):
         raise UsageError(
-            f"{argument}={shown(function)}: cannot be called with {'an image' if name == 'image' else 'a label'}."
+            f"{argument}={shown(function)}: cannot be called with "
+            f"{'an image' if name == 'image' else 'a label'}."
             " Pass a function."
         )
     names = [f.name for f in fields]

@@ -65,7 +65,8 @@ def in_srgb(image: Image.Image, profile: bytes) -> Image.Image:
     if space == image.mode == "CMYK":
         return _transformed(image, profile)
     raise ImageError(
-        f"its color profile ({describe(profile)}) is of {space} colors, its pixels are {image.mode}. Remove the"
+        f"its color profile ({describe(profile)}) is of {space} colors, its pixels are {image.mode}. Remove "
+        "the"
         " profile."
     )
 

@@ -35,7 +35,8 @@ def check_unit(
     )
     if unit is not None and option is not None and largest >= LEAST_PIXELS:
         raise UsageError(
-            f"{subject}: the largest coordinate of its {name} is {largest:.4g}; shares of an image's width and "
+            f"{subject}: the largest coordinate of its {name} is {largest:.4g}; shares of an image's width "
+            "and "
             f"height are about 1 at most. Leave out {Option(option, unit)}."
         )
     if unit is None and 0 < largest < LEAST_PIXELS:

@@ -47,7 +47,8 @@ class RowSize(NamedTuple):
             limit = 0
         if rule not in _LIMITS or not limit:
             raise UsageError(
-                f"size {_said(size)}: is neither max=N, the longest side in pixels, nor min=N, the shortest, of at"
+                f"size {_said(size)}: is neither max=N, the longest side in pixels, nor min=N, the shortest, "
+                "of at"
                 f" most {_LARGEST:,}."
                 " Pass for example max=512."
             )

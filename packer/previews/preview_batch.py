@@ -63,7 +63,8 @@ def image_of(pack: Pack, source: str = "") -> Field:
     if found is None or not pixels:
         has = ", ".join(f.name for f in pack.fields)
         raise UsageError(
-            f"{source or pack.path}: has no images; a field 'image' of uint8 or uint16 [H, W, C] is shown, and"
+            f"{source or pack.path}: has no images; a field 'image' of uint8 or uint16 [H, W, C] is shown, "
+            "and"
             f" it has {has}. Pass {'images' if source else 'a pack of images'}."
         )
     return found

@@ -47,7 +47,8 @@ def some_packed(
     first = os.fspath(paths[0])
     if is_table(first) and not holds_images(first):
         raise UsageError(
-            f"{first}: is a table; sheets are drawn of images. To see how its columns would be read, convert it "
+            f"{first}: is a table; sheets are drawn of images. To see how its columns would be read, convert "
+            "it "
             f"with {Option('dry_run', True)}."
         )
     for path in map(os.path.realpath, paths):

@@ -246,7 +246,8 @@ def parse_form(name: str, form: str) -> Form:
     except (ValueError, TypeError):
         raise UsageError(
             f"fields: {name!r} is declared as {given_values.shown(form)}; a dtype with or without a shape"
-            " (uint8[32,32,3], float32, int32[*] for rows of any length), text or bytes is allowed. Pass one of them."
+            " (uint8[32,32,3], float32, int32[*] for rows of any length), text or bytes is allowed. Pass one "
+            "of them."
         ) from None
 
 
@@ -261,7 +262,8 @@ def parse_fields(fields: str | Sequence[str] | Forms | None) -> dict[str, Form |
     )
     if not given or (not isinstance(fields, Mapping) and len(given) != len(fields)):
         raise UsageError(
-            f"fields={given_values.shown(fields)}: is empty, or holds a name twice. Pass for example ['image', 'label']."
+            f"fields={given_values.shown(fields)}: is empty, or holds a name twice. Pass for example "
+            "['image', 'label']."
         )
     for name in given:
         check_name(name)

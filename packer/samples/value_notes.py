@@ -135,6 +135,7 @@ def _label_notes(field: ColumnField) -> Iterator[str]:
             )
         elif values[0] == -1 and 1 < count <= _MOST_CLASSES and values[-1] < count:
             yield (
-                f"label: the numbers {', '.join(map(str, values[:3]))} ..., where -1 means no label; losses number"
+                f"label: the numbers {', '.join(map(str, values[:3]))} ..., where -1 means no label; losses "
+                "number"
                 " classes from 0. If all are classes pass numpy.unique(y, return_inverse=True)[1]."
             )

@@ -151,7 +151,8 @@ def note_on_classes(plan: TableTransform, sample: NDArray[np.float64]) -> list[s
     return [
         Sentence(
             f"label {name!r} holds {len(values)} different numbers, {', '.join(numbers[:_SHOWN])}"
-            f"{' ...' if len(numbers) > _SHOWN else ''}, and is stored as them; a loss over classes needs 0 to"
+            f"{' ...' if len(numbers) > _SHOWN else ''}, and is stored as them; a loss over classes needs 0 "
+            "to"
             f" {len(values) - 1}. If they are classes, pass {Option('label_as', 'classes')}."
         )
     ]

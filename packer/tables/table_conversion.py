@@ -281,7 +281,8 @@ def _note_on_order(job: TableJob) -> Sentence:
     where = "their table" if len(job.table.names) == 1 else "their tables"
     why = "no label is given" if job.like is None else "they are packed like another pack"
     return Sentence(
-        f"the rows keep the order of {where}, since {why}. For a random order, pass {Option('shuffle', True)}."
+        f"the rows keep the order of {where}, since {why}. For a random order, pass "
+        f"{Option('shuffle', True)}."
     )
 
 

@@ -142,7 +142,8 @@ def _none_known(job: TableJob, column: TableColumn, texts: Sequence[str]) -> Usa
         ", ".join(repr(text[:40]) for text in some[:2]) for some in (texts, column.categories or ())
     )
     return UsageError(
-        f"{job.table.names[0]}: column {column.name!r} holds none of the {len(column.categories or ()):,} categories of"
+        f"{job.table.names[0]}: column {column.name!r} holds none of the {len(column.categories or ()):,} "
+        "categories of"
         f" {job.given}: {here} here, {there} there. Write them alike, or convert all rows into a new pack."
     )
 
@@ -231,7 +232,8 @@ def _as_text(column: TableColumn, role: str) -> Sentence:
     becomes = "it is kept as text" if role == "keep" else "its texts are the classes"
     if column.type == "number" and "." in (column.digits or ""):
         return Sentence(
-            f"column {column.name!r} holds numbers with zeros at their end, as {column.digits!r}, that numbers do"
+            f"column {column.name!r} holds numbers with zeros at their end, as {column.digits!r}, that "
+            "numbers do"
             f" not keep: {becomes}. For numbers, pass {Option('types', {column.name: column.type})}."
         )
     if column.type == "number":

@@ -121,7 +121,8 @@ def notes_on_classes(plan: TableTransform, staged: StagedTable, order: SampleOrd
             for code in np.flatnonzero(wrong)[:_SHOWN].tolist()
         ]
         notes.append(
-            f"{wrong.sum():,} of {len(wrong):,} {what} are in one split only, or not in train; splits and rows"
+            f"{wrong.sum():,} of {len(wrong):,} {what} are in one split only, or not in train; splits and "
+            "rows"
             f" of each: {', '.join(shown)}{' and others' if wrong.sum() > _SHOWN else ''}."
         )
     single = np.flatnonzero(has.sum(axis=1) == 1)

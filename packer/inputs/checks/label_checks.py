@@ -87,7 +87,8 @@ def _several_labels(column: LabelColumn, classes: Sequence[str], boxes: bool) ->
             )
     if not boxes and all(map(_AMOUNT.fullmatch, classes)) and not all(map(NUMBER.fullmatch, classes)):
         return Finding(
-            f"{column.subject}: the {len(classes):,} classes of {column.name} are numbers with a sign, such as "
+            f"{column.subject}: the {len(classes):,} classes of {column.name} are numbers with a sign, such "
+            "as "
             f"{_examples(classes)}. If they are amounts, write numbers alone."
         )
     several = [name for name in classes if any(mark in name for mark in "|;")]

@@ -73,7 +73,8 @@ class PythonTransform:
     def __post_init__(self) -> None:
         if not callable(self.fn):
             raise UsageError(
-                f"transform: {shown(self.fn)} is no function. Pass a function of a sample, or a PythonTransform."
+                f"transform: {shown(self.fn)} is no function. Pass a function of a sample, or a "
+                "PythonTransform."
             )
         if self.processes is not None:
             whole("transform: processes", self.processes, 1, MAX_PROCESSES)

@@ -109,7 +109,8 @@ class _Frame:
         for name, values in columns_of(data, once=True).items():
             if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
                 raise UsageError(
-                    f"column {name!r}: is a {type(values).__name__}; a value for each row is needed. Pass a list."
+                    f"column {name!r}: is a {type(values).__name__}; a value for each row is needed. Pass a "
+                    "list."
                 )
             try:
                 columns[name] = _array(values)

@@ -269,7 +269,8 @@ class JsonLines:
                     column = known[1] or (whole[0] if len(whole) == 1 else "COLUMN")
                     way = f", or pass {Option('types', {column: kind})}"
                 raise SourceError(
-                    f"{self.name}: is no table of JSON lines ({error}); each line is an object, and a name has"
+                    f"{self.name}: is no table of JSON lines ({error}); each line is an object, and a name "
+                    "has"
                     f" values of one type. Correct it{way}."
                 ) from None
 

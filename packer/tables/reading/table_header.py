@@ -118,7 +118,8 @@ def _without_empty(rows: _FirstRows, names: Sequence[str], lines: int) -> tuple[
     if kept == width or kept > len(names):
         return len(names), ()
     return kept, (
-        f"{rows.name}: each row ends with {units.count(width - kept, 'empty cell')} without a name; left out.",
+        f"{rows.name}: each row ends with {units.count(width - kept, 'empty cell')} without a name; left "
+        "out.",
     )
 
 

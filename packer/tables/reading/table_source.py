@@ -102,7 +102,8 @@ class Csv:
         whole("skip_rows", self.skip_rows, 0)
         if self.escape and self.delimiter is None:
             raise UsageError(
-                f"{Option('Csv.escape', self.escape)}: needs the delimiter, because it may stand before one. Pass"
+                f"{Option('Csv.escape', self.escape)}: needs the delimiter, because it may stand before one. "
+                "Pass"
                 f" {Option('Csv.delimiter', ',')} too, or the file's delimiter."
             )
         marks = ("delimiter", "quote", "decimal", "thousands", "comment", "escape")
@@ -323,7 +324,8 @@ def _files_of(folder: str) -> list[str]:
     names = folder_tables(folder)
     if not names:
         raise SourceError(
-            f"{folder}: holds other files than tables, or none; a folder of a table holds nothing else. Pass the"
+            f"{folder}: holds other files than tables, or none; a folder of a table holds nothing else. Pass "
+            "the"
             f" files, for example as '{folder}/*.csv'."
         )
     splits: dict[str, str] = {}
@@ -332,8 +334,10 @@ def _files_of(folder: str) -> list[str]:
     if len(splits) > 1 and splits.keys() - {""}:
         shown = " and ".join(os.path.relpath(name, folder) for name in list(splits.values())[:2])
         raise SourceError(
-            f"{folder}: holds {shown}, which look like splits; the files of a folder become one table. Pass the"
+            f"{folder}: holds {shown}, which look like splits; the files of a folder become one table. Pass "
+            "the"
             " files of each split alone, the others with"
-            f" {Option('like', 'train.h5')}; or if all are one table, '{folder}/**/*{table_suffix(names[0])}'."
+            f" {Option('like', 'train.h5')}; or if all are one table, "
+            f"'{folder}/**/*{table_suffix(names[0])}'."
         )
     return names

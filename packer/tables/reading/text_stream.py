@@ -133,7 +133,8 @@ class TextStream:
         except csv.Error as error:
             raise SourceError(
                 f"{self.name}: a quoted cell is not closed as {Option('Csv.escape', self._escape[0])} and"
-                f" {Option('Csv.quote', self._escape[2])} say ({error}). Correct it, or pass {Option('Csv.quote', '')}."
+                f" {Option('Csv.quote', self._escape[2])} say ({error}). Correct it, or pass "
+                f"{Option('Csv.quote', '')}."
             ) from None
         except self._faults as error:
             if isinstance(error, OSError) and error.errno is not None:

@@ -212,7 +212,8 @@ def with_kept(
     for name in names:
         if (role := roles.get(name)) in ("feature", "label"):
             raise UsageError(
-                f"{Option('keep', name)}: is a {role} of the pack given as like; columns that it drops, or does"
+                f"{Option('keep', name)}: is a {role} of the pack given as like; columns that it drops, or "
+                "does"
                 " not have, can be kept. Leave it out."
             )
     kept = {name: _as_read(given[name], "keep", False, False) for name in names if roles.get(name) != "keep"}
