@@ -59,6 +59,9 @@ def convert() -> None:
     convert_images("p", "d", shards="1GB", resume=True, engine="ray", like="a.h5", overwrite=True)
     convert_table("t.csv", "t.h5", label="y", drop=["z"], types={"a": "float"}, standardize=True)
     convert_table(["a.csv", "b.csv"], "t.h5", csv=Csv(delimiter=";"), encode=Encode(), missing="median")
+    convert_table(
+        {"x": [1.0], "tags": ["a|b"]}, "t.h5", label="tags", label_separator="|", classes=["a", "b"]
+    )
     packer.append_images("a.h5", "more")
     packer.append_table("t.h5", "more.csv")
     packer.merge_packs(["a.h5", "b.h5"], "m.h5", duplicates="skip")
