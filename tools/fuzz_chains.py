@@ -203,6 +203,8 @@ class Chain:
             options["split"] = self.random.choice(
                 ["train=0.7,val=0.3", {"train": 0.5, "val": 0.25, "test": 0.25}]
             )
+        if self.split_folders and not self.boxed:
+            options["classes"] = sorted({p.label for p in pictures})  # few pictures: train may lack some
         out = self.path(".h5" if "shards" not in options and options.get("format") != "npy" else "")
         self.call(packer.convert_images, source, out, **options)
         lossy = storing["store"] == "jpeg" or self.suffix == ".jpg"
@@ -300,7 +302,10 @@ class Chain:
                 )
         if (folder / "classes.txt").exists():
             options["classes"] = folder / "classes.txt"
-        image = next(f for f in packer.open_pack(state.path).fields if f.name == "image").loaded
+        pack = packer.open_pack(state.path)
+        if pack.header.classes and pack.header.splits and not options.keys() & {"labels", "classes"}:
+            options["classes"] = list(pack.header.classes)  # small splits: train may lack some
+        image = next(f for f in pack.fields if f.name == "image").loaded
         size: Any = "keep" if image.shape is None else list(image.shape[:2])
         if image.shape is not None:
             size = tuple(size)
