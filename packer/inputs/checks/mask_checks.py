@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from packer import units
 from packer.inputs.checks.frame_evidence import why_partners
 from packer.inputs.file_names import shorten
+from packer.inputs.image_pairs import RESERVED
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.pair_names import beside
 from packer.sentence import Option
@@ -38,9 +39,8 @@ def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
     if len(groups[0]) > 2:
         example = ", ".join(groups[0])
         yield Finding(
-            f"{shown}, such as {example}; each would be an image. Pass each kind that belongs to the images "
-            f"by its pattern, such as {_pattern(listing, groups[0][0], groups[0][1])}, or pass a list of the "
-            "files that are images.",
+            f"{shown}, such as {example}; each would be an image. Pass {_patterns(listing, groups[0])} to pack "
+            "one kind as the images and the others beside them, or pass a list of the files that are images.",
             error=True,
         )
         return
@@ -62,6 +62,17 @@ def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
 def _pattern(listing: Listing, image: str, mask: str) -> str:
     """Return the option that names files as partners of images beside them."""
     return f"{Option('pairs', {'mask': shorten(str(beside(listing.source.place, image, mask)))})}"
+
+
+def _patterns(listing: Listing, group: Sequence[str]) -> str:
+    """Return the options that name the files of a group, but for the first, as partners of the first."""
+    pairs = {}
+    for number, key in enumerate(group[1:], 2):
+        match = _LAST_WORD.match(os.path.splitext(key)[0])
+        name = "" if match is None else match[2].lower()
+        name = name if name.isidentifier() and name not in RESERVED else f"kind{number}"
+        pairs[name] = str(beside(listing.source.place, group[0], key))
+    return f"{Option('pairs', pairs)}"
 
 
 def check_labels_in_names(listing: Listing) -> Iterator[Finding]:

@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from packer import convert_images, open_pack
+from packer.errors import UsageError
 
 Examine = Callable[..., list[str]]
 
@@ -53,3 +57,21 @@ def test_labels_in_names_are_noted(notes: Examine) -> None:
         ["1.jpg", "a2.jpg", "a3.jpg", "b1.jpg"],
     ):
         assert len(notes(keys)) == 1
+
+
+def test_the_remedy_for_several_kinds_of_files_packs_them(tmp_path: Path) -> None:
+    for name in ("a1", "b7", "c_3"):
+        for band in ("B02", "B03", "image"):
+            file = tmp_path / "photos" / f"{name}_{band}.png"
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(MASK)
+    place = f"{tmp_path}/photos"
+    pairs = {"b03": f"{place}/*03.png", "kind3": f"{place}/*_image.png"}
+    with pytest.raises(UsageError) as error:
+        convert_images(place, tmp_path / "a.h5", size=8)
+    assert f"each would be an image. Pass pairs={pairs} to pack one kind as the images" in str(error.value)
+    report = convert_images(place, tmp_path / "a.h5", size=8, pairs=pairs)
+    assert (report.rows, [f.name for f in open_pack(tmp_path / "a.h5").fields]) == (
+        3,
+        ["image", "b03", "kind3", "key"],
+    )
