@@ -14,6 +14,7 @@ from packer.inputs.checks.coordinate_checks import (
 )
 from packer.inputs.checks.folder_checks import (
     check_class_folders,
+    check_classes_of_one,
     check_continued_numbers,
     check_files_left_out,
     check_levels,
@@ -36,6 +37,7 @@ CHECKS: tuple[Check, ...] = (
     check_empty_classes,
     check_single_class,
     check_levels,
+    check_classes_of_one,
     check_continued_numbers,
     check_labels_in_names,
     check_class_names,

@@ -119,6 +119,18 @@ def check_levels(listing: Listing) -> Iterator[Finding]:
             )
 
 
+def check_classes_of_one(listing: Listing) -> Iterator[Finding]:
+    """Yield a note on class folders of one image each, as folders of samples are."""
+    for place, _, folders in listing.parts:
+        if len(folders) >= _SURE and all(len(keys) == 1 for keys in folders.values()):
+            first, second = sorted(keys[0] for keys in folders.values())[:2]
+            yield Finding(
+                f"{place}: each of its {len(folders):,} class folders holds one image, such as {first} and "
+                f"{second}. If they are no classes, pass {Option('Labels.unlabeled', 'all')}, or "
+                f"{Option('labels')}."
+            )
+
+
 def check_files_left_out(listing: Listing) -> Iterator[Finding]:
     """Yield a note on files that are not images."""
     counts = sorted(listing.source.left_out.items(), key=lambda item: (-item[1], item[0]))

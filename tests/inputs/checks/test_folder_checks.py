@@ -212,3 +212,12 @@ def test_a_folder_beside_splits_may_be_one_without_labels(errors: Examine) -> No
         "classes. Pass a folder that holds only folders of splits, or one of them, or labels=Labels(unlabeled='unlabeled') for a "
         "split without labels, or if they are the classes, classes='test,train,unlabeled'."
     ]
+
+
+def test_class_folders_of_one_image_each_are_noted(notes: Examine) -> None:
+    keys = [f"patch{letter}/{letter}.jpg" for letter in "abcdefgh"]
+    assert notes(keys) == [
+        "pets: each of its 8 class folders holds one image, such as patcha/a.jpg and patchb/b.jpg. If they are no classes, "
+        "pass labels=Labels(unlabeled='all'), or labels=."
+    ]
+    assert notes(keys[:7]) == notes([*keys, "patcha/i.jpg"]) == []
