@@ -140,3 +140,18 @@ class MissingDependencyError(PackerError, ImportError):
         else:  # half installed
             what = f": {package} cannot be imported ({error}). Run: pip install --force-reinstall {named}"
             super().__init__(purpose, what)
+
+
+def error_record(error: PackerError) -> list[str]:
+    """Return the kind and the text of an error, for another process."""
+    return [type(error).__name__, str(error)]
+
+
+def error_from_record(record: list[str]) -> PackerError:
+    """Return the error of another process."""
+    kind = globals().get(record[0])
+    if not (isinstance(kind, type) and issubclass(kind, PackerError)):
+        kind = PackerError
+    made: PackerError = PackerError.__new__(kind, record[1])
+    made.args = (record[1],)
+    return made

@@ -1,35 +1,29 @@
 """Service processes: starting them, sending them requests, and starting them again after they die.
 
-packer has two: the process that fills a pack (packer/filling) and the one that reads objects in stores
-(packer/remote). Each waiting thread has its own connection, and the service has a thread per connection, so
-an answer follows its request. A frame is a JSON value followed by bytes. An answer is [True, value] or
-[False, error], preceded by any number of [None, progress]. A service ends, in its own way, when no process
-can send requests any more.
+packer has one, which reads objects in stores (packer/remote). Each waiting thread has its own connection, and
+the service has a thread per connection, so an answer follows its request. A frame is a JSON value followed by
+bytes. An answer is [True, value] or [False, error]. A service ends, in its own way, when no process can send
+requests any more.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import struct
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from packer import errors
-from packer.errors import PackerError
+from packer.errors import PackerError, error_from_record, error_record
 from packer.standard_streams import open_closed
 from packer.starting import ForkSafeLock, python_command
 
 Data = bytes | bytearray | memoryview
 _LENGTHS = struct.Struct("<QQ")
-_LOCAL_PEERCRED = 1  # of macOS
-_PATH_BYTES = 100  # of a socket's name, allowed on every system
 
 
 class Service:
@@ -76,7 +70,7 @@ class Service:
             with self._lock:
                 self._idle.append(connection)
             if not done:
-                raise error_of(value)
+                raise error_from_record(value)
             return value, found
         raise self._died(request, died)
 
@@ -105,22 +99,10 @@ class Service:
         raise NotImplementedError
 
 
-def exchange(
-    connection: socket.socket,
-    request: Any,
-    data: Data = b"",
-    progress: Callable[..., object] = lambda *told: None,
-) -> tuple[Any, bytearray]:
-    """Send a request; return the answer frame and its bytes. Raises EOFError, OSError.
-
-    progress: called with each progress report before the answer.
-    """
+def exchange(connection: socket.socket, request: Any, data: Data = b"") -> tuple[Any, bytearray]:
+    """Send a request; return the answer frame and its bytes. Raises EOFError, OSError."""
     send(connection, request, data)
-    answer, found = receive(connection)
-    while answer[0] is None:
-        progress(*answer[1])
-        answer, found = receive(connection)
-    return answer, found
+    return receive(connection)
 
 
 def serve(connection: socket.socket, answer: Callable[[Any, bytearray], tuple[Any, Data]]) -> None:
@@ -135,7 +117,7 @@ def serve(connection: socket.socket, answer: Callable[[Any, bytearray], tuple[An
                 send(connection, [True, value], found)
                 del value, found  # otherwise kept in memory until the next request
             except PackerError as error:
-                send(connection, failure(error))
+                send(connection, [False, error_record(error)])
 
 
 def send(connection: socket.socket, value: Any, data: Data = b"") -> None:
@@ -163,39 +145,23 @@ def _read(connection: socket.socket, count: int) -> bytearray:
     return data
 
 
-def failure(error: PackerError) -> list[Any]:
-    """Return the answer that transports an error."""
-    return [False, [type(error).__name__, str(error)]]
-
-
-def error_of(content: list[str]) -> PackerError:
-    """Return the error that an answer transports."""
-    kind = getattr(errors, content[0], None)
-    if not (isinstance(kind, type) and issubclass(kind, PackerError)):
-        kind = PackerError
-    made: PackerError = PackerError.__new__(kind, content[1])
-    made.args = (content[1],)
-    return made
-
-
-def start(module: str, *arguments: str, cwd: str | None = None, stderr: int | None = None) -> socket.socket:
+def start(module: str) -> socket.socket:
     """Start a process that runs a module's ``main`` with one end of a socket pair; return the other end.
 
-    Raises OSError.
-    arguments: shown in process lists; stderr: as in subprocess. The process is not a child of this one and
-    has its own session: Ctrl-C reaches only the clients.
+    Raises OSError. The process is not a child of this one and has its own session: Ctrl-C does not reach it.
     """
     ours, theirs = pair()
-    call = f"from packer.service import detach; detach(); from {module} import main; main(int(sys.argv[1]))"
-    command = python_command(call, str(theirs.fileno()), *arguments)
+    call = f"from packer.starting import detach; detach(); from {module} import main; main(int(sys.argv[1]))"
+    null, fd = subprocess.DEVNULL, theirs.fileno()
     try:
+        # An inherited stderr pipe would stay open as long as the process lives.
         subprocess.run(
-            command,
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            pass_fds=[theirs.fileno()],
+            python_command(call, str(fd)),
+            cwd="/",
+            stdin=null,
+            stdout=null,
+            stderr=null,
+            pass_fds=[fd],
             check=False,
         )
     except BaseException:
@@ -220,87 +186,3 @@ def adopt(fd: int) -> socket.socket:
     made = socket.socket(fileno=fd)
     made.setblocking(True)
     return made
-
-
-def detach() -> None:
-    """Continue in a child of this process, which ends."""
-    if os.fork():
-        os._exit(0)
-    os.setsid()
-    for name in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(name, signal.SIG_IGN)
-
-
-def connect(path: str) -> socket.socket | None:
-    """Connect to the process of this user that listens at a path; return None if there is none."""
-    made = socket.socket(socket.AF_UNIX)
-    try:
-        made.setblocking(True)
-        with _address(path) as address:
-            made.connect(address)
-        if is_ours(made):
-            return made
-    except OSError:
-        pass
-    made.close()
-    return None
-
-
-class Listener(socket.socket):
-    """A socket that accepts this user's connections, which wait without a limit."""
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        """Return the next connection and its address. Raises OSError."""
-        while True:
-            made, address = super().accept()
-            made.setblocking(True)
-            if is_ours(made):
-                return made, address
-            made.close()
-
-
-def listen(path: str) -> Listener:
-    """Return a socket that accepts this user's connections at a path. Raises OSError."""
-    made = Listener(socket.AF_UNIX)
-    try:
-        made.setblocking(True)
-        with suppress(OSError):  # macOS sets no mode before bind
-            os.fchmod(made.fileno(), 0o600)
-        with _address(path) as address:
-            made.bind(address)
-        os.chmod(path, 0o600)
-        made.listen(64)
-    except BaseException:
-        made.close()
-        raise
-    return made
-
-
-def is_ours(connection: socket.socket) -> bool:
-    """Return True if a process of this user has the other end of a connection. Raises OSError."""
-    if sys.platform == "linux":
-        user = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
-    else:  # struct xucred: version, user, groups
-        user = struct.unpack("2I", connection.getsockopt(0, _LOCAL_PEERCRED, 128)[:8])[1]
-    return bool(user == os.geteuid())
-
-
-@contextmanager
-def _address(path: str) -> Iterator[str]:
-    """Yield a form of a path that is short enough for a socket (about 100 bytes)."""
-    if len(os.fsencode(path)) <= _PATH_BYTES or not os.path.isdir("/proc/self/fd"):
-        yield path
-        return
-    folder, name = os.path.split(path)
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{fd}/{name}"
-    finally:
-        os.close(fd)
-
-
-def ended(connection: socket.socket) -> bool:
-    """Return True if the other end of a connection, which waits for an answer, is closed."""
-    with suppress(BlockingIOError):
-        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    return False

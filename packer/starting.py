@@ -77,6 +77,15 @@ def program() -> str:
     return found
 
 
+def detach() -> None:
+    """Continue in a child of this process, which ends; Ctrl-C does not reach the child."""
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    for name in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)
+
+
 def die_with(parent: int) -> None:
     """Have Linux kill this process when its parent, with this process id, ends.
 

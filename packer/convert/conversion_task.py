@@ -11,7 +11,7 @@ from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder
 from packer.errors import SourceError
 from packer.format.file_io import InputFile
-from packer.format.header import Field, Header
+from packer.format.header import Extent, Field, Header
 from packer.version import __version__
 
 NO_ROWS = Header(0, 1, (), {})
@@ -185,6 +185,11 @@ class Report:
         return {name: value for name, value in vars(self).items() if name not in ("narrowed", "header")}
 
 
+Readable = Callable[[int, Mapping[str, tuple[Extent, ...]]], None]
+"""Function that is told how many leading rows can be read before the pack is complete, and the extents of
+arrays whose rows have fixed places; none for shards."""
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """Options of a run; the content of the pack does not depend on them.
@@ -192,7 +197,7 @@ class RunOptions:
     workers: number of parallel workers; skip: leave bad inputs out instead of failing at the first;
     overwrite: replace an existing pack; resume: refuse unfinished work of another plan instead of discarding
     it; progress: called with the rows done so far; only: (k, n): write only every n-th shard from the k-th
-    on, and no index.
+    on, and no index; readable: called when further rows can be read.
     """
 
     workers: int
@@ -201,6 +206,7 @@ class RunOptions:
     resume: bool = False
     progress: Callable[[int], None] = field(default=lambda rows: None)
     only: tuple[int, int] | None = None
+    readable: Readable = lambda rows, extents: None
 
     @property
     def for_staged(self) -> RunOptions:

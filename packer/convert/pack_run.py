@@ -75,7 +75,7 @@ def part_writer(
     name: str | None = None,
     checked: Callable[[int], None] = lambda rows: None,
 ) -> PackWriter:
-    """Start or resume a pack of a single part. name, checked, errors: as in PackWriter."""
+    """Start or resume a pack of a single part. name, checked: as in PackWriter."""
     rows = len(task.order.samples)
     return PackWriter(
         out,
@@ -88,6 +88,7 @@ def part_writer(
         plan=task.plan,
         resume=running.resume,
         checked=checked,
+        readable=running.readable,
     )
 
 
@@ -184,12 +185,14 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str)
             running.progress(resumed)
         before = resumed
         for file, number in files.items():
+            if only is None:
+                running.readable(number * rows, {})
             if file in there or (file in recorded.empty and running.skip):
                 continue
             path, shard = os.path.join(place.pack, file), task.shard(number, rows)
             remove(path)
             try:
-                again = replace(running, overwrite=True)
+                again = replace(running, overwrite=True, readable=RunOptions.readable)
                 parts.append(write_part(shard, path, again, os.path.join(name, file), before))
             except NothingPackedError as error:
                 record([file, list(error.skipped)])

@@ -5,20 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from packer.arguments import absolute, as_bytes
 from packer.declared_types import checks_arguments
 from packer.errors import UsageError
-from packer.filling.filling_client import FillingClient
 from packer.filling.job_options import plain_options
 from packer.format import pack_opening
-from packer.format.header import Header
+from packer.format.filling_pack import Filling, FillingPack
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.progress import Progress
@@ -110,11 +105,12 @@ def _cached(
 def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **options: Any) -> Pack:
     """Return a pack that is converted from images, or from a table, while datasets load from it.
 
-    The first epoch converts rows in the order in which they are needed, while training runs; all processes of
-    a node share it. An interrupted conversion resumes. A complete pack equals the output of ``packer
-    convert`` and is read like it. Where rows cannot be converted one by one, the conversion runs before this
-    function returns, with a progress bar: for a table, shards, JPEG or compressed rows, boxes or keypoints,
-    and on_error="skip".
+    A process of its own converts in the order of the pack; all processes of a node read rows as soon as they
+    are written. With shuffle=True the first epoch takes that order, which is a permutation; other orders wait
+    for their rows. An interrupted conversion resumes. A complete pack equals the output of ``packer convert``
+    and is read like it. Rows that are JPEG, compressed or of any length (boxes) can be read once their shard
+    is written: pass ``shards=``. Without shards, for a table, and with on_error="skip" the conversion runs
+    before this function returns, with a progress bar.
 
     Parameters
     ----------
@@ -134,7 +130,7 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
     -----
     ``Normalize()`` without numbers uses the mean and std of a sample of 512 rows, of the split train if there
     is one, the same on every rank and in every run, whether or not the pack is complete; state_dict carries
-    them.
+    them. All ranks call fill_pack: a pack opened by its path begins with another order.
 
     Examples
     --------
@@ -165,51 +161,6 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
     return replace(pack, filled=True)
 
 
-@dataclass(frozen=True)
-class FillingPack(Pack):
-    """An unfinished pack: its header, and rows as they arrive. path: its future name."""
-
-    units: FillingClient = field(kw_only=True)
-
-    @property
-    def pending(self) -> bool:
-        """See Pack."""
-        return not self.units.sealed
-
-    def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.generic]:
-        """See Pack; waits until the rows have been produced."""
-        if self.arrival(name) is not None:
-            self.units.wait(np.arange(self.rows)[start:stop])
-        return super().read(name, start, stop)
-
-    def read_blob(self, name: str, start: int, stop: int) -> tuple[NDArray[np.int64], bytes]:
-        """See Pack; reads the complete pack once it is there, because the files of the keys are then gone."""
-        try:
-            return super().read_blob(name, start, stop)
-        except FileNotFoundError:
-            if self._complete is self:
-                raise
-            return self._complete.read_blob(name, start, stop)
-
-    @cached_property
-    def _complete(self) -> Pack:
-        return self.settled()
-
-    def settled(self) -> Pack:
-        """See Pack."""
-        if not self.units.sealed and (
-            os.path.lexists(os.path.join(self.units.folder, "pack")) or not os.path.lexists(self.path)
-        ):
-            return self
-        pack = replace(pack_opening.open_pack(self.path), filled=self.filled)
-        self.check_same()
-        return pack
-
-    def check_same(self) -> None:
-        """See Pack."""
-        self.units.check_same()
-
-
 def open_filling(
     source: str,
     out: str,
@@ -224,9 +175,9 @@ def open_filling(
     """
     out = absolute(out.rstrip("/"))
     source = source if is_url(source) else absolute(source)
-    job = json.dumps({"source": source, "out": out, "options": plain_options(options)}).encode()
-    client = FillingClient(out, job, absolute("."))
-    header = client.open(progress)
-    if not header:
+    job = json.dumps({"source": source, "out": out, "options": plain_options(options)})
+    filling = Filling(out, job, absolute("."))
+    described = filling.open(progress)
+    if "header" not in described:
         return pack_opening.open_pack(out)
-    return FillingPack(out, Header.from_bytes(header, out), b"", units=client)
+    return FillingPack.from_description(filling, described)

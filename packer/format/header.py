@@ -426,11 +426,19 @@ class Header:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Header:
-        """Parse the JSON object. Raises KeyError, TypeError, ValueError, AttributeError, OverflowError."""
-        members = {name: record.get(name) if name in _OPTIONAL else record[name] for name in _MEMBERS}
-        header = cls(**read_members(members))
+        """Parse and check the JSON object.
+
+        Raises KeyError, TypeError, ValueError, AttributeError, OverflowError.
+        """
+        header = cls.parse(record)
         header.check()
         return header
+
+    @classmethod
+    def parse(cls, record: Mapping[str, Any]) -> Header:
+        """Parse the JSON object of this user's unfinished pack, whose extents are not all known."""
+        members = {name: record.get(name) if name in _OPTIONAL else record[name] for name in _MEMBERS}
+        return cls(**read_members(members))
 
     def check(self) -> None:
         """Check that the members are consistent. Raises ValueError."""

@@ -30,7 +30,6 @@ from packer.machine import cores
 
 FORMATS = ("h5", "npy")
 _MOVE_BYTES = 4 << 20
-ROWS = -1  # block number of journal entries about rows of unfinished blocks
 
 Rows = NDArray[np.generic] | Sequence[bytes]
 """Rows of a fixed field: [rows, *shape], C-contiguous, its dtype; of a ragged field: the bytes of each row.
@@ -53,7 +52,7 @@ class PackWriter:
     fields: fields of the pack; rows: planned rows, at least 1; block_rows: rows per block;
     plan: identity of the conversion (plain JSON values), which an unfinished run must match to be resumed;
     resume: True refuses the remains of another plan;
-    done: block -> note of its record, for blocks that an interrupted run had finished;
+    done: block -> note of its record, for finished blocks, an interrupted run's too;
     cleared: how the plan of a discarded unfinished run differed.
 
     open_block is thread-safe for different blocks. Raises UsageError (output exists, bad folder, another
@@ -78,8 +77,11 @@ class PackWriter:
         plan: Mapping[str, Any] | None = None,
         resume: bool = False,
         checked: Callable[[int], None] = lambda rows: None,
+        readable: Callable[[int, dict[str, tuple[Extent, ...]]], None] = lambda rows, extents: None,
     ) -> None:
-        """name: the pack in messages; checked: called with the number of verified rows when resuming."""
+        """name: the pack in messages; checked: called with the number of verified rows when resuming;
+        readable: called with the number of rows before the first block that is not journalled, and `extents`.
+        """
         self.out, self.fields, self.rows, self.block_rows = name or out, tuple(fields), rows, block_rows
         self.done: dict[int, Any] = {}
         self._plain = {f.name: f for f in fields if not f.ragged and not f.compressed}
@@ -87,6 +89,7 @@ class PackWriter:
         table = (-(-rows // block_rows), len(self._columns))
         self._checksums = np.frombuffer(mmap.mmap(-1, 8 * table[0] * table[1]), "<u8").reshape(table)
         self._finished, self._resumable = False, plan is not None
+        self._readable, self._leading = readable, 0  # blocks before the first that is not journalled
         self._closing = threading.Lock()
         self._place = WorkingFolder(out, overwrite=overwrite, plan=plan, resume=resume, name=self.out)
         container: Hdf5Container | NpyContainer | None = None
@@ -127,11 +130,6 @@ class PackWriter:
     def blocks(self) -> int:
         """Number of planned blocks."""
         return len(self._checksums)
-
-    @property
-    def folder(self) -> str:
-        """Working folder of the pack."""
-        return self._place.path
 
     @property
     def extents(self) -> dict[str, tuple[Extent, ...]]:
@@ -182,11 +180,10 @@ class PackWriter:
         """
         self._place.record([block, self._checksums[block].tolist(), note])
         self._recorded += 1
-
-    def record_rows(self) -> None:
-        """Journal that rows of unfinished blocks may exist; the caller keeps account of them."""
-        self._place.record([ROWS, [], None])
-        self._recorded += 1
+        self.done[block] = note
+        while self._leading in self.done:
+            self._leading += 1
+        self._readable(min(self._leading * self.block_rows, self.rows), self.extents)
 
     def write_rows(self, name: str, row: int, array: NDArray[np.generic]) -> None:
         """Write rows from `row` on of an uncompressed fixed field, in an unfinished block.
@@ -196,28 +193,6 @@ class PackWriter:
         fd, offset = self.place(name, row)
         with writing(self.out):
             pwrite_all(fd, array.reshape(-1).view(np.uint8).data, offset)
-
-    def close_block(self, block: int) -> dict[str, NDArray[np.generic]]:
-        """Record the checksums of a block whose rows write_rows wrote. Thread-safe for different blocks.
-
-        Returns: name -> its rows as they are in the file, [rows, *shape], mapped and read-only.
-        """
-        start = block * self.block_rows
-        stop = min(start + self.block_rows, self.rows)
-        mapped = {name: self._map_rows(name, start, stop) for name in self._plain}
-        for name, rows in mapped.items():
-            self._checksums[block, self._columns.index(name)] = block_checksum(rows)
-            fd, offset = self.place(name, start)
-            start_writeback(fd, offset, rows.nbytes)
-        return mapped
-
-    def _map_rows(self, name: str, start: int, stop: int) -> NDArray[np.generic]:
-        f = self._plain[name]
-        fd, offset = self.place(name, start)
-        nbytes, skipped = (stop - start) * f.row_bytes, offset % mmap.ALLOCATIONGRANULARITY
-        mapped = mmap.mmap(fd, skipped + nbytes, access=mmap.ACCESS_READ, offset=offset - skipped)
-        data = np.frombuffer(mapped, np.uint8, nbytes, skipped)
-        return data.view(f.dtype).reshape(stop - start, *(f.shape or ()))
 
     def move_rows(self, moves: Iterable[tuple[int, int]]) -> None:
         """Copy rows, given as (to, from) pairs, in order, and update checksums.
@@ -282,7 +257,7 @@ class PackWriter:
 
     def _check_done(self, checked: Callable[[int], None]) -> None:
         """Verify the blocks of an interrupted run; damaged blocks count as not done."""
-        latest = {int(block): (sums, note) for block, sums, note in self._place.resumed if block != ROWS}
+        latest = {int(block): (sums, note) for block, sums, note in self._place.resumed}
         rows = 0
         with ThreadPoolExecutor(cores()) as pool:
             found = pool.map(lambda item: self._is_done(item[0], item[1][0]), latest.items())

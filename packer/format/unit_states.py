@@ -1,4 +1,4 @@
-"""States of a pack's units (converted rows, fetched stretches), in a file that all processes map."""
+"""States of a pack's fetched stretches, in a file that all processes map."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from packer.format.file_io import PRIVATE, open_own, reserve
 
-STATES, SOCKET, KEYS = "state", "socket", "keys"
-"""Files of a pack that is being filled: unit states, the process's socket, and keys until sealing."""
+STATES = "state"
 MISSING = 0
 
 

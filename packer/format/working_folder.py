@@ -8,7 +8,7 @@
               staging/    of a table, or of samples: raw rows, until their number is known
               pack.packing/  of a table: the working folder of its pack
               old         the pack that is being replaced, between two renames
-              keys, keys.offsets, socket, state  of a pack that is read while it is filled (packer/filling)
+              frontier, readers  of a pack that is read while it is made (frontier.py)
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import os
 import re
 import shlex
 import shutil
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -44,6 +43,7 @@ from packer.format.file_io import (
     remove,
     usual_mode,
 )
+from packer.format.frontier import FILES as FRONTIER_FILES
 from packer.format.header import (
     CHECKSUMS_FILE,
     HEADER_FILE,
@@ -63,7 +63,6 @@ _ENTRIES = frozenset(
     ("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old", "attempts")
 )
 _PART = re.compile(r"part-[1-9][0-9]*-of-[1-9][0-9]*")
-_FILLING = frozenset(("keys", "keys.offsets", "socket", "state"))
 _DYING_SECONDS = 1.0  # how long workers of a killed process may keep its lock
 
 
@@ -227,7 +226,8 @@ class WorkingFolder:
         elif not self._part:
             # Attempts first: processes that outlived their run can then put nothing into the pack.
             for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name != "attempts"):
-                remove(entry.path)
+                if entry.name not in FRONTIER_FILES:
+                    remove(entry.path)
         make_folder(self.blocks)
         if plan is not None:
             own = self._part or "journal"
@@ -325,10 +325,9 @@ def check_ours(path: str, *, inside: bool = True) -> None:
                 for entry in entries
                 if not (
                     (
-                        (entry.name in _ENTRIES | _FILLING or _is_journal(entry.name))
+                        (entry.name in _ENTRIES | FRONTIER_FILES or _is_journal(entry.name))
                         and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
                     )
-                    or (entry.name == "socket" and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode))
                     or entry.name.startswith(PROBE)
                 )
             )

@@ -33,6 +33,7 @@ from packer.load.ranks import AccelerateLoop
 from packer.load.row_dataset import PackedDataset
 from packer.load.stats import Stats
 from packer.orders.epochs import RowOrder, Share, read_request, read_requests
+from packer.orders.row_orders import order_of_epoch
 from packer.starting import ForkSafeLock
 
 if TYPE_CHECKING:
@@ -335,7 +336,13 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
             if self._loops == 1 and self._settle():  # another loop would still read from the open files
                 self._end_engine()
             engine = self._running()
-            requests = read_requests(self.order, mark.epoch, share, engine.batches, engine.store.ahead_rows)
+            requests = read_requests(
+                order_of_epoch(self.order, mark.epoch),
+                mark.epoch,
+                share,
+                engine.batches,
+                engine.store.ahead_rows,
+            )
             n, whole, positions = share.n, share.global_batch, share.origin
             end = positions + share.steps * whole
             ranks = share.rank, share.world_size
@@ -369,7 +376,7 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
 
     def _batch(self, epoch: int, share: Share, step: int) -> Batch[Value]:
         """Return batch `step` of a full epoch, read now."""
-        request = read_request(self.order, epoch, share, step, step + 1)
+        request = read_request(order_of_epoch(self.order, epoch), epoch, share, step, step + 1)
         return next(self._running().batches_of([request], Stats()))
 
     def __enter__(self) -> Self:

@@ -23,7 +23,7 @@ from packer.load.ranks import TrainingRanks
 from packer.load.sampled_statistics import sampled_statistics
 from packer.machine import cores
 from packer.orders.epochs import RowOrder, Share
-from packer.orders.row_orders import Rows
+from packer.orders.row_orders import Rows, order_of_epoch
 from packer.orders.runs import one_run
 from packer.pytorch import import_torch
 from packer.read.array_store import ArrayStore, PackStore
@@ -178,7 +178,8 @@ class LoadPlan:
 
     def lines(self, epoch: int) -> dict[str, str]:
         """Return the lines of the dataset's repr in an epoch, by subject."""
-        order = f"{self.order!r}, seed {self.order.seed}, epoch {epoch}"
+        own = order_of_epoch(self.order, epoch)
+        order = f"{own!r}, seed {own.seed}, epoch {epoch}"
         steps = self.share(0).steps
         return {
             "batches": f"{steps:,} of {self.batch_size:,} rows on this rank, ends {self.ends!r}",

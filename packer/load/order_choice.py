@@ -32,6 +32,7 @@ _CHOSEN = {name: make for name, make in BY_NAME.items() if name != Sequential.na
 SMALL_BYTES = 16 << 10
 # A larger table, read again each epoch, is not expected to stay in memory.
 LARGE_BYTES = 1 << 30
+_RAGGED_BYTES = 64 << 10  # assumed for rows of any length in a pack that is being filled
 # Blocks of a window for each row of a batch, if a block holds one class: class counts of batches then vary
 # 1 + 1 / 32 times as much as in a uniform shuffle.
 MIXING_BLOCKS = 32
@@ -59,8 +60,10 @@ def context(
         if weights
         else []
     )
+    filled = pack.filled and pack.header.seed is not None and not pack.members and subset.ascending
     return replace(
         _facts(pack, fields, subset, global_batch),
+        filled=filled,
         seed=seed,
         labels=labels,
         pack_rows=pack.rows,
@@ -89,6 +92,8 @@ def _sizes(pack: Pack, subset: Subset) -> NDArray[np.integer[Any]]:
 def _facts(pack: Pack, fields: Sequence[Field], subset: Subset, global_batch: int) -> Context:
     """Return the properties of a pack that shuffle=True chooses an order by."""
     stored = sum(extent.nbytes for f in fields for name in f.arrays for extent in pack.header.extents[name])
+    if pack.filled:  # the same before and after all rows are made
+        stored = pack.rows * sum(_RAGGED_BYTES if f.loaded.ragged else f.loaded.row_bytes for f in fields)
     coded = any(f.compressed for f in fields)
     return Context(
         subset,
@@ -131,7 +136,7 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
         return (
             (shuffled_order(about) if shuffle else Sequential())
             .bind(about)
-            .having(chosen=_CHOSEN if shuffle else {})
+            .having(chosen=_CHOSEN if shuffle else {}, stored_first=shuffle and about.filled)
         )
     if isinstance(order, str) and order in BY_NAME:
         order = BY_NAME[order]()
@@ -151,7 +156,8 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
 def shuffled_order(about: Context) -> RowOrder:
     """Return the order for shuffle=True: as good as a uniform shuffle.
 
-    The pack alone decides, so the order is the same on every machine.
+    The pack alone decides, so the order is the same on every machine. Epoch 0 of a shuffled pack that fill_pack
+    returned takes the pack's own order, a permutation, whether the pack is complete or not.
     A pack that was shuffled when it was written gets "blocks": they read a disk as fast as slices, cost no
     more in memory, and separate batch-mates each epoch, which slices do not. Compressed blocks are used as a
     unit, each decoded once. A pack at a URL gets "regions", so that each rank fetches only its own part.

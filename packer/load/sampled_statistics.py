@@ -19,15 +19,18 @@ def sampled_statistics(pack: Pack) -> dict[str, list[float]] | None:
     """Return mean and std of a sample of a pack's images, as Header.statistics.
 
     Returns None without images, or if the pack records a normalization to use instead. Samples up to
-    SAMPLE_ROWS rows, of the split train if there is one, by a fixed key: the same rows on every rank and in
-    every run, whether the pack is complete or not.
+    SAMPLE_ROWS rows, of the split train if there is one: of a shuffled pack the first, which are made first;
+    else rows drawn by a fixed key. They are the same on every rank and in every run, whether the pack is
+    complete or not.
     """
     image = next((f.loaded for f in pack.fields if f.name == "image"), None)
     if image is None or not image.pixels or NORMALIZE in pack.header.provenance.get("options", {}):
         return None
     subset = Subset(pack.header.splits[TRAIN] if pack.header.train_rows else ((0, pack.rows),))
-    rows, key = subset.rows, randomness.key(0, "statistics")
-    chosen = subset.numbers(np.sort(randomness.permute(np.arange(min(rows, SAMPLE_ROWS)), rows, key)))
+    chosen = np.arange(min(subset.rows, SAMPLE_ROWS))
+    if pack.header.seed is None:
+        chosen = np.sort(randomness.permute(chosen, subset.rows, randomness.key(0, "statistics")))
+    chosen = subset.numbers(chosen)
     reader = PackStore(pack, [image])
     reader.prefetch(consecutive(chosen))
     sums, squares, count = 0, 0, 0

@@ -44,11 +44,12 @@ class Context:
 
     subset: rows of the pack that are read. row_bytes: average stored bytes of a row's loaded fields.
     block_rows: rows per block. global_batch: rows of a batch on all ranks together. labels: field -> label of
-    each row of the subset, int64 [n]. pack_rows: rows of the full pack; weights may be given for all of
-    them. shuffled: True if conversion shuffled the rows. coded: True if rows are compressed in blocks.
-    remote: True if the pack is at a URL. share: this order's share of an epoch, in a mixture of packs.
-    members: contexts of the packs of a mixture, whose rows are numbered 0..n-1 over all of them; weight: a
-    member's weight, as given. sizes: height and width of each row's image, [n, 2].
+    each row of the subset, int64 [n]. pack_rows: rows of the full pack; weights may be given for all of them.
+    shuffled: True if conversion shuffled the rows. coded: True if rows are compressed in blocks. remote: True
+    if the pack is at a URL. filled: True for a shuffled pack that is made while it is loaded, whose chosen
+    rows are in its order. share: this order's share of an epoch, in a mixture of packs. members: contexts of
+    the packs of a mixture, whose rows are numbered 0..n-1 over all of them; weight: a member's weight, as
+    given. sizes: height and width of each row's image, [n, 2].
     """
 
     subset: Subset
@@ -61,6 +62,7 @@ class Context:
     shuffled: bool = True
     coded: bool = False
     remote: bool = False
+    filled: bool = False
     share: float = 1.0
     weight: float = 1.0
     members: tuple[Context, ...] = ()
@@ -76,7 +78,8 @@ class RowOrder:
 
     subset: rows that the order is bound to. rows: positions of an epoch, for orders that repeat rows.
     chosen: if shuffle=True chose this order, the orders that it may choose, by name. drawn: name -> digest of
-    data about rows that this order depends on; a state identifies the data by it.
+    data about rows that this order depends on; a state identifies the data by it. stored_first: epoch 0 takes
+    the stored order instead (`order_of_epoch`).
     """
 
     name: ClassVar[str]
@@ -91,6 +94,7 @@ class RowOrder:
     rows: int | None = None
     chosen: Mapping[str, Callable[[], RowOrder]] = MappingProxyType({})
     drawn: Mapping[str, Any] = MappingProxyType({})
+    stored_first: bool = False
 
     def __post_init__(self) -> None:
         self.check_lengths(*self.lengths)
@@ -157,7 +161,9 @@ class RowOrder:
 
     def record(self) -> dict[str, Any]:
         """Return name, lengths and `drawn`, for JSON: what resuming needs besides seed, epoch, position."""
-        return {"name": self.name} | {name: getattr(self, name) for name in self.lengths} | dict(self.drawn)
+        first = {"stored_first": True} if self.stored_first else {}
+        lengths = {name: getattr(self, name) for name in self.lengths}
+        return {"name": self.name} | lengths | dict(self.drawn) | first
 
     def resumed(self, record: Mapping[str, Any], seed: int) -> RowOrder:
         """Return this order with the lengths of a record, and a seed.
@@ -176,7 +182,8 @@ class RowOrder:
                     f"state_dict: was taken with other {what} ({there} there, {here} here); equal ones are"
                     f" needed to resume. Pass the same {what}, or start again without the state."
                 )
-        return self.having(**lengths).over(self.subset, seed)
+        first = record.get("stored_first") is True
+        return self.having(**lengths, stored_first=first).over(self.subset, seed)
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,15 @@ class Rows(RowOrder):
         return randomness.permute(positions, self.length, order_key(self.seed, epoch, self.name))
 
 
+def order_of_epoch(order: RowOrder, epoch: int) -> RowOrder:
+    """Return the order of an epoch: in epoch 0 the stored order, if the order says so.
+
+    >>> [order_of_epoch(Rows().over(3).having(stored_first=True), epoch).name for epoch in range(2)]
+    ['sequential', 'rows']
+    """
+    return Sequential().over(order.subset, order.seed) if order.stored_first and epoch == 0 else order
+
+
 BY_NAME: dict[str, Callable[[], RowOrder]] = {
     "sequential": Sequential,
     "slices": Slices,

@@ -184,6 +184,12 @@ class Subset:
         """
         return digest_of(*self.place(one_run(0, self.rows)))
 
+    @property
+    def ascending(self) -> bool:
+        """True if the rows are in the order of the pack, each once."""
+        starts, lengths = self.place(one_run(0, self.rows))
+        return bool((starts[1:] >= (starts + lengths)[:-1]).all())
+
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of the pack at each of some scattered positions, int64 [k]."""
         rows: NDArray[np.int64]

@@ -209,21 +209,10 @@ class PackStore(ArrayStore):
             with self._lock:
                 rows = self._open.get(name)
                 if rows is None:
-                    rows = self._opened(name)
+                    rows = open_rows(self.pack.settled(), name, self.verify)
+                    rows.keep(self._keep)
                     self.pack.check_same()  # after opening: an open file cannot be replaced
                     self._open[name] = rows
-        return rows
-
-    def _opened(self, name: str) -> FieldRows:
-        pack = self.pack.settled()
-        try:
-            rows = open_rows(pack, name, self.verify)
-        except FormatError:
-            again = pack.settled()
-            if again is pack:
-                raise
-            rows = open_rows(again, name, self.verify)  # it was renamed just now
-        rows.keep(self._keep)
         return rows
 
 

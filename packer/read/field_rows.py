@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from itertools import pairwise
 
@@ -15,13 +15,14 @@ from packer.codecs import jpeg
 from packer.codecs.block_codecs import codec_from_record
 from packer.errors import FormatError, damaged, damaged_rows
 from packer.format.checksums import BlockChecksum
+from packer.format.filling_pack import FillingPack
 from packer.format.header import OFFSETS, Extent, Field
 from packer.format.joined_fields import FieldsPack
 from packer.format.joined_pack import JoinedPack
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.orders.runs import Runs, Subset, cut, one_run
-from packer.read.gather import Bytes, by_part, check_range, empty, open_array, read_part
+from packer.read.gather import FEW_FILES, Bytes, by_part, check_range, empty, open_array, read_part
 
 _COMPARED_BYTES = 1 << 20  # read at once while a block's checksum is computed
 
@@ -64,12 +65,7 @@ class JoinedRows(FieldRows):
 
     def encoded(self, runs: Runs) -> list[memoryview]:
         """See FieldRows."""
-        found = [memoryview(b"")] * runs.total
-        for number, own, places in by_part(self._firsts, runs):
-            at = Runs(places, own.lengths).rows().tolist()
-            for place, row in zip(at, self._rows[number].encoded(own), strict=True):
-                found[place] = row
-        return found
+        return gather_encoded(lambda number, own: self._rows[number].encoded(own), self._firsts, runs)
 
     def willneed(self, runs: Runs) -> None:
         """See FieldRows."""
@@ -80,6 +76,86 @@ class JoinedRows(FieldRows):
         """See FieldRows."""
         for own in self._rows:
             own.keep(rows)
+
+
+def gather_encoded(
+    encoded: Callable[[int, Runs], list[memoryview]], firsts: NDArray[np.int64], runs: Runs
+) -> list[memoryview]:
+    """Read the bytes of each row of a ragged field in several parts.
+
+    encoded: reads some rows of a part, by its number; firsts: first row of each part, and the number of rows.
+    """
+    found = [memoryview(b"")] * runs.total
+    for number, own, places in by_part(firsts, runs):
+        at = Runs(places, own.lengths).rows().tolist()
+        for place, row in zip(at, encoded(number, own), strict=True):
+            found[place] = row
+    return found
+
+
+class AwaitedRows(FieldRows):
+    """A field of a pack that is being made: each read waits until its rows are converted."""
+
+    def __init__(self, pack: FillingPack, name: str) -> None:
+        self._pack, self._name = pack, name
+        self._firsts = np.array([*range(0, pack.rows, pack.shard_rows), pack.rows])
+        self._parts: OrderedDict[int, FieldRows] = OrderedDict()
+        self._complete: FieldRows | None = None  # once the pack is complete
+        self._keep, self._lock = 0, threading.Lock()
+
+    def read(self, runs: Runs, out: Bytes) -> None:
+        """See FieldRows."""
+        if (complete := self._completed()) is not None:
+            complete.read(runs, out)
+            return
+        for number, own, places in by_part(self._firsts, runs):
+            read_part(self._part(number, own).read, own, places, out)
+
+    def encoded(self, runs: Runs) -> list[memoryview]:
+        """See FieldRows."""
+        if (complete := self._completed()) is not None:
+            return complete.encoded(runs)
+        return gather_encoded(lambda number, own: self._part(number, own).encoded(own), self._firsts, runs)
+
+    def willneed(self, runs: Runs) -> None:
+        """See FieldRows; rows that were just converted are in the page cache."""
+        if (complete := self._completed()) is not None:
+            complete.willneed(runs)
+
+    def keep(self, rows: int) -> None:
+        """See FieldRows."""
+        with self._lock:
+            self._keep = rows
+            for opened in (*self._parts.values(), *filter(None, [self._complete])):
+                opened.keep(rows)
+
+    def _completed(self) -> FieldRows | None:
+        if self._complete is None and not self._pack.pending:
+            with self._lock:
+                if self._complete is None:
+                    self._complete = open_rows(self._pack.settled(), self._name)
+                    self._complete.keep(self._keep)
+                    self._parts.clear()
+        return self._complete
+
+    def _part(self, number: int, runs: Runs) -> FieldRows:
+        """Return a part once these rows of it can be read."""
+        stop = int((runs.starts + runs.lengths).max(initial=0))
+        self._pack.wait(self._name, number, stop)
+        rows = self._parts.get(number)
+        if rows is None:
+            try:
+                rows = open_rows(self._pack.part(number), self._name)
+                # The plan, which identifies its file, is still the same: no other file had this name.
+                self._pack.wait(self._name, number, stop)
+            except FormatError:  # it has just got its final name
+                rows = open_rows(self._pack.complete().parts[number], self._name)
+            rows.keep(self._keep)
+            with self._lock:
+                self._parts[number] = rows
+                while len(self._parts) > FEW_FILES:
+                    self._parts.popitem(last=False)
+        return rows
 
 
 class MatchedRows(FieldRows):
@@ -346,13 +422,16 @@ def open_rows(pack: Pack, name: str, verify: bool = False) -> FieldRows:
 
     verify: compare each block with its checksum at first use.
     """
+    if isinstance(pack, FillingPack):
+        return AwaitedRows(pack, name)
     if isinstance(pack, FieldsPack):
         source, own, places = pack.source(name)
         rows = open_rows(source, own, verify)
         return rows if places is None else MatchedRows(rows, places)
     field = pack.header.field(name)
     if isinstance(pack, JoinedPack) and any(
-        isinstance(one, FieldsPack) or any(one.arrival(array) is not None for array in field.arrays)
+        isinstance(one, FieldsPack | FillingPack)
+        or any(one.arrival(array) is not None for array in field.arrays)
         for one in pack.shards
     ):
         return JoinedRows([open_rows(one, name, verify) for one in pack.shards], pack.shards)

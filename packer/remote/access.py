@@ -18,7 +18,6 @@ import atexit
 import importlib.util
 import os
 import socket
-import subprocess
 from typing import Any
 
 from packer.errors import MissingDependencyError, PackerError, RemoteError, UsageError
@@ -121,8 +120,7 @@ class _Helper(Service):
         with self._lock:
             if self._control is None or self._control[1] != self._deaths:
                 self.close()
-                # An inherited stderr pipe would stay open as long as the helper lives.
-                control = start("packer.remote.helper", cwd="/", stderr=subprocess.DEVNULL)
+                control = start("packer.remote.helper")
                 self._control = control, self._deaths
             ours, theirs = pair()
             with theirs:

@@ -1,0 +1,282 @@
+"""FillingPack: an unfinished pack, read while a process of its own converts it (packer/filling)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from copy import copy
+from dataclasses import dataclass, field, replace
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer.errors import FormatError, PackerError, UsageError, error_from_record
+from packer.format.file_io import make_folder
+from packer.format.frontier import COMPLETE, FAILED, Frontier
+from packer.format.header import PARTIAL_SUFFIX, Header
+from packer.format.pack import Pack
+from packer.format.pack_opening import open_pack
+from packer.format.working_folder import check_ours, check_output, difference
+from packer.starting import ForkSafeLock, python_command
+
+MODULE = "packer.filling.filling_process"
+_ATTEMPTS = 4  # processes in succession that end without a word or a further row
+_TICK_SECONDS, _ALIVE_SECONDS = 0.004, 0.2  # between looks at the frontier, and at its process
+_PATIENCE_SECONDS = 10.0  # until the log says what is waited for
+
+_LOG = logging.getLogger("packer.filling")
+
+
+class Filling:
+    """A reader's access to the process that converts a pack. Thread-safe; works after fork and unpickling.
+
+    out: the pack's name; job: source, out and options, JSON; cwd: folder that names in them lead from;
+    plan: identifies the pack that was opened, and its files; 0 until then.
+    """
+
+    def __init__(self, out: str, job: str, cwd: str, plan: int = 0) -> None:
+        self.out, self.folder, self.plan = out, out + PARTIAL_SUFFIX, plan
+        self._job, self._cwd = job, cwd
+        self._frontier: Frontier | None = None
+        self._lock = ForkSafeLock()
+        self._sealed = self._told = False
+        self._starts = 0  # since rows were last waited for with success
+        self._closing = 0  # process that is closing it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Filling, (self.out, self._job, self._cwd, self.plan)
+
+    @property
+    def sealed(self) -> bool:
+        """True once the pack is complete under its name."""
+        self._sealed = self._sealed or os.path.lexists(self.out)
+        return self._sealed
+
+    def open(self, progress: Callable[[int, int], object]) -> dict[str, Any]:
+        """Return the description of the pack once rows can be read, without a header if it is complete.
+
+        progress: called with items done and their total until then. Raises PackerError.
+        """
+        described: dict[str, Any] = {}
+        while not described:
+            with ExitStack() as stack:
+                # A complete pack is only compared with the job.
+                folder = stack.enter_context(TemporaryDirectory()) if self.sealed else self.folder
+                described = self._described(folder, progress)
+        if discarded := described.get("discarded"):
+            _LOG.warning(
+                "%s: earlier work on it was discarded, because the source or the options changed: %s",
+                self.out,
+                discarded,
+            )
+        return described
+
+    def _described(self, folder: str, progress: Callable[[int, int], object]) -> dict[str, Any]:
+        """Return the description as `open`; {} to try again."""
+        while (frontier := self._attached(folder)) is not None:
+            state, described, plan = frontier.state, frontier.described, frontier.plan
+            if described and (differs := difference(described["job"], json.loads(self._job))):
+                raise UsageError(
+                    f"{self.out}: is being filled from other images, or with other options: {differs}. Pass"
+                    " the same, or another name."
+                )
+            if described and state == COMPLETE:
+                self._frontier = None
+                return described
+            if described and plan and plan == frontier.plan and "header" in described:
+                self.plan = plan
+                return described
+            progress(*frontier.progress)
+            self._pause(frontier)
+        return {}
+
+    def wait(self, rows: int, total: int) -> None:
+        """Wait until rows [0, rows) can be read; until the pack is complete if rows are more than the total.
+
+        Raises PackerError if they cannot be converted, or another pack is made in their place.
+        """
+        patience = time.monotonic() + _PATIENCE_SECONDS
+        while not self.sealed:
+            frontier = self._attached(self.folder)
+            if frontier is None:
+                continue
+            made = frontier.rows
+            if made >= rows and frontier.plan == self.plan:
+                self._starts = 0
+                return
+            self._pause(frontier)
+            if time.monotonic() > patience and not self._told:
+                self._told = True
+                _LOG.warning(
+                    "%s: waits for row %d, and %d of %d rows are converted; they are converted in the order"
+                    " of the pack, which shuffle=True takes in epoch 0",
+                    self.out,
+                    min(rows, total) - 1,
+                    made,
+                    total,
+                )
+
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """Stop reading, and refuse to wait until the end of the block, in which waiting threads are ended."""
+        self._closing = os.getpid()
+        try:
+            self.close()
+            yield
+        finally:
+            self._closing = 0
+
+    def close(self) -> None:
+        """Stop reading; a process without readers ends, and the next reader goes on with its work."""
+        self._frontier = None
+
+    def changed(self) -> FormatError:
+        """Return the error for another pack in the place of this one."""
+        return FormatError(
+            f"{self.out}: was replaced or started over after it was opened; its images changed, or"
+            f" {self.folder} was removed. Open it again."
+        )
+
+    def _pause(self, frontier: Frontier) -> None:
+        """Wait until the frontier moves, or for a moment; raise the error of its process; leave a dead one."""
+        before, until = (frontier.rows, frontier.state), time.monotonic() + _ALIVE_SECONDS
+        while (frontier.rows, frontier.state) == before and time.monotonic() < until:
+            if self._closing == os.getpid():
+                raise PackerError(f"{self.out}: was closed while its rows were converted. Iterate again.")
+            time.sleep(_TICK_SECONDS)
+        alive = frontier.alive
+        if frontier.state == FAILED:
+            self._frontier, self._starts = None, 0
+            raise error_from_record(frontier.described["error"])
+        if self.plan and frontier.plan not in (0, self.plan):
+            raise self.changed()
+        if not alive and frontier.state != COMPLETE and self._frontier is frontier:
+            self._frontier = None
+
+    def _attached(self, folder: str) -> Frontier | None:
+        """Return the frontier of a process that converts the pack, started if there is none.
+
+        Returns None if that is to be tried again, because the pack got its name, or its folder was removed.
+        """
+        with self._lock:
+            if self._frontier is None:
+                try:
+                    if folder == self.folder:
+                        check_output(self.out, overwrite=False)
+                        make_folder(folder)
+                        check_ours(folder)
+                    self._frontier = self._start(folder)
+                except (UsageError, FileNotFoundError):
+                    if self.sealed or not os.path.lexists(self.folder):
+                        return None
+                    raise
+                except OSError as error:
+                    raise PackerError(
+                        f"{self.out}: cannot be filled ({error.strerror or error}). Raise the limits (ulimit"
+                        " -n, -u, -v), or pass a name on another disk."
+                    ) from error
+            return self._frontier
+
+    def _start(self, folder: str) -> Frontier:
+        """Return the frontier in a folder; start the process unless one holds its lock. Raises OSError."""
+        frontier = Frontier(folder)
+        frontier.join()
+        if not frontier.alive:
+            if self._starts == _ATTEMPTS:
+                self._starts = 0
+                raise PackerError(
+                    f"{self.out}: the process that fills it died {_ATTEMPTS} times. Finished rows are kept."
+                    " Check its message on stderr, the limits on files and processes (ulimit -n, ulimit -u),"
+                    " and whether memory ran out."
+                )
+            self._starts += 1
+            command = python_command(f"from {MODULE} import main; main()", folder)
+            cwd = self._cwd if os.path.isdir(self._cwd) else None
+            data = self._job.encode("ascii")
+            subprocess.run(command, input=data, cwd=cwd, stdout=subprocess.DEVNULL, check=False)
+        return frontier
+
+
+@dataclass(frozen=True)
+class FillingPack(Pack):
+    """An unfinished pack: its header, and rows as they are converted. path: its future name.
+
+    files: its shards, or "" for a pack without shards; shard_rows: rows of each but the last. Extents are
+    known of arrays whose rows have fixed places: these can be read once they are converted, other arrays once
+    their shard, or the pack, is complete.
+    """
+
+    filling: Filling = field(kw_only=True)
+    files: tuple[str, ...] = field(kw_only=True)
+    shard_rows: int = field(kw_only=True)
+
+    @classmethod
+    def from_description(cls, filling: Filling, described: Mapping[str, Any]) -> FillingPack:
+        """Return the pack that `Filling.open` returned a description of."""
+        header, files = Header.parse(described["header"]), tuple(described["files"])
+        rows = described["shard_rows"]
+        return cls(filling.out, header, b"", filling=filling, files=files, shard_rows=rows)
+
+    @property
+    def pending(self) -> bool:
+        """See Pack."""
+        return not self.filling.sealed
+
+    def wait(self, name: str, number: int, stop: int) -> None:
+        """Wait until a field's rows of a part, up to its row `stop`, can be read. Raises PackerError."""
+        rows = self.rows + 1
+        if self.files[0]:
+            rows = min((number + 1) * self.shard_rows, self.rows)
+        elif all(self.header.extents[array] for array in self.header.field(name).arrays):
+            rows = stop
+        self.filling.wait(rows, self.rows)
+
+    def part(self, number: int) -> Pack:
+        """Return a part: a shard, or the pack, which may be unfinished. Raises FormatError."""
+        path = os.path.join(self.filling.folder, "pack", self.files[number])
+        return open_pack(path) if self.files[0] else Pack(path.rstrip("/"), self.header, b"")
+
+    def complete(self) -> Pack:
+        """Return the complete pack once it has its name. Raises PackerError."""
+        self.filling.wait(self.rows + 1, self.rows)
+        return self.settled()
+
+    def settled(self) -> Pack:
+        """See Pack."""
+        if self.pending:
+            return self
+        pack = replace(open_pack(self.path), filled=self.filled)
+        names = ("rows", "fields", "classes", "seed", "provenance", "splits")
+        if any(getattr(self.header, name) != getattr(pack.header, name) for name in names):
+            raise self.filling.changed()
+        return pack
+
+    def check_same(self) -> None:
+        """Do nothing: each read waits, which compares."""
+
+    def exclusive(self) -> Pack:
+        """See Pack."""
+        return replace(self, filling=copy(self.filling))
+
+    def close(self) -> None:
+        """See Pack."""
+        self.filling.close()
+
+    def closing(self) -> AbstractContextManager[None]:
+        """See Pack."""
+        return self.filling.closing()
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.generic]:
+        """See Pack; waits for the complete pack."""
+        return self.complete().read(name, start, stop)
+
+    def read_blob(self, name: str, start: int, stop: int) -> tuple[NDArray[np.int64], bytes]:
+        """See Pack; waits for the complete pack."""
+        return self.complete().read_blob(name, start, stop)
