@@ -112,11 +112,13 @@ def checks_arguments(function: Callable[P, T]) -> Callable[P, T]:
     """
     parameters = signature(function).parameters
     name = function.__qualname__.removesuffix(".__init__")
+    passes_on = any(one.kind is one.VAR_KEYWORD for one in parameters.values())  # keywords of another function
     known = {one.name: kinds_of(str(one.annotation)) for one in parameters.values() if one.name not in _OWN}
 
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-        refuse_foreign_words(name, kwargs, parameters)
+        if not passes_on:
+            refuse_foreign_words(name, kwargs, parameters)
         given = {**dict(zip(parameters, args, strict=False)), **kwargs}
         for word, value in given.items():
             if word == "seed":

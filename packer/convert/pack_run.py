@@ -200,6 +200,7 @@ def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str)
                 record([file, seal_of(read_seal(path))])
             before += len(shard.order.samples)
         if only is None:
+            running.readable(total, {})
             header = list_recorded(place, name, task.subject, recorded=recorded)
         else:
             header = recorded.header_of(place.pack, files)

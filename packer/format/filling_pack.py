@@ -126,15 +126,24 @@ class Filling:
     @contextmanager
     def closing(self) -> Iterator[None]:
         """Stop reading, and refuse to wait until the end of the block, in which waiting threads are ended."""
+        self.close()
         self._closing = os.getpid()
         try:
-            self.close()
             yield
         finally:
             self._closing = 0
 
     def close(self) -> None:
-        """Stop reading; a process without readers ends, and the next reader goes on with its work."""
+        """Stop reading; wait for the pack's name if all rows are converted.
+
+        A process without readers ends, and the next reader goes on with its work.
+        """
+        frontier = self._frontier
+        if frontier is not None and 0 < frontier.rows == (total := frontier.progress[1]):
+            try:
+                self.wait(total + 1, total)
+            except PackerError as error:  # rows can be read
+                _LOG.warning("%s", error)
         self._frontier = None
 
     def changed(self) -> FormatError:
