@@ -112,7 +112,9 @@ def checks_arguments(function: Callable[P, T]) -> Callable[P, T]:
     """
     parameters = signature(function).parameters
     name = function.__qualname__.removesuffix(".__init__")
-    passes_on = any(one.kind is one.VAR_KEYWORD for one in parameters.values())  # keywords of another function
+    passes_on = any(
+        one.kind is one.VAR_KEYWORD for one in parameters.values()
+    )  # keywords of another function
     known = {one.name: kinds_of(str(one.annotation)) for one in parameters.values() if one.name not in _OWN}
 
     @wraps(function)

@@ -14,6 +14,7 @@ from packer.errors import UsageError
 from packer.filling.job_options import plain_options
 from packer.format import pack_opening
 from packer.format.filling_pack import Filling, FillingPack
+from packer.format.header import Header
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.progress import Progress
@@ -180,4 +181,6 @@ def open_filling(
     described = filling.open(progress)
     if "header" not in described:
         return pack_opening.open_pack(out)
-    return FillingPack.from_description(filling, described)
+    header, shard_rows = Header.parse(described["header"]), described["shard_rows"]
+    files = tuple(described["files"])
+    return FillingPack(out, header, b"", units=filling, files=files, shard_rows=shard_rows)

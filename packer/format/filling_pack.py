@@ -7,8 +7,8 @@ import logging
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from tempfile import TemporaryDirectory
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from packer.errors import FormatError, PackerError, UsageError, error_from_record
 from packer.format.file_io import make_folder
 from packer.format.frontier import COMPLETE, FAILED, Frontier
-from packer.format.header import PARTIAL_SUFFIX, Header
+from packer.format.header import PARTIAL_SUFFIX
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.working_folder import check_ours, check_output, difference
+from packer.format.working_folder import check_ours, check_output, difference, writing
 from packer.starting import ForkSafeLock, python_command
 
 MODULE = "packer.filling.filling_process"
-_ATTEMPTS = 4  # processes in succession that end without a word or a further row
+_ATTEMPTS = 4  # processes in succession that end without a word, and without rows that are waited for
 _TICK_SECONDS, _ALIVE_SECONDS = 0.004, 0.2  # between looks at the frontier, and at its process
 _PATIENCE_SECONDS = 10.0  # until the log says what is waited for
 
@@ -35,11 +35,14 @@ _LOG = logging.getLogger("packer.filling")
 
 
 class Filling:
-    """A reader's access to the process that converts a pack. Thread-safe; works after fork and unpickling.
+    """A reader's access to the process that converts a pack; see Units. Thread-safe; works after fork and
+    unpickling.
 
     out: the pack's name; job: source, out and options, JSON; cwd: folder that names in them lead from;
     plan: identifies the pack that was opened, and its files; 0 until then.
     """
+
+    ahead_bytes = None
 
     def __init__(self, out: str, job: str, cwd: str, plan: int = 0) -> None:
         self.out, self.folder, self.plan = out, out + PARTIAL_SUFFIX, plan
@@ -47,7 +50,7 @@ class Filling:
         self._frontier: Frontier | None = None
         self._lock = ForkSafeLock()
         self._sealed = self._told = False
-        self._starts = 0  # since rows were last waited for with success
+        self._starts = 0
         self._closing = 0  # process that is closing it
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -60,45 +63,29 @@ class Filling:
         return self._sealed
 
     def open(self, progress: Callable[[int, int], object]) -> dict[str, Any]:
-        """Return the description of the pack once rows can be read, without a header if it is complete.
+        """Return the description of the pack once rows can be read; without a header if it is complete.
 
         progress: called with items done and their total until then. Raises PackerError.
         """
-        described: dict[str, Any] = {}
-        while not described:
+        while True:
             with ExitStack() as stack:
                 # A complete pack is only compared with the job.
                 folder = stack.enter_context(TemporaryDirectory()) if self.sealed else self.folder
-                described = self._described(folder, progress)
-        if discarded := described.get("discarded"):
-            _LOG.warning(
-                "%s: earlier work on it was discarded, because the source or the options changed: %s",
-                self.out,
-                discarded,
-            )
-        return described
+                while (frontier := self._attached(folder)) is not None:
+                    described, plan = frontier.described, frontier.plan
+                    if described and (plan or frontier.state == COMPLETE):
+                        if differs := difference(described["job"], json.loads(self._job)):
+                            raise UsageError(
+                                f"{self.out}: is being filled from other images, or with other options:"
+                                f" {differs}. Pass the same, or another name."
+                            )
+                        self.plan = plan
+                        return described
+                    progress(*frontier.progress)
+                    self._pause(frontier)
 
-    def _described(self, folder: str, progress: Callable[[int, int], object]) -> dict[str, Any]:
-        """Return the description as `open`; {} to try again."""
-        while (frontier := self._attached(folder)) is not None:
-            state, described, plan = frontier.state, frontier.described, frontier.plan
-            if described and (differs := difference(described["job"], json.loads(self._job))):
-                raise UsageError(
-                    f"{self.out}: is being filled from other images, or with other options: {differs}. Pass"
-                    " the same, or another name."
-                )
-            if described and state == COMPLETE:
-                self._frontier = None
-                return described
-            if described and plan and plan == frontier.plan and "header" in described:
-                self.plan = plan
-                return described
-            progress(*frontier.progress)
-            self._pause(frontier)
-        return {}
-
-    def wait(self, rows: int, total: int) -> None:
-        """Wait until rows [0, rows) can be read; until the pack is complete if rows are more than the total.
+    def wait(self, rows: int) -> None:
+        """Wait until rows [0, rows) can be read, or until the pack is complete.
 
         Raises PackerError if they cannot be converted, or another pack is made in their place.
         """
@@ -115,13 +102,33 @@ class Filling:
             if time.monotonic() > patience and not self._told:
                 self._told = True
                 _LOG.warning(
-                    "%s: waits for row %d, and %d of %d rows are converted; they are converted in the order"
-                    " of the pack, which shuffle=True takes in epoch 0",
+                    "%s: waits for row %d; %d rows are converted, in the order of the pack, which shuffle=True"
+                    " takes in epoch 0",
                     self.out,
-                    min(rows, total) - 1,
+                    rows - 1,
                     made,
-                    total,
                 )
+
+    def arrival(self, array: str) -> Filling:
+        """See Units."""
+        return self
+
+    def take(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
+        """Wait for rows; see Arrival."""
+        self.wait(int((starts + lengths).max(initial=0)))
+        return False
+
+    def ahead(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        """Do nothing: rows that were just converted are in the page cache. See Arrival."""
+
+    def path(self, file: str) -> str:
+        """Return the path of a file of the pack, which moves when the pack gets its name; see Units."""
+        work = os.path.join(self.folder, "pack")
+        return os.path.join(work if os.path.lexists(work) else self.out, file).rstrip("/")
+
+    def exclusive(self) -> Filling:
+        """See Units."""
+        return copy(self)
 
     @contextmanager
     def closing(self) -> Iterator[None]:
@@ -139,9 +146,9 @@ class Filling:
         A process without readers ends, and the next reader goes on with its work.
         """
         frontier = self._frontier
-        if frontier is not None and 0 < frontier.rows == (total := frontier.progress[1]):
+        if frontier is not None and 0 < frontier.rows == frontier.progress[1]:
             try:
-                self.wait(total + 1, total)
+                self.wait(frontier.rows + 1)
             except PackerError as error:  # rows can be read
                 _LOG.warning("%s", error)
         self._frontier = None
@@ -174,7 +181,7 @@ class Filling:
 
         Returns None if that is to be tried again, because the pack got its name, or its folder was removed.
         """
-        with self._lock:
+        with self._lock, writing(self.out):
             if self._frontier is None:
                 try:
                     if folder == self.folder:
@@ -182,19 +189,16 @@ class Filling:
                         make_folder(folder)
                         check_ours(folder)
                     self._frontier = self._start(folder)
-                except (UsageError, FileNotFoundError):
-                    if self.sealed or not os.path.lexists(self.folder):
+                except FileNotFoundError:
+                    return None
+                except UsageError:
+                    if self.sealed:
                         return None
                     raise
-                except OSError as error:
-                    raise PackerError(
-                        f"{self.out}: cannot be filled ({error.strerror or error}). Raise the limits (ulimit"
-                        " -n, -u, -v), or pass a name on another disk."
-                    ) from error
             return self._frontier
 
     def _start(self, folder: str) -> Frontier:
-        """Return the frontier in a folder; start the process unless one holds its lock. Raises OSError."""
+        """Return the frontier in a folder; start the process unless one has locked it. Raises OSError."""
         frontier = Frontier(folder)
         frontier.join()
         if not frontier.alive:
@@ -217,44 +221,34 @@ class Filling:
 class FillingPack(Pack):
     """An unfinished pack: its header, and rows as they are converted. path: its future name.
 
-    files: its shards, or "" for a pack without shards; shard_rows: rows of each but the last. Extents are
-    known of arrays whose rows have fixed places: these can be read once they are converted, other arrays once
-    their shard, or the pack, is complete.
+    Rows of arrays whose extents are known can be read once they are converted; other rows once their shard is
+    complete, or the pack, if it has no shards. files: its shards; shard_rows: rows of each but the last.
     """
 
-    filling: Filling = field(kw_only=True)
+    units: Filling = field(kw_only=True)
     files: tuple[str, ...] = field(kw_only=True)
     shard_rows: int = field(kw_only=True)
-
-    @classmethod
-    def from_description(cls, filling: Filling, described: Mapping[str, Any]) -> FillingPack:
-        """Return the pack that `Filling.open` returned a description of."""
-        header, files = Header.parse(described["header"]), tuple(described["files"])
-        rows = described["shard_rows"]
-        return cls(filling.out, header, b"", filling=filling, files=files, shard_rows=rows)
 
     @property
     def pending(self) -> bool:
         """See Pack."""
-        return not self.filling.sealed
+        return not self.units.sealed
 
-    def wait(self, name: str, number: int, stop: int) -> None:
-        """Wait until a field's rows of a part, up to its row `stop`, can be read. Raises PackerError."""
-        rows = self.rows + 1
-        if self.files[0]:
-            rows = min((number + 1) * self.shard_rows, self.rows)
-        elif all(self.header.extents[array] for array in self.header.field(name).arrays):
-            rows = stop
-        self.filling.wait(rows, self.rows)
-
-    def part(self, number: int) -> Pack:
-        """Return a part: a shard, or the pack, which may be unfinished. Raises FormatError."""
-        path = os.path.join(self.filling.folder, "pack", self.files[number])
-        return open_pack(path) if self.files[0] else Pack(path.rstrip("/"), self.header, b"")
+    def shard(self, number: int) -> Pack:
+        """Return a shard once it is complete. Raises PackerError."""
+        rows = min((number + 1) * self.shard_rows, self.rows)
+        self.units.wait(rows)
+        try:
+            shard = open_pack(self.units.path(self.files[number]))
+        except FormatError:  # the pack has just got its name
+            self.complete()
+            shard = open_pack(self.units.path(self.files[number]))
+        self.units.wait(rows)  # no other pack had this name meanwhile
+        return shard
 
     def complete(self) -> Pack:
         """Return the complete pack once it has its name. Raises PackerError."""
-        self.filling.wait(self.rows + 1, self.rows)
+        self.units.wait(self.rows + 1)
         return self.settled()
 
     def settled(self) -> Pack:
@@ -264,23 +258,12 @@ class FillingPack(Pack):
         pack = replace(open_pack(self.path), filled=self.filled)
         names = ("rows", "fields", "classes", "seed", "provenance", "splits")
         if any(getattr(self.header, name) != getattr(pack.header, name) for name in names):
-            raise self.filling.changed()
+            raise self.units.changed()
         return pack
 
     def check_same(self) -> None:
-        """Do nothing: each read waits, which compares."""
-
-    def exclusive(self) -> Pack:
         """See Pack."""
-        return replace(self, filling=copy(self.filling))
-
-    def close(self) -> None:
-        """See Pack."""
-        self.filling.close()
-
-    def closing(self) -> AbstractContextManager[None]:
-        """See Pack."""
-        return self.filling.closing()
+        self.units.wait(0)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.generic]:
         """See Pack; waits for the complete pack."""

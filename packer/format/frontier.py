@@ -2,7 +2,7 @@
 
 Files of a pack that is read while it is made (packer/filling), in its working folder:
 
-    frontier    int64 numbers (below), then JSON text: the job; then also the pack's header and files, or the
+    frontier    int64 numbers (below), then JSON text: the job; the header and the files of the pack, or the
                 error that ended the conversion. The process that converts has locked it
     readers     locked, shared, by every process that reads
 """
@@ -14,7 +14,6 @@ import json
 import mmap
 import os
 import weakref
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,8 @@ from packer.format.file_io import PRIVATE, open_own, pwrite_all, reserve
 
 FILES = frozenset(("frontier", "readers"))
 PLANNING, READABLE, COMPLETE, FAILED = range(4)
-_ROWS, _STATE, _PLAN, _CHECKSUM, _LENGTH, _DONE, _TOTAL = range(7)
-_NUMBERS, _TEXT_AT, _BYTES = 56, 4096, 1 << 16
+_ROWS, _STATE, _DIGEST, _LENGTH, _DONE, _TOTAL = range(6)
+_NUMBERS, _TEXT_AT, _BYTES = 48, 4096, 1 << 16
 
 
 class Frontier:
@@ -53,14 +52,15 @@ class Frontier:
         return int(self._numbers[_ROWS])
 
     @property
-    def plan(self) -> int:
-        """Number that identifies the readable pack and its files; 0 while there is none."""
-        return int(self._numbers[_PLAN])
-
-    @property
     def state(self) -> int:
         """PLANNING (nothing can be read), READABLE, COMPLETE (the pack has its name) or FAILED."""
         return int(self._numbers[_STATE])
+
+    @property
+    def plan(self) -> int:
+        """Number that identifies the readable pack and its files; 0 while there is none."""
+        digest = int(self._numbers[_DIGEST])  # in this order: the writer changes the state first
+        return digest if self.state == READABLE else 0
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -69,22 +69,17 @@ class Frontier:
 
     @property
     def described(self) -> dict[str, Any]:
-        """What `describe` wrote last; {} while it is being written."""
+        """What describes the state; {} while it is being written."""
         data = os.pread(self._fd, int(self._numbers[_LENGTH]), _TEXT_AT)
-        return dict(json.loads(data)) if data and _checksum(data) == self._numbers[_CHECKSUM] else {}
+        return dict(json.loads(data)) if data and _digest(data) == self._numbers[_DIGEST] else {}
 
-    def describe(self, state: int, plan: Mapping[str, Any] | None = None, **others: Any) -> None:
-        """Begin a state, described by JSON values; no row can be read yet.
-
-        plan: values that identify the readable pack and its files. Raises OSError.
-        """
-        data = json.dumps({**(plan or {}), **others}).encode()
-        self._numbers[_PLAN] = self._numbers[_ROWS] = 0  # in this order: readers compare the plan last
-        self._numbers[_LENGTH], self._numbers[_CHECKSUM] = len(data), _checksum(data)
+    def begin(self, state: int, **described: Any) -> None:
+        """Begin a state, described by JSON values; no row can be read yet. Raises OSError."""
+        data = json.dumps(described, sort_keys=True).encode()
+        self._numbers[_STATE], self._numbers[_ROWS] = PLANNING, 0
+        self._numbers[_DIGEST], self._numbers[_LENGTH] = _digest(data), len(data)
         pwrite_all(self._fd, data, _TEXT_AT)
         self._numbers[_STATE] = state
-        if plan is not None:
-            self._numbers[_PLAN] = _checksum(json.dumps(plan, sort_keys=True).encode()) or 1
 
     def rise(self, rows: int) -> None:
         """Say that rows [0, rows) can be read."""
@@ -96,24 +91,24 @@ class Frontier:
 
     def lock(self) -> bool:
         """Lock it until this process and its children end; return False if another process has."""
-        return _locks(self._fd, fcntl.LOCK_EX)
+        return _lock(self._fd, fcntl.LOCK_EX)
 
     @property
     def alive(self) -> bool:
-        """True while the process that writes it lives, even if the file was removed."""
-        return not _probes(self._fd, fcntl.LOCK_SH)
+        """True while the process that has locked it lives, even if the file was removed."""
+        return not _free(self._fd, fcntl.LOCK_SH)
 
     def join(self) -> None:
         """Count as a reader until this object is gone, in this process and its children."""
-        _locks(self._readers, fcntl.LOCK_SH)
+        _lock(self._readers, fcntl.LOCK_SH)
 
     @property
-    def read(self) -> bool:
+    def has_readers(self) -> bool:
         """True while any process reads; for the process that writes."""
-        return not _probes(self._readers, fcntl.LOCK_EX)
+        return not _free(self._readers, fcntl.LOCK_EX)
 
 
-def _locks(fd: int, kind: int) -> bool:
+def _lock(fd: int, kind: int) -> bool:
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -121,13 +116,14 @@ def _locks(fd: int, kind: int) -> bool:
     return True
 
 
-def _probes(fd: int, kind: int) -> bool:
+def _free(fd: int, kind: int) -> bool:
     """Return True if nobody holds a lock that excludes this kind."""
-    free = _locks(fd, kind)
+    free = _lock(fd, kind)
     if free:
         fcntl.flock(fd, fcntl.LOCK_UN)
     return free
 
 
-def _checksum(data: bytes) -> int:
-    return block_checksum(np.frombuffer(data, np.uint8)) >> 1  # fits int64
+def _digest(data: bytes) -> int:
+    """Return the digest of a text, never 0."""
+    return block_checksum(np.frombuffer(data, np.uint8)) >> 1 or 1

@@ -91,7 +91,7 @@ class BaseDataset:
         if pack is self.pack:
             return False
         self.pack, self._rows = pack, replace(self._rows, pack=pack)
-        if self._store.opened and not pack.verify:
+        if self._store.opened and not pack.verify and not pack.shards:
             return False
         self._store.close()
         self._store = self._rows.store()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -22,7 +24,7 @@ from packer.format.joined_pack import JoinedPack
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.orders.runs import Runs, Subset, cut, one_run
-from packer.read.gather import FEW_FILES, Bytes, by_part, check_range, empty, open_array, read_part
+from packer.read.gather import Bytes, allow_files, by_part, check_range, empty, open_array, read_part
 
 _COMPARED_BYTES = 1 << 20  # read at once while a block's checksum is computed
 
@@ -55,8 +57,9 @@ class FieldRows:
 class JoinedRows(FieldRows):
     """A field of packs that are read as one; each pack may store its rows in another form."""
 
-    def __init__(self, rows: Sequence[FieldRows], packs: Sequence[Pack]) -> None:
-        self._rows, self._firsts = rows, np.cumsum([0, *(pack.rows for pack in packs)])
+    def __init__(self, rows: Sequence[FieldRows], counts: Iterable[int]) -> None:
+        """counts: rows of each pack."""
+        self._rows, self._firsts = rows, np.cumsum([0, *counts])
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """See FieldRows."""
@@ -65,7 +68,12 @@ class JoinedRows(FieldRows):
 
     def encoded(self, runs: Runs) -> list[memoryview]:
         """See FieldRows."""
-        return gather_encoded(lambda number, own: self._rows[number].encoded(own), self._firsts, runs)
+        found = [memoryview(b"")] * runs.total
+        for number, own, places in by_part(self._firsts, runs):
+            at = Runs(places, own.lengths).rows().tolist()
+            for place, row in zip(at, self._rows[number].encoded(own), strict=True):
+                found[place] = row
+        return found
 
     def willneed(self, runs: Runs) -> None:
         """See FieldRows."""
@@ -78,84 +86,35 @@ class JoinedRows(FieldRows):
             own.keep(rows)
 
 
-def gather_encoded(
-    encoded: Callable[[int, Runs], list[memoryview]], firsts: NDArray[np.int64], runs: Runs
-) -> list[memoryview]:
-    """Read the bytes of each row of a ragged field in several parts.
+class LateRows(FieldRows):
+    """A field of a shard that may not be complete yet: the first read waits for the shard, and opens it."""
 
-    encoded: reads some rows of a part, by its number; firsts: first row of each part, and the number of rows.
-    """
-    found = [memoryview(b"")] * runs.total
-    for number, own, places in by_part(firsts, runs):
-        at = Runs(places, own.lengths).rows().tolist()
-        for place, row in zip(at, encoded(number, own), strict=True):
-            found[place] = row
-    return found
-
-
-class AwaitedRows(FieldRows):
-    """A field of a pack that is being made: each read waits until its rows are converted."""
-
-    def __init__(self, pack: FillingPack, name: str) -> None:
-        self._pack, self._name = pack, name
-        self._firsts = np.array([*range(0, pack.rows, pack.shard_rows), pack.rows])
-        self._parts: OrderedDict[int, FieldRows] = OrderedDict()
-        self._complete: FieldRows | None = None  # once the pack is complete
-        self._keep, self._lock = 0, threading.Lock()
+    def __init__(self, open: Callable[[], FieldRows]) -> None:
+        self._open, self._rows, self._keep = open, None, 0
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """See FieldRows."""
-        if (complete := self._completed()) is not None:
-            complete.read(runs, out)
-            return
-        for number, own, places in by_part(self._firsts, runs):
-            read_part(self._part(number, own).read, own, places, out)
+        self._opened().read(runs, out)
 
     def encoded(self, runs: Runs) -> list[memoryview]:
         """See FieldRows."""
-        if (complete := self._completed()) is not None:
-            return complete.encoded(runs)
-        return gather_encoded(lambda number, own: self._part(number, own).encoded(own), self._firsts, runs)
+        return self._opened().encoded(runs)
 
     def willneed(self, runs: Runs) -> None:
-        """See FieldRows; rows that were just converted are in the page cache."""
-        if (complete := self._completed()) is not None:
-            complete.willneed(runs)
+        """Do nothing: rows that were just converted are in the page cache."""
 
     def keep(self, rows: int) -> None:
         """See FieldRows."""
-        with self._lock:
-            self._keep = rows
-            for opened in (*self._parts.values(), *filter(None, [self._complete])):
-                opened.keep(rows)
+        self._keep = rows
+        if self._rows is not None:
+            self._rows.keep(rows)
 
-    def _completed(self) -> FieldRows | None:
-        if self._complete is None and not self._pack.pending:
-            with self._lock:
-                if self._complete is None:
-                    self._complete = open_rows(self._pack.settled(), self._name)
-                    self._complete.keep(self._keep)
-                    self._parts.clear()
-        return self._complete
-
-    def _part(self, number: int, runs: Runs) -> FieldRows:
-        """Return a part once these rows of it can be read."""
-        stop = int((runs.starts + runs.lengths).max(initial=0))
-        self._pack.wait(self._name, number, stop)
-        rows = self._parts.get(number)
-        if rows is None:
-            try:
-                rows = open_rows(self._pack.part(number), self._name)
-                # The plan, which identifies its file, is still the same: no other file had this name.
-                self._pack.wait(self._name, number, stop)
-            except FormatError:  # it has just got its final name
-                rows = open_rows(self._pack.complete().parts[number], self._name)
+    def _opened(self) -> FieldRows:
+        if self._rows is None:
+            rows = self._open()
             rows.keep(self._keep)
-            with self._lock:
-                self._parts[number] = rows
-                while len(self._parts) > FEW_FILES:
-                    self._parts.popitem(last=False)
-        return rows
+            self._rows = rows
+        return self._rows
 
 
 class MatchedRows(FieldRows):
@@ -423,7 +382,7 @@ def open_rows(pack: Pack, name: str, verify: bool = False) -> FieldRows:
     verify: compare each block with its checksum at first use.
     """
     if isinstance(pack, FillingPack):
-        return AwaitedRows(pack, name)
+        return _open_unfinished(pack, name)
     if isinstance(pack, FieldsPack):
         source, own, places = pack.source(name)
         rows = open_rows(source, own, verify)
@@ -434,6 +393,24 @@ def open_rows(pack: Pack, name: str, verify: bool = False) -> FieldRows:
         or any(one.arrival(array) is not None for array in field.arrays)
         for one in pack.shards
     ):
-        return JoinedRows([open_rows(one, name, verify) for one in pack.shards], pack.shards)
+        rows = [open_rows(one, name, verify) for one in pack.shards]
+        return JoinedRows(rows, [one.rows for one in pack.shards])
     kind = RaggedRows if field.ragged else CompressedRows if field.compressed else FixedRows
     return VerifiedRows(kind(pack, field), pack, field) if verify else kind(pack, field)
+
+
+def _open_unfinished(pack: FillingPack, name: str) -> FieldRows:
+    """Open a field of a pack that is being made. Waits for the complete pack if its rows have no fixed place."""
+    if pack.files:
+        allow_files(len(pack.files))
+        counts = [min(pack.shard_rows, pack.rows - first) for first in range(0, pack.rows, pack.shard_rows)]
+        return JoinedRows([LateRows(partial(_open_shard, pack, n, name)) for n in range(len(counts))], counts)
+    field = pack.header.field(name)
+    if all(pack.header.extents[array] for array in field.arrays):
+        with suppress(FormatError):  # it has just got its name
+            return FixedRows(pack, field)
+    return open_rows(pack.complete(), name)
+
+
+def _open_shard(pack: FillingPack, number: int, name: str) -> FieldRows:
+    return open_rows(pack.shard(number), name)
