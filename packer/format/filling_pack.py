@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError, PackerError, UsageError, error_from_record
-from packer.format.file_io import make_folder
+from packer.format.file_io import inode_of, make_folder
 from packer.format.frontier import COMPLETE, FAILED, Frontier
 from packer.format.header import PARTIAL_SUFFIX
 from packer.format.pack import Pack
@@ -39,14 +39,14 @@ class Filling:
     unpickling.
 
     out: the pack's name; job: source, out and options, JSON; cwd: folder that names in them lead from;
-    plan: identifies the pack that was opened, and its files; 0 until then.
+    plan, inode: identify the pack that was opened, and its file or folder; 0 until then.
     """
 
     ahead_bytes = None
 
-    def __init__(self, out: str, job: str, cwd: str, plan: int = 0) -> None:
-        self.out, self.folder, self.plan = out, out + PARTIAL_SUFFIX, plan
-        self._job, self._cwd = job, cwd
+    def __init__(self, out: str, job: str, cwd: str, plan: int = 0, inode: int = 0) -> None:
+        self.out, self.folder = out, out + PARTIAL_SUFFIX
+        self._job, self._cwd, self._plan, self._inode = job, cwd, plan, inode
         self._frontier: Frontier | None = None
         self._lock = ForkSafeLock()
         self._sealed = self._told = False
@@ -54,12 +54,15 @@ class Filling:
         self._closing = 0  # process that is closing it
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Filling, (self.out, self._job, self._cwd, self.plan)
+        return Filling, (self.out, self._job, self._cwd, self._plan, self._inode)
 
     @property
     def sealed(self) -> bool:
-        """True once the pack is complete under its name."""
-        self._sealed = self._sealed or os.path.lexists(self.out)
+        """True once the pack is complete under its name. Raises FormatError if another pack has its name."""
+        if not self._sealed and os.path.lexists(self.out):
+            if self._inode not in (0, inode_of(self.out)):
+                raise self._changed()
+            self._sealed = True
         return self._sealed
 
     def open(self, progress: Callable[[int, int], object]) -> dict[str, Any]:
@@ -79,7 +82,7 @@ class Filling:
                                 f"{self.out}: is being filled from other images, or with other options:"
                                 f" {differs}. Pass the same, or another name."
                             )
-                        self.plan = plan
+                        self._plan, self._inode = plan, described.get("inode", 0)
                         return described
                     progress(*frontier.progress)
                     self._pause(frontier)
@@ -95,7 +98,7 @@ class Filling:
             if frontier is None:
                 continue
             made = frontier.rows
-            if made >= rows and frontier.plan == self.plan:
+            if made >= rows and frontier.plan == self._plan:
                 self._starts = 0
                 return
             self._pause(frontier)
@@ -153,8 +156,7 @@ class Filling:
                 _LOG.warning("%s", error)
         self._frontier = None
 
-    def changed(self) -> FormatError:
-        """Return the error for another pack in the place of this one."""
+    def _changed(self) -> FormatError:
         return FormatError(
             f"{self.out}: was replaced or started over after it was opened; its images changed, or"
             f" {self.folder} was removed. Open it again."
@@ -171,8 +173,8 @@ class Filling:
         if frontier.state == FAILED:
             self._frontier, self._starts = None, 0
             raise error_from_record(frontier.described["error"])
-        if self.plan and frontier.plan not in (0, self.plan):
-            raise self.changed()
+        if self._plan and frontier.plan not in (0, self._plan):
+            raise self._changed()
         if not alive and frontier.state != COMPLETE and self._frontier is frontier:
             self._frontier = None
 
@@ -186,7 +188,8 @@ class Filling:
                 try:
                     if folder == self.folder:
                         check_output(self.out, overwrite=False)
-                        make_folder(folder)
+                        if not os.path.lexists(folder):
+                            make_folder(folder)
                         check_ours(folder)
                     self._frontier = self._start(folder)
                 except FileNotFoundError:
@@ -201,6 +204,8 @@ class Filling:
         """Return the frontier in a folder; start the process unless one has locked it. Raises OSError."""
         frontier = Frontier(folder)
         frontier.join()
+        while frontier.state == FAILED and frontier.alive:  # it is ending; its job may have been another
+            time.sleep(_TICK_SECONDS)
         if not frontier.alive:
             if self._starts == _ATTEMPTS:
                 self._starts = 0
@@ -253,13 +258,7 @@ class FillingPack(Pack):
 
     def settled(self) -> Pack:
         """See Pack."""
-        if self.pending:
-            return self
-        pack = replace(open_pack(self.path), filled=self.filled)
-        names = ("rows", "fields", "classes", "seed", "provenance", "splits")
-        if any(getattr(self.header, name) != getattr(pack.header, name) for name in names):
-            raise self.units.changed()
-        return pack
+        return self if self.pending else replace(open_pack(self.path), filled=self.filled)
 
     def check_same(self) -> None:
         """See Pack."""

@@ -13,7 +13,7 @@ from packer.pixels.decode_resize import DecodeResize
 DEADLY = b"deadly"  # what such an image's file ends with
 
 
-def main(fd: int) -> None:
+def main() -> None:
     """Fill the pack."""
     decode = DecodeResize.__call__
 
@@ -24,4 +24,4 @@ def main(fd: int) -> None:
         return decode(self, data, out)
 
     DecodeResize.__call__ = crash  # type: ignore[method-assign]
-    filling_process.main(fd)
+    filling_process.main()

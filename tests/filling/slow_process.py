@@ -9,13 +9,13 @@ from packer.filling import filling_process
 from packer.pixels.decode_resize import DecodeResize
 
 
-def main(fd: int) -> None:
+def main() -> None:
     """Fill the pack."""
     decode = DecodeResize.__call__
 
     def slow(self: DecodeResize, data: Any, out: Any) -> Any:
-        time.sleep(0.1)
+        time.sleep(0.04)
         return decode(self, data, out)
 
     DecodeResize.__call__ = slow  # type: ignore[method-assign]
-    filling_process.main(fd)
+    filling_process.main()

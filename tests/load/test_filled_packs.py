@@ -10,18 +10,17 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
 
 from packer import Blocks, PackedBatchDataset, fill_pack
 from packer.augment import Pipeline
-from packer.convert.conversion_task import ConversionTask, RunOptions
 from packer.convert.image_conversion import convert_images
-from packer.convert.pack_run import part_writer
-from packer.errors import PackerError, SourceError, UsageError
-from packer.filling.opening import FillingPack
+from packer.errors import SourceError, UsageError
+from packer.format import filling_pack
+from packer.format.filling_pack import FillingPack
 from packer.format.pack_opening import open_pack
 from packer.format.working_folder import is_locked
 from packer.load.sampled_statistics import sampled_statistics
@@ -86,7 +85,7 @@ def test_interrupted_it_goes_on_with_the_rest_of_the_epoch(
     tmp_path: Path,
 ) -> None:
     chosen = {"batch_size": 10, "shuffle": True, "seed": 1, "output": "numpy"}
-    with PackedBatchDataset(whole, **chosen) as ordinary:
+    with PackedBatchDataset(whole, 10, seed=1, output="numpy") as ordinary:  # the order of its first epoch
         expected = batches(ordinary)
     with PackedBatchDataset(fill_pack(images, tmp_path / "p.h5"), **chosen) as dataset:
         begun = batches(dataset, 4)
@@ -137,7 +136,7 @@ def test_killed_at_any_moment_it_gives_the_same_batches_and_the_same_file(
         running.send_signal(signal.SIGKILL)
         running.wait()
     subprocess.run(command, check=True)
-    with PackedBatchDataset(whole, 8, shuffle=True, seed=5, output="numpy") as dataset:
+    with PackedBatchDataset(whole, 8, output="numpy") as dataset:
         expected = [int(image.astype(np.uint64).sum()) for image, _ in dataset]
     # A batch that was handed out just before the kill may not have been noted; none is twice in the notes, or missing.
     assert [json.loads(line)[0] for line in log.read_text().splitlines()] == expected
@@ -250,6 +249,7 @@ def test_normalize_means_a_sample_that_the_state_carries(
         # All rows are fewer than the sample: it is exact, but for rounding.
         assert np.allclose(sample["mean"], exact["mean"])
         assert np.allclose(sample["std"], exact["std"])
+        batches(dataset)
         first = batches(dataset)
         state = dataset.state_dict()
         assert state["normalization"] == sample
@@ -259,13 +259,14 @@ def test_normalize_means_a_sample_that_the_state_carries(
         assert dataset.state_dict()["normalization"] == sample
     with PackedBatchDataset(tmp_path / "p.h5", **chosen) as dataset:
         assert "normalization" not in dataset.state_dict()
+        dataset.set_epoch(1)
         assert all(np.allclose(a[0], b[0], atol=1e-5) for a, b in zip(batches(dataset), first, strict=True))
     with PackedBatchDataset(tmp_path / "p.h5", **chosen) as dataset:
         other = {"mean": [0.5, 0.4, 0.3], "std": [1.0, 1.0, 1.0]}
         dataset.load_state_dict({**state, "epoch": 0, "rows": 0, "normalization": other})
         assert dataset.state_dict()["normalization"] == other
         image = batches(dataset, 1)[0][0]
-    with PackedBatchDataset(tmp_path / "p.h5", 32, shuffle=True) as dataset:
+    with PackedBatchDataset(tmp_path / "p.h5", 32) as dataset:  # the order of the state's epoch 0
         raw = batches(dataset, 1)[0][0]
     assert np.allclose(image, raw / 255 - np.array([0.5, 0.4, 0.3]).reshape(3, 1, 1), atol=1e-5)
 
@@ -274,9 +275,7 @@ def test_normalize_of_a_pack_that_is_sealed_in_this_moment(images: Path, whole: 
     chosen = {"batch_size": 32, "augment": "Normalize()"}
     pack = fill_pack(images, tmp_path / "p.h5")
     if isinstance(pack, FillingPack):
-        pack.units.wait(np.arange(ROWS))
-        while pack.pending:
-            time.sleep(0.01)
+        pack.units.wait(ROWS + 1)
     with (
         PackedBatchDataset(whole, **chosen) as expected,
         PackedBatchDataset(pack, **chosen) as dataset,
@@ -288,7 +287,7 @@ def test_two_datasets_of_one_pack_close_it_apart(images: Path, whole: Path, tmp_
     pack = fill_pack(images, tmp_path / "p.h5")
     assert pack.rows == ROWS
     with (
-        PackedBatchDataset(whole, 8, output="numpy", shuffle=True) as expected,
+        PackedBatchDataset(whole, 8, output="numpy") as expected,
         PackedBatchDataset(pack, 8, output="numpy", shuffle=True) as first,
     ):
         got = iter(first)
@@ -348,8 +347,9 @@ def test_a_table_is_converted_first(tmp_path: Path, capfd: pytest.CaptureFixture
         ({"sise": 2}, r"sise=: is not an option of convert_images"),
         ({"shard_size": "1GB"}, r"shard_size=: is not an option of convert_images; pass shards=\"2GB\""),
         ({"overwrite": True}, r"overwrite=: is not an option of fill_pack"),
-        ({"labels": object()}, r"cannot be sent to the process that fills the pack"),
-        ({"labels": lambda: 0}, r"cannot be sent to the process that fills the pack"),
+        ({"only_shards": "1/2"}, r"only_shards=: is not an option of fill_pack"),
+        ({"labels": 7}, r"is not a file name. Pass a file name, or Labels"),
+        ({"labels": object()}, r"labels=: <object .*> cannot be sent to the process that fills the pack"),
     ],
 )
 def test_wrong_arguments_are_one_sentence(
@@ -373,17 +373,15 @@ def test_a_second_loop_does_not_end_the_first_when_the_pack_is_whole(
     images: Path, whole: Path, tmp_path: Path
 ) -> None:
     with (
-        PackedBatchDataset(whole, 8, output="numpy", shuffle=True) as expected,
-        PackedBatchDataset(fill_pack(images, tmp_path / "p.h5"), 8, output="numpy", shuffle=True) as dataset,
+        PackedBatchDataset(whole, 8, output="numpy", order="rows") as expected,
+        PackedBatchDataset(fill_pack(images, tmp_path / "p.h5"), 8, output="numpy", order="rows") as dataset,
     ):
         found: list[list[Any]] = []
         for one in (expected, dataset):
             first = iter(one)
             got = [next(first)]
             if isinstance(one.pack, FillingPack):
-                one.pack.units.wait(np.arange(ROWS))
-                while one.pack.pending:
-                    time.sleep(0.01)
+                one.pack.units.wait(ROWS + 1)
             second = iter(one)
             got += [next(second), *first, *second]
             found.append(got)
@@ -397,13 +395,12 @@ def test_what_a_process_left_that_was_killed_after_naming_the_pack_is_removed(
 ) -> None:
     out, work = tmp_path / "p.h5", tmp_path / "p.h5.packing"
 
-    def killed(task: ConversionTask, out: str, running: RunOptions) -> NoReturn:
-        with part_writer(task, out, running) as writer:
-            writer.record_rows()
-            raise PackerError("killed")
+    def stop(done: int) -> None:
+        if done > ROWS // 2:
+            raise KeyboardInterrupt
 
-    with pytest.raises(PackerError, match="killed"):
-        convert_images(images, out, engine=killed)
+    with pytest.raises(KeyboardInterrupt):
+        convert_images(images, out, workers=1, on_progress=stop)
     (work / "pack").unlink()
     out.write_bytes(whole.read_bytes())
     with PackedBatchDataset(fill_pack(images, out), 8, output="numpy") as dataset:
@@ -411,3 +408,66 @@ def test_what_a_process_left_that_was_killed_after_naming_the_pack_is_removed(
     while is_locked(str(work)):
         time.sleep(0.01)
     assert not work.exists()
+
+
+def test_epoch_0_of_shuffle_is_the_order_of_the_pack_then_and_later(
+    images: Path, whole: Path, tmp_path: Path
+) -> None:
+    chosen = {"batch_size": 7, "output": "numpy", "seed": 3}
+    with (
+        PackedBatchDataset(whole, **chosen) as stored,
+        PackedBatchDataset(whole, shuffle=True, **chosen) as shuffled,
+    ):
+        shuffled.set_epoch(1)
+        expected = batches(stored), batches(shuffled)
+    for _ in range(2):  # while it is filled, and when it is complete
+        with PackedBatchDataset(fill_pack(images, tmp_path / "p.h5"), shuffle=True, **chosen) as dataset:
+            assert "Sequential()" in repr(dataset)
+            found = batches(dataset), batches(dataset)
+            assert dataset.state_dict()["order"]["stored_first"]
+        assert all(map(same, found, expected))
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [
+        ({"shuffle": False}, {"shuffle": True}),
+        ({}, {"shuffle": True, "subset": [5, 3, 90]}),
+        ({}, {"order": "rows"}),
+    ],
+)
+def test_other_orders_wait_for_their_rows_and_say_so_once(
+    images: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    chosen: dict[str, Any],
+) -> None:
+    monkeypatch.setattr(filling_pack, "_PATIENCE_SECONDS", 0.0)
+    convert_images(images, tmp_path / "made.h5", **options)
+    with (
+        PackedBatchDataset(tmp_path / "made.h5", 2, output="numpy", **chosen) as expected,
+        PackedBatchDataset(
+            fill_pack(images, tmp_path / "p.h5", **options), 2, output="numpy", **chosen
+        ) as dataset,
+    ):
+        for _ in range(2):
+            assert same(batches(dataset), batches(expected))
+    assert caplog.text.count("in the order of the pack, which shuffle=True takes in epoch 0") == 1
+
+
+def test_two_ranks_share_the_global_batches_of_the_first_epoch(
+    images: Path, whole: Path, tmp_path: Path
+) -> None:
+    pack = fill_pack(images, tmp_path / "p.h5", shards=40)
+    ranks = [
+        PackedBatchDataset(
+            pack, 8, shuffle=True, fields=["label", "row"], output="numpy", rank=rank, world_size=2
+        )
+        for rank in range(2)
+    ]
+    found = [[batch.row.tolist() for batch in dataset] for dataset in ranks]
+    assert [a + b for a, b in zip(*found, strict=True)] == np.arange(ROWS).reshape(-1, 16).tolist()
+    for dataset in ranks:
+        dataset.close()
