@@ -113,10 +113,8 @@ SENTENCES: dict[str, list[str]] = {
     "Processes of one user": [
         "load/caches/test_row_memory.py::test_the_folder_is_for_its_user_alone",
         "load/caches/test_row_memory.py::test_a_folder_that_is_not_ours_alone_is_refused",
-    ],
-    "Only this user's processes": [
-        "test_service.py::test_no_other_user_may_connect_from_the_moment_a_socket_has_a_name",
-        "test_service.py::test_a_process_of_another_user_is_neither_asked_nor_answered",
+        "filling/test_filling_pack.py::test_rows_are_read_while_others_are_being_made",
+        "filling/test_filling_pack.py::test_what_others_planted_is_refused_unread",
     ],
     "Of one that sends more": [
         "remote/test_access.py::test_reading_stops_at_the_requested_bytes",

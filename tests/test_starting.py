@@ -387,7 +387,7 @@ STARTS = (
     """
         from packer.filling.opening import open_filling
         pack = open_filling(sys.argv[1], os.path.join(here, "filled.h5"), {"size": 8})
-        pack.units.close()
+        pack.close()
     """,
     """
         from packer import PackedBatchDataset, PythonTransform

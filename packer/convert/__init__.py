@@ -27,7 +27,6 @@
     duplicate_keys.py    rows whose keys a pack already has
     engines.py           shards written by an executor's processes or a Ray cluster; packs for object stores
     block_workers.py     blocks of rows on parallel workers
-    row_filling.py       rows in any order, for a pack that is read while it is written
 
 Start with image_conversion.py. Imports: codecs, format, inputs, inputs.checks, orders, pixels, progress,
 randomness, read, remote, tables.

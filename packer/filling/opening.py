@@ -21,7 +21,8 @@ from packer.progress import Progress
 from packer.remote.urls import is_url
 
 CACHE_BYTES = "100GB"
-_OURS = ("overwrite", "resume", "progress", "on_plan", "on_progress", "engine")
+MODULE = "packer.filling.filling_process"
+_OURS = ("overwrite", "resume", "progress", "on_plan", "on_progress", "engine", "only_shards")
 
 
 @checks_arguments
@@ -145,8 +146,7 @@ def fill_pack(source: str | os.PathLike[str], out: str | os.PathLike[str], **opt
         if name in options:
             raise UsageError(
                 f"{name}=: is not an option of fill_pack, which fills the pack gradually and resumes whenever"
-                " it"
-                " is opened. Leave it out; for another pack remove the old one, or pass another out=."
+                " it is opened. Leave it out; for another pack remove the old one, or pass another out=."
             )
     with Progress(True, "rows") as bar:
         total = -1
@@ -177,7 +177,7 @@ def open_filling(
     out = absolute(out.rstrip("/"))
     source = source if is_url(source) else absolute(source)
     job = json.dumps({"source": source, "out": out, "options": plain_options(options)})
-    filling = Filling(out, job, absolute("."))
+    filling = Filling(out, MODULE, job, absolute("."))
     described = filling.open(progress)
     if "header" not in described:
         return pack_opening.open_pack(out)

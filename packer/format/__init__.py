@@ -22,7 +22,9 @@
     stretches.py        places of a remote pack's stretches (runs of blocks); fetching and verifying them
     stretch_cache.py    the folder of a remote pack in a cache, and the cache's size limit
     stretch_window.py   stretches in memory: in transit, or not cached
-    unit_states.py      file with the states of units (rows or stretches) that arrive while a pack is read
+    unit_states.py      file with the states of stretches that arrive while a pack is read
+    frontier.py         file with the number of rows of an unfinished pack that can be read
+    filling_pack.py     unfinished packs, read while a process of their own converts them
     unsealed_hdf5.py    a file without its trailer, described by HDF5 in a separate process
     hdf5_inspection.py  the description by HDF5 that this process returns
     edited_pack.py      packs that were edited in place: open them as they are, seal them again

@@ -26,27 +26,26 @@ from packer.format.pack_opening import open_pack
 from packer.format.working_folder import check_ours, check_output, difference, writing
 from packer.starting import ForkSafeLock, python_command
 
-MODULE = "packer.filling.filling_process"
 _ATTEMPTS = 4  # processes in succession that end without a word, and without rows that are waited for
 _TICK_SECONDS, _ALIVE_SECONDS = 0.004, 0.2  # between looks at the frontier, and at its process
 _PATIENCE_SECONDS = 10.0  # until the log says what is waited for
 
-_LOG = logging.getLogger("packer.filling")
+_LOG = logging.getLogger(__name__)
 
 
 class Filling:
     """A reader's access to the process that converts a pack; see Units. Thread-safe; works after fork and
     unpickling.
 
-    out: the pack's name; job: source, out and options, JSON; cwd: folder that names in them lead from;
-    plan, inode: identify the pack that was opened, and its file or folder; 0 until then.
+    out: the pack's name; module: its ``main`` converts; job: source, out and options, JSON; cwd: folder that
+    names in them lead from; plan, inode: identify the pack that was opened, and its file or folder; 0 until then.
     """
 
     ahead_bytes = None
 
-    def __init__(self, out: str, job: str, cwd: str, plan: int = 0, inode: int = 0) -> None:
+    def __init__(self, out: str, module: str, job: str, cwd: str, plan: int = 0, inode: int = 0) -> None:
         self.out, self.folder = out, out + PARTIAL_SUFFIX
-        self._job, self._cwd, self._plan, self._inode = job, cwd, plan, inode
+        self._module, self._job, self._cwd, self._plan, self._inode = module, job, cwd, plan, inode
         self._frontier: Frontier | None = None
         self._lock = ForkSafeLock()
         self._sealed = self._told = False
@@ -54,7 +53,7 @@ class Filling:
         self._closing = 0  # process that is closing it
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Filling, (self.out, self._job, self._cwd, self._plan, self._inode)
+        return Filling, (self.out, self._module, self._job, self._cwd, self._plan, self._inode)
 
     @property
     def sealed(self) -> bool:
@@ -215,7 +214,7 @@ class Filling:
                     " and whether memory ran out."
                 )
             self._starts += 1
-            command = python_command(f"from {MODULE} import main; main()", folder)
+            command = python_command(f"from {self._module} import main; main()", folder)
             cwd = self._cwd if os.path.isdir(self._cwd) else None
             data = self._job.encode("ascii")
             subprocess.run(command, input=data, cwd=cwd, stdout=subprocess.DEVNULL, check=False)

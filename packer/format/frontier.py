@@ -69,7 +69,7 @@ class Frontier:
 
     @property
     def described(self) -> dict[str, Any]:
-        """What describes the state; {} while it is being written."""
+        """Values that describe the state; {} while they are written."""
         data = os.pread(self._fd, int(self._numbers[_LENGTH]), _TEXT_AT)
         return dict(json.loads(data)) if data and _digest(data) == self._numbers[_DIGEST] else {}
 

@@ -20,6 +20,7 @@ from PIL import Image
 
 from packer.convert.image_conversion import convert_images
 from packer.errors import BusyError, PackerError, SourceError, UsageError
+from packer.filling import opening
 from packer.filling.opening import open_filling
 from packer.format import filling_pack
 from packer.format.filling_pack import FillingPack
@@ -88,7 +89,7 @@ def kill(out: Path) -> None:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes started in the test fill slowly."""
-    monkeypatch.setattr(filling_pack, "MODULE", "tests.filling.slow_process")
+    monkeypatch.setattr(opening, "MODULE", "tests.filling.slow_process")
 
 
 def leave(images: Path, out: Path, **options: Any) -> None:
@@ -155,7 +156,9 @@ def test_rows_are_read_while_others_are_being_made(
     with pack.closing(), pytest.raises(PackerError, match="was closed while its rows were converted"):
         rows_of(pack, [ROWS - 1])
     assert ended(out)
-    assert rows_of(pack, [30]) == rows_of(open_filling(str(images), str(out), {"workers": 1, **options}), [30])
+    assert rows_of(pack, [30]) == rows_of(
+        open_filling(str(images), str(out), {"workers": 1, **options}), [30]
+    )
 
 
 def test_pieces_of_masks_arrive_with_their_images(images: Path, tmp_path: Path) -> None:
@@ -248,7 +251,10 @@ def test_closing_datasets_in_the_middle_leaves_no_process(images: Path, tmp_path
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"MODULE": "nowhere"}, r"the process that fills it died 4 times\. Finished rows are kept"),
+        (
+            {"python_command": lambda *_: ["/bin/false"]},
+            r"the process that fills it died 4 times\. Finished rows are kept",
+        ),
         ({"python_command": lambda *_: ["/nowhere"]}, r"the process that fills it died 4 times"),
         ({"Frontier": lambda _: os.close(1 << 20)}, r"p\.h5: writing failed \(Bad file descriptor\)"),
     ],
@@ -279,6 +285,7 @@ def test_names_in_options_lead_from_where_the_pack_was_opened(
 
 READ = """
 import os, sys
+from packer.filling import opening
 from packer.filling.opening import open_filling
 from packer.orders.runs import one_run
 from packer.read.array_store import PackStore
@@ -309,7 +316,8 @@ def test_processes_share_one_filling_and_one_that_is_killed_holds_nobody_up(
         for rank in range(ranks or 1)
     ]  # fmt: skip
     for process in processes:
-        assert process.stdout and process.stdout.readline() == "here\n"
+        assert process.stdout
+        assert process.stdout.readline() == "here\n"
     for process in processes:  # all at once: one of them starts the process that fills
         process.communicate("go\n")
         assert process.returncode == (0 if ranks else -signal.SIGKILL)
@@ -348,7 +356,10 @@ def test_rows_without_a_fixed_place_are_converted_first_and_earlier_work_is_disc
     assert {total for _, total in seen} <= {0, ROWS}
     convert_images(images, tmp_path / "made.h5", **options)
     assert files_of(out) == files_of(tmp_path / "made.h5")
-    assert "earlier work on it was discarded, because the source or the options changed" in capfd.readouterr().err
+    assert (
+        "earlier work on it was discarded, because the source or the options changed"
+        in capfd.readouterr().err
+    )
     with pytest.raises(UsageError, match=r"is a complete pack, but of other options or inputs: options"):
         open_filling(str(images), str(out), {"size": 64})
 
@@ -378,7 +389,7 @@ def test_an_image_that_crashes_its_decoder_is_named(
     shutil.copytree(images, source)
     with open(source / "dog" / "7.jpg", "ab") as file:
         file.write(DEADLY)
-    monkeypatch.setattr(filling_pack, "MODULE", "tests.filling.crashing_process")
+    monkeypatch.setattr(opening, "MODULE", "tests.filling.crashing_process")
     with pytest.raises(SourceError, match=r"dog/7\.jpg: its decoder crashed \(SIGSEGV\)\. Remove it"):
         rows_of(open_filling(str(source), str(tmp_path / "p.h5"), {"workers": 4}), range(ROWS))
 

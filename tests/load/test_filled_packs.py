@@ -19,6 +19,7 @@ from packer import Blocks, PackedBatchDataset, fill_pack
 from packer.augment import Pipeline
 from packer.convert.image_conversion import convert_images
 from packer.errors import SourceError, UsageError
+from packer.filling import opening
 from packer.format import filling_pack
 from packer.format.filling_pack import FillingPack
 from packer.format.pack_opening import open_pack
@@ -321,8 +322,8 @@ def test_a_bad_image_ends_the_loop(images: Path, tmp_path: Path) -> None:
         (source / "cat" / path.name).write_bytes(path.read_bytes())
     (source / "cat" / "3.jpg").write_bytes(b"no image")
     with (
-        PackedBatchDataset(fill_pack(source, tmp_path / "p.h5"), 8, output="numpy") as dataset,
         pytest.raises(SourceError, match=r"cat/3\.jpg: .* pass on_error='skip'"),
+        PackedBatchDataset(fill_pack(source, tmp_path / "p.h5"), 8, output="numpy") as dataset,
     ):
         batches(dataset)
     with PackedBatchDataset(
@@ -348,7 +349,7 @@ def test_a_table_is_converted_first(tmp_path: Path, capfd: pytest.CaptureFixture
         ({"shard_size": "1GB"}, r"shard_size=: is not an option of convert_images; pass shards=\"2GB\""),
         ({"overwrite": True}, r"overwrite=: is not an option of fill_pack"),
         ({"only_shards": "1/2"}, r"only_shards=: is not an option of fill_pack"),
-        ({"labels": 7}, r"is not a file name. Pass a file name, or Labels"),
+        ({"labels": 7}, r"labels=7: is not the path of a file of labels"),
         ({"labels": object()}, r"labels=: <object .*> cannot be sent to the process that fills the pack"),
     ],
 )
@@ -445,6 +446,7 @@ def test_other_orders_wait_for_their_rows_and_say_so_once(
     chosen: dict[str, Any],
 ) -> None:
     monkeypatch.setattr(filling_pack, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(opening, "MODULE", "tests.filling.slow_process")
     convert_images(images, tmp_path / "made.h5", **options)
     with (
         PackedBatchDataset(tmp_path / "made.h5", 2, output="numpy", **chosen) as expected,
