@@ -90,7 +90,8 @@ class LateRows(FieldRows):
     """A field of a shard that may not be complete yet: the first read waits for the shard, and opens it."""
 
     def __init__(self, open: Callable[[], FieldRows]) -> None:
-        self._open, self._rows, self._keep = open, None, 0
+        self._open, self._keep = open, 0
+        self._rows: FieldRows | None = None
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """See FieldRows."""
@@ -393,8 +394,8 @@ def open_rows(pack: Pack, name: str, verify: bool = False) -> FieldRows:
         or any(one.arrival(array) is not None for array in field.arrays)
         for one in pack.shards
     ):
-        rows = [open_rows(one, name, verify) for one in pack.shards]
-        return JoinedRows(rows, [one.rows for one in pack.shards])
+        each = [open_rows(one, name, verify) for one in pack.shards]
+        return JoinedRows(each, [one.rows for one in pack.shards])
     kind = RaggedRows if field.ragged else CompressedRows if field.compressed else FixedRows
     return VerifiedRows(kind(pack, field), pack, field) if verify else kind(pack, field)
 
