@@ -28,7 +28,7 @@ from packer.inputs.file_names import UNLABELED, changed, file_splits, is_hidden,
 from packer.inputs.image_archives import spooled
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource, SourceOptions, Splits
-from packer.pixels.image_decoder import format_of_image
+from packer.pixels.image_files import format_of_image
 from packer.sentence import Option, Sentence
 from packer.source_kinds import IMAGES
 
