@@ -7,8 +7,6 @@ static PyMethodDef methods[] = {
     /* random_permutation.c */
     ENTRY(permute, "As randomness.permute_numpy."),
     ENTRY(unpermute, "As randomness.unpermute_numpy."),
-    /* mixture.c */
-    ENTRY(deal, "As Mixture._turned, then _deal, in orders/mixture.py."),
     /* gather.c */
     ENTRY(copy_rows, "As copy_numpy in read/gather.py."),
     ENTRY(read_rows, "As read_numpy in read/gather.py."),
