@@ -7,7 +7,7 @@ The partner of image ``cat/1.jpg`` is found by these rules (pair_names.py):
     masks/*_m.png from *_s.jpg   masks/cat/1_m.png for cat/1_s.jpg: each * stands for the same text in both;
                                  {stem} means * too
     data/*/masks                 patterns may be of paths: data/train/masks/1.png for train/images/1.jpg
-    all of these                 case_001.png for case_001_0000.png: words at the first_few or end of names
+    all of these                 case_001.png for case_001_0000.png: words at the beginning or end of names
                                  that all images have, or all partners, are left out, if each image then gets
                                  a partner of its own, in one way only. Folders may then differ in levels that
                                  are the same for all, or in any way if file names are enough. A note says so.

@@ -35,7 +35,7 @@ from packer.source_kinds import IMAGES
 _ROWS_AT_ONCE = 256
 _BUFFER = 1 << 20
 _HEAD = 32
-"""Bytes at the first_few of a file that identify its image format."""
+"""Bytes at the beginning of a file that identify its image format."""
 _NAMES = ("image", "img")
 _KINDS = {
     **dict.fromkeys(("binary", "large_binary"), "image"),
