@@ -66,7 +66,9 @@ class RowFiller:
         self._ragged = [f for f in stored(fields) if f.ragged]
         self._row_bytes = sum(f.row_bytes for f in stored(fields) if not f.ragged)
         self._scratch = Scratch()
-        self._split_bytes = SPLIT_CODED_BYTES if any(f.codec for f in self.files.fields) else SPLIT_BYTES
+        coded = any(f.codec for f in self.files.fields)
+        self._split_bytes = SPLIT_CODED_BYTES if coded else SPLIT_BYTES
+        self._decodes = coded and self.store is self.files
 
     def allocate(self, nbytes: int) -> Bytes:
         """Return memory for a slot, uint8 [nbytes]."""
@@ -89,7 +91,7 @@ class RowFiller:
         """Read fixed fields of entries start..stop-1 into `out`, ragged ones into lists."""
         began = time.perf_counter()
         rows = request.within(start, stop)
-        if out and request.order.span > 1:
+        if out and request.order.span > 1 and self._decodes:
             self._copy_once(rows.rows(), out)
         elif out:
             self.store.copy(rows, out)
@@ -97,7 +99,7 @@ class RowFiller:
         return Filled(ragged, time.perf_counter() - began)
 
     def _copy_once(self, rows: NDArray[np.int64], out: dict[str, Bytes]) -> None:
-        """Copy the rows of windows; rows that several of them share are read once."""
+        """Copy the rows of windows; rows that several of them share are decoded once."""
         some, where = np.unique(rows, return_inverse=True)
         if len(some) == len(rows):
             self.store.copy(consecutive(rows), out)
@@ -106,7 +108,7 @@ class RowFiller:
         memory = read.raw(self._scratch.memory(read.nbytes), len(some))
         self.store.copy(consecutive(some), {name: memory[name] for name in out})
         for name, array in out.items():
-            np.take(memory[name], where, axis=0, out=array)
+            np.take(memory[name], where, axis=0, out=array, mode="clip")  # "raise" would copy twice
 
     def drop(self) -> None:
         """Begin no more reads."""

@@ -26,7 +26,7 @@ from packer.machine import cores
 from packer.orders.epochs import RowOrder, Share
 from packer.orders.row_orders import Rows
 from packer.orders.runs import one_run
-from packer.orders.windows import Windows
+from packer.orders.windows import WindowOrder, Windows
 from packer.pytorch import import_torch
 from packer.read.array_store import ArrayStore, PackStore
 from packer.read.row_selection import stored
@@ -129,8 +129,6 @@ class LoadPlan:
             whole("prefetch", batches.prefetch, 0),
             sample,
         )
-        if windows is not None:
-            check_with_windows(plan.transform is not None, plan.padding is not None, plan.views)
         plan = plan._placed(store, batches.placement)
         if ends == "drop" and not plan.share(0).steps:
             raise UsageError(
@@ -144,6 +142,9 @@ class LoadPlan:
         """Return this plan with a placement. Raises UsageError for images that do not fit the arguments."""
         fields, path = self.rows.fields, store.pack.path
         alone = "" if self.transform is None else "transform"
+        if isinstance(self.order, WindowOrder):
+            fitted = self._fitted(fields) if self.views and not alone else {}
+            check_with_windows(bool(alone), self.padding is not None, fitted)
         if self.padding is not None:
             check_padded(fields, path, self.padding, bool(alone), bool(self.views))
             alone = "collate='pad'"
@@ -161,6 +162,12 @@ class LoadPlan:
         by_row = any(one.chosen and isinstance(one, Rows) for one in self.order.orders)
         if not (by_row and coded and self.placement == "disk"):
             return None
+        if isinstance(self.order, WindowOrder):
+            return Sentence(
+                f"{self.rows.pack.path}: its rows are compressed in blocks of {header.block_rows:,}, so shuffled"
+                " windows decode a block for almost every window. Convert it again without compression, or pass"
+                " placement='ram', or order='slices' for speed."
+            )
         return Sentence(
             f"{self.rows.pack.path}: its rows are compressed in blocks of {header.block_rows:,} and were not"
             " shuffled when it was made, so a shuffled epoch decodes a block for almost every row. Convert it"

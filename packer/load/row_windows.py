@@ -84,6 +84,8 @@ def _bounds(windows: Windows, rows: ChosenRows) -> NDArray[np.int64]:
     spans = [row for parts in pack.header.splits.values() for span in parts for row in span]
     spans += np.cumsum([member.rows for member in pack.members]).tolist()
     edges.append(np.flatnonzero(np.isin(numbers, spans)))
+    if any(f.counts for f in pack.fields):  # rows of a table that were left out are gaps
+        edges.append(np.flatnonzero(np.diff(pack.source_rows[numbers]) != 1) + 1)
     places = np.unique(np.concatenate(edges))
     name = windows.group or ("key" if any(f.name == "key" for f in pack.fields) else None)
     if name is None:

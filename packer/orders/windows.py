@@ -101,7 +101,8 @@ class Windows:
             ahead, behind = (0, 0) if self.anchor == "first" else (before, after)
         counts = np.maximum(-(-(np.diff(bounds) - behind) // self.step), 0)
         numbers = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return np.repeat(bounds[:-1], counts) + numbers * self.step - ahead
+        firsts: NDArray[np.int64] = np.repeat(bounds[:-1], counts) + numbers * self.step - ahead
+        return firsts
 
 
 class WindowOrder(RowOrder):
