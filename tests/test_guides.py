@@ -59,7 +59,7 @@ def blocks(text: str) -> list[Block]:
 
 @pytest.fixture
 def folder(photo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """photos/, the same as clips/, masks/ of the same names, coco/, flights.csv, new.csv and test.csv; it is the current folder, without a GPU."""
+    """The current folder, without a GPU: photos/, clips/, masks/, coco/, flights.csv, new.csv, test.csv."""
     parent = photo_folder.parent
     monkeypatch.chdir(parent)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

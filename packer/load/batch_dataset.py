@@ -98,8 +98,8 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
         Images that differ in size as a list, or padded to one tensor, with the fields ``pixel_mask`` and
         ``image_sizes``.
     window : int or Windows, optional
-        Samples of so many consecutive rows, such as clips: images [N, window, C, H, W]; batch_size and weights
-        then count windows. For packs converted with shuffle=False.
+        Samples of so many consecutive rows, such as clips: images [N, window, C, H, W]; batch_size and
+        weights then count windows. For packs converted with shuffle=False.
     ends : "even", "uneven", "drop" or "pad", optional
         Rows that do not fill a batch on every rank. "even" repeats the epoch's first rows until all ranks
         have equally many; "pad" repeats them until batches are full; "uneven" repeats none; "drop" (or

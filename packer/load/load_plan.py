@@ -164,9 +164,9 @@ class LoadPlan:
             return None
         if isinstance(self.order, WindowOrder):
             return Sentence(
-                f"{self.rows.pack.path}: its rows are compressed in blocks of {header.block_rows:,}, so shuffled"
-                " windows decode a block for almost every window. Convert it again without compression, or pass"
-                " placement='ram', or order='slices' for speed."
+                f"{self.rows.pack.path}: its rows are compressed in blocks of {header.block_rows:,}, so"
+                " shuffled windows decode a block for almost every window. Convert it again without compression,"
+                " or pass placement='ram', or order='slices' for speed."
             )
         return Sentence(
             f"{self.rows.pack.path}: its rows are compressed in blocks of {header.block_rows:,} and were not"

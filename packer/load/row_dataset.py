@@ -257,7 +257,7 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
         return columns
 
     def _read(self, rows: NDArray[np.int64]) -> dict[str, Any]:
-        """Read all fields of some rows, or windows, into new memory: arrays [n, ...], ragged ones as lists."""
+        """Read all fields of some rows, or windows, into new memory: arrays [n, ...], ragged as lists."""
         n = len(self)
         if rows.size and not (-n <= rows.min() and rows.max() < n):
             raise IndexError(f"row {rows.min() if rows.min() < -n else rows.max()} of {n}")

@@ -60,8 +60,8 @@ def _check_in_order(pack: Pack) -> None:
     for part in pack.parts:
         if part.header.seed is not None:
             raise UsageError(
-                f"{part.path}: its rows were shuffled when it was made, so neighbours are no sequence. Convert"
-                f" it again with {Option('shuffle', False)}."
+                f"{part.path}: its rows were shuffled when it was made, so neighbours are no sequence."
+                f" Convert it again with {Option('shuffle', False)}."
             )
         options = part.header.provenance.get("options", {})
         drawn = [
@@ -69,8 +69,8 @@ def _check_in_order(pack: Pack) -> None:
         ]
         if drawn and not options.keys() & {"group", "split_group"}:
             raise UsageError(
-                f"{part.path}: the rows of its splits were drawn one by one, so neighbours are no sequence. Convert"
-                f" it again with {Option('split', 'train=rest,val=last:1000')}, or with a group of rows that"
+                f"{part.path}: the rows of its splits were drawn one by one, so neighbours are no sequence."
+                f" Convert it again with {Option('split', 'train=rest,val=last:1000')}, or with a group of rows that"
                 " stay together."
             )
 
@@ -97,8 +97,8 @@ def _bounds(windows: Windows, rows: ChosenRows) -> NDArray[np.int64]:
     if (counts > 1).any():
         row = int(numbers[begins[first[counts > 1][0]]])
         raise UsageError(
-            f"{pack.path}: the rows of the group of row {row:,} ({name!r}) do not lie together; windows are of"
-            " consecutive rows. Sort the source by group, or pass window=Windows(..., group=FIELD)."
+            f"{pack.path}: the rows of the group of row {row:,} ({name!r}) do not lie together; windows are"
+            " of consecutive rows. Sort the source by group, or pass window=Windows(..., group=FIELD)."
         )
     return begins
 
@@ -132,9 +132,9 @@ def _texts(store: PackStore, name: str) -> Iterator[str]:
             # Sorted as text, img10 is before img9; such names differ in length.
             if folder == before[0] and len(last) < len(before[1]) and _numbers(last) < _numbers(before[1]):
                 raise UsageError(
-                    f"{store.pack.path}: {text} is stored behind {before[1]}, as names are sorted as text. Write"
-                    " their numbers with equally many digits, or convert a .txt that lists them in their order,"
-                    f" with {Option('shuffle', False)}."
+                    f"{store.pack.path}: {text} is stored behind {before[1]}, as names are sorted as text."
+                    " Write their numbers with equally many digits, or convert a .txt that lists them in"
+                    f" their order, with {Option('shuffle', False)}."
                 )
             before = folder, last
             yield folder
@@ -145,7 +145,7 @@ def _numbers(name: str) -> list[int]:
 
 
 def group_frames(batch: Any, order: WindowOrder, windows: NDArray[np.int64]) -> Any:
-    """Return a batch of the frames of some windows with an axis of windows: [B * span, ...] -> [B, length, ...].
+    """Return a batch of frames with an axis of windows: [B * span, ...] -> [B, length, ...].
 
     Labels are those of the horizon, [B, horizon], if there is one. Lists become lists of lists. Where windows
     may repeat rows, the field frame_mask, bool [B, length], is added.

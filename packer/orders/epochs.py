@@ -336,8 +336,9 @@ class PlacedRows:
 class ReadRequest:
     """Batches that are read together. The first thread that needs the rows evaluates the order, once.
 
-    positions: positions of all batches in the epoch. sizes: rows of each batch, `order.span` for each position. placed: rows of several
-    requests, of which this request's begin at entry `at`; if `at` is None, this request's rows alone. soon:
+    positions: positions of all batches in the epoch. sizes: rows of each batch, `order.span` for each
+    position. placed: rows of several requests, of which this request's begin at entry `at`; if `at` is None,
+    this request's rows alone. soon:
     positions of this rank to prefetch when this request starts, since their rows still have to arrive from a
     disk, a remote store or a process that fills the pack; with `asked`, their windows.
     """

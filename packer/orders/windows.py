@@ -74,8 +74,8 @@ class Windows:
         choice("ends", self.ends, ("drop", "repeat"))
         if self.horizon and self.ends == "repeat" and self.anchor == "first":
             raise UsageError(
-                f"Windows: horizon={self.horizon} with ends='repeat': frames of the horizon are never repeated."
-                " Pass anchor='last', or ends='drop'."
+                f"Windows: horizon={self.horizon} with ends='repeat': frames of the horizon are never"
+                " repeated. Pass anchor='last', or ends='drop'."
             )
 
     @property
