@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from packer.channels import COLORS
 from packer.declared_types import checks_arguments
 from packer.errors import FormatError, UsageError
-from packer.format.hdf5_arrays import list_arrays
 from packer.format.header import Extent, Field, Header, beside_images, is_field_name
 from packer.format.header_forms import DTYPES, MAX_RANK
 from packer.format.pack import Pack
@@ -136,6 +135,8 @@ class _Placed(NamedTuple):
 
 def _datasets(path: str, fields: Mapping[str, object]) -> dict[str, _Placed]:
     """Return the datasets of an HDF5 file that fields name. Raises UsageError, SourceError."""
+    from packer.format.hdf5_arrays import list_arrays  # imports h5py, which loading does not need otherwise
+
     known = {array.name: array for array in list_arrays(path)}
     found = {}
     for name, dataset in fields.items():
