@@ -47,7 +47,7 @@ def train(epochs: Iterable[Iterable[Any]], began: float) -> dict[str, float]:
                 found["first batch"] = time.perf_counter() - began
             pixels = images.permute(0, 3, 1, 2) if images.shape[-1] == 3 else images
             scores = pixels[:, :, ::STEP, ::STEP].float().flatten(1)[:, : weights.shape[1]] @ weights.T
-            float(torch.nn.functional.cross_entropy(scores, labels.clamp(min=0)))
+            float(torch.nn.functional.cross_entropy(scores, labels.clamp(min=0) % 10))
             rows += len(images)
         found[f"epoch {number + 1}"] = rows / (time.perf_counter() - started)
     return found

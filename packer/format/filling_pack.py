@@ -75,7 +75,8 @@ class Filling:
                 folder = stack.enter_context(TemporaryDirectory()) if self.sealed else self.folder
                 while (frontier := self._attached(folder)) is not None:
                     described, plan = frontier.described, frontier.plan
-                    if described and (plan or frontier.state == COMPLETE):
+                    # A dead process may have left a frontier whose rows a power cut has taken.
+                    if described and (frontier.state == COMPLETE or (plan and frontier.alive)):
                         if differs := difference(described["job"], json.loads(self._job)):
                             raise UsageError(
                                 f"{self.out}: is being filled from other images, or with other options:"
