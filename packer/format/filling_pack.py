@@ -240,16 +240,9 @@ class FillingPack(Pack):
         return not self.units.sealed
 
     def shard(self, number: int) -> Pack:
-        """Return a shard once it is complete. Raises PackerError."""
-        rows = min((number + 1) * self.shard_rows, self.rows)
-        self.units.wait(rows)
-        try:
-            shard = open_pack(self.units.path(self.files[number]))
-        except FormatError:  # the pack has just got its name
-            self.complete()
-            shard = open_pack(self.units.path(self.files[number]))
-        self.units.wait(rows)  # no other pack had this name meanwhile
-        return shard
+        """Return a shard once it is complete; it moves when the pack gets its name. Raises PackerError."""
+        self.units.wait(min((number + 1) * self.shard_rows, self.rows))
+        return open_pack(self.units.path(self.files[number]))
 
     def complete(self) -> Pack:
         """Return the complete pack once it has its name. Raises PackerError."""

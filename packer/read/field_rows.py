@@ -448,4 +448,10 @@ def _open_unfinished(pack: FillingPack, name: str) -> FieldRows:
 
 
 def _open_shard(pack: FillingPack, number: int, name: str) -> FieldRows:
-    return open_rows(pack.shard(number), name)
+    """Open a field of a shard once it is complete."""
+    try:
+        rows = open_rows(pack.shard(number), name)
+    except FormatError:  # the pack has just got its name
+        rows = open_rows(pack.complete().shards[number], name)
+    pack.check_same()  # after opening: no other pack had this name meanwhile
+    return rows
