@@ -172,7 +172,7 @@ def test_a_dot_in_a_name_is_no_suffix(run: Run, here: Path, name: str):
 
 def test_export_and_preview_take_several_splits(run: Run, here: Path):
     assert run("export", "train.h5", "out", "--split", "val,train").code == 0
-    assert sorted(os.listdir("out")) == ["classes.txt", "labels.csv", "train", "val"]
+    assert sorted(os.listdir("out")) == ["blue", "green", "labels.csv", "red"]
     assert run("preview", "train.h5", "--split", "val, test").out.startswith("preview.png: 12 images")
     said = "Error: train.h5: has no split 'gone'; its splits: test, train, val. Pass one of these.\n"
     assert run("export", "train.h5", "more", "--split", "val,gone").err == said

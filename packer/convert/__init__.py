@@ -5,7 +5,8 @@
     repacking.py         merge_packs, split_pack, repack, append_images
     sealing.py           seal_pack: seals a pack that was edited in place
     export.py            export_images; names of the files
-    export_files.py      rows of a pack as image files; labels.csv and classes.txt
+    export_files.py      images and masks of a pack as PNG and JPEG files
+    export_labels.py     labels, splits, boxes and points of a pack as one CSV
     row_maker.py         RowMaker: base of sources of rows, read a few rows at a time
     pixel_sums.py        sums for mean and standard deviation
     image_options.py     options that decide the content of a pack, as the pack records them
