@@ -55,14 +55,14 @@ class ImageOptions:
         if self.channels != "auto":
             _ = self.spec  # checks its values
         store = self.storing.store
+        if self.size.ragged:
+            check_stored(self.size, store, self.channels, self.dtype)
         if store == "jpeg" and (self.dtype != "uint8" or self.channels not in CHANNELS):
             deep = self.dtype != "uint8"
             raise UsageError(
                 f"store jpeg: JPEG files hold 8 bits and no bands. Pass {Option('store', 'raw')}, or "
                 f"no {Option('dtype', self.dtype) if deep else Option('channels', self.channels)}."
             )
-        if self.size.ragged:
-            check_stored(self.size, store, self.channels)
 
     @classmethod
     def of(

@@ -193,7 +193,7 @@ def _partners(
                 parts=opened.parts,
                 soft=isinstance(given, Soft),
                 mask_values=options.mask_values.get(name),
-                whole=options.storing.store if options.size.ragged else None,
+                whole=options.size.ragged,
             )
         )
         for name, given in options.pairs.items()
@@ -214,11 +214,9 @@ def _notes(
         yield like.note(*pixels, options.storing, listing.classes)
     yield from opened.findings.notes
     yield from (finding.sentence for finding in found if not finding.error)
-    if not native.COMPILED and (size.rule != "keep" or store != "jpeg"):
-        yield native.without("pixels", *(["markers"] if size.limits and store == "jpeg" else []))
-    allowed = not options.spec.deep and options.channels in (
-        ("rgb",) if size.rule == "keep" else ("rgb", "gray")
-    )
+    if not native.COMPILED and size.rule != "keep":
+        yield native.without("pixels", *(["markers"] if size.limits else []))
+    allowed = not options.spec.deep and options.channels in ("rgb", "gray")
     pack_bytes, file_bytes = row_bytes * len(opened), float(opened.sizes.mean())
     if store != "jpeg" and allowed and pack_bytes > max(_LARGE, _MANY_TIMES * file_bytes * len(opened)):
         yield Sentence(

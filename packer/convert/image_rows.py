@@ -36,8 +36,7 @@ class ImageRows(RowMaker):
         self._source, self._spec, self._targets, self._pairs = source, options.spec, targets, pairs
         self._whole, spec, storing = None, options.spec, options.storing
         if options.size.ragged:
-            raw, sized = storing.store == "raw", bool(pairs)
-            self._whole = WholePictures(options.size, spec, storing.quality, raw=raw, sized=sized)
+            self._whole = WholePictures(options.size, spec, storing.quality, sized=bool(pairs))
         self._pixels = DecodeResize(spec)
         self._placed = bool(pairs) or targets.needs_geometry
         self._refused = targets.findings.refused
@@ -47,7 +46,7 @@ class ImageRows(RowMaker):
         sizes: tuple[Field, ...] = ()
         if self._whole is not None:
             image, sizes = self._whole.image, self._whole.sizes
-            self.ragged_bytes: int = self._whole.usual_bytes(int(source.sizes.mean()))
+            self.ragged_bytes: int = options.size.usual_bytes(int(source.sizes.mean()))
         self.digests: NDArray[np.uint64] = np.frombuffer(mmap.mmap(-1, 8 * max(1, len(source))), np.uint64)
         """Checksum of each file that was packed, 0 for others; in memory that forked processes share."""
         self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs), *sizes)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from packer.codecs import jpeg_parts
 from packer.convert.row_maker import Block, RowMaker
 from packer.convert.whole_pictures import (
-    RAW_BYTES,
     WholePicture,
     WholePictures,
     partner_versions,
@@ -140,7 +139,7 @@ class PackRows(RowMaker):
                 fields = [f for f in fields if f.own_size is not None or f.name == "image"]
             nbytes = sum(e.nbytes for f in fields for e in pack.header.extents[f.name]) // pack.rows
             nbytes += 8 * len(fields) if pack.header.table is not None else 0
-            self.ragged_bytes: int = nbytes if whole is None else self._usual_bytes(whole, nbytes)
+            self.ragged_bytes: int = nbytes if whole is None else whole.size.usual_bytes(nbytes)
 
     def _new_image(self, loaded: Field) -> Field:
         """Return the image field of the new rows.
@@ -301,14 +300,9 @@ class PackRows(RowMaker):
 
     def _new_picture(self, whole: WholePictures, data: bytes, sample: int) -> WholePicture:
         """Return the new row of an image: its JPEG file, copied or shrunk, if possible, else from pixels."""
-        if self._sized is not None and self._sized.codec == "jpeg" and whole.of_files:
+        if whole.of_files:
             return whole(data)
         return whole.again(self._picture("image", data, sample))
-
-    def _usual_bytes(self, whole: WholePictures, nbytes: int) -> int:
-        """Return the estimated bytes of a new row. nbytes: average bytes of a row now."""
-        raw = self._sized is not None and self._sized.codec is None
-        return whole.usual_bytes(nbytes // (RAW_BYTES if raw else 1))
 
     def _fill(
         self, run: Runs, row: Mapping[str, NDArray[Any]], encoded: bytes | None, sample: int
@@ -320,10 +314,6 @@ class PackRows(RowMaker):
         if self._spec is None:
             self._reader.copy(run, {"image": out.reshape(1, -1).view(np.uint8)})
             return 0, 0
-        if encoded is not None and self._sized is not None and self._sized.codec is None:
-            pixels = self._picture("image", encoded, sample)
-            self._pixels.again(pixels, out)
-            return pixels.shape[0], pixels.shape[1]
         if encoded is not None:
             return self._pixels(encoded, out)
         assert self._image is not None
@@ -348,9 +338,8 @@ class PackRows(RowMaker):
         sized = f.own_size
         if self._spec is None:
             assert sized is not None
-            assert self._whole is not None
             soft = f.about["sampling"] == "linear"
-            _, codec = partner(sized.dtype, sized.channels or 1, soft=soft, raw=self._whole.raw)
+            _, codec = partner(sized.dtype, sized.channels or 1, soft=soft)
             return Field(f.name, "|u1", None, f.about, codec)
         if sized is not None:
             about = {"layout": f.about["layout"], "fit": self._spec.fit}

@@ -156,16 +156,11 @@ class ReferencePack(NamedTuple):
 
 def pixel_options(image: Field) -> tuple[str | int, str]:
     """Return the options `channels` (a number for bands) and `dtype` of the images of a pack."""
-    image, sized = image.loaded, image.own_size
+    image = image.loaded
     color, shape = str(image.about.get("color", "rgb")), image.shape or ()
-    if sized is not None:
-        count, dtype = sized.channels or 1, sized.dtype
-    else:
-        count, dtype = (shape[2] if len(shape) == 3 else 0), image.dtype
-    named = not count or (COLORS.get(count) == color and (color != "rgba" or dtype == "|u1"))
-    if sized is not None and sized.codec is not None:
-        named = True  # JPEG rows have a colour name, never a number of bands
-    return color if named else count, np.dtype(dtype).name
+    count = shape[2] if len(shape) == 3 else 0  # images of different sizes are JPEG files, without bands
+    named = not count or (COLORS.get(count) == color and (color != "rgba" or image.dtype == "|u1"))
+    return color if named else count, np.dtype(image.dtype).name
 
 
 def _kind(field: Field) -> str:

@@ -51,7 +51,7 @@ from packer.path_text import on_disk
 from packer.pixels.decode_resize import FITS, PixelSpec
 from packer.pixels.row_size import RowSize
 from packer.remote.urls import check_local
-from packer.sentence import Call, Option
+from packer.sentence import Call
 from packer.tables.table_packs import is_table, tables_together
 
 PathLike = str | os.PathLike[str]
@@ -398,7 +398,7 @@ def repack(
         "max=256" and "min=256" too.
     store, quality
         Default: as in the pack; "raw" also removes compression. JPEG rows are copied unchanged unless size,
-        store or quality change. Images of different sizes keep their sizes if only the store changes.
+        store or quality change. Images of different sizes are JPEG files.
     shuffle, seed
         Shuffle the rows (of each split) with this seed; without shuffle they keep their order.
     out, fit, format, shards, workers, overwrite, resume, progress, on_progress
@@ -591,20 +591,15 @@ def _resizer(
 
     Raises UsageError if they cannot be stored this way.
     """
-    sized = image.own_size
-    assert sized is not None
-    raw = storing.store == "raw"
-    encode_again = quality is not None and rule is None and not raw
-    if rule is None and raw is (sized.codec is None) and not encode_again and not storing.compressed:
+    encode_again = quality is not None and rule is None
+    if rule is None and storing.store == "jpeg" and not encode_again:
         return None
     rule = rule or RowSize.of_option(image.about.get("size", "keep"))
-    channels, dtype = pixel_options(image) if "color" in image.about else ("gray", "uint8")
-    if storing.store == "jpeg" and image.deep:
-        raise UsageError(f"store jpeg: JPEG files hold 8 bits and no bands. Pass {Option('store', 'raw')}.")
+    channels, _ = pixel_options(image) if "color" in image.about else ("gray", "")
     check_stored(rule, storing.store, channels)
-    spec = PixelSpec((rule.height, rule.width), "stretch", channels, dtype=dtype)
+    spec = PixelSpec((rule.height, rule.width), "stretch", channels)
     masks = any("sampling" in f.about for f in pack.fields)
-    return WholePictures(rule, spec, storing.quality, raw=raw, sized=masks, encode_again=encode_again)
+    return WholePictures(rule, spec, storing.quality, sized=masks, encode_again=encode_again)
 
 
 def _write(run: Conversion, rows: PackRows, task: ConversionTask, notes: Sequence[str] = ()) -> Report:

@@ -93,13 +93,10 @@ class RowStorage:
         image = next((f for f in fields if f.name == "image"), None)
         main = image or next((f for f in fields if f.compressed), None)
         codec = dict((main and main.codec) or {})
-        pixels = (
-            image is None or not image.ragged or (image.own_size is not None and image.own_size.codec is None)
-        )
         format = _format(format, out, sharded=shards is not None)
         if store is None:
             kept = main is not None and main.compressed and format == "h5"
-            store = str(codec["name"]) if kept else "raw" if pixels else "jpeg"
+            store = str(codec["name"]) if kept else "jpeg" if image and image.ragged else "raw"
         if quality is None:
             quality = int(codec.get("quality") or record.get("quality") or 90)
         elif store != "jpeg":
@@ -273,10 +270,7 @@ def estimate(maker: RowMaker, storing: RowStorage, order: SampleOrder) -> float:
     image = next((f for f in maker.fields if f.name == "image" and f.pixels), None)
     other = keys + sum(f.row_bytes for f in maker.fields if not f.ragged and f is not image)
     if image is None or image.shape is None:
-        if any(
-            f.own_size is not None and (f.name != "image" or f.codec is None or "size" in f.about)
-            for f in maker.fields
-        ):
+        if any(f.own_size is not None and (f.name != "image" or "size" in f.about) for f in maker.fields):
             sizes = [
                 sum(map(len, row)) for row in _rows(maker, picked, [f for f in maker.fields if f.ragged])
             ]

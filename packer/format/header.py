@@ -229,16 +229,12 @@ class Field:
     @property
     def deep(self) -> bool:
         """True for images that JPEG cannot hold: 16 bits, or other than 1, 3 or 4 channels."""
-        own = self.own_size
-        if own is not None:
-            return own.dtype != "|u1" or own.channels not in (1, 3, 4)
         return self.pixels and (self.dtype != "|u1" or (self.shape or ())[2] not in (1, 3, 4))
 
     @property
     def most(self) -> int:
         """Largest value of a pixel; it counts as 1.0 in mean and std."""
-        own = self.own_size
-        return int(np.iinfo(self.dtype if own is None else own.dtype).max)
+        return int(np.iinfo(self.dtype).max)
 
     @property
     def own_size(self) -> OwnSize | None:

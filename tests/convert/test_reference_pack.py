@@ -118,8 +118,7 @@ def test_images_without_a_label_keep_none(photo_folder: Path, tmp_path: Path):
         ({"shards": 2}, "made", ("h5", "raw", None, 2)),
         ({"shards": 2, "format": "npy"}, "made", ("npy", "raw", None, 2)),
         ({"shards": 2, "store": "jpeg"}, "made.h5", ("h5", "jpeg", 90, None)),  # it is called as one file
-        ({"size": "max=24", "store": "jpeg", "quality": 66}, "made.h5", ("h5", "jpeg", 66, None)),
-        ({"size": "max=24"}, "made.h5", ("h5", "raw", None, None)),
+        ({"size": "max=24", "quality": 66}, "made.h5", ("h5", "jpeg", 66, None)),
     ],
 )
 def test_the_store_is_taken(
@@ -131,7 +130,7 @@ def test_the_store_is_taken(
     assert tuple(record.get(name) for name in ("format", "store", "quality", "shard_rows")) == made
     assert f"store {made[1]}" in report.notes[0]
     # What is given stands above it.
-    convert_images(test_folder, tmp_path / "own.h5", like=tmp_path / "train.h5", store="raw")
+    convert_images(test_folder, tmp_path / "own.h5", like=tmp_path / "train.h5", store="raw", size=16)
     assert open_pack(tmp_path / "own.h5").header.provenance["options"]["store"] == "raw"
 
 
