@@ -209,9 +209,12 @@ def _notes(
 ) -> Iterator[str]:
     """Yield notes for the user, shown before the conversion begins. found: the notes of checks."""
     opened, size, store = listing.source, options.size, options.storing.store
-    if like is not None:
-        pixels = size.option, options.fit, options.channels, options.dtype
-        yield like.note(*pixels, options.storing, listing.classes)
+    if like is not None and like.pack.header.normalization and options.normalize is None:
+        differ = "channels" if options.channels != like.channels else "types"
+        yield (
+            "Normalize() without numbers uses mean and std of the new pack, not those of"
+            f" {like.pack.path}, as the {differ} differ."
+        )
     yield from opened.findings.notes
     yield from (finding.sentence for finding in found if not finding.error)
     if not native.COMPILED and size.rule != "keep":

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import units
 from packer.arguments import as_bytes, as_whole, choice, whole
 from packer.codecs import NAMES, jpeg
 from packer.codecs.block_codecs import block_codec, codec_record
@@ -143,12 +142,6 @@ class RowStorage:
             " are"
             " stored raw. An output that ends in .h5 keeps the compression."
         ]
-
-    @property
-    def described(self) -> tuple[str, str]:
-        """Store and shards in words: ("store jpeg of quality 90", "shards of 1,000 rows" or "one file")."""
-        shards = "one file" if self.shard_rows is None else f"shards of {units.count(self.shard_rows, 'row')}"
-        return f"store {self.store}{f' of quality {self.quality}' * (self.store == 'jpeg')}", shards
 
     @property
     def gathered(self) -> bool:

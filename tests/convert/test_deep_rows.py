@@ -233,9 +233,8 @@ def test_like_takes_channels_and_dtype(sources: Any, tmp_path: Path):
     root, values = sources
     made = {"size": "12x10", "dtype": "uint16", "channels": "6"}
     convert_images(root / "bands", tmp_path / "p.h5", **made)
-    report = convert_images(root / "bands", tmp_path / "q.h5", like=tmp_path / "p.h5")
+    convert_images(root / "bands", tmp_path / "q.h5", like=tmp_path / "p.h5")
     assert same(rows_of(tmp_path / "q.h5"), values["bands"])
-    assert "size 12x10, fit crop, channels 6, dtype uint16" in report.notes[0]
     assert (
         open_pack(tmp_path / "q.h5").header.normalization == open_pack(tmp_path / "p.h5").header.normalization
     )
