@@ -1,6 +1,6 @@
 """export_images: write the rows of a pack as a folder of image files and one CSV.
 
-    <folder>/cat/1.png              images under their keys: JPEG rows as the files that they are, others as PNG
+    <folder>/cat/1.png              images under their keys: PNG files, or the stored JPEG files
     <folder>/labels.csv             labels, splits, boxes and keypoints, if the pack has any
     <folder>/image/cat/1.jpg        with masks: one folder per field
     <folder>/mask/cat/1.png

@@ -56,8 +56,8 @@ class ImageFiles:
         jpeg = image is not None and image.ragged and (image.codec or {}).get("name") == "jpeg"
         if image is None or "key" not in fields or not (jpeg or fits_png(image) or _is_color(image)):
             raise UsageError(
-                f"{pack.path}: holds no images with keys that image files hold; uint8 or uint16 [H, W, 1, 3 or"
-                " 4], or JPEG files, are exported, each with its key. Pass a pack of images."
+                f"{pack.path}: holds no images with keys that image files hold; uint8 or uint16 [H, W, 1, 3"
+                " or 4], or JPEG files, are exported, each with its key. Pass a pack of images."
             )
         self.image, self.ending = image, ".jpg" if jpeg else ".png"
         self.masks = [f for f in pack.fields if f.name not in RESERVED and fits_png(f)]

@@ -110,13 +110,13 @@ class ExportedLabels:
         names = tuple(map(_safe, classes))
         if len(set(names)) < len(set(classes)):
             raise FormatError(
-                f"{self._pack.path}: two of its class names differ only in blanks or control characters, which"
-                " a file of names cannot hold. Nothing was written."
+                f"{self._pack.path}: two of its class names differ only in blanks or control characters,"
+                " which a file of names cannot hold. Nothing was written."
             )
         if changed := sum(map(str.__ne__, names, classes)):
             self.notes.append(
-                f"In {changed:,} of the class names, _ replaces control characters and line ends, blanks at the"
-                " ends are left out, and ' precedes = + - @."
+                f"In {changed:,} of the class names, _ replaces control characters and line ends, blanks at"
+                " the ends are left out, and ' precedes = + - @."
             )
         return names
 

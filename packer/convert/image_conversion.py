@@ -80,8 +80,8 @@ def convert_images(
         turns the shape of most, or is no power of two (training usually crops larger rows). Images of
         different sizes: "max=512" limits the longest side, "min=256" the shortest side; they keep their
         aspect ratio, the other side is rounded down, and they are never enlarged; "keep" stores the original
-        size. They are stored as JPEG files; JPEG files that need not shrink keep their pixels. fit, for rows of
-        one size: "crop" (resize the shortest side, then centre crop; the default), "pad" or "stretch".
+        size. They are stored as JPEG files; JPEG files that need not shrink keep their pixels. fit, for rows
+        of one size: "crop" (resize the shortest side, then centre crop; the default), "pad" or "stretch".
     channels
         "rgb" (the default), "gray" or "rgba". Or the number of bands of every file, which are stored
         unchanged: TIFF files of bands, ``.npy`` arrays [h, w, C] (in folders and lists; accepted only then),
@@ -96,9 +96,9 @@ def convert_images(
         another profile than sRGB. "srgb": the colors of such images are converted to sRGB, by LittleCMS; for
         rgb, gray and rgba of uint8.
     store, quality
-        "raw" pixels, the default for one size; "jpeg": each row is a JPEG file of that quality (90), decoded at loading;
-        or blocks of rows compressed losslessly by "gzip", "zstd" or another codec (HDF5 only; ``--compress``
-        in `packer convert --help` lists all).
+        "raw" pixels, the default for one size; "jpeg": each row is a JPEG file of that quality (90), decoded
+        at loading; or blocks of rows compressed losslessly by "gzip", "zstd" or another codec (HDF5 only;
+        ``--compress`` in `packer convert --help` lists all).
     labels
         A file of image names and labels, such as a CSV (``Labels`` describes the formats), or
         ``Labels("labels.csv", column="species", separator="|")`` to choose columns of labels, boxes and

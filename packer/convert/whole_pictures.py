@@ -57,8 +57,8 @@ class WholePictures:
     ) -> None:
         """size: the size rule; spec: channels, and the most pixels of an input; quality: JPEG quality.
 
-        sized: always store heights and widths; encode_again: encode files with this quality even if they could
-        be copied.
+        sized: always store heights and widths; encode_again: encode files with this quality even if they
+        could be copied.
         """
         self.of_files: bool = not encode_again
         """True if rows are made from JPEG files, if there are any, not from their pixels."""
@@ -147,7 +147,10 @@ def partner_versions(fields: Sequence[Field]) -> dict[str, str]:
 
 
 def store_partner(field: Field, values: NDArray[Any]) -> bytes:
-    """Return the bytes of a mask or soft map of a whole picture, PNG, or raw if PNG cannot hold it. values: [h, w] or [h, w, C]."""
+    """Return the bytes of a mask or soft map of a whole picture: PNG, or raw if PNG cannot hold it.
+
+    values: [h, w] or [h, w, C].
+    """
     sized = field.own_size
     assert sized is not None
     return values.astype(sized.dtype, copy=False).tobytes() if sized.codec is None else png.encode(values)

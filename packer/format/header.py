@@ -25,9 +25,9 @@ Pictures that keep their size
     A ragged field with ``about.layout`` and without a codec that fixes the shape. ``image`` ("HWC",
     ``about.color``) is ``jpeg``; a reader MAY accept it without a codec: a row then holds the pixels, row by
     row, channels last, uint8 or ``about.dtype`` ("<u2"); with ``about.color`` "bands" a pixel has
-    ``about.channels`` numbers. Masks and soft maps have: ``about.of`` "image", the field of the image that has their height and
-    width; ``about.sampling``; layout "HW", or "HWC" with ``about.channels``; ``about.dtype`` unless it is
-    uint8 ("<u2", "<f4"). They are ``png``, or without a codec hold the values, little-endian, in the order of
+    ``about.channels`` numbers. Masks and soft maps have: ``about.of`` "image", the field of the image that
+    has their height and width; ``about.sampling``; layout "HW", or "HWC" with ``about.channels``;
+    ``about.dtype`` unless it is uint8 ("<u2", "<f4"). They are ``png``, or without a codec hold the values, little-endian, in the order of
     pixels. If any such field has no codec, the fields ``height`` and ``width`` (int32, ``about.of`` "image")
     MUST be present: the size of the upright picture. A row's bytes MUST match that size. Otherwise they MAY
     be present: JPEG and PNG files contain their size. Images that convert shrank by a rule have

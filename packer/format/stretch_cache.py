@@ -169,7 +169,7 @@ class StretchCache:
         return memoryview(b"") if states[number] == KEPT else stretches.fetch(number)
 
     def _keep(self, stretches: StretchMap, number: int, path: str) -> None:
-        """Verify a stretch that another process of a shared cache fetched; fetch a missing one if there is room."""
+        """Verify a stretch that another process fetched; fetch a missing one if there is room."""
         (states, common), (begin, end) = self._both(stretches), stretches.place(number)
         if common[number] != states[number]:
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""LabelTable: the rows of a label file, matched to images (image_names.py), with the columns that are read."""
+"""LabelTable: the rows of a label file, matched to images (image_names.py), with the chosen columns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class LabelTable(CheckedRows):
     ) -> None:
         """Read the file.
 
-        keys: paths of the images. chosen, beside, file_column: see ColumnFinder. folder: the images' folder or archive.
+        keys: paths of the images. chosen, beside, file_column: see ColumnFinder. folder: of the images, or
+        an archive.
         spare: chooses more columns by the first rows. content: parsed JSON of the file. findings: leaves out
         invalid rows and rows that name no image.
         """
@@ -130,8 +131,8 @@ class LabelTable(CheckedRows):
         behind = f", or stand behind {shorten(self._folder)}/" if self._folder else ""
         return problem, (
             f"names are paths relative to the images' folder, such as {shorten(self._keys[0])}, their ends, "
-            f"or unique names without extension{behind}, in one of the columns {shorten(', '.join(header))}. Correct "
-            f"the row, pass {Option('Labels.file_column')} for another column"
+            f"or unique names without extension{behind}, in one of the columns {shorten(', '.join(header))}. "
+            f"Correct the row, pass {Option('Labels.file_column')} for another column"
         )
 
     def _unread_splits(
