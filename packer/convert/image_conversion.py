@@ -186,10 +186,8 @@ def convert_images(
         engine=engine if callable(engine) else None,
     )
     match = None if like is None else ReferencePack.of(like)
-    notes: tuple[str, ...] = ()
     if store is None and size is not None and RowSize.parse(size).ragged:
         store = "jpeg"
-        notes = (f"Images of size {size} keep different sizes, so they are stored as JPEG files.",)
     options = ImageOptions.of(
         match,
         size=size,
@@ -215,7 +213,6 @@ def convert_images(
         task, plan = plan_conversion(
             stack, source, options, run.out, classes=names, like=match, skip=run.running.skip, dry_run=dry_run
         )
-        plan = replace(plan, notes=(*notes, *plan.notes))
         announce: Callable[[], None] = (lambda: None) if on_plan is None else partial(on_plan, plan)
         if dry_run:
             announce()

@@ -217,6 +217,8 @@ def _notes(
         )
     yield from opened.findings.notes
     yield from (finding.sentence for finding in found if not finding.error)
+    if size.ragged and not all(key.lower().endswith((".jpg", ".jpeg")) for key in opened.keys):
+        yield f"Images of size {size.option} keep different sizes, so all are stored as JPEG files."
     if not native.COMPILED and size.rule != "keep":
         yield native.without("pixels", *(["markers"] if size.limits else []))
     allowed = not options.spec.deep and options.channels in ("rgb", "gray")

@@ -116,9 +116,14 @@ class PackRows(RowMaker):
         self._files = [counted_files([part.header]) for part in pack.parts]
         self._image = image = next((f for f in pack.fields if f.name == "image"), None)
         self._resized = spec is not None or whole is not None  # the size fields change, or are dropped
-        self._sized = None if image is None else image.own_size
+        sized = None if image is None else image.own_size
+        if sized is not None and sized.codec is None:
+            raise UsageError(
+                f"{pack.path}: its images of different sizes are raw, which packer no longer writes. Convert"
+                " the images again."
+            )
         ragged = image is not None and image.ragged
-        self._copied = ragged and spec is None and (jpeg or self._sized is not None)
+        self._copied = ragged and spec is None and (jpeg or sized is not None)
         new_image = None if image is None else self._new_image(image.loaded)
         self.fields: tuple[Field, ...] = tuple(
             self._new_field(f, new_image)

