@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from packer.convert.image_options import ImageOptions
 from packer.convert.row_maker import Block, RowMaker
+from packer.convert.split_assignment import Codes
 from packer.convert.whole_pictures import WholePictures, store_partner
 from packer.errors import ImageError
 from packer.format.checksums import Buffer, block_checksum, digest
@@ -34,6 +35,8 @@ class ImageRows(RowMaker):
         self, source: ImageSource, options: ImageOptions, targets: ImageTargets, pairs: Sequence[Pair]
     ) -> None:
         self._source, self._spec, self._targets, self._pairs = source, options.spec, targets, pairs
+        self.subject: str = source.name
+        self.count: int = len(source)
         self._whole, spec, storing = None, options.spec, options.storing
         if options.size.ragged:
             raw, sized = storing.store == "raw", bool(pairs)
@@ -102,6 +105,18 @@ class ImageRows(RowMaker):
     def labels(self) -> NDArray[np.int64] | None:
         """Return the class of each image, of several the rarest; None without classes."""
         return self._targets.rarest
+
+    @property
+    def kept(self) -> NDArray[np.bool_]:  # type: ignore[override]
+        """True for images that are not refused, [count]."""
+        kept = np.ones(self.count, np.bool_)
+        kept[list(self._refused)] = False
+        return kept
+
+    def codes(self, column: str | None) -> Codes | None:
+        """Return the cells of a column beside the labels; of None the classes."""
+        values = self._targets.strata if column is None else self._targets.beside[column]
+        return None if values is None else Codes.from_values(values)
 
     def name(self, sample: int) -> str:
         """Return the path of the file, or its path in the archive."""
