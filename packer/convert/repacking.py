@@ -34,7 +34,7 @@ from packer.convert.sample_order import SampleOrder, arrange
 from packer.convert.sealing import check_values
 from packer.convert.shard_appending import adding, append_shards, check_alike, check_growable, take_back
 from packer.convert.split_assignment import assign
-from packer.convert.splits import Split
+from packer.convert.splits import Part, Split
 from packer.convert.whole_pictures import WholePictures, check_stored
 from packer.declared_types import checks_arguments
 from packer.errors import FormatError, UsageError
@@ -181,7 +181,7 @@ def _known_rows(packs: Sequence[Pack], together: Pack, duplicates: str) -> list[
 @checks_arguments
 def split_pack(
     path: PathLike,
-    shares: str | Mapping[str, float],
+    shares: str | Mapping[str, Part] | Split,
     *,
     out: PathLike | None = None,
     seed: int = 0,
@@ -227,7 +227,9 @@ def split_pack(
     stem, dot, ending = os.path.basename(os.fspath(path).rstrip("/")).rpartition(".")
     stem, ending = (stem, dot + ending) if dot else (ending, "")
     folder = os.path.dirname(os.fspath(path).rstrip("/")) if out is None else os.fspath(out)
-    (rows, _), split = _opened(opened, os.fspath(path)), Split(shares)
+    rows, _ = _opened(opened, os.fspath(path))
+    split = shares if isinstance(shares, Split) else Split(shares)
+    split.check_no_columns("packs")
     if taken := sorted(set(split.parts) & set(rows.splits.names)):
         raise UsageError(
             f"split {taken[0]}: {os.fspath(path)} has a split of this name already; new packs get rows of"

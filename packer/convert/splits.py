@@ -300,7 +300,7 @@ def refuse_alike(error: type[PackerError], subject: str, names: Iterable[str], r
     subject: beginning of the message.
     """
     seen: dict[str, str] = {}
-    for name in names:
+    for name in sorted(names):
         if (first := seen.setdefault(simplify(name), name)) is not name:
             raise error(
                 f"{subject} {show_differences(first)} and {show_differences(name)}, which differ only in"

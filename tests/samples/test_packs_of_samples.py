@@ -89,7 +89,7 @@ def test_splits_that_are_given_as_ranges(given: str, options: dict[str, Any], tm
     assert sorted(found[:15]) == list(range(25, ROWS))
     if given == "arrays":
         assert pack_dataset(source, tmp_path / "out", split=split, resume=True, **options).already
-        with pytest.raises(UsageError, match=r"^split: has 40 samples in all, but there are 30\. Pass "):
+        with pytest.raises(UsageError, match=r"needs 40 rows; there are 30\. Pass fewer"):
             pack_dataset(ROW_NUMBERS[:30], tmp_path / "other", split=split)
 
 

@@ -1,4 +1,4 @@
-"""The split of each row of a table by its columns: a split's name, a group, the label's classes."""
+"""Columns of a table that decide splits: their names, groups, the label's classes; notes on classes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import pandas
 import pytest
 
 from packer import Split
-from packer.convert.sample_order import arrange
-from packer.convert.splits import stratified
 from packer.errors import SourceError, UsageError
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.tables import table_splits
+from packer.tables import staged_columns
 from packer.tables.table_conversion import append_table, convert_table
+from tests.convert.plain_rows import order_of
 
 ROWS = 3000
 
@@ -24,7 +23,7 @@ ROWS = 3000
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A table of rows that are numbered by i, with columns of groups and splits of every type."""
-    monkeypatch.setattr(table_splits, "_STEP", 700)
+    monkeypatch.setattr(staged_columns, "_STEP", 700)
     draws = np.random.default_rng(0)
     number = draws.integers(0, 100, ROWS)
     frame = pandas.DataFrame(
@@ -60,7 +59,7 @@ def test_each_split_has_its_share_of_each_class(table: Path, label: dict[str, An
     labels = pandas.read_csv(table)[label.get("label", "y")].to_numpy()
     strata = np.unique(labels, return_inverse=True)[1]
     if label:  # numbered as they come in the table: of texts by the first row of each
-        expected = arrange(stratified(strata, ROWS, {"train": 0.8, "val": 0.2}, 3), shuffle=True, seed=3)
+        expected = order_of(ROWS, "train=0.8,val=0.2", label=strata, seed=3)
         assert np.concatenate(list(rows.values())).tolist() == expected.samples.tolist()
     for own in rows.values():
         share = len(own) / ROWS
@@ -106,6 +105,12 @@ def test_what_columns_of_splits_are_refused(table: Path):
         UsageError, match=r"split: no column is named 'folds'; the nearest is 'fold'. Pass a column"
     ):
         convert(table, Split(column="folds"))
+    frame = pandas.read_csv(table)
+    frame["code"] = np.where(frame["i"] % 2, "A", "a")
+    frame.to_csv(table.parent / "alike.csv", index=False)
+    for split, noun in ((Split(column="code"), "splits"), (Split("a=0.5,b=0.5", group="code"), "groups")):
+        with pytest.raises(SourceError, match=f"alike.csv: column code names the {noun} 'A' and 'a', which"):
+            convert(table.parent / "alike.csv", split)
     with pytest.raises(
         SourceError,
         match=r"column i has 3,000 different values, as 0, 1, 10; at most 100 splits are allowed",
