@@ -37,6 +37,8 @@ class ImageRows(RowMaker):
         self._source, self._spec, self._targets, self._pairs = source, options.spec, targets, pairs
         self.subject: str = source.name
         self.count: int = len(source)
+        self.kept: NDArray[np.bool_] = np.ones(len(source), np.bool_)
+        self.kept[list(targets.findings.refused)] = False
         self._whole, spec, storing = None, options.spec, options.storing
         if options.size.ragged:
             raw, sized = storing.store == "raw", bool(pairs)
@@ -105,13 +107,6 @@ class ImageRows(RowMaker):
     def labels(self) -> NDArray[np.int64] | None:
         """Return the class of each image, of several the rarest; None without classes."""
         return self._targets.rarest
-
-    @property
-    def kept(self) -> NDArray[np.bool_]:  # type: ignore[override]
-        """True for images that are not refused, [count]."""
-        kept = np.ones(self.count, np.bool_)
-        kept[list(self._refused)] = False
-        return kept
 
     def codes(self, column: str | None) -> Codes | None:
         """Return the cells of a column beside the labels; of None the classes."""

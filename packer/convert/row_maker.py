@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.convert.pixel_sums import PixelSums
-from packer.convert.split_assignment import MOST_STRATA, Codes
+from packer.convert.split_assignment import RowSource
 from packer.errors import ImageError, PackerError, SourceError
 from packer.format.header import TRAIN, Field
 from packer.format.pack_writer import Rows
@@ -93,22 +93,17 @@ class Block:
         return cls(sums=pixel_sums, reasons=reasons, bytes_read=bytes_read, narrowed=narrowed)
 
 
-class RowMaker:
+class RowMaker(RowSource):
     """Base class of sources of rows, with all fields except the key.
 
     Subclasses define ``columns``, ``make``, or both. Thread-safe, and safe in forked processes, with equal
     results.
     fields: fields before storage (raw, JPEG, compressed), which RowStorage decides. ragged_bytes: estimated
     bytes of a row's ragged fields.
-    subject, count, kept: as in `Rows` of split_assignment.py. classed: labels are classes with names.
     """
 
     fields: Sequence[Field] = ()
     ragged_bytes: int = 0
-    subject: str = ""
-    count: int = 0
-    kept: NDArray[np.bool_] | slice = slice(None)
-    classed: bool = False
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
         """Return the fields that are read as columns, as in Block.rows; the same fields for any samples."""
@@ -123,16 +118,6 @@ class RowMaker:
 
     def ahead(self, samples: NDArray[np.int64]) -> None:
         """Start to read the inputs of the next rows, in this order, if that helps."""
-
-    def labels(self) -> NDArray[np.int64] | None:
-        """Return the label of each sample; None without labels."""
-        return None
-
-    def codes(self, column: str | None) -> Codes | None:
-        """Return the values of a column; of None those of the label of which splits get equal shares."""
-        labels = None if column is not None else self.labels()
-        codes = None if labels is None else Codes.from_values(labels)
-        return codes if codes is None or self.classed or len(codes.names) <= MOST_STRATA else None
 
     def name(self, sample: int) -> str:
         """Return the name of the sample's input, for messages."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,23 +33,27 @@ class Codes(NamedTuple):
         return cls(numbers.astype(np.min_scalar_type(len(distinct))), list(map(str, distinct.tolist())))
 
 
-class Rows(Protocol):
-    """Rows that splits are drawn from: images, samples, rows of packs, staged rows of tables."""
+class RowSource:
+    """Base of rows that splits are drawn from: images, samples, rows of packs, staged rows of tables.
 
-    @property
-    def subject(self) -> str:
-        """Name of the source, for messages."""
+    subject: name of the source in messages; count: number of rows; kept: the rows that will be packed, others
+    are refused already; classed: labels are classes with names.
+    """
 
-    @property
-    def count(self) -> int:
-        """Number of rows."""
+    subject: str = ""
+    count: int = 0
+    kept: NDArray[np.bool_] | slice = slice(None)
+    classed: bool = False
 
-    @property
-    def kept(self) -> NDArray[np.bool_] | slice:
-        """The rows that will be packed; others are refused already."""
+    def labels(self) -> NDArray[np.int64] | None:
+        """Return the label of each row; None without labels."""
+        return None
 
     def codes(self, column: str | None) -> Codes | None:
         """Return the values of a column; of None those of the label of which splits get equal shares."""
+        labels = None if column is not None else self.labels()
+        codes = None if labels is None else Codes.from_values(labels)
+        return codes if codes is None or self.classed or len(codes.names) <= MOST_STRATA else None
 
 
 class Owners(NamedTuple):
@@ -77,7 +81,7 @@ class Owners(NamedTuple):
         return self._replace(numbers=np.where(kept, self.numbers, len(self.names)))
 
 
-def assign(split: Split | None, rows: Rows, seed: int) -> Owners:
+def assign(split: Split | None, rows: RowSource, seed: int) -> Owners:
     """Return the split of each row.
 
     Rows at fixed positions go to their splits; the seed draws the others, so that each split has its share of
@@ -110,7 +114,7 @@ def assign(split: Split | None, rows: Rows, seed: int) -> Owners:
     return Owners(tuple(numbered), numbers, notes)
 
 
-def _named(split: Split, column: str, rows: Rows) -> Owners:
+def _named(split: Split, column: str, rows: RowSource) -> Owners:
     """Return the splits that a column names; rows that are not kept go to any split."""
     cells = _codes(column, rows)
     held = np.zeros(len(cells.names), np.bool_)
@@ -140,7 +144,7 @@ def _named(split: Split, column: str, rows: Rows) -> Owners:
     return Owners(tuple(names), numbers)
 
 
-def _groups(column: str, rows: Rows) -> Codes:
+def _groups(column: str, rows: RowSource) -> Codes:
     """Return the groups that a column names. Raises SourceError for two that look alike."""
     groups = _codes(column, rows)
     subject = f"{rows.subject}: column {column} names the groups"
@@ -149,7 +153,7 @@ def _groups(column: str, rows: Rows) -> Codes:
     return groups
 
 
-def _codes(column: str, rows: Rows) -> Codes:
+def _codes(column: str, rows: RowSource) -> Codes:
     codes = rows.codes(column)
     assert codes is not None  # who checks the options knows the columns
     return codes
@@ -181,6 +185,9 @@ def draw_rows(strata: NDArray[Any], shares: Mapping[str, float], seed: int) -> N
     split of each stratum is exact to within one row, and that of all rows nearly so. Raises UsageError if a
     split would be empty.
     """
+    if len(shares) == 1:  # rest beside last:N: nothing is drawn
+        _check_filled(shares, [len(strata)], len(strata), "rows")
+        return np.zeros(len(strata), np.uint8)
     share = np.array(list(shares.values()))
     sizes = np.zeros(int(strata.max(initial=0)) + 1, np.int64)
     pieces = [slice(at, at + _AT_ONCE) for at in range(0, len(strata), _AT_ONCE)]

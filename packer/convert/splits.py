@@ -17,7 +17,6 @@ from packer.sentence import Option
 Part = float | int | str | range
 """A share, a number of rows, "rest", "first:N", "last:N", or the rows themselves."""
 EXAMPLE = "train=0.9,val=0.1"
-_NAMES = ("train", "val", "test")  # of shares given without names
 
 
 @checked_class
@@ -59,10 +58,6 @@ class Split:
             raise UsageError(
                 f"{Option('Split.column', self.column)}: names the splits of rows, but {Option('split')}"
                 " draws them. Pass only one."
-            )
-        if self.column is not None and self.column == self.group:
-            raise UsageError(
-                f"column {self.column}: is both column and group; they have to differ. Pass it once."
             )
         object.__setattr__(self, "shares", None if self.shares is None else parse_shares(self.shares))
         if self.group is not None and self.counted:
@@ -109,7 +104,7 @@ class Split:
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns that the split needs."""
-        return tuple(name for name in (self.column, self.group) if name is not None)
+        return tuple(dict.fromkeys(name for name in (self.column, self.group) if name is not None))
 
     def check_no_columns(self, noun: str) -> None:
         """Raise UsageError for columns; noun: what has none."""
@@ -143,42 +138,28 @@ class Split:
 
         Raises UsageError if there are too few rows, or some would be in no split or in two.
         """
-        parts = self.parts
+        parts: Mapping[str, Any] = self.parts
         places = {name: at for name, part in parts.items() if (at := _place(part, rows)) is not None}
-        numbers = sum(part for part in parts.values() if isinstance(part, int))
+        rising = sorted((at.start, at.stop) for at in places.values() if at)
+        numbers, share = (sum(x for x in parts.values() if isinstance(x, kind)) for kind in (int, float))
         left = rows - sum(map(len, places.values()))
-        needed = max([rows - left + numbers, *(at.stop for at in places.values())])
+        among = left - numbers
+        needed, problem = max([rows - among, *(stop for _, stop in rising)]), ""
         if needed > rows:
-            raise UsageError(
-                f"split {self}: needs {needed:,} rows; there are {rows:,}. Pass fewer, or shares, as"
-                f" {EXAMPLE}."
-            )
-        self._check_apart(places)
-        among, share = left - numbers, sum(part for part in parts.values() if isinstance(part, float))
-        if among and not share and "rest" not in parts.values():
-            raise UsageError(
-                f"split {self}: leaves {among:,} of {rows:,} rows in no split. Add one with rest, as in"
-                " train=rest."
-            )
-        scale, shares = among / left if numbers else 1.0, {}
+            problem = f"needs {needed:,} rows; there are {rows:,}. Pass fewer, or shares, as {EXAMPLE}"
+        elif any(stop > start for (_, stop), (start, _) in pairwise(rising)):
+            problem = "has rows in two splits; each row is in one. Pass ranges that do not overlap"
+        elif among and not share and "rest" not in parts.values():
+            problem = f"leaves {among:,} of {rows:,} rows in no split. Add one with rest, as in train=rest"
+        if problem:
+            raise UsageError(f"split {self}: {problem}.")
+        shares = {}
         for name, part in parts.items():
             if isinstance(part, int):
                 shares[name] = part / left
-            elif isinstance(part, float):
-                shares[name] = part * scale
-            elif part == "rest":
-                shares[name] = (1 - share) * scale
+            elif name not in places:
+                shares[name] = (1 - share if part == "rest" else part) * (among / left if numbers else 1.0)
         return places, shares
-
-    def _check_apart(self, places: Mapping[str, range]) -> None:
-        """Raise UsageError if two splits share rows."""
-        rising = sorted((at.start, at.stop, name) for name, at in places.items() if at)
-        for (_, stop, before), (start, _, name) in pairwise(rising):
-            if start < stop:
-                raise UsageError(
-                    f"split {self}: row {start:,} is in {before} and in {name}; each row is in one split."
-                    " Pass ranges that do not overlap."
-                )
 
     def __str__(self) -> str:
         """Return the shares in command line form, or the column."""
@@ -198,12 +179,10 @@ def parse_shares(given: object) -> dict[str, Part]:
     Returns: name -> part, sorted by name, since the rows must depend only on the pack's record of its
     options, which does not keep an order. Raises UsageError.
     """
-    if isinstance(given, Mapping):
-        pairs = [(str(name), part) for name, part in given.items()]
-    else:
-        pairs = [tuple(part.split("=")) if isinstance(given, str) else (part,) for part in _listed(given)]
-        _check_named(given, [pair[0] for pair in pairs if len(pair) == 1], len(pairs))
-    parts = {pair[0].strip(): _part(pair[1]) for pair in pairs if len(pair) == 2}
+    pairs: list[Any] = []
+    if isinstance(given, (str, Mapping)):
+        pairs = [part.split("=") for part in given.split(",")] if isinstance(given, str) else [*given.items()]
+    parts = {str(pair[0]).strip(): _part(pair[1]) for pair in pairs if len(pair) == 2}
     numbers = {name: part for name, part in parts.items() if isinstance(part, float)}
     if max(numbers.values(), default=0) > 1:
         if len(numbers) == len(parts) and abs(math.fsum(numbers.values()) - 100) <= 1e-6:
@@ -214,62 +193,24 @@ def parse_shares(given: object) -> dict[str, Part]:
             parts |= {name: int(part) if part.is_integer() else None for name, part in above.items()}
     known = {name: part for name, part in sorted(parts.items()) if name and part is not None}
     words = [part.partition(":")[0] for part in known.values() if isinstance(part, str)]
-    example = f"Pass for example {EXAMPLE} or train=rest,test=last:500000."
-    if not known or len(known) < len(pairs) or len(set(words)) < len(words):
-        rows = ", first:N, last:N or a range of rows" if isinstance(given, Mapping) else ", first:N or last:N"
-        raise UsageError(
-            f"split {_said(given)}: is not a list of names, each with a positive share, a number of rows,"
-            f" rest{rows}. {example}"
-        )
     shares = [part for part in known.values() if isinstance(part, float)]
     full = sum(shares) < 1 - 1e-9 if "rest" in words else not shares or abs(sum(shares) - 1) <= 1e-6
-    if not full:
-        raise UsageError(
-            f"split {_said(given)}: the shares sum to {sum(shares):g}, but must sum to 1 (percentages to"
-            f" 100), or less with a rest. {example}"
+    problem = ""
+    if not known or len(known) < len(pairs) or len(set(words)) < len(words):
+        problem = (
+            "is not a list of names, each with a positive share, a number of rows, rest, first:N or last:N"
         )
-    refuse_alike(UsageError, f"split {_said(given)}: names the splits", known, "Give them other names.")
+    elif not full:
+        problem = (
+            f"the shares sum to {sum(shares):g}, but must sum to 1 (percentages to 100), or less with a rest"
+        )
+    said = given if isinstance(given, str) else shown(given)
+    if problem:
+        raise UsageError(
+            f"split {said}: {problem}. Pass for example {EXAMPLE} or train=rest,test=last:500000."
+        )
+    refuse_alike(UsageError, f"split {said}: names the splits", known, "Give them other names.")
     return known
-
-
-def _listed(given: Any) -> list[Any]:
-    if isinstance(given, str):
-        return given.split(",")
-    return list(given) if isinstance(given, (list, tuple)) else [given]
-
-
-def _check_named(given: object, alone: list[Any], count: int) -> None:
-    """Raise UsageError for shares without names, or for what are no shares.
-
-    alone: the parts without a name; count: number of all parts.
-    """
-    if len(alone) == count > 0 and all(_part(part) is not None for part in alone):
-        raise UsageError(
-            f"split {_said(given)}: names no splits; each share needs a name. Pass"
-            f" {Option('split', _with_names(alone))}."
-        )
-    if not isinstance(given, str):
-        raise UsageError(
-            f"split {_said(given)}: is neither text nor a mapping of names to shares. Pass for example"
-            f" {Option('split', EXAMPLE)}."
-        )
-
-
-def _with_names(parts: list[Any]) -> str:
-    """Return shares without names as they are probably meant, with names; else an example."""
-    first = _part(parts[0])
-    if len(parts) == 1 and isinstance(first, float) and first < 1:  # test_size of scikit-learn
-        parts = sorted((f"{first:g}", f"{1 - first:g}"), reverse=True)
-    meant = ",".join(f"{name}={part}" for name, part in zip(_NAMES, parts, strict=False))
-    try:
-        parse_shares(meant)
-    except UsageError:
-        return EXAMPLE
-    return meant if 1 < len(parts) <= len(_NAMES) else EXAMPLE
-
-
-def _said(given: object) -> str:
-    return given if isinstance(given, str) else shown(given)
 
 
 def _part(value: Any) -> Part | None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import units
-from packer.convert.split_assignment import MOST_STRATA, Codes, Owners
+from packer.convert.split_assignment import MOST_STRATA, Codes, Owners, RowSource
 from packer.errors import SourceError
 from packer.format.header import TRAIN
 from packer.sentence import Option
@@ -23,12 +23,11 @@ _STEP = 1 << 18  # rows read at once
 _SHOWN, _LETTERS = 3, 40  # most classes and splits named in a note; letters of each
 
 
-class StagedColumns:
-    """The columns of a staged table, as `assign` reads them (Rows in split_assignment.py)."""
+class StagedColumns(RowSource):
+    """The columns of a staged table."""
 
     def __init__(self, plan: TableTransform, staged: StagedTable, subject: str) -> None:
-        self._plan, self._staged, self.subject = plan, staged, subject
-        self.count, self.kept = staged.rows, slice(None)
+        self._plan, self._staged, self.subject, self.count = plan, staged, subject, staged.rows
 
     def codes(self, column: str | None) -> Codes | None:
         """Return the values of a column, of None those of the label; None if splits cannot get shares of it.
@@ -124,22 +123,19 @@ def notes_on_classes(plan: TableTransform, columns: StagedColumns, owners: Owner
     wrong = has.sum(axis=0) == 1
     if TRAIN in names:
         wrong |= ~has[names.index(TRAIN)]
-    notes, what = [], f"{'classes' if plan.label_kind == 'classes' else 'values'} of {plan.label[0]!r}"
-    if wrong.any():
-        shown = [
-            f"{label.names[code][:_LETTERS]!r}"
-            f" ({', '.join(f'{name} {held[k, code]:,}' for k, name in enumerate(names) if has[k, code])})"
-            for code in np.flatnonzero(wrong)[:_SHOWN].tolist()
-        ]
-        notes.append(
-            f"{wrong.sum():,} of {width:,} {what} are in one split only, or not in train; splits and rows of"
-            f" each: {', '.join(shown)}{' and others' if wrong.sum() > _SHOWN else ''}."
-        )
-    single = np.flatnonzero(has.sum(axis=1) == 1)
-    if len(single):
-        shown = [f"{names[k]} ({label.names[int(held[k].argmax())][:_LETTERS]!r})" for k in single[:_SHOWN]]
-        notes.append(
-            f"{len(single):,} of {units.count(len(names), 'split')} have one of the {width:,} {what}:"
-            f" {', '.join(shown)}{' and others' if len(single) > _SHOWN else ''}."
-        )
-    return notes
+    what = f"{'classes' if plan.label_kind == 'classes' else 'values'} of {plan.label[0]!r}"
+    texts = [f"{name[:_LETTERS]!r}" for name in label.names]
+    lone = [
+        f"{texts[code]} ({', '.join(f'{names[k]} {held[k, code]:,}' for k in np.flatnonzero(has[:, code]))})"
+        for code in np.flatnonzero(wrong)
+    ]
+    single = [f"{names[k]} ({texts[held[k].argmax()]})" for k in np.flatnonzero(has.sum(axis=1) == 1)]
+    told = {
+        f"{len(lone):,} of {width:,} {what} are in one split only, or not in train; splits and rows of each": lone,
+        f"{len(single):,} of {units.count(len(names), 'split')} have one of the {width:,} {what}": single,
+    }
+    return [
+        f"{note}: {', '.join(found[:_SHOWN])}{' and others' if len(found) > _SHOWN else ''}."
+        for note, found in told.items()
+        if found
+    ]

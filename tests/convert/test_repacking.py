@@ -405,8 +405,8 @@ def test_names_of_splits_stay_names_of_files(photo_folder: Path, tmp_path: Path,
     assert str(error.value) in (
         f"split {name!r}: cannot be part of a file name; letters, digits and signs other than / are allowed."
         " Pass for example train=0.9,val=0.1.",
-        f"split { ({name: 0.5, 'val': 0.5}) }: is not a list of names, each with a positive share, a number of rows, rest, first:N, "
-        "last:N or a range of rows. Pass for example train=0.9,val=0.1 or "
+        f"split { ({name: 0.5, 'val': 0.5}) }: is not a list of names, each with a positive share, a number of rows, rest, first:N or "
+        "last:N. Pass for example train=0.9,val=0.1 or "
         "train=rest,test=last:500000.",
     )
     assert sorted(tmp_path.rglob("*")) == before

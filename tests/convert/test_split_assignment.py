@@ -99,7 +99,7 @@ def test_every_source_draws_the_same_rows(draw: Draw, split: Any):
 @pytest.mark.parametrize(
     ("split", "message"),
     [
-        ("0.8,0.2", "split 0.8,0.2: names no splits; each share needs a name."),
+        ("0.8,0.2", "split 0.8,0.2: is not a list of names, each with a positive share"),
         ("a=0.5,b=0.6", "split a=0.5,b=0.6: the shares sum to 1.1, but must sum to 1"),
         ("a=0.5,A=0.5", "split a=0.5,A=0.5: names the splits 'A' and 'a', which differ only in case, spaces"),
         ("a=0.999,b=0.001", "split b=0.001: gets none of 60 rows. Pass a larger share."),
@@ -109,7 +109,8 @@ def test_every_source_draws_the_same_rows(draw: Draw, split: Any):
         ("a=rest,b=last:60", "split a=1: gets none of 0 rows."),
         ({"a": range(30)}, "split a=range(0, 30): leaves 30 of 60 rows in no split."),
         ({"a": range(30), "b": range(25, 60)}, "split a=range(0, 30),b=range(25, 60): needs 65 rows; there are 60."),
-        ({"a": range(9), "b": range(5, 12), "c": 0.5, "d": 0.5}, "split a=range(0, 9),b=range(5, 12),c=0.5,d=0.5: row 5 is in a and in b;"),
+        ({"a": range(9), "b": range(5, 60)}, "split a=range(0, 9),b=range(5, 60): needs 64 rows; there are 60."),
+        ({"a": range(9), "b": range(5, 12), "c": "rest"}, "split a=range(0, 9),b=range(5, 12),c=rest: has rows in two splits;"),
         ({"a": "rest", "b": range(50, 61)}, "split a=rest,b=range(50, 61): needs 61 rows; there are 60."),
     ],
     ids=str,
