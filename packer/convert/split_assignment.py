@@ -119,15 +119,14 @@ def _named(split: Split, column: str, rows: RowSource) -> Owners:
     cells = _codes(column, rows)
     held = np.zeros(len(cells.names), np.bool_)
     held[cells.numbers[rows.kept]] = True
-    names = sorted(name for name, kept in zip(cells.names, held.tolist(), strict=True) if kept)
+    names = sorted(name for name, kept in zip(cells.names, held.tolist(), strict=True) if kept) or [""]
     if len(names) > _MOST_SPLITS:
         raise SourceError(
             f"{rows.subject}: column {column} has {len(names):,} different values, as"
             f" {', '.join(names[:3])}; at most {_MOST_SPLITS} splits are allowed. Pass another column, or for"
             f" groups {Option('split', EXAMPLE)} and {Option('Split.group', column)}."
         )
-    subject = f"{rows.subject}: column {column} names the splits"
-    refuse_alike(SourceError, subject, names, "Write the cells of one split alike.")
+    refuse_alike(SourceError, f"{rows.subject}: column {column}", "split", names)
     place = {name: number for number, name in enumerate(names)}
     numbers = np.array([place.get(name, 0) for name in cells.names], np.uint8)[cells.numbers]
     if split.group is not None:
@@ -147,9 +146,7 @@ def _named(split: Split, column: str, rows: RowSource) -> Owners:
 def _groups(column: str, rows: RowSource) -> Codes:
     """Return the groups that a column names. Raises SourceError for two that look alike."""
     groups = _codes(column, rows)
-    subject = f"{rows.subject}: column {column} names the groups"
-    remedy = "Write the cells of one group alike, and those of two unlike."
-    refuse_alike(SourceError, subject, groups.names, remedy)
+    refuse_alike(SourceError, f"{rows.subject}: column {column}", "group", groups.names)
     return groups
 
 

@@ -209,7 +209,7 @@ def parse_shares(given: object) -> dict[str, Part]:
         raise UsageError(
             f"split {said}: {problem}. Pass for example {EXAMPLE} or train=rest,test=last:500000."
         )
-    refuse_alike(UsageError, f"split {said}: names the splits", known, "Give them other names.")
+    refuse_alike(UsageError, f"split {said}:", "split", known)
     return known
 
 
@@ -235,15 +235,15 @@ def _place(part: Part, rows: int) -> range | None:
     return part if isinstance(part, range) else None
 
 
-def refuse_alike(error: type[PackerError], subject: str, names: Iterable[str], remedy: str) -> None:
+def refuse_alike(error: type[PackerError], subject: str, noun: str, names: Iterable[str]) -> None:
     """Raise an error for two names that differ only in case, spaces or the form of their letters.
 
-    subject: beginning of the message.
+    subject: beginning of the message; noun: what has the names.
     """
     seen: dict[str, str] = {}
     for name in sorted(names):
         if (first := seen.setdefault(simplify(name), name)) is not name:
             raise error(
-                f"{subject} {show_differences(first)} and {show_differences(name)}, which differ only in"
-                f" case, spaces or variants of letters. {remedy}"
+                f"{subject} names the {noun}s {show_differences(first)} and {show_differences(name)}, which"
+                f" differ only in case, spaces or variants of letters. Write one {noun} alike, two unlike."
             )

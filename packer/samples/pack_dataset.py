@@ -96,9 +96,9 @@ def pack_dataset(
     classes
         Class names, indexed by the labels, as in convert_images. Default: those of the dataset.
     store, quality, split, shuffle, seed, shards, overwrite
-        As in convert_images. Splits are stratified by label if labels are an array. `split` may also give
-        ranges of samples: ``{"train": range(50000), "test": range(50000, 60000)}``. The global generators of
-        Python, NumPy and torch are seeded by (seed, sample) for each sample of a dataset.
+        As in convert_images. Splits are stratified by label if labels are an array. `split` in a mapping may
+        also give ranges of samples: ``{"train": range(50000), "test": range(50000, 60000)}``. The global
+        generators of Python, NumPy and torch are seeded by (seed, sample) for each sample of a dataset.
     workers
         Processes that read a dataset (threads where forking is unsafe); default: one per core. The result
         does not depend on it. A generator runs in this process.

@@ -241,7 +241,7 @@ def test_what_a_seed_draws_is_frozen(kind: str | None):
 # Columns
 
 
-ALIKE = "which differ only in case, spaces or variants of letters. Write the cells of one"
+ALIKE = "which differ only in case, spaces or variants of letters. Write one"
 
 
 @pytest.mark.parametrize(
@@ -255,17 +255,17 @@ ALIKE = "which differ only in case, spaces or variants of letters. Write the cel
         (
             {"s": ["train", "val", "Train"]},
             {"column": "s"},
-            f"column s names the splits 'Train' and 'train', {ALIKE} split alike.",
+            f"column s names the splits 'Train' and 'train', {ALIKE} split alike, two unlike.",
         ),
         (
             {"g": ["p1", "q", "p1 "]},
             {"shares": "a=0.5,b=0.5", "group": "g"},
-            rf"column g names the groups 'p1' and 'p1\x20', {ALIKE} group alike",
+            rf"column g names the groups 'p1' and 'p1\x20', {ALIKE} group alike, two unlike.",
         ),
         (
             {"s": list("xyy"), "g": list("gHh")},
             {"column": "s", "group": "g"},
-            f"column g names the groups 'H' and 'h', {ALIKE} group alike",
+            f"column g names the groups 'H' and 'h', {ALIKE} group alike, two unlike.",
         ),
         (
             {"s": list("xyy"), "g": list("ghg")},
@@ -290,6 +290,8 @@ def test_rows_that_are_refused_name_no_splits():
     owners = assign(Split(column="s", group="g"), rows, 0)
     assert owners.names == ("a", "b")
     assert owners.numbers.tolist() == [1, 0, 0, 1]
+    rows.kept = np.zeros(4, np.bool_)
+    assert assign(Split(column="s"), rows, 0).names == ("",)
 
 
 def test_known_splits_and_parts_of_them():

@@ -79,7 +79,7 @@ def test_names_that_look_alike_are_shown_apart(text: str, names: str):
         parse_shares(text)
     assert str(error.value) == (
         f"split {text}: names the splits {names}, which differ only in case, spaces or variants of letters."
-        " Give them other names."
+        " Write one split alike, two unlike."
     )
 
 
