@@ -64,9 +64,8 @@ def _check_in_order(pack: Pack) -> None:
                 f" Convert it again with {Option('shuffle', False)}."
             )
         options = part.header.provenance.get("options", {})
-        drawn = [
-            share for share in options.get("split", {}).values() if share != "rest" and ":" not in str(share)
-        ]
+        shares = {**options.get("split", {}), **options.get("part", {}).get("shares", {})}.values()
+        drawn = any(share != "rest" and ":" not in str(share) for share in shares)
         if drawn and not options.keys() & {"group", "split_group"}:
             raise UsageError(
                 f"{part.path}: the rows of its splits were drawn one by one, so neighbours are no sequence."

@@ -21,6 +21,7 @@ from packer import (
     convert_images,
     convert_table,
     pack_dataset,
+    split_pack,
 )
 from packer.errors import UsageError
 
@@ -347,6 +348,13 @@ def test_what_has_no_windows_is_told(
     with pytest.raises(UsageError) as error:
         PackedBatchDataset(clips / name, 2, window=window, **options)
     assert str(error.value) == sentence.format(pack=clips / name)
+
+
+def test_parts_of_a_pack_drawn_row_by_row_have_no_windows(tmp_path: Path) -> None:
+    pack_dataset({"x": np.arange(20.0)}, tmp_path / "p.h5", shuffle=False)
+    split_pack(tmp_path / "p.h5", "train=0.5,val=0.5")
+    with pytest.raises(UsageError, match="the rows of its splits were drawn one by one"):
+        PackedBatchDataset(tmp_path / "p.train.h5", 2, window=2)
 
 
 def test_frames_in_the_order_of_text_are_told(tmp_path: Path) -> None:
