@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -86,6 +85,19 @@ def together(packs: Sequence[Pack]) -> tuple[Pack, list[NDArray[np.int64]]]:
         ]
     pack = joined(packs)
     return replace(pack, header=replace(pack.header, classes=classes)), numbers
+
+
+def split_owners(pack: Pack) -> Owners:
+    """Return the split of each row, splits by their first row. Raises UsageError for rows in no split."""
+    splits = sorted(pack.header.splits.items(), key=lambda item: item[1])
+    within = sum(b - a for _, spans in splits for a, b in spans)
+    if splits and within != pack.rows:
+        raise UsageError(
+            f"{pack.path}: {pack.rows - within:,} of its {pack.rows:,} rows are in no split; all rows need a"
+            " split, or none. Merge only packs that all have splits, or only packs without."
+        )
+    members = {name: np.concatenate([np.arange(a, b) for a, b in spans]) for name, spans in splits}
+    return Owners.from_splits(members, pack.rows)
 
 
 class PackRows(RowMaker):
@@ -189,23 +201,9 @@ class PackRows(RowMaker):
         labels: NDArray[np.int64] = self._reader.array("label", one_run(0, self.count))
         return labels
 
-    @cached_property
-    def splits(self) -> Owners:
-        """The split of each row, in the order of the pack. Raises UsageError for rows in no split."""
-        splits = sorted(self.pack.header.splits.items(), key=lambda item: item[1])
-        within = sum(b - a for _, spans in splits for a, b in spans)
-        if splits and within != self.count:
-            raise UsageError(
-                f"{self.pack.path}: {self.count - within:,} of its {self.count:,} rows are in no split; all"
-                " rows need a split, or none. Merge only packs that all have splits, or only packs without."
-            )
-        return Owners.from_splits(
-            {name: np.concatenate([np.arange(a, b) for a, b in spans]) for name, spans in splits}, self.count
-        )
-
     def codes(self, column: str | None) -> Codes | None:
         """Return the label of each row in its split, so that new packs get equal shares of each."""
-        label, splits = super().codes(column), self.splits
+        label, splits = super().codes(column), split_owners(self.pack)
         if len(splits.names) < 2:
             return label
         labels = 0 if label is None else label.numbers.astype(np.int64)

@@ -26,7 +26,7 @@ from packer.convert.duplicate_keys import (
 )
 from packer.convert.image_options import ImageOptions, Pairs
 from packer.convert.image_planning import ConversionPlan, plan_conversion
-from packer.convert.pack_rows import PackRows, check_whole, together
+from packer.convert.pack_rows import PackRows, check_whole, split_owners, together
 from packer.convert.pack_run import list_shards
 from packer.convert.reference_pack import pixel_options
 from packer.convert.row_storage import RowStorage, estimate
@@ -142,7 +142,7 @@ def merge_packs(
     if len(opened) < 2:
         raise UsageError("merge: needs two or more packs. Pass their paths.")
     rows, storing = _opened(opened, run.out)
-    owners = rows.splits
+    owners = split_owners(rows.pack)
     how: dict[str, Any] = {"merge": len(opened), "seed": seed if shuffle else None, **storing.options()}
     left: list[int] = []
     if choice("duplicates", duplicates, DUPLICATES) != "keep":
@@ -231,11 +231,12 @@ def split_pack(
     rows, _ = _opened(opened, os.fspath(path))
     split = shares if isinstance(shares, Split) else Split(shares)
     split.check_no_columns("packs")
-    if taken := sorted(set(split.parts) & set(rows.splits.names)):
+    splits = split_owners(rows.pack)
+    if taken := sorted(set(split.parts) & set(splits.names)):
         raise UsageError(
             f"split {taken[0]}: {os.fspath(path)} has a split of this name already; new packs get rows of"
             " every split"
-            f' ({", ".join(rows.splits.names)}) and need other names. Load it with split="{taken[0]}", or pass other'
+            f' ({", ".join(splits.names)}) and need other names. Load it with split="{taken[0]}", or pass other'
             " names."
         )
     parts = assign(split, rows, seed)
@@ -256,7 +257,7 @@ def split_pack(
     reports, unfinished = {}, {}
     for number, name in enumerate(parts.names):
         to = os.path.join(folder, f"{stem}.{os.fsdecode(on_disk(name))}{ending}")
-        order = arrange(rows.splits.only(parts.numbers == number), shuffle=False, seed=seed)
+        order = arrange(splits.only(parts.numbers == number), shuffle=False, seed=seed)
         storing, record = RowStorage.kept(opened[0]), split.record(seed)
         how = {"part": {"name": name, "shares": record["split"], "seed": seed}, **storing.options()}
         task = _task(rows, storing, order, how, rows.pack.header.seed)
@@ -446,7 +447,7 @@ def repack(
         shards=shards,
         layout=format is None,
     )
-    order = arrange(rows.splits, shuffle=shuffle, seed=seed)
+    order = arrange(split_owners(rows.pack), shuffle=shuffle, seed=seed)
     how: dict[str, Any] = {"shuffle": shuffle, "seed": seed if shuffle else None}
     if not table:
         how = {"size": None if spec is None or rule is None else rule.option, "fit": fit} | (
