@@ -261,7 +261,7 @@ def _targets(
     else:
         used = {"Labels.as_": True, "Labels.column": source.label_chosen}
         used["Labels.separator"] = source.targets.column is not None
-        about = [] if options.split is None else [*options.split.about_columns()]
+        about = [] if options.split is None else options.split.about_columns()
         for option in (*about, *(one for one in labels.about_csv() if not used.get(one.name))):
             raise UsageError(
                 f"{option}: is about columns of a CSV, but none is given. Pass {Option('labels', 'FILE')}."

@@ -235,9 +235,8 @@ def split_pack(
     if taken := sorted(set(split.parts) & set(splits.names)):
         raise UsageError(
             f"split {taken[0]}: {os.fspath(path)} has a split of this name already; new packs get rows of"
-            " every split"
-            f' ({", ".join(splits.names)}) and need other names. Load it with split="{taken[0]}", or pass other'
-            " names."
+            f' every split ({", ".join(splits.names)}) and need other names. Load it with split="{taken[0]}",'
+            " or pass other names."
         )
     parts = assign(split, rows, seed)
     for name in parts.names:

@@ -1,4 +1,4 @@
-"""assign: the split of each row, drawn by shares or in whole groups, given by position, or named by a column."""
+"""assign: the split of each row, drawn by shares or in groups, given by position, or named by a column."""
 
 from __future__ import annotations
 
@@ -105,11 +105,15 @@ def assign(split: Split | None, rows: RowSource, seed: int) -> Owners:
     notes: tuple[str, ...] = ()
     if split.group is None:
         drawn = draw_rows(strata[free], shares, seed)
+        among = units.count(len(drawn), "row")
     else:
         groups = _groups(split.group, rows)
         owners = draw_groups(groups.numbers, strata, shares, seed)
-        drawn = owners[groups.numbers]
+        drawn, among = owners[groups.numbers], units.count(len(owners), "group")
         notes = (_note_on_groups(split, shares, owners, drawn),)
+    for number, (name, share) in enumerate(shares.items()):
+        if not (drawn == number).any():
+            raise UsageError(f"split {name}={share:g}: gets none of {among}. Pass a larger share.")
     numbers[free] = np.array([numbered[name] for name in shares], numbers.dtype)[drawn]
     return Owners(tuple(numbered), numbers, notes)
 
@@ -165,25 +169,14 @@ def _note_on_groups(split: Split, names: Iterable[str], owners: Ints, drawn: Int
     return f"Groups of {split.group} in each split: {counts}."
 
 
-def _check_filled(shares: Mapping[str, float], counts: Iterable[int], rows: int, noun: str) -> None:
-    """Raise UsageError if a split is empty. rows: total number; noun: name of the counted items."""
-    for name, count in zip(shares, counts, strict=True):
-        if not count:
-            raise UsageError(
-                f"split {name}={shares[name]:g}: gets none of {rows:,} {noun}. Pass a larger share."
-            )
-
-
 def draw_rows(strata: NDArray[Any], shares: Mapping[str, float], seed: int) -> NDArray[Any]:
     """Draw the split number of each row, so that each split holds its share of every stratum.
 
     strata: number of each row's stratum, from 0; shares: name -> share, sum 1.
     A stratum's rows left by rounding go, one each, to the splits with the largest deficits so far. So the
-    split of each stratum is exact to within one row, and that of all rows nearly so. Raises UsageError if a
-    split would be empty.
+    split of each stratum is exact to within one row, and that of all rows nearly so.
     """
     if len(shares) == 1:  # rest beside last:N: nothing is drawn
-        _check_filled(shares, [len(strata)], len(strata), "rows")
         return np.zeros(len(strata), np.uint8)
     share = np.array(list(shares.values()))
     sizes = np.zeros(int(strata.max(initial=0)) + 1, np.int64)
@@ -192,7 +185,7 @@ def draw_rows(strata: NDArray[Any], shares: Mapping[str, float], seed: int) -> N
         sizes += np.bincount(strata[piece], minlength=len(sizes))
     present, starts = np.flatnonzero(sizes), np.cumsum(sizes) - sizes
     drawn = np.empty(len(strata), np.min_scalar_type(len(share)))  # stratum by stratum
-    owed, total = np.zeros(len(share)), np.zeros(len(share), np.int64)
+    owed = np.zeros(len(share))
     # Visit strata in random order: the order decides the splits of very small strata.
     visits = randomness.permute(np.arange(len(present)), max(1, len(present)), randomness.key(seed, "split"))
     for number in visits.tolist():
@@ -202,9 +195,7 @@ def draw_rows(strata: NDArray[Any], shares: Mapping[str, float], seed: int) -> N
         most = np.argsort(-owed, kind="stable")[: size - int(counts.sum())]
         counts[most] += 1
         owed[most] -= 1
-        total += counts
         _draw_stratum(drawn[start : start + size], counts, randomness.key(seed, "split", number))
-    _check_filled(shares, total.tolist(), len(strata), "rows")
     owners = np.empty_like(drawn)
     for piece in pieces:
         order = np.argsort(strata[piece], kind="stable")
@@ -229,8 +220,7 @@ def draw_groups(
     """Return the split number of each group, so that each split has about its share of every stratum.
 
     groups, strata: numbers of each row, from 0. Groups are visited in random order; each goes to the split
-    where the sum of (rows - wanted)^2 / wanted, over the strata and over all rows, grows least. Raises
-    UsageError if a split would be empty.
+    where the sum of (rows - wanted)^2 / wanted, over the strata and over all rows, grows least.
     """
     width = int(strata.max()) + 1
     cells, counts = np.unique(groups.astype(np.int64) * width + strata, return_counts=True)
@@ -247,5 +237,4 @@ def draw_groups(
         grown = (more * (2 * (rows[:, at] - wanted[:, at]) + more) / wanted[:, at]).sum(axis=1)
         owners[number] = best = int(np.argmin(grown))
         rows[best, at] += more
-    _check_filled(shares, np.bincount(owners, minlength=len(shares)).tolist(), len(owners), "groups")
     return owners

@@ -1,9 +1,9 @@
-"""Splits as users write them: shares, numbers of rows, positions, ranges, a column, groups; checked, recorded."""
+"""Splits as users write them: shares, numbers of rows, positions, ranges, a column; as packs record them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -114,11 +114,10 @@ class Split:
                 " shares, or the rows of each split."
             )
 
-    def about_columns(self) -> Iterator[Option]:
-        """Yield the given options that name columns."""
-        for name in ("column", "group"):
-            if (value := getattr(self, name)) is not None:
-                yield Option(f"Split.{name}", value)
+    def about_columns(self) -> list[Option]:
+        """Return the given options that name columns."""
+        given = {"Split.column": self.column, "Split.group": self.group}
+        return [Option(name, column) for name, column in given.items() if column is not None]
 
     def check_growable(self, path: str) -> None:
         """Raise UsageError if new rows cannot be divided like those of a pack."""

@@ -42,9 +42,7 @@ class StagedColumns(RowSource):
             raise SourceError(
                 f"{self.subject}: column {column!r} decides the split of each row and is empty in"
                 f" {units.count(empty, 'row')}. Fill these cells, or use the column for splits alone and pass"
-                " ",
-                Option("on_error", "skip"),
-                ".",
+                f" {Option('on_error', 'skip')}."
             )
         return self._codes(member)
 
@@ -130,8 +128,9 @@ def notes_on_classes(plan: TableTransform, columns: StagedColumns, owners: Owner
         for code in np.flatnonzero(wrong)
     ]
     single = [f"{names[k]} ({texts[held[k].argmax()]})" for k in np.flatnonzero(has.sum(axis=1) == 1)]
+    each = "in one split only, or not in train; splits and rows of each"
     told = {
-        f"{len(lone):,} of {width:,} {what} are in one split only, or not in train; splits and rows of each": lone,
+        f"{len(lone):,} of {width:,} {what} are {each}": lone,
         f"{len(single):,} of {units.count(len(names), 'split')} have one of the {width:,} {what}": single,
     }
     return [
