@@ -13,7 +13,8 @@
     image_rows.py        rows from image files
     pack_rows.py         rows from packs
     whole_pictures.py    rows that are uncropped images of different sizes
-    splits.py            samples of each split: by share, position, column or group
+    splits.py            splits as users write them: shares, numbers of rows, positions, columns, groups
+    split_assignment.py  assign: the split of each row, of every kind of source
     sample_order.py      the sample of each row; closes the holes of skipped inputs
     some_rows.py         an engine that writes a few rows, of all splits and classes
     staged_rows.py       rows of unknown number: written to temporary files, then read in the pack's order

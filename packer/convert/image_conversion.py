@@ -17,7 +17,7 @@ from packer.convert.image_options import ImageOptions, Pairs, PathLike
 from packer.convert.image_planning import ConversionPlan, plan_conversion, refuse
 from packer.convert.reference_pack import Classes, ReferencePack, parse_classes
 from packer.convert.row_storage import RowStorage
-from packer.convert.splits import Split
+from packer.convert.splits import Part, Split
 from packer.declared_types import checks_arguments
 from packer.inputs.image_sources import Source
 from packer.inputs.label_options import Labels
@@ -45,7 +45,7 @@ def convert_images(
     like: PathLike | None = None,
     pairs: Pairs | None = None,
     mask_values: Values | Mapping[str, Values] | None = None,
-    split: str | Mapping[str, float | str] | Split | None = None,
+    split: str | Mapping[str, Part] | Split | None = None,
     shuffle: bool = True,
     seed: int = 0,
     shards: int | str | None = None,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from packer.codecs import jpeg_parts
 from packer.convert.row_maker import Block, RowMaker
+from packer.convert.split_assignment import Codes, Owners
 from packer.convert.whole_pictures import (
     WholePicture,
     WholePictures,
@@ -85,6 +86,19 @@ def together(packs: Sequence[Pack]) -> tuple[Pack, list[NDArray[np.int64]]]:
     return replace(pack, header=replace(pack.header, classes=classes)), numbers
 
 
+def split_owners(pack: Pack) -> Owners:
+    """Return the split of each row, splits by their first row. Raises UsageError for rows in no split."""
+    splits = sorted(pack.header.splits.items(), key=lambda item: item[1])
+    within = sum(b - a for _, spans in splits for a, b in spans)
+    if splits and within != pack.rows:
+        raise UsageError(
+            f"{pack.path}: {pack.rows - within:,} of its {pack.rows:,} rows are in no split; all rows need a"
+            " split, or none. Merge only packs that all have splits, or only packs without."
+        )
+    members = {name: np.concatenate([np.arange(a, b) for a, b in spans]) for name, spans in splits}
+    return Owners.from_splits(members, pack.rows)
+
+
 class PackRows(RowMaker):
     """Rows of a new pack from rows of a pack; unchanged fields are read as columns.
 
@@ -111,6 +125,8 @@ class PackRows(RowMaker):
         checksums.
         """
         self.pack, self._numbers, self._spec, self._whole = pack, numbers, spec, whole
+        self.count: int = pack.rows
+        self.classed = pack.header.classes is not None or pack.header.table is None
         self._reader = PackStore(pack, pack.fields, verify=verify)
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
         self._files = [counted_files([part.header]) for part in pack.parts]
@@ -182,10 +198,20 @@ class PackRows(RowMaker):
         before = {name: ", ".join(sorted(versions)) for name, versions in found.items()}
         return [storage, before] if copied else [before, here if self.made_fields else {}, storage]
 
-    def labels(self) -> NDArray[np.int64]:
-        """Return the label of each row, of packs that have them."""
-        labels: NDArray[np.int64] = self._reader.array("label", one_run(0, self.pack.rows)).astype(np.int64)
+    def labels(self) -> NDArray[np.int64] | None:
+        """Return the label of each row, of packs with one whole number a row."""
+        if not any(f.name == "label" and f.dtype == "<i8" and f.shape == () for f in self.pack.fields):
+            return None
+        labels: NDArray[np.int64] = self._reader.array("label", one_run(0, self.count))
         return labels
+
+    def codes(self, column: str | None) -> Codes | None:
+        """Return the label of each row in its split, so that new packs get equal shares of each."""
+        label, splits = super().codes(column), split_owners(self.pack)
+        if len(splits.names) < 2:
+            return label
+        labels = 0 if label is None else label.numbers.astype(np.int64)
+        return Codes.from_values(labels * np.int64(len(splits.names)) + splits.numbers)
 
     @property
     def remade(self) -> bool:
