@@ -1,9 +1,9 @@
 """The process that fills a pack: an ordinary conversion that says how many rows can be read.
 
 A reader starts it (format/filling_pack.py). It ends when the pack is sealed, when it cannot be made, or when
-nobody reads any more; its work is kept. Nothing can be read before the pack is sealed where rows have no fixed
-place (JPEG, compressed or ragged rows without shards), or may be left out (``on_error="skip"``), and of tables,
-which are parsed first.
+nobody reads any more; its work is kept. Nothing can be read before the pack is sealed where rows have no
+fixed place (JPEG, compressed or ragged rows without shards), or may be left out (``on_error="skip"``), and of
+tables, which are parsed first.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _FrontierRun:
         self._total, self._looked = 0, time.monotonic()
 
     def convert(self) -> None:
-        """Convert; keep a complete pack of this job. Raises PackerError; KeyboardInterrupt if nobody reads."""
+        """Convert, or compare a complete pack. Raises PackerError; KeyboardInterrupt if nobody reads."""
         from packer.convert.image_conversion import convert_images
         from packer.tables.table_conversion import convert_table
 

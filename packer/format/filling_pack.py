@@ -38,7 +38,7 @@ class Filling:
     unpickling.
 
     out: the pack's name; module: its ``main`` converts; job: source, out and options, JSON; cwd: folder that
-    names in them lead from; plan, inode: identify the pack that was opened, and its file or folder; 0 until then.
+    names in them lead from; plan, inode: identify the opened pack, and its file or folder; 0 until then.
     """
 
     ahead_bytes = None
@@ -105,8 +105,8 @@ class Filling:
             if time.monotonic() > patience and not self._told:
                 self._told = True
                 _LOG.warning(
-                    "%s: waits for row %d; %d rows are converted, in the order of the pack, which shuffle=True"
-                    " takes in epoch 0",
+                    "%s: waits for row %d; %d rows are converted, in the order of the pack, which"
+                    " shuffle=True takes in epoch 0",
                     self.out,
                     rows - 1,
                     made,
@@ -163,7 +163,7 @@ class Filling:
         )
 
     def _pause(self, frontier: Frontier) -> None:
-        """Wait until the frontier moves, or for a moment; raise the error of its process; leave a dead one."""
+        """Wait a moment for the frontier to move; raise the error of its process, or leave a dead one."""
         before, until = (frontier.rows, frontier.state), time.monotonic() + _ALIVE_SECONDS
         while (frontier.rows, frontier.state) == before and time.monotonic() < until:
             if self._closing == os.getpid():

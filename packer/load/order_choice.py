@@ -156,8 +156,8 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
 def shuffled_order(about: Context) -> RowOrder:
     """Return the order for shuffle=True: as good as a uniform shuffle.
 
-    The pack alone decides, so the order is the same on every machine. Epoch 0 of a shuffled pack that fill_pack
-    returned takes the pack's own order, a permutation, whether the pack is complete or not.
+    The pack alone decides, so the order is the same on every machine. Epoch 0 of a shuffled pack that
+    fill_pack returned takes the pack's own order, a permutation, whether the pack is complete or not.
     A pack that was shuffled when it was written gets "blocks": they read a disk as fast as slices, cost no
     more in memory, and separate batch-mates each epoch, which slices do not. Compressed blocks are used as a
     unit, each decoded once. A pack at a URL gets "regions", so that each rank fetches only its own part.

@@ -435,7 +435,7 @@ def open_rows(pack: Pack, name: str, verify: bool = False) -> FieldRows:
 
 
 def _open_unfinished(pack: FillingPack, name: str) -> FieldRows:
-    """Open a field of a pack that is being made. Waits for the complete pack if its rows have no fixed place."""
+    """Open a field of an unfinished pack; wait for the complete one if its rows have no fixed place."""
     if pack.files:
         allow_files(len(pack.files))
         counts = [min(pack.shard_rows, pack.rows - first) for first in range(0, pack.rows, pack.shard_rows)]
