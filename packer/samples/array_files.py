@@ -15,13 +15,13 @@ from packer.errors import SourceError
 from packer.format.hdf5_arrays import Hdf5Array, list_arrays, read_array
 from packer.format.header import Extent
 from packer.pixels.image_decoder import format_of_image
-from packer.samples.columns import ArrayColumn, Column, DecodedColumn, FileColumn, ListColumn, TurnedColumn
+from packer.samples.columns import ArrayColumn, Column, FileColumn, Hdf5Column, ListColumn, TurnedColumn
 from packer.source_kinds import HDF5, HDF5_BEGIN, is_hdf5
 
 _MATLAB = ".mat"
 _HDF5 = (*HDF5, _MATLAB)
 _HDF5_BEGINS = (b"MATLAB 7.3", HDF5_BEGIN)
-_DECODED_BYTES = 256 << 20  # a larger compressed dataset is decoded to a temporary file instead of memory
+_DECODED_BYTES = 256 << 20  # rows of a larger compressed dataset are staged instead of held in memory
 _WEAK = ("", "BMP", "PPM")  # formats whose files begin with two bytes, as numbers may
 _FROM_MATLAB = (
     "flat = lambda d, at='': {{k: v for n, x in d.items() if n[:2] != '__' for k, v in (flat(x, at + n + "
@@ -140,7 +140,7 @@ def _of_hdf5(path: str, one: Hdf5Array) -> list[Column]:
     encoded = is_encoded(one.begin)
     if not one.shape and not encoded:
         return []
-    column: Column = DecodedColumn(where, path, one.name, one.dtype, one.shape)
+    column: Column = Hdf5Column(where, path, one.name, one.dtype, one.shape, one.slab)
     if encoded or (one.dtype.kind in "OV" and not (one.text or one.dtype.names or one.ragged)):
         column = Column(one.name, where, one.dtype, one.shape)
     elif one.text:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from packer.convert.row_maker import RowMaker
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import digest
-from packer.format.hdf5_arrays import read_slabs
+from packer.format.hdf5_arrays import read_rows
 from packer.format.header import COORDINATES, Extent, Field, Header
 from packer.format.pack import Pack
 from packer.format.pack_writer import Rows
@@ -41,7 +41,8 @@ class Column:
     """All values of an array. dtype, shape, name: of the array [N, ...]; where: its name in messages.
 
     The base class itself is an array whose values cannot be read. path: the file that holds it, or "".
-    classes: names of its numbers. encoded: its values, or it itself, are the bytes of image files.
+    classes: names of its numbers. encoded: its values, or it itself, are the bytes of image files. slab: rows
+    to read at once, in order, if reading is decoding; 0: rows are read in any order.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Column:
     path: str = ""
     classes: tuple[str, ...] = ()
     encoded: bool = False
+    slab: int = 0
 
     def __init__(self, name: str, where: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         self.name, self.where, self.dtype, self.shape = name, where, dtype, shape
@@ -66,18 +68,13 @@ class Column:
         kind = "text" if isinstance(self, ListColumn) else self.dtype.name
         return f"{shown(self.name)} {kind}{list(self.shape)}"
 
-    @property
-    def decoded(self) -> Sequence[DecodedColumn]:
-        """The compressed datasets, which must be decoded in order."""
-        return ()
-
     def take(self, samples: NDArray[np.int64]) -> Any:
         """Return the values of some samples, [len(samples), ...]."""
         raise NotImplementedError
 
     def pieces(self) -> Iterator[NDArray[Any]]:
         """Yield all values in order, in pieces."""
-        rows, step = self.shape[0], max(1, _DIGEST_BYTES // max(1, self.row_bytes))
+        rows, step = self.shape[0], self.slab or max(1, _DIGEST_BYTES // max(1, self.row_bytes))
         return (self.part(start, min(rows, start + step)) for start in range(0, rows, step))
 
     def part(self, start: int, stop: int) -> NDArray[Any]:
@@ -146,43 +143,26 @@ class FileColumn(Column):
         return self._reader.array(self._field.name, one_run(start, stop))
 
 
-class DecodedColumn(Column):
-    """A compressed HDF5 dataset, decoded once into an unnamed file, from which rows are read."""
+class Hdf5Column(Column):
+    """A compressed HDF5 dataset, decoded by HDF5 at each reading."""
 
     def __init__(
-        self, where: str, path: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+        self, where: str, path: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], slab: int
     ) -> None:
         super().__init__(name, where, dtype, shape)
-        self.path = path
-        self._column: Column = self
+        self.path, self.slab = path, slab
+        self._name = name
 
-    @property
-    def decoded(self) -> Sequence[DecodedColumn]:
+    def take(self, samples: NDArray[np.int64]) -> NDArray[Any]:
         """See Column."""
-        return (self,)
-
-    def decode(self, file: IO[bytes]) -> None:
-        """Write the values to an unnamed file, which must stay open. Raises SourceError, OSError."""
-        for piece in self.pieces():
-            file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
-        file.flush()
-        extent = Extent("", 0, self.shape[0], self.row_bytes)
-        place = f"/dev/fd/{file.fileno()}"  # also available on macOS
-        self._column = FileColumn(self.name, self.where, place, self.dtype, self.shape, (extent,))
-
-    def pieces(self) -> Iterator[NDArray[Any]]:
-        """See Column; before `decode`, each call decodes all values."""
-        if self._column is not self:
-            return super().pieces()
-        return (slab[self.name] for slab in read_slabs(self.path, [self.name]))
-
-    def take(self, samples: NDArray[np.int64]) -> Any:
-        """See Column."""
-        return self._column.take(samples)
+        runs = consecutive(samples)
+        ends = (runs.starts + runs.lengths).tolist()
+        parts = [self.part(*run) for run in zip(runs.starts.tolist(), ends, strict=True)]
+        return np.concatenate([np.empty((0, *self.shape[1:]), self.dtype), *parts])
 
     def part(self, start: int, stop: int) -> NDArray[Any]:
         """See Column."""
-        return self._column.part(start, stop)
+        return read_rows(self.path, self._name, start, stop)
 
 
 class TurnedColumn(Column):
@@ -193,12 +173,7 @@ class TurnedColumn(Column):
         if isinstance(column, TurnedColumn):
             self.column, self.axes = column.column, tuple(column.axes[axis] for axis in axes)
         super().__init__(column.name, column.where, column.dtype, tuple(column.shape[a] for a in axes))
-        self.path, self.classes = column.path, column.classes
-
-    @property
-    def decoded(self) -> Sequence[DecodedColumn]:
-        """See Column."""
-        return self.column.decoded
+        self.path, self.classes, self.slab = column.path, column.classes, column.slab
 
     def take(self, samples: NDArray[np.int64]) -> NDArray[Any]:
         """See Column."""
@@ -226,12 +201,7 @@ class JoinedColumn(Column):
         first = parts[0]
         self._parts, self._stops = parts, np.cumsum([one.shape[0] for one in parts])
         super().__init__(first.name, first.where, first.dtype, (int(self._stops[-1]), *first.shape[1:]))
-        self.classes = first.classes
-
-    @property
-    def decoded(self) -> Sequence[DecodedColumn]:
-        """See Column."""
-        return [one for part in self._parts for one in part.decoded]
+        self.classes, self.slab = first.classes, max(part.slab for part in parts)
 
     def take(self, samples: NDArray[np.int64]) -> NDArray[Any]:
         """See Column."""

@@ -133,7 +133,7 @@ class PackBuilder:
                 rows[name] = converted
             except ValueRefusedError as error:
                 raise SourceError(f"sample {first + at}: {error}.") from None
-        self._add(rows, count)
+        self.add_rows(rows, count)
 
     def finish(self) -> Report:
         """Write the pack from the staged rows and rename it to its final name, as the end of ``with`` does.
@@ -214,10 +214,6 @@ class PackBuilder:
         self._staging = SampleStaging(self._place, fields, self._run.out)
         self._opened.append(self._staging)
 
-    def add_rows(self, rows: Mapping[str, Any]) -> None:
-        """Append a sample that the plans have converted to rows."""
-        self._add({name: [row] for name, row in rows.items()}, 1)
-
     def _begin(self, first: Mapping[str, Sequence[Any]], number: int) -> None:
         """Plan the fields from the first samples."""
         declared = self._options.declared
@@ -236,7 +232,8 @@ class PackBuilder:
                 f"{which}: {name!r} {found}; every sample has {', '.join(sorted(wanted))}. Pass these."
             )
 
-    def _add(self, rows: Mapping[str, Any], count: int) -> None:
+    def add_rows(self, rows: Mapping[str, Any], count: int) -> None:
+        """Append samples that the plans have converted to rows: for each field an array or a list."""
         assert self._staging is not None
         try:
             self._staging.add(rows, count)

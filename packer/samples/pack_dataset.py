@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +17,6 @@ from packer.convert.reference_pack import Classes
 from packer.declared_types import checks_arguments
 from packer.errors import PackerError, SourceError, UsageError
 from packer.format.header import Field
-from packer.format.working_folder import failure
 from packer.progress import Progress
 from packer.samples.array_problems import some
 from packer.samples.array_sources import ArraySource, open_arrays
@@ -295,8 +292,8 @@ class _Job:
     def arrays(self, source: ArraySource) -> Report:
         """Pack arrays or files of arrays."""
         run, options = self._run, self._options
-        compressed = any(column.decoded for column in source.fields.values())
-        if compressed:
+        staged = max(column.slab for column in source.fields.values()) if run.engine is None else 0
+        if staged:
             self._refuse_resuming(f"{source.subject}: is compressed, so its rows are staged, and")
         options = options.for_splits(source.subject, source.spans)
         named = None if options.declared.form(LABEL) else number_labels(source.fields, options.classes)
@@ -309,27 +306,25 @@ class _Job:
             columns[name].plan = marked
         options = options.for_fields(named, [column.plan.field for column in columns.values()])
         maker = ColumnSamples(columns, source.rows, options.classes)
-        staged = [one for field in columns.values() if field.column for one in field.column.decoded]
-        room = sum(one.row_bytes * one.shape[0] for one in staged)
         notes = [*source.notes, *column_notes(columns, named)]
         nbytes = maker.pack_bytes(source.rows)
-        needed = room if run.engine else nbytes + room
+        needed = 0 if run.engine else nbytes * (2 if staged else 1)
         self._begin(source.subject, maker.fields, source.rows, needed, notes, nbytes)
-        folder = os.path.dirname(os.path.abspath(run.out))
-        with ExitStack() as stack:
-            try:
-                for column in staged:
-                    column.decode(stack.enter_context(tempfile.TemporaryFile(dir=folder)))
-            except OSError as error:
-                raise failure(run.out, error) from error
-            maker.check_pixels(source.subject)
-            identity = None
-            if not compressed and run.engine is None:
-                with Progress(self._shown, "B") as bar:
-                    bar.start(source.nbytes)
-                    identity = maker.fingerprint(bar.move)
-            task = options.task(maker, options.order(maker, source.rows), source.subject, identity)
-            return self._write(task, notes, source.nbytes)
+        if staged:
+            with PackBuilder(run, options, notes) as builder:
+                builder.plan({name: column.plan for name, column in columns.items()})
+                for start in range(0, source.rows, staged):
+                    samples = np.arange(start, min(source.rows, start + staged))
+                    builder.add_rows(maker.columns(samples), len(samples))
+                return replace(builder.finish(), bytes_read=source.nbytes)
+        maker.check_pixels(source.subject)
+        identity = None
+        if run.engine is None:
+            with Progress(self._shown, "B") as bar:
+                bar.start(source.nbytes)
+                identity = maker.fingerprint(bar.move)
+        task = options.task(maker, options.order(maker, source.rows), source.subject, identity)
+        return self._write(task, notes, source.nbytes)
 
     def dataset(self, dataset: Dataset, key: str | None) -> Report:
         """Pack a map-style dataset."""
@@ -391,7 +386,7 @@ class _Job:
                         ) from None
                     skipped.append({"key": str(number), "reason": f"{error}."})
                     continue
-                builder.add_rows(rows)
+                builder.add_rows({name: [row] for name, row in rows.items()}, 1)
             builder.skipped = tuple(skipped)
             return builder.finish()
 
