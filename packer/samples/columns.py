@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from packer.format.hdf5_arrays import read_rows
 from packer.format.header import COORDINATES, Extent, Field, Header
 from packer.format.pack import Pack
 from packer.format.pack_writer import Rows
-from packer.orders.runs import consecutive, one_run
+from packer.orders.runs import consecutive
 from packer.pixels.coordinate_units import check_unit
 from packer.read.array_store import PackStore
 from packer.samples.field_plan import (
@@ -77,9 +78,9 @@ class Column:
         rows, step = self.shape[0], self.slab or max(1, _DIGEST_BYTES // max(1, self.row_bytes))
         return (self.part(start, min(rows, start + step)) for start in range(0, rows, step))
 
-    def part(self, start: int, stop: int) -> NDArray[Any]:
+    def part(self, start: int, stop: int) -> Any:
         """Return the values from `start` to `stop`."""
-        raise NotImplementedError
+        return self.take(np.arange(start, stop))
 
 
 class ListColumn(Column):
@@ -109,10 +110,6 @@ class ArrayColumn(Column):
             return self._array[first : first + count]
         return self._array[samples]
 
-    def part(self, start: int, stop: int) -> NDArray[Any]:
-        """See Column."""
-        return self._array[start:stop]
-
 
 class FileColumn(Column):
     """A column of raw rows in a file, in one or several extents, read by the same reader as packs."""
@@ -138,10 +135,6 @@ class FileColumn(Column):
             self._reader.prefetch(runs)
         return self._reader.array(self._field.name, runs)
 
-    def part(self, start: int, stop: int) -> NDArray[Any]:
-        """See Column."""
-        return self._reader.array(self._field.name, one_run(start, stop))
-
 
 class Hdf5Column(Column):
     """A compressed HDF5 dataset, decoded by HDF5 at each reading."""
@@ -157,12 +150,10 @@ class Hdf5Column(Column):
         """See Column."""
         runs = consecutive(samples)
         ends = (runs.starts + runs.lengths).tolist()
-        parts = [self.part(*run) for run in zip(runs.starts.tolist(), ends, strict=True)]
+        parts = [
+            read_rows(self.path, self._name, *run) for run in zip(runs.starts.tolist(), ends, strict=True)
+        ]
         return np.concatenate([np.empty((0, *self.shape[1:]), self.dtype), *parts])
-
-    def part(self, start: int, stop: int) -> NDArray[Any]:
-        """See Column."""
-        return read_rows(self.path, self._name, start, stop)
 
 
 class TurnedColumn(Column):
@@ -181,12 +172,6 @@ class TurnedColumn(Column):
             return self._turned[samples]
         taken: NDArray[Any] = self.column.take(samples).transpose(self.axes)
         return taken
-
-    def part(self, start: int, stop: int) -> NDArray[Any]:
-        """See Column."""
-        if self.axes[0]:
-            return self._turned[start:stop]
-        return self.column.part(start, stop).transpose(self.axes)
 
     @cached_property
     def _turned(self) -> NDArray[Any]:
@@ -211,10 +196,6 @@ class JoinedColumn(Column):
             part, at = self._parts[owner], np.flatnonzero(owners == owner)
             taken[at] = part.take(samples[at] - (self._stops[owner] - part.shape[0]))
         return taken
-
-    def part(self, start: int, stop: int) -> NDArray[Any]:
-        """See Column."""
-        return self.take(np.arange(start, stop))
 
     def pieces(self) -> Iterator[NDArray[Any]]:
         """See Column."""
@@ -298,14 +279,11 @@ class ColumnField:
             else:
                 yield np.asarray(rows)
 
-    def digest(self, progress: Callable[[int], None]) -> str:
-        """Return a digest of all values. progress: called with the number of bytes read so far."""
+    def digest(self) -> str:
+        """Return a digest of all values."""
 
         def pieces() -> Iterator[Any]:
-            done = 0
             for part in () if self.column is None else self.column.pieces():
-                done += part.nbytes
-                progress(done)
                 yield np.ascontiguousarray(part).reshape(-1).view(np.uint8)
             for value in self._values:
                 yield len(value).to_bytes(8, "little")
@@ -314,31 +292,86 @@ class ColumnField:
         return digest(pieces()).hex()
 
 
-class ColumnSamples(RowMaker):
-    """Rows from columns of equal length, without a call per row."""
+class SampleRows(RowMaker):
+    """Samples as rows of a pack.
+
+    subject: their name in messages. plans: field -> its plan. count: their number; None: unknown. notes: notes
+    on the input. named: class names of the input. classes: class names to check labels against; None: no
+    check. spans: rows of each split, if the input tells them. nbytes: bytes of all values, 0 if unknown. once:
+    why an interrupted run cannot be resumed, "" if it can. forks: read some in a forked process.
+    """
+
+    subject: str
+    plans: Mapping[str, FieldPlan]
+    count: int | None
+    notes: Sequence[str] = ()
+    named: tuple[str, ...] | None = None
+    classes: Sequence[str] | None = None
+    spans: Mapping[str, range] = MappingProxyType({})
+    nbytes: int = 0
+    once: str = ""
+    forks: bool = False
+
+    def __init__(
+        self, subject: str, plans: Mapping[str, FieldPlan], count: int | None, ragged_bytes: int
+    ) -> None:
+        self.subject, self.plans, self.count, self.ragged_bytes = subject, plans, count, ragged_bytes
+        self.fields: tuple[Field, ...] = tuple(plan.field for plan in plans.values())
+
+    def pieces(self) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+        """Return the number and the rows of pieces, in order, to be staged; None: read by sample numbers."""
+        return None
+
+    def identity(self) -> Mapping[str, Any] | None:
+        """Return what identifies the values when a run is resumed."""
+        return None
+
+    def name(self, sample: int) -> str:
+        """Return the sample's number, for messages."""
+        return f"sample {sample}"
+
+    def wrong_label(self, labels: Any) -> tuple[int, str] | None:
+        """Return the place of the first label outside 0 .. classes - 1, and the reason to refuse it."""
+        if self.classes is None:
+            return None
+        values = np.atleast_1d(labels)
+        places = np.flatnonzero((values < 0) | (values >= len(self.classes)))
+        if not len(places):
+            return None
+        return int(places[0]), (
+            f"its label is {values[places[0]]}; the {len(self.classes)} classes are numbered from 0. Correct it, "
+            "or pass all classes."
+        )
+
+
+class ColumnSamples(SampleRows):
+    """Rows from columns of equal length, without a call per row. slab: rows to stage at once; 0: none."""
 
     count: int
+    slab: int = 0
 
-    def __init__(self, fields: Mapping[str, ColumnField], count: int, classes: Sequence[str] | None) -> None:
-        """count: number of samples. classes: class names to check labels against; None: no check."""
-        self._columns, self.count, self._classes = dict(fields), count, classes
-        self.fields: tuple[Field, ...] = tuple(column.plan.field for column in fields.values())
-        self.ragged_bytes: int = round(sum(column.row_bytes for column in fields.values()))
+    def __init__(self, subject: str, columns: Mapping[str, ColumnField], count: int) -> None:
+        ragged_bytes = round(sum(column.row_bytes for column in columns.values()))
+        plans = {name: column.plan for name, column in columns.items()}
+        super().__init__(subject, plans, count, ragged_bytes)
+        self._columns = dict(columns)
+
+    def pieces(self) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+        """See SampleRows."""
+        starts = range(0, self.count, self.slab) if self.slab else ()
+        parts = (np.arange(start, min(self.count, start + self.slab)) for start in starts)
+        return ((len(part), self.columns(part)) for part in parts) if self.slab else None
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
         """Return the rows of all fields, with labels checked. Raises SourceError."""
         rows = self.taken(samples)
-        if self._classes is not None and LABEL in rows:
-            check_labels(np.asarray(rows[LABEL]), samples, len(self._classes))
+        if wrong := self.wrong_label(rows.get(LABEL)):
+            raise SourceError(f"sample {samples[wrong[0]]}: {wrong[1]}")
         return rows
 
     def taken(self, samples: NDArray[np.int64]) -> dict[str, Rows]:
         """Return the rows of some samples, without checking labels."""
         return {name: column.rows(samples) for name, column in self._columns.items()}
-
-    def name(self, sample: int) -> str:
-        """Return the sample's number, for messages."""
-        return f"sample {sample}"
 
     def labels(self) -> NDArray[np.int64] | None:
         """Return the label of each sample, if labels are single integers or booleans; else None."""
@@ -351,30 +384,16 @@ class ColumnSamples(RowMaker):
             return None
         return np.asarray(column.rows(np.arange(self.count))).astype(np.int64)
 
-    def check_pixels(self, subject: str) -> None:
+    def check_pixels(self) -> None:
         """Raise UsageError for boxes or keypoints of images that look like fractions of the images' sides."""
         for name in COORDINATES if IMAGE in self._columns else ():
             if name in self._columns:
-                check_unit(subject, name, self._columns[name].values(self.count), None, None)
+                check_unit(self.subject, name, self._columns[name].values(self.count), None, None)
 
-    def fingerprint(self, progress: Callable[[int], None] = lambda nbytes: None) -> dict[str, Any]:
-        """Return the columns' identity for resuming: the number of rows and a digest of all values.
-
-        progress: called with the bytes read of the current column.
-        """
-        found = {name: column.digest(progress) for name, column in self._columns.items()}
+    def identity(self) -> Mapping[str, Any]:
+        """Return the number of rows and a digest of all values."""
+        found = {name: column.digest() for name, column in self._columns.items()}
         return {"rows": self.count, "digest of the values": found}
-
-
-def check_labels(labels: NDArray[Any], samples: NDArray[np.int64], classes: int) -> None:
-    """Raise SourceError for a label outside 0 .. classes - 1."""
-    wrong = (labels < 0) | (labels >= classes)
-    if wrong.any():
-        at = int(np.argmax(wrong.reshape(len(labels), -1).any(1)))
-        raise SourceError(
-            f"sample {samples[at]}: its label is {labels[at]}; the {classes} classes are numbered from 0. "
-            "Correct it, or pass all classes."
-        )
 
 
 def number_labels(fields: dict[str, Column], classes: Sequence[str] | None) -> tuple[str, ...] | None:

@@ -176,8 +176,9 @@ class PackBuilder:
             )
         staged.flush()
         options = self._options.for_fields(None, staged.fields)
-        maker = StagedSamples(staged, options.classes)
-        maker.check_pixels(run.out)
+        maker = StagedSamples(staged)
+        maker.classes = options.classes
+        maker.check_pixels()
         order, running = options.order(maker, staged.rows), run.running.for_staged
         check_room(self._place.pack, maker.pack_bytes(staged.rows), run.out)
         run.bar.start(staged.rows, "rows")
@@ -340,7 +341,7 @@ def create(
         progress=progress is True,
         on_progress=progress if callable(progress) else None,
     )
-    options = PackingOptions.of(
+    options = PackingOptions.parse(
         run.out, fields, size, fit, classes, store, quality, shuffle, seed, split, shards
     )
     if options.declared.rename:

@@ -92,7 +92,7 @@ class PackingOptions:
     spans: dict[str, range] | None
 
     @classmethod
-    def of(
+    def parse(
         cls,
         out: str,
         fields: str | Sequence[str] | Forms | Fields | None,
@@ -132,14 +132,14 @@ class PackingOptions:
             parse_spans(split) if spanned else None,  # type: ignore[arg-type]
         )
 
-    def for_splits(self, subject: str, spans: dict[str, range]) -> PackingOptions:
+    def for_splits(self, subject: str, spans: Mapping[str, range]) -> PackingOptions:
         """Return the options with the splits of the source, if any. Raises UsageError for others beside."""
         if spans and (self.split is not None or self.spans is not None):
             raise UsageError(
                 f"{Option('split')}: the arrays of {subject} are splits already: {', '.join(spans)}. Leave it"
                 f" out, or name the arrays of one of them by {Option('Fields.rename')}."
             )
-        return replace(self, spans=spans) if spans else self
+        return replace(self, spans=dict(spans)) if spans else self
 
     def for_fields(self, found: tuple[str, ...] | None, fields: Sequence[Field]) -> PackingOptions:
         """Return the options for these fields; `found`, the source's class names, replaces missing `classes`.

@@ -99,8 +99,8 @@ class StagedColumn(Column):
 class StagedSamples(ColumnSamples):
     """Rows from staged samples."""
 
-    def __init__(self, staged: SampleStaging, classes: Sequence[str] | None) -> None:
-        """staged: all samples, flushed. classes: class names to check labels against; None: no check."""
+    def __init__(self, staged: SampleStaging) -> None:
+        """staged: all samples, flushed."""
         self._staged, self._blob = staged, staged.mapped_blob()
         records = np.memmap(staged.path, staged.dtype, "r")
         self._file: ShuffledFile | None = None
@@ -113,7 +113,7 @@ class StagedSamples(ColumnSamples):
             )
             for f in staged.fields
         }
-        super().__init__(columns, staged.rows, classes)
+        super().__init__(staged.name, columns, staged.rows)
 
     @contextmanager
     def in_order(self, order: SampleOrder, *, shuffled: bool, workers: int) -> Iterator[None]:

@@ -672,7 +672,7 @@ def test_threads_ask_a_dataset_for_one_sample_at_a_time(
         time.sleep(0.002)  # here another thread would fill it, and draw
         return {"value": buffer, "drawn": random.random()}
 
-    for module in ("packer.convert.block_workers", "packer.samples.pack_dataset"):
+    for module in ("packer.convert.block_workers", "packer.samples.dataset_rows"):
         monkeypatch.setattr(f"{module}.forks_safely", lambda: False)
     for workers in (1, 4):
         pack_dataset(Samples(draw), tmp_path / f"{workers}.h5", workers=workers, store="gzip")
