@@ -269,16 +269,6 @@ class ColumnField:
         except ValueRefusedError as error:
             raise SourceError(f"{self.column.where}: {error}.") from None
 
-    def values(self, count: int) -> Iterator[NDArray[Any]]:
-        """Yield the values of all rows, in pieces."""
-        field = self.plan.field
-        for start in range(0, count, _VALUES_AT_ONCE):
-            rows = self.rows(np.arange(start, min(count, start + _VALUES_AT_ONCE)))
-            if field.ragged:
-                yield np.frombuffer(b"".join(map(bytes, rows)), field.about.get("dtype", field.dtype))
-            else:
-                yield np.asarray(rows)
-
     def digest(self) -> str:
         """Return a digest of all values."""
 
@@ -298,7 +288,8 @@ class SampleRows(RowMaker):
     subject: their name in messages. plans: field -> its plan. count: their number; None: unknown. notes: notes
     on the input. named: class names of the input. classes: class names to check labels against; None: no
     check. spans: rows of each split, if the input tells them. nbytes: bytes of all values, 0 if unknown. once:
-    why an interrupted run cannot be resumed, "" if it can. forks: read some in a forked process.
+    why an interrupted run cannot be resumed, "" if it can. forks: read some in a forked process. skipped:
+    samples that `pieces` left out.
     """
 
     subject: str
@@ -311,6 +302,7 @@ class SampleRows(RowMaker):
     nbytes: int = 0
     once: str = ""
     forks: bool = False
+    skipped: Sequence[Mapping[str, str]] = ()
 
     def __init__(
         self, subject: str, plans: Mapping[str, FieldPlan], count: int | None, ragged_bytes: int
@@ -325,6 +317,9 @@ class SampleRows(RowMaker):
     def identity(self) -> Mapping[str, Any] | None:
         """Return what identifies the values when a run is resumed."""
         return None
+
+    def check_pixels(self) -> None:
+        """Raise UsageError for boxes or keypoints in another unit than pixels, unless that was checked."""
 
     def name(self, sample: int) -> str:
         """Return the sample's number, for messages."""
@@ -356,39 +351,46 @@ class ColumnSamples(SampleRows):
         super().__init__(subject, plans, count, ragged_bytes)
         self._columns = dict(columns)
 
-    def pieces(self) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-        """See SampleRows."""
-        starts = range(0, self.count, self.slab) if self.slab else ()
-        parts = (np.arange(start, min(self.count, start + self.slab)) for start in starts)
-        return ((len(part), self.columns(part)) for part in parts) if self.slab else None
+    def field_rows(self, name: str, samples: NDArray[np.int64]) -> Rows:
+        """Return a field's rows of some samples."""
+        return self._columns[name].rows(samples)
+
+    def read_fields(self, samples: NDArray[np.int64]) -> dict[str, Rows]:
+        """Return the rows of some samples, without checking labels."""
+        return {name: self.field_rows(name, samples) for name in self.plans}
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
         """Return the rows of all fields, with labels checked. Raises SourceError."""
-        rows = self.taken(samples)
+        rows = self.read_fields(samples)
         if wrong := self.wrong_label(rows.get(LABEL)):
             raise SourceError(f"sample {samples[wrong[0]]}: {wrong[1]}")
         return rows
 
-    def taken(self, samples: NDArray[np.int64]) -> dict[str, Rows]:
-        """Return the rows of some samples, without checking labels."""
-        return {name: column.rows(samples) for name, column in self._columns.items()}
+    def pieces(self) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+        """See SampleRows."""
+        parts = self._parts(self.slab) if self.slab else ()
+        return ((len(part), self.columns(part)) for part in parts) if self.slab else None
+
+    def _parts(self, step: int) -> Iterator[NDArray[np.int64]]:
+        """Yield the numbers of all samples, in parts."""
+        return (np.arange(at, min(self.count, at + step)) for at in range(0, self.count, step))
 
     def labels(self) -> NDArray[np.int64] | None:
         """Return the label of each sample, if labels are single integers or booleans; else None."""
-        column = self._columns.get(LABEL)
-        if (
-            column is None
-            or column.plan.field.shape != ()
-            or np.dtype(column.plan.field.dtype).kind not in "iub"
-        ):
+        field = self.plans[LABEL].field if LABEL in self.plans else None
+        if field is None or field.shape != () or np.dtype(field.dtype).kind not in "iub":
             return None
-        return np.asarray(column.rows(np.arange(self.count))).astype(np.int64)
+        return np.asarray(self.field_rows(LABEL, np.arange(self.count))).astype(np.int64)
 
     def check_pixels(self) -> None:
         """Raise UsageError for boxes or keypoints of images that look like fractions of the images' sides."""
-        for name in COORDINATES if IMAGE in self._columns else ():
-            if name in self._columns:
-                check_unit(self.subject, name, self._columns[name].values(self.count), None, None)
+        for field in self.fields if IMAGE in self.plans else ():
+            if field.name in COORDINATES:
+                parts = (self.field_rows(field.name, part) for part in self._parts(_VALUES_AT_ONCE))
+                if field.ragged:
+                    dtype = field.about.get("dtype", field.dtype)
+                    parts = (np.frombuffer(b"".join(map(bytes, part)), dtype) for part in parts)
+                check_unit(self.subject, field.name, map(np.asarray, parts), None, None)
 
     def identity(self) -> Mapping[str, Any]:
         """Return the number of rows and a digest of all values."""

@@ -218,10 +218,9 @@ def _pack(
             builder.plan(source.plans)
             for count, columns in pieces:
                 builder.add_rows(columns, count)
-            builder.skipped = tuple(source.skipped) if isinstance(source, IterableRows) else ()
+            builder.skipped = tuple(source.skipped)
             return builder.finish()
-    if isinstance(source, ColumnSamples):
-        source.check_pixels()
+    source.check_pixels()
     run.bar.say("reading all values, to identify them" if source.nbytes else "")
     identity = source.identity() if run.engine is None else None
     order = options.order(source, rows or 0)
