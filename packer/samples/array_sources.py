@@ -266,19 +266,17 @@ def _choose_splits(subject: str, found: Sequence[Column], rename: Mapping[str, s
     several = len(set(rename.values())) < len(rename)  # arrays of several splits have one name
     splits = _splits(found, rename) if several or not rename else {}
     sets = {}
-    for split, columns in splits.items() if splits else [("", _of_one_set(found, rename))]:
+    for split, columns in (splits or {"": _of_one_set(found, rename)}).items():
         mine = {old: new for old, new in rename.items() if any(one.name == old for one in columns)}
         sets[split] = _choose(subject, columns, mine, of_split=bool(split))
-    shared = _shared_fields(subject, sets) if splits else [*sets[""].fields]
-    fields = {name: _one_after_another([one.fields[name] for one in sets.values()]) for name in shared}
-    source, stop = _source(subject, fields), 0
-    for split, choice in sets.items() if splits else ():
-        rows = choice.fields[shared[0]].shape[0]
+    shared = _shared_fields(subject, sets)
+    parts = {name: [fields[name] for fields in sets.values()] for name in shared}
+    source, stop = _source(subject, {name: _one_after_another(parts[name]) for name in shared}), 0
+    for split in splits:
+        rows = sets[split][shared[0]].shape[0]
         source.spans[split] = range(stop, stop + rows)
         stop += rows
-    names = {array: name for one in sets.values() for array, name in one.names.items() if name in shared}
-    turned = [name for one in sets.values() for name in one.turned]
-    source.notes += _notes(found, _Choice(names, fields, turned), rename)
+    source.notes += _notes(found, parts, rename)
     if splits:
         sizes = ", ".join(f"{split} {len(span):,}" for split, span in source.spans.items())
         source.notes.append(f"splits, by the names of the arrays: {sizes}.")
@@ -341,28 +339,17 @@ def _role(one: Column) -> str:
     return _FEATURES if name == _FEATURES and rows and not holds_images(one) else ""
 
 
-@dataclass(frozen=True)
-class _Choice:
-    """Fields of a set of arrays. names: array -> field; turned: arrays whose samples lie on the last axis."""
-
-    names: dict[str, str]
-    fields: dict[str, Column]
-    turned: list[str]
-
-
 def _choose(
     subject: str, found: Sequence[Column], rename: Mapping[str, str], *, of_split: bool = False
-) -> _Choice:
-    """Choose the arrays of one set of samples. of_split: names tell a split. Raises UsageError."""
+) -> dict[str, Column]:
+    """Return the fields of one set of samples. of_split: names tell a split. Raises UsageError."""
     roles = dict(rename)
     for one in found:
         role = _role(one)
         if role and one.name not in rename and role not in rename.values():
             if role in roles.values():
-                alike = [other.name for other in found if _role(other) == role]
-                raise _OpenChoiceError(
-                    f"{len(alike)} could be {role!r}: {some(alike)} (of parts of one set pass their concatenation)"
-                )
+                names = some([other.name for other in found if _role(other) == role])
+                raise _OpenChoiceError(f"of {names} each could be {role!r}; join parts by numpy.concatenate")
             roles[one.name] = role
     given = [one for one in found if one.name in roles]
     if not given:
@@ -378,19 +365,21 @@ def _choose(
         given = [one for one in given if one.name in rename]
         rows = _rows(subject, {roles[one.name]: one for one in given})
     turned = any(one.shape[0] != rows for one in given)
-    placed = {one.name: _placed(one, rows) if turned else one for one in found}
-    held = {name: one for name, one in placed.items() if one.shape[0] == rows and is_readable(one)}
+    placed = [_placed(one, rows) if turned else one for one in found]
+    held = [one for one in placed if one.shape[0] == rows and is_readable(one)]
     for one in given:
-        check_readable(placed[one.name])
-    names = {name: roles.get(name) or field_name(_own_name(name) if of_split else name) for name in held}
-    order = [*rename] if len(rename) == len(names) else sorted(names, key=lambda n: names[n] != IMAGE)
-    names = {name: names[name] for name in order}
-    fields = {names[name]: held[name] for name in names}
-    for name in names:
-        if fields[names[name]] is not held[name]:
-            raise _OpenChoiceError(f"two would be {names[name]!r}")
-    _check_choice(found, names, fields, rename)
-    return _Choice(names, fields, [one.name for one in found if one.name in names and one.shape[0] != rows])
+        check_readable(one)
+    held.sort(key=lambda one: roles.get(one.name) != IMAGE)
+    if len(rename) == len(held):
+        held.sort(key=lambda one: [*rename].index(one.name))
+    fields: dict[str, Column] = {}
+    for one in held:
+        name = roles.get(one.name) or field_name(_own_name(one.name) if of_split else one.name)
+        if name in fields:
+            raise _OpenChoiceError(f"two would be {name!r}")
+        fields[name] = one
+    _check_choice(found, fields, rename)
+    return fields
 
 
 def _lone_field(one: Column) -> str:
@@ -399,41 +388,38 @@ def _lone_field(one: Column) -> str:
     return IMAGE if holds_images(one) else plain
 
 
-def _check_choice(
-    found: Sequence[Column],
-    names: Mapping[str, str],
-    fields: Mapping[str, Column],
-    rename: Mapping[str, str],
-) -> None:
-    """Raise UsageError for a choice that lacks the images or labels that the arrays probably hold.
-
-    names: array -> field.
-    """
-    rows = next(iter(fields.values())).shape[0]
-    single = [one for one in found if one.shape[1:] in ((), (1,)) and not _role(one)]
+def _check_choice(found: Sequence[Column], fields: Mapping[str, Column], rename: Mapping[str, str]) -> None:
+    """Raise UsageError for a choice that lacks the images or labels that the arrays probably hold."""
+    names = {one.name: field for field, one in fields.items()}
+    rows, labelled = next(iter(fields.values())).shape[0], LABEL in fields
     for one in found:
-        role, label = _role(one), LABEL in fields
-        field = names.get(one.name)
         if one.name in rename:
             continue
-        if not label and is_picture(one) and (len(found) == 1 or role):
+        field, role = names.get(one.name), _role(one)
+        single = one.shape[1:] in ((), (1,)) and not role
+        if not labelled and is_picture(one) and (len(found) == 1 or role):
             raise _OpenChoiceError(f"{one.name} looks like one picture; images are [N, H, W, C]")
         if field and not role and len(found) > 1 and IMAGE not in fields and holds_images(one):
             raise _OpenChoiceError("none is called image")
-        if field in ("image", "images") and one.dtype.kind in "OUS":
+        if field in _IMAGES and one.dtype.kind in "OUS":
             raise _OpenChoiceError(f"{one.name} holds no pixels; images are arrays of numbers")
+        if (
+            single
+            and one.shape[0] == rows
+            and len(found) == 2
+            and IMAGE in fields
+            and not (labelled or rename)
+        ):
+            raise _OpenChoiceError("none is called label")
         if field is None and one.shape[0] == rows and {*fields} == {LABEL}:
             check_readable(one)
+        # Of few samples, anchors or means may have nearly as many.
+        likely = (len(one.shape) > 1 and rows > _FEW) or (single and not labelled)
         near = field is None and 0 < abs(one.shape[0] - rows) <= max(1, rows // 100)
-        rowlike = len(one.shape) > 1 and rows > _FEW  # of few samples, anchors or means may have as many
-        likely = not rename and (rowlike or (not label and one in single))
-        if near and (likely or role not in ("", *fields)):
+        if near and (role not in ("", *fields) or (likely and not rename)):
             raise _OpenChoiceError(
                 f"{one.name} has nearly as many values as there are samples, of which one may lack it"
             )
-    alone = len(found) == 2 and single and single[0].shape[0] == rows
-    if alone and IMAGE in fields and LABEL not in fields and not rename:
-        raise _OpenChoiceError("none is called label")
 
 
 def _rows(subject: str, fields: Mapping[str, Column]) -> int:
@@ -462,21 +448,21 @@ def _placed(one: Column, rows: int) -> Column:
     return TurnedColumn(one, [axes[-1], *axes[:-1]])
 
 
-def _shared_fields(subject: str, sets: Mapping[str, _Choice]) -> list[str]:
+def _shared_fields(subject: str, sets: Mapping[str, Mapping[str, Column]]) -> list[str]:
     """Return the fields that all splits have.
 
     Raises UsageError if one differs in dtype or shape, or if a split lacks the image, features or label.
     """
     [first, *_] = sets.values()
-    shared = [name for name in first.fields if all(name in one.fields for one in sets.values())]
+    shared = [name for name in first if all(name in fields for fields in sets.values())]
     for name in dict.fromkeys([*shared, IMAGE, _FEATURES, LABEL]):
-        parts = {split: one.fields.get(name) for split, one in sets.items()}
+        parts = {split: fields.get(name) for split, fields in sets.items()}
         forms = {s: f"{one.dtype.name}{list(one.shape[1:])}" if one else "none" for s, one in parts.items()}
         if len(set(forms.values())) > 1 and not any(isinstance(one, ListColumn) for one in parts.values()):
             said = ", ".join(f"{split} has {form}" for split, form in forms.items())
             raise UsageError(
                 f"{subject}: {name!r} differs between the splits: {said} per sample. Make them alike, or pack"
-                f" one set of arrays: {Option('Fields.rename', first.names)}."
+                f" one set of arrays: {Option('Fields.rename', {one.name: f for f, one in first.items()})}."
             )
     return shared
 
@@ -488,16 +474,19 @@ def _one_after_another(columns: Sequence[Column]) -> Column:
     return JoinedColumn(columns) if len(columns) > 1 else columns[0]
 
 
-def _notes(found: Sequence[Column], choice: _Choice, rename: Mapping[str, str]) -> list[str]:
-    """Return a note on arrays that were named or left out, and on samples that lie on the last axis."""
-    names = choice.names
+def _notes(
+    found: Sequence[Column], fields: Mapping[str, Sequence[Column]], rename: Mapping[str, str]
+) -> list[str]:
+    """Return notes on arrays that were named or left out, and on samples that lie on the last axis."""
+    columns = [one for parts in fields.values() for one in parts]
+    names = {one.name: field for field, parts in fields.items() for one in parts}
     others = [one for one in found if one.name not in names]
-    guessed = {old: new for old, new in names.items() if old not in rename}
-    said = [f"{old} is {new!r}" for old, new in guessed.items() if rename or old not in (new, "array")]
+    mine = {old: new for old, new in names.items() if old not in rename}
+    guessed = [f"{old} is {new!r}" for old, new in mine.items() if rename or old not in (new, "array")]
     notes: list[str] = []
-    if said or others:
-        chosen = some(said) or f"fields are {some([*names.values()])}"
-        chosen += "" if rename or LABEL in choice.fields else "; none is 'label'"
+    if guessed or others:
+        chosen = some(guessed) or f"fields are {some([*fields])}"
+        chosen += "" if rename or LABEL in fields else "; none is 'label'"
         left_out = f"; left out: {listing(others)}" if others else ""
         notes.append(
             Sentence(
@@ -505,8 +494,8 @@ def _notes(found: Sequence[Column], choice: _Choice, rename: Mapping[str, str]) 
                 f"{Option('Fields.rename')}."
             )
         )
-    if choice.turned:
-        notes.append(f"{some(choice.turned)}: the samples lie on the last axis, which becomes the first.")
+    if turned := [one.name for one in columns if one not in found]:
+        notes.append(f"{some(turned)}: the samples lie on the last axis, which becomes the first.")
     return notes
 
 

@@ -243,7 +243,7 @@ class ColumnField:
                 plan = plan_rows(name, dtype, column.shape[1:], declared=shape)
                 plan = replace(plan, rounds=form is not None)
                 return cls(plan if sized is None or name != IMAGE else sized.plan(plan), column)
-            plan = plan_field(name, values, form, declared.channels, sized)
+            plan = plan_field(name, values, declared)
         except ValueRefusedError as error:
             raise UsageError(f"{column.where}: {error}.") from None
         rows: list[Any] = []

@@ -247,7 +247,7 @@ def test_the_axis_of_the_samples_is_that_of_the_labels(end: str, x: Any, expecte
         ),
         (
             {f"demo_{k}__{a}": v for k in (0, 1) for a, v in {"image": IMAGES, "label": LABELS}.items()},
-            "2 could be 'image': demo_0/image, demo_1/image (of parts of one set pass their concatenation). Name the "
+            "of demo_0/image, demo_1/image each could be 'image'; join parts by numpy.concatenate. Name the "
             "fields: fields=Fields(rename={'demo_0/image': 'image', 'demo_0/label': 'label'}).",
         ),
         (
@@ -348,7 +348,7 @@ def test_splits_that_differ() -> None:
     ]
     sets = ((IMAGES, LABELS), (IMAGES[:9], LABELS[:9]))
     said = refusal(sets)
-    assert said.startswith("tuple: holds 2 sets of arrays, of 30, 9 samples. Join them: ")
+    assert said.startswith("tuple: holds 2 sets of arrays. Join them: ")
     run(said.partition("Join them: ")[2], sets=sets, numpy=np, pack_dataset=pack_dataset)
     splits = open_pack("out.h5").header.splits
     assert {name: stop - start for name, ((start, stop),) in splits.items()} == {"train": N, "test": 9}
