@@ -302,7 +302,7 @@ class SampleRows(RowMaker):
     nbytes: int = 0
     once: str = ""
     forks: bool = False
-    skipped: Sequence[Mapping[str, str]] = ()
+    skipped: Sequence[dict[str, str]] = ()
 
     def __init__(
         self, subject: str, plans: Mapping[str, FieldPlan], count: int | None, ragged_bytes: int

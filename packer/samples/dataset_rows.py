@@ -86,7 +86,8 @@ class DatasetRows(SampleRows):
 
     def identity(self) -> Mapping[str, Any] | None:
         """See SampleRows."""
-        return self._key and {"rows": self.count, "key": self._key, "seed of draws": self._seed}
+        named = {"rows": self.count, "key": self._key, "seed of draws": self._seed}
+        return None if self._key is None else named
 
     def make(self, sample: int, at: int, block: Block) -> None:
         """Read a sample from the dataset into row `at` of a block. Raises ImageError."""

@@ -117,8 +117,8 @@ def pack_dataset(
     Notes
     -----
     Values are stored exactly, but floats are rounded to a declared dtype. `out` only ever holds a complete
-    pack. Rows of generators and of compressed HDF5 datasets are written twice: staged in raw form beside the
-    output, then in the order of the pack.
+    pack. Rows of generators and of large compressed HDF5 datasets are written twice: staged in raw form beside
+    the output, then in the order of the pack.
 
     A field named ``image`` of 8 or 16 bits is stored [H, W, C]: [C, H, W] is transposed, [H, W] gets one
     channel. Packs with images have a field ``key``, the number of the sample.
@@ -221,8 +221,10 @@ def _pack(
             builder.skipped = tuple(source.skipped)
             return builder.finish()
     source.check_pixels()
-    run.bar.say("reading all values, to identify them" if source.nbytes else "")
-    identity = source.identity() if run.engine is None else None
+    with run.bar:
+        if source.nbytes:
+            run.bar.say("reading all values, to identify them")
+        identity = source.identity() if run.engine is None else None
     order = options.order(source, rows or 0)
     task = options.task(source, order, source.subject, identity, forks=source.forks)
     report = run.pack(task, task.nbytes, notes)
