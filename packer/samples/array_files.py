@@ -46,7 +46,7 @@ def _open(path: str) -> list[Column]:
         raise SourceError(f"{path}: is not a file. Check the path.")
     if path.lower().endswith(_HDF5) or is_hdf5(path):
         _check_matlab(path)
-        return [column for one in list_arrays(path) for column in _of_hdf5(path, one)]
+        return [column for one in list_arrays(path) for column in _hdf5_columns(path, one)]
     stem = os.path.splitext(os.path.basename(path))[0]
     try:
         if path.lower().endswith(".npz"):
@@ -134,7 +134,7 @@ def _columns(name: str, where: str, array: NDArray[Any] | Column) -> list[Column
     return [column]
 
 
-def _of_hdf5(path: str, one: Hdf5Array) -> list[Column]:
+def _hdf5_columns(path: str, one: Hdf5Array) -> list[Column]:
     """Return the column of a dataset, or the columns of its members; [] of a single value."""
     where = f"{path}/{one.name}"
     encoded = is_encoded(one.begin)
@@ -152,10 +152,10 @@ def _of_hdf5(path: str, one: Hdf5Array) -> list[Column]:
     elif column.row_bytes * column.shape[0] <= _DECODED_BYTES:
         column = ArrayColumn(one.name, where, np.asarray(read_array(path, one.name)))
     column.encoded, column.classes = encoded, one.classes
-    return [_of_matlab(column) if one.turned else column]
+    return [_matlab_column(column) if one.turned else column]
 
 
-def _of_matlab(column: Column) -> Column:
+def _matlab_column(column: Column) -> Column:
     """Return a variable of MATLAB with its axes in MATLAB's order; vectors have one axis.
 
     Vectors of whole numbers are integers: MATLAB's numbers are floats unless they are declared.

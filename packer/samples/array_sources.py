@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ from packer.source_kinds import is_array_file
 _IMAGES, _X, _LABELS = ("image", "images"), "x", ("y", "label", "labels")
 _FEATURES = "features"
 _FEW = 20  # samples
+_TRIED = 5  # renames, before an error proposes none
 
 
 @dataclass
@@ -68,7 +70,7 @@ class ArraySource:
         """Bytes of all values."""
         return self.rows * sum(column.row_bytes for column in self.fields.values())
 
-    def of(self, names: Sequence[str]) -> ArraySource:
+    def select(self, names: Sequence[str]) -> ArraySource:
         """Return the source with some of its fields. Raises UsageError."""
         missing = [name for name in names if name not in self.fields]
         if missing:
@@ -97,14 +99,14 @@ def open_arrays(source: Any, declared: Declared) -> ArraySource:
     elif isinstance(source, list) or is_array_file(source):
         paths = [os.fspath(path) for path in (source if isinstance(source, list) else [source])]
         subject = ", ".join(paths) if len(paths) < 4 else f"{paths[0]} and {len(paths) - 1:,} more"
-        found = _of_files(paths)
+        found = _open_files(paths)
         files = len(paths) == 1 < len(found)
     else:
         found = [_given("array", source)]
     _check_renamed(subject, found, rename)
     if names is not None and not rename and not set(names) <= {one.name for one in found}:
         if files:
-            return _chosen(subject, found, rename).of(names)
+            return _chosen(subject, found, rename).select(names)
         if not isinstance(source, Mapping) and len(names) == len(found):
             rename = {one.name: name for one, name in zip(found, names, strict=True)}
     if isinstance(source, Mapping) or names is not None:
@@ -112,7 +114,7 @@ def open_arrays(source: Any, declared: Declared) -> ArraySource:
     return _chosen(subject, found, rename)
 
 
-def _of_files(paths: Sequence[str]) -> list[Column]:
+def _open_files(paths: Sequence[str]) -> list[Column]:
     """Return the arrays of files; those of several files with the same names are called file/array."""
     files = [(os.path.splitext(os.path.basename(path))[0], open_array_file(path)) for path in paths]
     found = [one for _, columns in files for one in columns]
@@ -170,7 +172,7 @@ def _named(
     if len(fields) < len(found):
         raise UsageError(f"rename={dict(rename)!r}: gives two arrays the same name. Pass different names.")
     if names is not None:
-        fields = ArraySource(subject, fields).of(names).fields
+        fields = ArraySource(subject, fields).select(names).fields
     else:
         check_encoded(subject, found)
     if not fields:
@@ -228,7 +230,7 @@ def _remedy(subject: str, found: Sequence[Column], rename: Mapping[str, str]) ->
     if not any(map(_role, found)) and len({(one.dtype, one.shape[1:]) for one in found}) == 1 < len(found):
         ways.append("If each is a class or a part, pass (numpy.concatenate(arrays), labels)")
         proposals = iter([{one.name: field_name(one.name) for one in found}])
-    for proposal in proposals:
+    for proposal in islice(proposals, _TRIED):
         with suppress(PackerError):
             _choose_splits(subject, found, {**rename, **proposal})
             ways.append(f"Name the fields: {Option('Fields.rename', {**rename, **proposal})}")
@@ -266,7 +268,7 @@ def _choose_splits(subject: str, found: Sequence[Column], rename: Mapping[str, s
     several = len(set(rename.values())) < len(rename)  # arrays of several splits have one name
     splits = _splits(found, rename) if several or not rename else {}
     sets = {}
-    for split, columns in (splits or {"": _of_one_set(found, rename)}).items():
+    for split, columns in (splits or {"": _arrays_of_one_set(found, rename)}).items():
         mine = {old: new for old, new in rename.items() if any(one.name == old for one in columns)}
         sets[split] = _choose(subject, columns, mine, of_split=bool(split))
     shared = _shared_fields(subject, sets)
@@ -283,7 +285,7 @@ def _choose_splits(subject: str, found: Sequence[Column], rename: Mapping[str, s
     return source
 
 
-def _of_one_set(found: Sequence[Column], rename: Mapping[str, str]) -> list[Column]:
+def _arrays_of_one_set(found: Sequence[Column], rename: Mapping[str, str]) -> list[Column]:
     """Return the arrays without those of splits and groups beside the arrays that `rename` names."""
     renamed = {_split_and_name(name)[0] for name in rename} - {""}
     names = {_own_name(name) for name in rename}

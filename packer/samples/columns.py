@@ -164,7 +164,8 @@ class TurnedColumn(Column):
         if isinstance(column, TurnedColumn):
             self.column, self.axes = column.column, tuple(column.axes[axis] for axis in axes)
         super().__init__(column.name, column.where, column.dtype, tuple(column.shape[a] for a in axes))
-        self.path, self.classes, self.slab = column.path, column.classes, column.slab
+        self.path, self.classes = column.path, column.classes
+        self.slab = 0 if self.axes[0] else column.slab
 
     def take(self, samples: NDArray[np.int64]) -> NDArray[Any]:
         """See Column."""
@@ -205,21 +206,18 @@ class JoinedColumn(Column):
 class ColumnField:
     """A field from a column or from a list of rows: its plan, its rows, a digest of its values.
 
-    column: None if `values` holds the rows already. row_bytes: mean bytes of a ragged row, 0 for a fixed
-    field.
+    column: None if `values` holds the rows already. row_bytes: mean bytes of these rows, else 0.
     """
 
     plan: FieldPlan
     column: Column | None
 
-    def __init__(
-        self, plan: FieldPlan, column: Column | None, values: Sequence[bytes] = (), row_bytes: float = 0
-    ) -> None:
+    def __init__(self, plan: FieldPlan, column: Column | None, values: Sequence[bytes] = ()) -> None:
         self.plan, self.column, self._values = plan, column, values
-        self.row_bytes: float = row_bytes or sum(map(len, values)) / max(1, len(values))
+        self.row_bytes: float = sum(map(len, values)) / max(1, len(values))
 
     @classmethod
-    def of(cls, name: str, column: Column, declared: Declared) -> ColumnField:
+    def from_column(cls, name: str, column: Column, declared: Declared) -> ColumnField:
         """Return the field of a column. Raises UsageError for unsupported dtypes and shapes, SourceError."""
         form, sized = declared.form(name), declared.sized
         values: Sequence[Any]

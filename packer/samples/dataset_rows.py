@@ -49,7 +49,7 @@ class SampleFailedError(ImageError):
     original: BaseException | None = None
 
     @classmethod
-    def of(cls, error: Exception) -> SampleFailedError:
+    def from_exception(cls, error: Exception) -> SampleFailedError:
         """Return the error for an exception of the dataset."""
         failed = cls(f"raised {type(error).__name__}: {shown(error) or 'no message'}.")
         with suppress(Exception):
@@ -163,7 +163,9 @@ def _numbered(samples: Iterable[Any], subject: str) -> Iterator[tuple[int, Any]]
         except PackerError:
             raise
         except Exception as error:
-            raise sample_error(f"{subject}, sample {number}", SampleFailedError.of(error)) from error
+            raise sample_error(
+                f"{subject}, sample {number}", SampleFailedError.from_exception(error)
+            ) from error
         yield number, sample
 
 
@@ -175,7 +177,7 @@ def get(dataset: Dataset, sample: int, seed: int) -> Any:
     except MemoryError:
         raise
     except Exception as error:
-        raise SampleFailedError.of(error) from error
+        raise SampleFailedError.from_exception(error) from error
 
 
 def seed_draws(key: int) -> None:

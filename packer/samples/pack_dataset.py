@@ -171,7 +171,10 @@ def array_rows(source: ArraySource, options: PackingOptions, engine: Engine | No
     named = None if options.declared.form(LABEL) else number_labels(source.fields, options.classes)
     if options.classes is None:
         source.notes += check_classes(source.subject, source.fields.get(LABEL), source.spans, named)
-    columns = {name: ColumnField.of(name, column, options.declared) for name, column in source.fields.items()}
+    columns = {
+        name: ColumnField.from_column(name, column, options.declared)
+        for name, column in source.fields.items()
+    }
     for name, plan in with_masks({name: column.plan for name, column in columns.items()}).items():
         columns[name].plan = plan
     rows = ColumnSamples(source.subject, columns, source.rows)
