@@ -115,7 +115,7 @@ class PackRows(RowMaker):
         self._reader = PackStore(pack, pack.fields, verify=verify)
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
         self._files = [counted_files([part.header]) for part in pack.parts]
-        self._image = image = next((f for f in pack.fields if f.name == "image"), None)
+        self._image = image = pack.header.find("image")
         self._resized = spec is not None or whole is not None  # the size fields change, or are dropped
         self._sized = None if image is None else image.own_size
         ragged = image is not None and image.ragged
@@ -288,7 +288,7 @@ class PackRows(RowMaker):
 
     def key(self, sample: int) -> str:
         """Return the key of the row, or its number if the pack has no keys."""
-        if all(f.name != "key" for f in self.pack.fields):
+        if self.pack.header.find("key") is None:
             return str(sample)
         run = one_run(sample, sample + 1)
         return self._reader.ragged("key", run)[0].decode("utf-8", "surrogateescape")

@@ -543,7 +543,7 @@ def _task(
         pack.header.classes,
         seed,
         pack.header.table,
-        keyed=not table and any(f.name == "key" for f in pack.fields),
+        keyed=not table and pack.header.find("key") is not None,
         skipped=tuple(skipped.values()),
         newest=newest,
     )
@@ -576,7 +576,7 @@ def _opened(
         return PackRows(pack, verify=all(part.sealed for part in pack.parts)), storing
     pack, numbers = together(opened)
     storing = RowStorage.like(opened[0], out, quality=quality, **given)
-    image = next((f for f in pack.fields if f.name == "image"), None)
+    image = pack.header.find("image")
     passes = storing.store == "jpeg" and quality in (None, ((image and image.codec) or {}).get("quality"))
     resizer = None
     if image is not None and image.own_size is not None and (spec is None or (rule and rule.ragged)):

@@ -16,7 +16,7 @@ from packer.codecs.block_codecs import block_codec, codec_record
 from packer.convert.row_maker import RowMaker
 from packer.convert.sample_order import SampleOrder
 from packer.errors import UsageError
-from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field, block_rows
+from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field, block_rows, find_field
 from packer.format.npy_container import preamble
 from packer.format.pack import Pack
 from packer.format.pack_writer import FORMATS
@@ -90,7 +90,7 @@ class RowStorage:
             if shards is not None or not is_hdf5_name(pack.path):
                 format = pack.format if format is None else format
         fields = () if pack is None else pack.fields
-        image = next((f for f in fields if f.name == "image"), None)
+        image = find_field(fields, "image")
         main = image or next((f for f in fields if f.compressed), None)
         codec = dict((main and main.codec) or {})
         pixels = (

@@ -13,7 +13,7 @@ import numpy as np
 from packer.declared_types import checks_arguments
 from packer.errors import UsageError
 from packer.format.description import describe
-from packer.format.header import Field, Header, beside_images, is_field_name
+from packer.format.header import Field, Header, beside_images, find_field, is_field_name
 from packer.format.joined_pack import CLASS_FIELDS, PacksAsOne, table_of
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
@@ -203,7 +203,7 @@ def _places(first: Pack, pack: Pack, match: str | None) -> Subset | None:
     """Return a pack's rows for the rows of the first pack, None if numbers are equal. Raises UsageError."""
     if match != "rows":
         for one, other in ((pack, first), (first, pack)):
-            if all(f.name != "key" for f in one.fields):
+            if one.header.find("key") is None:
                 raise UsageError(
                     f"{one.path}: its rows have no keys to match with those of {other.path}."
                     " Pass match='rows' if row i of both is the same sample."
@@ -272,7 +272,7 @@ def _header(packs: Sequence[Pack], sources: Mapping[str, tuple[int, str]]) -> He
     return replace(
         packs[0].header,
         block_rows=max(blocks, default=packs[0].header.block_rows),
-        fields=tuple(beside_images(f, next((f for f in fields if f.name == "image"), None)) for f in fields),
+        fields=tuple(beside_images(f, find_field(fields, "image")) for f in fields),
         extents=extents,
         classes=(named or packs[0]).header.classes,
         statistics=statistics,

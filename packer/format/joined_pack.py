@@ -197,7 +197,7 @@ def _names(pack: Pack) -> list[str]:
 
 def _check_field(first: Pack, own: Field, pack: Pack, packs: Sequence[Pack]) -> None:
     """Check that rows of a field of two packs can be loaded into one batch. Raises UsageError."""
-    other = next((f for f in pack.fields if f.name == own.name), None)
+    other = pack.header.find(own.name)
     if other is None:
         raise _lacks(pack, own.name, packs)
     classes = own.name in CLASS_FIELDS
@@ -217,8 +217,8 @@ def _decoded(field: Field) -> Field:
 
 def _lacks(pack: Pack, name: str, packs: Sequence[Pack]) -> UsageError:
     """Return the error for a field that is missing here and present in another pack."""
-    other = next(one for one in packs if any(f.name == name for f in one.fields))
-    common = [n for n in _names(packs[0]) if all(any(f.name == n for f in one.fields) for one in packs)]
+    other = next(one for one in packs if one.header.find(name) is not None)
+    common = [n for n in _names(packs[0]) if all(one.header.find(n) is not None for one in packs)]
     remedy = f"Pass fields={common!r}, which all have." if common else "Leave one of them out."
     return UsageError(
         f"{pack.path}: has no field {name!r}, which {other.path} has; packs that are loaded together"

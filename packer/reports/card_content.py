@@ -86,7 +86,7 @@ class CardContent:
 
 def has_images(pack: Pack) -> bool:
     """Return True if the rows of a pack are images."""
-    return any(f.name == "image" for f in pack.fields)
+    return pack.header.find("image") is not None
 
 
 def measure_card(
