@@ -53,7 +53,6 @@ UNITS: dict[str, set[str]] = {
         "packer.doctor",
         "packer.convert.export",
         "packer.convert.image_conversion",
-        "packer.convert.repacking",
         "packer.format",
         "packer.inputs",
         "packer.previews",
@@ -108,13 +107,6 @@ UNITS: dict[str, set[str]] = {
         "packer.read",
     },
     "packer.convert.image_conversion": {"packer.convert", "packer.inputs", "packer.pixels"},
-    "packer.convert.repacking": {
-        "packer.convert",
-        "packer.format",
-        "packer.pixels",
-        "packer.remote",
-        "packer.tables",
-    },
     "packer.convert.export": {
         "packer.convert",
         "packer.format",

@@ -58,7 +58,7 @@ def append(
     given["progress"] = not output.quiet
     check_order(pack, source, Call("append_images", (source, pack)))
     if open_pack(pack).parts[0].header.table is None:
-        from packer.convert.repacking import append_images
+        from packer.convert.image_appending import append_images
 
         announce = partial(announce_plan, output, (source,), pack)
         report = append_images(pack, source, labels=labels, pairs=pairs, on_plan=announce, **given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,6 @@ from packer.convert.whole_pictures import (
 from packer.errors import UsageError, damaged
 from packer.format.file_rows import counted_files, recounted
 from packer.format.header import Field
-from packer.format.joined_pack import check_fields, joined
 from packer.format.own_size import partner
 from packer.format.pack import Pack
 from packer.format.pack_writer import Rows
@@ -43,49 +42,6 @@ _SIZED = ("size", "dtype", "channels")  # members of `about` of fields of images
 _PLACED = ("boxes", "box_label", "keypoints")  # fields that move with the image
 
 
-def together(packs: Sequence[Pack]) -> tuple[Pack, list[NDArray[np.int64]]]:
-    """Join several packs to one pack in memory.
-
-    Returns: the pack, with the classes of all packs (sorted if they differ); and for each of its parts the
-    new number of each of the part's classes ([] if all packs have equal classes, or none). Raises UsageError,
-    naming the difference, if fields differ, if only some packs have classes, or if packs with multi-label
-    rows have different classes.
-    """
-    first = packs[0]
-    for pack in packs[1:]:
-        for a, b in zip(first.fields, pack.fields, strict=False):
-            # Label columns that are classes are compared below, with the classes.
-            check_fields(first, a, pack, b, columns=first.header.classes is None)
-        if len(first.fields) != len(pack.fields):
-            names = [", ".join(f.name for f in p.fields) for p in (first, pack)]
-            raise UsageError(
-                f"{pack.path}: has the fields {names[1]}, {first.path} has {names[0]}; the fields have to be"
-                " equal."
-            )
-        if (pack.header.classes is None) != (first.header.classes is None):
-            raise UsageError(
-                f"{pack.path}, {first.path}: only one of them has class names; all packs need them, or none."
-            )
-    parts = [part for pack in packs for part in pack.parts]
-    classes, numbers = first.header.classes, []
-    if classes is not None and any(part.header.classes != classes for part in parts):
-        other = next(pack for pack in packs if pack.header.classes != classes)
-        if any(f.name == "label" and f.shape != () for f in first.fields):
-            raise UsageError(
-                f"{other.path}: its label columns are other classes than those of {first.path}; they have to"
-                " be equal. Convert the images of both at once."
-            )
-        classes = tuple(sorted({name for part in parts for name in part.header.classes or ()}))
-        number = {name: code for code, name in enumerate(classes)}
-        numbers = [
-            # The last entry maps -1, the label of unlabelled rows, to itself.
-            np.array([*(number[name] for name in part.header.classes or ()), -1])
-            for part in parts
-        ]
-    pack = joined(packs)
-    return replace(pack, header=replace(pack.header, classes=classes)), numbers
-
-
 class PackRows(RowMaker):
     """Rows of a new pack from rows of a pack; unchanged fields are read as columns.
 
@@ -98,20 +54,20 @@ class PackRows(RowMaker):
     def __init__(
         self,
         pack: Pack,
-        numbers: Sequence[NDArray[np.int64]] = (),
         spec: PixelSpec | None = None,
         *,
         jpeg: bool = False,
         whole: WholePictures | None = None,
         verify: bool = False,
     ) -> None:
-        """numbers: for each part, the new number of each of its classes; [] to keep labels.
+        """spec: the new size; None to keep the size; jpeg: store images as JPEG files.
 
-        spec: the new size; None to keep the size; jpeg: store images as JPEG files; whole: function that
-        resizes or encodes images of different sizes; None to copy them; verify: compare blocks with their
-        checksums.
+        whole: function that resizes or encodes images of different sizes; None to copy them; verify: compare
+        blocks with their checksums.
         """
-        self.pack, self._numbers, self._spec, self._whole = pack, numbers, spec, whole
+        self.pack, self._spec, self._whole = pack, spec, whole
+        self._numbers = _class_numbers(pack)
+        self._keyed = pack.header.find("key") is not None
         self._reader = PackStore(pack, pack.fields, verify=verify)
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
         self._files = [counted_files([part.header]) for part in pack.parts]
@@ -122,11 +78,10 @@ class PackRows(RowMaker):
         self._copied = ragged and spec is None and (jpeg or self._sized is not None)
         new_image = None if image is None else self._new_image(image.loaded)
         self.fields: tuple[Field, ...] = tuple(
-            self._new_field(f, new_image)
-            for f in pack.fields
-            if f.name != "key" and not (self._resized and f.measures)
+            self._new_field(f, new_image) for f in pack.fields if not (self._resized and f.measures)
         )
-        self.fields += whole.sizes if whole is not None else ()
+        if whole is not None:  # keys stay behind the sizes, as convert writes them
+            self.fields = tuple(sorted((*self.fields, *whole.sizes), key=lambda f: f.name == "key"))
         # Statistics of copied images of different sizes are computed if this pack has them.
         self._counted = new_image is not None and new_image.ragged and "image" in pack.header.statistics
         decoded = new_image is not None and not new_image.ragged and ragged
@@ -178,10 +133,12 @@ class PackRows(RowMaker):
         before = {name: ", ".join(sorted(versions)) for name, versions in found.items()}
         return [storage, before] if copied else [before, here if self.made_fields else {}, storage]
 
-    def labels(self) -> NDArray[np.int64]:
-        """Return the label of each row, of packs that have them."""
-        labels: NDArray[np.int64] = self._reader.array("label", one_run(0, self.pack.rows)).astype(np.int64)
-        return labels
+    def labels(self) -> NDArray[np.int64] | None:
+        """Return the label of each row; None without one whole number per row."""
+        label = self.pack.header.find("label")
+        if label is None or (label.dtype, label.shape) != ("<i8", ()):
+            return None
+        return self._reader.array("label", one_run(0, self.pack.rows)).astype(np.int64)
 
     @property
     def remade(self) -> bool:
@@ -288,10 +245,7 @@ class PackRows(RowMaker):
 
     def key(self, sample: int) -> str:
         """Return the key of the row, or its number if the pack has no keys."""
-        if self.pack.header.find("key") is None:
-            return str(sample)
-        run = one_run(sample, sample + 1)
-        return self._reader.ragged("key", run)[0].decode("utf-8", "surrogateescape")
+        return (self.pack.keys(sample, sample + 1) if self._keyed else [str(sample)])[0]
 
     def _picture(self, name: str, data: bytes, sample: int) -> NDArray[Any]:
         """Decode a row of a field of images of different sizes."""
@@ -359,6 +313,16 @@ class PackRows(RowMaker):
         return Field(
             f.name, f.dtype, (*self._spec.size, *(f.shape or ())[2:]), {**f.about, "fit": self._spec.fit}
         )
+
+
+def _class_numbers(pack: Pack) -> list[NDArray[np.int64]]:
+    """Return, for each part of a pack, the number of each of its classes in the pack; [] if all are equal."""
+    classes = pack.header.classes
+    if classes is None or all(part.header.classes == classes for part in pack.parts):
+        return []
+    number = {name: code for code, name in enumerate(classes)}
+    # The last entry maps -1, the label of unlabelled rows, to itself.
+    return [np.array([*(number[name] for name in part.header.classes or ()), -1]) for part in pack.parts]
 
 
 def _place(

@@ -277,11 +277,9 @@ def estimate(maker: RowMaker, storing: RowStorage, order: SampleOrder) -> float:
             f.own_size is not None and (f.name != "image" or f.codec is None or "size" in f.about)
             for f in maker.fields
         ):
-            sizes = [
-                sum(map(len, row)) for row in _rows(maker, picked, [f for f in maker.fields if f.ragged])
-            ]
-            ragged = sum(sizes) / len(sizes) if sizes else maker.ragged_bytes
-            return other + ragged + 8 * sum(f.ragged for f in maker.fields)
+            ragged = [f for f in maker.fields if f.ragged and f.name != "key"]
+            sizes = [sum(map(len, row)) for row in _rows(maker, picked, ragged)]
+            return other + (sum(sizes) / len(sizes) if sizes else maker.ragged_bytes) + 8 * len(ragged)
         return other + maker.ragged_bytes + 8
     other += maker.ragged_bytes
     pixels = [row for (row,) in _rows(maker, picked, [image])] if storing.gathered else []

@@ -8,7 +8,6 @@
     table_order.py       row of the input for each row of the pack, split by split
     suspect_columns.py   notes on features that number the rows, or tell the label
     measuring.py         statistics of the staged rows; notes on numbers beyond the dtype
-    table_packs.py       several packs of tables as one
     frames.py            apply: map rows of data frames like the rows of a pack
     row_records.py       a few rows given as dicts as records, without Arrow
     reading/             table files as records

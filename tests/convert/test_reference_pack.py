@@ -11,10 +11,11 @@ import h5py
 import numpy as np
 import pytest
 
+from packer.convert.image_appending import append_images
 from packer.convert.image_conversion import convert_images
 from packer.convert.pack_rows import together
 from packer.convert.reference_pack import parse_classes
-from packer.convert.repacking import append_images, merge_packs, repack, split_pack
+from packer.convert.repacking import merge_packs, repack, split_pack
 from packer.errors import UsageError
 from packer.format.header import Header
 from packer.format.pack import Pack

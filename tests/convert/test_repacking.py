@@ -19,8 +19,9 @@ from packer import pack_dataset
 from packer.cli import cli
 from packer.cli.console import in_options
 from packer.codecs import jpeg
+from packer.convert.image_appending import append_images
 from packer.convert.image_conversion import convert_images
-from packer.convert.repacking import append_images, merge_packs, repack, split_pack
+from packer.convert.repacking import merge_packs, repack, split_pack
 from packer.convert.sample_order import arrange
 from packer.errors import BusyError, SourceError, UsageError
 from packer.format.pack import Pack
@@ -318,8 +319,8 @@ def test_packs_that_do_not_go_together(photo_folder: Path, tmp_path: Path, conve
     sentences = {
         "small": "{b}: its field 'image' is u1 16x16x3, that of {a} is 'image', u1 32x32x3; the packs must have equal fields."
         " Run packer repack on one of them.",
-        "flat": "{b}: its field 'key' is u1 any length, that of {a} is 'label', i8 scalar; the packs must have equal fields."
-        " Run packer repack on one of them.",
+        "flat": "{b}: has the fields image, key, {a} has image, label, key; packs with equal fields can be joined."
+        " Convert a source that has all of them, with like='{a}'.",
         "numbers": "{b}, {a}: only one of them has class names; all packs need them, or none.",
     }
     for other, sentence in sentences.items():
