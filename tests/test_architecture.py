@@ -81,7 +81,6 @@ UNITS: dict[str, set[str]] = {
         "packer.convert",
         "packer.format",
         "packer.randomness",
-        "packer.remote",
         "packer.tables.reading",
         "packer.tables.transform",
     },

@@ -4,7 +4,7 @@
     image_planning.py    plan_conversion: opens the inputs, reads labels and splits, checks them
     repacking.py         merge_packs, split_pack, repack
     image_appending.py   append_images
-    sealing.py           seal_pack: seals a pack that was edited in place
+    sealing.py           seal_pack: checks and writes again what was edited in place
     export.py            export_images; names of the files
     export_files.py      rows of a pack as image files; labels.csv and classes.txt
     row_maker.py         RowMaker: base of sources of rows, read a few rows at a time

@@ -42,6 +42,26 @@ _SIZED = ("size", "dtype", "channels")  # members of `about` of fields of images
 _PLACED = ("boxes", "box_label", "keypoints")  # fields that move with the image
 
 
+def split_members(pack: Pack) -> dict[str, NDArray[np.int64]]:
+    """Return the rows of each split, by first row; {"": all rows} without splits.
+
+    Raises UsageError for rows in no split.
+    """
+    if not pack.header.splits:
+        return {"": np.arange(pack.rows)}
+    members = {
+        name: np.concatenate([np.arange(0), *(np.arange(a, b) for a, b in spans)])
+        for name, spans in sorted(pack.header.splits.items(), key=lambda item: item[1])
+    }
+    within = sum(map(len, members.values()))
+    if within != pack.rows:
+        raise UsageError(
+            f"{pack.path}: {pack.rows - within:,} of its {pack.rows:,} rows are in no split; all rows need a"
+            " split, or none. Merge only packs that all have splits, or only packs without."
+        )
+    return members
+
+
 class PackRows(RowMaker):
     """Rows of a new pack from rows of a pack; unchanged fields are read as columns.
 

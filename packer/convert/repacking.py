@@ -14,7 +14,7 @@ from packer.arguments import choice, whole
 from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask, Report, provenance
 from packer.convert.duplicate_keys import DUPLICATES, known_rows, leave_out, note_left_out, table_files
-from packer.convert.pack_rows import PackRows, check_whole
+from packer.convert.pack_rows import PackRows, check_whole, split_members
 from packer.convert.pack_run import list_shards
 from packer.convert.reference_pack import pixel_options
 from packer.convert.row_storage import RowStorage, estimate
@@ -129,7 +129,7 @@ def merge_packs(
         raise UsageError("merge: needs two or more packs. Pass their paths.")
     storing = RowStorage.like(opened[0], run.out)
     rows, given_seed = _read_rows(opened, storing), seed if shuffle else None
-    members = _split_members(rows.pack)
+    members = split_members(rows.pack)
     how: dict[str, Any] = {"merge": len(opened), "seed": given_seed, **storing.options()}
     known = leave_out(duplicates, lambda: known_rows(opened, rows.pack))
     if len(known):
@@ -188,7 +188,7 @@ def split_pack(
     pack, given = open_pack(path), os.fspath(path).rstrip("/")
     storing, split = RowStorage.kept(pack), Split(shares)
     rows = _read_rows([pack], storing)
-    splits = _split_members(rows.pack)
+    splits = split_members(rows.pack)
     if taken := sorted(set(split.parts) & set(splits)):
         raise UsageError(
             f"split {taken[0]}: {os.fspath(path)} has a split of this name already; new packs get rows of"
@@ -297,7 +297,7 @@ def repack(
         layout=format is None,
     )
     rows = _read_rows([opened], storing, rule, spec, quality)
-    order = arrange(_split_members(rows.pack), shuffle=shuffle, seed=seed)
+    order = arrange(split_members(rows.pack), shuffle=shuffle, seed=seed)
     how: dict[str, Any] = {"shuffle": shuffle, "seed": seed if shuffle else None}
     table = rows.pack.header.table is not None
     if not table:
@@ -457,30 +457,10 @@ def _write(run: Conversion, task: ConversionTask, notes: Sequence[str] = ()) -> 
     return replace(report, skipped=())  # the packs' conversions have reported these
 
 
-def _split_members(pack: Pack) -> dict[str, NDArray[np.int64]]:
-    """Return the rows of each split, by first row; {"": all rows} without splits.
-
-    Raises UsageError for rows in no split.
-    """
-    if not pack.header.splits:
-        return {"": np.arange(pack.rows)}
-    members = {
-        name: np.concatenate([np.arange(0), *(np.arange(a, b) for a, b in spans)])
-        for name, spans in sorted(pack.header.splits.items(), key=lambda item: item[1])
-    }
-    within = sum(map(len, members.values()))
-    if within != pack.rows:
-        raise UsageError(
-            f"{pack.path}: {pack.rows - within:,} of its {pack.rows:,} rows are in no split; all rows need a"
-            " split, or none. Merge only packs that all have splits, or only packs without."
-        )
-    return members
-
-
 def _strata(rows: PackRows, splits: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64] | None:
     """Return the stratum of each row: class and split; None for a single stratum.
 
-    New packs get equal shares of each stratum. splits: as returned by `_split_members`. A table's labels do
+    New packs get equal shares of each stratum. splits: as returned by `split_members`. A table's labels do
     not count if they have too many distinct values.
     """
     pack, labels = rows.pack, rows.labels()

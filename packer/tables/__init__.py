@@ -13,7 +13,7 @@
     reading/             table files as records
     transform/           the transform of columns into fields; NumPy only, no files
 
-Start with table_conversion.py. Imports: convert, format, randomness, remote.
+Start with table_conversion.py. Imports: convert, format, randomness.
 """
 
 from packer.tables.frames import apply
