@@ -254,9 +254,9 @@ def verify(pack: str, *, output: Output) -> None:
 def seal(pack: str, *, output: Output) -> None:
     """Seal a pack that was edited in place.
 
-    The command hashes the blocks, computes mean and std of the images again, and compares labels and arrays
-    with the header. An HDF5 pack that was opened for writing, as by h5py.File("train.h5", "r+"), cannot be
-    loaded before.
+    The command compares labels and arrays with the header, computes mean and std of the images again, and
+    writes the pack again beside itself, which then takes its name. An HDF5 pack that was opened for writing, as
+    by h5py.File("train.h5", "r+"), cannot be loaded before.
 
     \b
     packer seal train.h5
