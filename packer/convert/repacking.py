@@ -19,13 +19,11 @@ from packer.convert.pack_run import list_shards
 from packer.convert.reference_pack import pixel_options
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange
-from packer.convert.sealing import check_values
 from packer.convert.splits import Split
 from packer.convert.whole_pictures import WholePictures, check_stored
 from packer.declared_types import checks_arguments
-from packer.errors import FormatError, UsageError
+from packer.errors import UsageError
 from packer.format.checksums import digest
-from packer.format.edited_pack import open_unsealed
 from packer.format.file_io import InputFile, newest_file
 from packer.format.file_rows import FILES, counted_files, to_json
 from packer.format.header import Field
@@ -284,7 +282,7 @@ def repack(
     )
     check_local(path, out)
     check_order(path, out, Call("repack", (run.out, os.fspath(path))))
-    opened = _open_sealed_or_edited(path)
+    opened = open_pack(path)
     choice("fit", fit, FITS)
     rule, spec = _new_size(opened, size, fit, store, quality)
     storing = RowStorage.like(
@@ -309,21 +307,6 @@ def repack(
     record = {"repack": how, **storing.options()}
     task = _plan(rows, storing, order, record, seed if shuffle else opened.header.seed)
     return _write(run, task, [] if store is not None else storing.notes(opened))
-
-
-def _open_sealed_or_edited(path: PathLike) -> Pack:
-    """Open a pack, also an unsealed pack whose rows another program has moved."""
-    try:
-        opened = open_pack(path)
-        opened.confirm()
-        return opened
-    except FormatError as error:
-        if error.part != "unsealed":
-            raise
-        opened = open_unsealed(os.fspath(path))
-        for part in opened.parts:
-            check_values(part)
-        return opened
 
 
 def _new_size(
@@ -371,8 +354,7 @@ def _read_rows(
     whole = None
     if image is not None and image.own_size is not None and (spec is None or (rule and rule.ragged)):
         whole, spec = _resizer(image, rule, storing, quality, pack), None
-    verify = pack.header.table is not None and all(part.sealed for part in pack.parts)
-    return PackRows(pack, spec, jpeg=jpeg, whole=whole, verify=verify)
+    return PackRows(pack, spec, jpeg=jpeg, whole=whole, verify=pack.header.table is not None)
 
 
 def _resizer(

@@ -10,18 +10,26 @@ import numpy as np
 
 from packer.convert.conversion_task import ConversionTask, RunOptions
 from packer.convert.pack_rows import PackRows, split_members
-from packer.convert.pack_run import write_part
+from packer.convert.pack_run import write_pack
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import arrange
 from packer.declared_types import checks_arguments
 from packer.errors import BusyError, FormatError, PackerError, UsageError
 from packer.format import file_io
 from packer.format.block_hashing import value_checks
-from packer.format.edited_pack import open_edited
-from packer.format.header import HEADER_FILE, INDEX_FILE, OFFSETS, Header
-from packer.format.pack import Pack
+from packer.format.header import (
+    CHECKSUMS_FILE,
+    HEADER_FILE,
+    INDEX_FILE,
+    MAX_HEADER_BYTES,
+    OFFSETS,
+    TRAILER_FILE,
+    Header,
+)
+from packer.format.pack import Pack, check_extents, check_heads, check_own
 from packer.format.pack_opening import open_pack, open_part
 from packer.format.shards import not_listed, read_index, write_index
+from packer.format.unsealed_hdf5 import read_unsealed
 from packer.format.verify import span_text, verify_pack, wrong_pictures
 from packer.format.working_folder import WorkingFolder, check_pack_folder, check_space, clear_idle, locked
 from packer.machine import cores
@@ -137,8 +145,8 @@ def _seal_part(name: str, bar: Progress, publish: Callable[[Pack], None] = lambd
         return
     place = WorkingFolder(path, overwrite=True, name=name, edited=True)
     try:
-        pack = open_edited(name)
-        check_values(pack)
+        pack = _open_edited(name)
+        _check_values(pack)
         check_space(name, pack.nbytes)
         header = pack.header
         task = ConversionTask(
@@ -160,7 +168,7 @@ def _seal_part(name: str, bar: Progress, publish: Callable[[Pack], None] = lambd
         ) as alone:  # HDF5 also holds this lock while it has the file open
             if not alone:
                 raise BusyError(f"{name}: is open in another program. Close it there, then seal it.")
-            write_part(task, place.pack, RunOptions(cores(), overwrite=True, progress=bar.move), name)
+            write_pack(task, place.pack, RunOptions(cores(), overwrite=True, progress=bar.move), name)
             publish(replace(open_part(place.pack), path=name))
             place.publish()
     finally:
@@ -178,7 +186,31 @@ def _is_sealed(name: str) -> bool:
         return False
 
 
-def check_values(pack: Pack) -> None:
+def _open_edited(path: str) -> Pack:
+    """Open a part as it is. HDF5 tells where the rows of a file are.
+
+    Raises FormatError unless its arrays are those in its header, with the same form; OSError.
+    """
+    if not os.path.isdir(path):
+        header, others = read_unsealed(path)
+    else:
+        check_own(path)
+        with open(os.path.join(path, HEADER_FILE), "rb") as file:
+            header = Header.from_bytes(file.read(MAX_HEADER_BYTES), path)
+        ours = {HEADER_FILE, CHECKSUMS_FILE, TRAILER_FILE, *(f"{name}.npy" for name in header.columns)}
+        others = sorted(set(os.listdir(path)) - ours)
+    if others:
+        raise FormatError(
+            f"{path}: holds {others[0]!r}, which its header does not name; a pack holds nothing else. Remove"
+            " it."
+        )
+    pack = Pack(path, header, b"")
+    check_extents(pack)
+    check_heads(pack)
+    return pack
+
+
+def _check_values(pack: Pack) -> None:
     """Raise FormatError for offsets, labels, categories or raw image sizes that the header does not allow."""
     problems: list[str] = []
     for name, check in value_checks(pack.header).items():

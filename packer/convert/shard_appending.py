@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 from packer.convert.conversion_run import Conversion, staging_folder
@@ -20,7 +19,6 @@ from packer.format.pack import Pack
 from packer.format.pack_opening import check_order, open_pack
 from packer.format.shards import (
     NEXT_INDEX_FILE,
-    Index,
     name_index,
     prepare_index,
     read_index,
@@ -153,32 +151,27 @@ def _publish_shards(folder: str, pack: Pack) -> None:
     """
     check_pack_folder(pack.path)
     index, added = read_index(pack.path), read_index(folder)
-    names = _free_names(pack, index, added)
+    first = 1 + max(map(_shard_number, index.shards))
+    names = [shard_name(first + _shard_number(shard), pack.format) for shard in added.shards]
     renamed = [
         replace(shard, path=os.path.join(pack.path, name))
         for shard, name in zip(added.shards, names, strict=True)
     ]
+    for shard in renamed:
+        if os.path.lexists(shard.path):
+            raise PackerError(
+                f"{shard.path}: is not packer's; it is not overwritten. Move it away, and run the same command"
+                " again."
+            )
     # From here on the next index in the folder names the files that are moved but not yet listed.
     prepare_index(pack.path, [*pack.shards, *renamed], [*index.skipped, *added.skipped])
     for shard, to in zip(added.shards, renamed, strict=True):
-        if os.path.lexists(to.path):
-            raise PackerError(
-                f"{to.path}: has appeared meanwhile; it is not overwritten. Move it away, and run the same"
-                " command again."
-            )
         os.rename(shard.path, to.path)
     name_index(pack.path)
 
 
-def _free_names(pack: Pack, index: Index, added: Index) -> list[str]:
-    """Return new names for added shards: shifted numbers whose files do not exist in the folder."""
-    numbers = [int(os.path.splitext(shard.name)[0]) for shard in added.shards]
-    taken = {shard.name for shard in index.shards} | set(os.listdir(pack.path))
-    for first in count(len(index.shards)):
-        names = [shard_name(first + number, pack.format) for number in numbers]
-        if not taken & set(names):
-            return names
-    raise AssertionError  # numbers do not end
+def _shard_number(shard: Pack) -> int:
+    return int(os.path.splitext(shard.name)[0])
 
 
 def _named(names: Sequence[str] | None) -> str:

@@ -25,7 +25,6 @@
     unit_states.py      file with the states of units (rows or stretches) that arrive while a pack is read
     unsealed_hdf5.py    a file without its trailer, described by HDF5 in a separate process
     hdf5_inspection.py  the description by HDF5 that this process returns
-    edited_pack.py      packs that were edited in place: open them as they are, seal them again
     hdf5_arrays.py      datasets of foreign HDF5 files
     file_rows.py        numbers of the rows in a table's files, also of several packs
     hdf5_writers.py     HDF5 files of programs that store no samples, such as tables and weights

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from typing import Any, NamedTuple
+from typing import Any
 
 from packer.errors import FormatError, damaged
 from packer.format.file_io import pread_path
@@ -29,25 +29,14 @@ sys.stdout.write(json.dumps(hdf5_inspection.described(sys.argv[1])))
 """
 
 
-class UnsealedFile(NamedTuple):
-    """A pack's file without its trailer, as HDF5 describes it.
-
-    header: the header with the extents that HDF5 reports now; others: names that the header does not account
-    for.
-    """
-
-    header: Header
-    others: list[str]
-
-
 def hdf5_end(path: str) -> int | None:
     """Return the offset where HDF5's part of a file ends; None if packer did not write this superblock."""
     start = pread_path(path, _END_OFFSET + 8, 0)
     return int.from_bytes(start[_END_OFFSET:], "little") if start[8:9] == b"\0" else None
 
 
-def read_unsealed(name: str) -> UnsealedFile:
-    """Return HDF5's description of a file.
+def read_unsealed(name: str) -> tuple[Header, list[str]]:
+    """Return a file's header with the extents that HDF5 reports now, and names that it does not account for.
 
     Raises FormatError unless it is a pack whose arrays match its header.
     """
@@ -61,7 +50,7 @@ def read_unsealed(name: str) -> UnsealedFile:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         what = f"was changed since it was written; its arrays no longer match its header ({error})"
         raise damaged(name, what) from None
-    return UnsealedFile(now, inspected["others"])
+    return now, inspected["others"]
 
 
 def is_foreign(name: str) -> bool:

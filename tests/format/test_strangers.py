@@ -125,9 +125,7 @@ def test_it_is_refused_by_whoever_opens_it(tmp_path: Path, private: Path, opened
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_checksum_table_in_another_file_is_not_read(
-    tmp_path: Path, private: Path, opened: Any, way: Any
-):
+def test_a_checksum_table_in_another_file_is_not_read(tmp_path: Path, private: Path, opened: Any, way: Any):
     path = stranger(tmp_path, lambda file: way(file, TABLE, private))
     opened.begin()
     assert "error" not in hdf5_inspection.described(str(path))
