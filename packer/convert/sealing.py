@@ -33,12 +33,9 @@ from packer.format.unsealed_hdf5 import read_unsealed
 from packer.format.verify import span_text, verify_pack, wrong_pictures
 from packer.format.working_folder import WorkingFolder, check_pack_folder, check_space, clear_idle, locked
 from packer.machine import cores
-from packer.orders.runs import one_run, pieces
 from packer.progress import Progress
-from packer.read.array_store import PackStore
+from packer.read.row_pieces import read_pieces
 from packer.remote.urls import is_url
-
-_ROWS_AT_ONCE = 1 << 16
 
 
 @checks_arguments
@@ -214,10 +211,8 @@ def _check_values(pack: Pack) -> None:
     """Raise FormatError for offsets, labels, categories or raw image sizes that the header does not allow."""
     problems: list[str] = []
     for name, check in value_checks(pack.header).items():
-        f = pack.header.field(name.removesuffix(OFFSETS))
-        reader = PackStore(pack, [f])
-        for start, stop in pieces(pack.rows + f.ragged, _ROWS_AT_ONCE):
-            rows = pack.read(name, start, stop) if f.ragged else reader.array(f.name, one_run(start, stop))
+        found = [(0, [pack.read(name)])] if name.endswith(OFFSETS) else read_pieces(pack, name)
+        for start, (rows,) in found:
             check.look(start, np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
         problems += (f"{name!r} {what} ({span_text((first, stop))})" for first, stop, what in check.wrong())
     problems += (text for _, _, text in (() if problems else wrong_pictures(pack)))
