@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from packer import randomness, units
 from packer.convert.sample_order import SampleOrder
 from packer.format.header import TRAIN
-from packer.orders.runs import pieces
 from packer.sentence import Option, Sentence
 from packer.tables.staging import StagedTable
 from packer.tables.transform.column_types import as_float, shown_columns
@@ -144,6 +143,6 @@ def _columns(records: NDArray[Any], columns: Sequence[RecordMember]) -> NDArray[
 
 def _pieces(column: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
     """Yield a column, some rows at a time, fractions as NaN."""
-    for start, stop in pieces(len(column), _STEP):
-        x = as_float(column[start:stop])
+    for start in range(0, len(column), _STEP):
+        x = as_float(column[start : start + _STEP])
         yield np.where(x == np.trunc(x), x, np.nan)
