@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -86,12 +86,12 @@ class PackRows(RowMaker):
         blocks with their checksums.
         """
         self.pack, self._spec, self._whole = pack, spec, whole
-        self._numbers = _class_numbers(pack)
+        self._numbers = class_numbers(pack)
         self._keyed = pack.header.find("key") is not None
         self._reader = PackStore(pack, pack.fields, verify=verify)
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
         self._files = [counted_files([part.header]) for part in pack.parts]
-        self._image = image = pack.header.find("image")
+        image = pack.header.find("image")
         self._resized = spec is not None or whole is not None  # the size fields change, or are dropped
         self._sized = None if image is None else image.own_size
         ragged = image is not None and image.ragged
@@ -167,40 +167,39 @@ class PackRows(RowMaker):
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
         """Return the unchanged fields."""
-        columns: dict[str, Any] = {}
-        runs = consecutive(samples)
-        parts = self._parts(samples) if self._numbers else np.empty(0, np.intp)
-        for f in self._bulk:
-            values: Any
-            if not f.ragged:
-                values = self._reader.array(f.name, runs)
-            else:
-                values = self._reader.ragged(f.name, runs) if len(samples) else []
-            if f.counts and any(files != self._files[0] for files in self._files):
-                values = self._recounted(values, samples)
-            if self._numbers and f.name == "label":
-                for part in range(len(self._numbers)):
-                    values[parts == part] = self._recoded(part, values[parts == part])
-            elif self._numbers and f.name == "box_label":
-                values = [
-                    self._recoded(part, np.frombuffer(labels, "<i8")).tobytes()
-                    for labels, part in zip(values, parts.tolist(), strict=True)
-                ]
-            columns[f.name] = values
-        return columns
+        runs, parts = consecutive(samples), self._parts(samples)
+        return {f.name: self._column(f, runs, parts) for f in self._bulk}
 
-    def _recounted(self, numbers: NDArray[Any], samples: NDArray[np.int64]) -> NDArray[Any]:
-        """Return numbers of source rows as numbers among the rows of all files. Raises FormatError."""
-        files, parts = list(dict.fromkeys(file for own in self._files for file in own)), self._parts(samples)
-        numbers = numbers.copy()
-        for part in np.unique(parts).tolist():
-            rows = parts == part
-            try:
-                numbers[rows] = recounted(numbers[rows], self._files[part], files)
-            except (ValueError, OverflowError) as error:
-                path = self.pack.parts[part].path
-                raise damaged(path, f"its row numbers are wrong ({error})") from None
-        return numbers
+    def _column(self, f: Field, runs: Runs, parts: NDArray[np.intp]) -> Any:
+        """Return rows of a field; labels and numbers of source rows are those of the new pack.
+
+        parts: the part of each row. Raises FormatError.
+        """
+        if f.ragged:
+            rows = self._reader.ragged(f.name, runs) if len(parts) else []
+            if f.name == "box_label" and self._numbers:
+                labels = (np.frombuffer(row, "<i8") for row in rows)
+                rows = [self._recoded(*some).tobytes() for some in zip(parts.tolist(), labels, strict=True)]
+            return rows
+        values = self._reader.array(f.name, runs)
+        renumber: Callable[[int, NDArray[Any]], NDArray[Any]] | None = None
+        if f.name == "label" and self._numbers:
+            renumber = self._recoded
+        elif f.counts and any(files != self._files[0] for files in self._files):
+            renumber = self._recounted
+        if renumber is not None:
+            for part in np.unique(parts).tolist():
+                values[parts == part] = renumber(part, values[parts == part])
+        return values
+
+    def _recounted(self, part: int, numbers: NDArray[Any]) -> NDArray[np.int64]:
+        """Return numbers of a part's source rows among the rows of all files. Raises FormatError."""
+        files = list(dict.fromkeys(file for own in self._files for file in own))
+        try:
+            return recounted(numbers, self._files[part], files)
+        except (ValueError, OverflowError) as error:
+            path = self.pack.parts[part].path
+            raise damaged(path, f"its row numbers are wrong ({error})") from None
 
     def _recoded(self, part: int, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return labels of a part as numbers of all classes. Raises FormatError for one without a class."""
@@ -212,39 +211,20 @@ class PackRows(RowMaker):
     def make(self, sample: int, at: int, block: Block) -> None:
         """Read the row; resize its image and move the other fields if the size changes."""
         run, rows = one_run(sample, sample + 1), block.rows
+        parts, pixels = self._parts(run.starts), None
         row = {name: values[at, ...] for name, values in rows.items() if isinstance(values, np.ndarray)}
         ragged = {
-            f.name: self._reader.ragged(f.name, run)[0]
-            for f in self.pack.fields
-            if f.ragged and f.name in rows
+            f.name: self._column(f, run, parts)[0] for f in self.pack.fields if f.ragged and f.name in rows
         }
-        if "box_label" in ragged and self._numbers:
-            labels = np.frombuffer(ragged["box_label"], "<i8")
-            ragged["box_label"] = self._recoded(int(self._parts(run.starts)[0]), labels).tobytes()
-        size = self._fill(run, row, ragged.get("image"), sample)
-        geometry = ImagePlacement.of(self._spec.fit, size, self._spec.size) if self._spec else None
-        pixels = None
         if self._whole is not None:
             picture = self._new_picture(self._whole, ragged["image"], sample)
             ragged["image"], pixels = picture.data, self._whole.fill(picture, rows, at)
             pixels = picture.pixels if self._counted else pixels
-            geometry = ImagePlacement.of("stretch", picture.source, picture.size)
-        for f in self.fields:
-            if geometry is None or f.name == "image" or not self._moved(f):
-                continue
-            stored, field = None, self.pack.header.field(f.name)
-            sized = field.own_size
-            if sized is not None:
-                stored = self._picture(f.name, ragged.pop(f.name), sample)
-                out = row.get(f.name)
-                placed = np.empty(sized.shape(*geometry.result), sized.dtype) if out is None else out
-                _place(f, geometry, stored, ragged, placed)
-                if out is None:
-                    ragged[f.name] = store_partner(f, placed)
-                continue
-            if not f.ragged:
-                stored = self._reader.array(f.name, run)[0]
-            _place(f, geometry, stored, ragged, row.get(f.name))
+            self._move(ImagePlacement.of("stretch", picture.source, picture.size), row, ragged, sample)
+        else:
+            size = self._fill(run, row, ragged.get("image"), sample)
+            if self._spec is not None:
+                self._move(ImagePlacement.of(self._spec.fit, size, self._spec.size), row, ragged, sample)
         if self._counted and pixels is None:
             pixels = self._picture("image", ragged["image"], sample)
         if not self._copied:
@@ -257,6 +237,36 @@ class PackRows(RowMaker):
         if pixels is not None:
             block.add_picture(pixels)
         block.bytes_read += sum(a.nbytes for a in row.values()) + sum(map(len, ragged.values()))
+
+    def _move(
+        self,
+        geometry: ImagePlacement,
+        row: Mapping[str, NDArray[Any]],
+        ragged: dict[str, bytes],
+        sample: int,
+    ) -> None:
+        """Move the fields of a row with its image: masks, soft maps, keypoints, boxes and their labels."""
+        run = one_run(sample, sample + 1)
+        if "boxes" in ragged:
+            boxes, seen = geometry.boxes(np.frombuffer(ragged["boxes"], "<f4").reshape(-1, 4).astype(float))
+            ragged["boxes"] = boxes[seen].tobytes()
+            if "box_label" in ragged:
+                ragged["box_label"] = np.frombuffer(ragged["box_label"], "<i8")[seen].tobytes()
+        for f in self.fields:
+            if f.name == "keypoints":
+                points = self._reader.array(f.name, run)[0]
+                row[f.name][...] = geometry.keypoints(points.astype(np.float64))
+            elif "sampling" in f.about:
+                sized, out = self.pack.header.field(f.name).own_size, row.get(f.name)
+                if sized is None:
+                    values = self._reader.array(f.name, run)[0]
+                else:
+                    values = self._picture(f.name, ragged.pop(f.name), sample)
+                    out = np.empty(sized.shape(*geometry.result), sized.dtype) if out is None else out
+                assert out is not None
+                _place(f, geometry, values, out)
+                if f.ragged:
+                    ragged[f.name] = store_partner(f, out)
 
     def name(self, sample: int) -> str:
         """Return the path of the pack and the row number in it."""
@@ -300,7 +310,6 @@ class PackRows(RowMaker):
             return pixels.shape[0], pixels.shape[1]
         if encoded is not None:
             return self._pixels(encoded, out)
-        assert self._image is not None
         (stored,) = self._reader.array("image", run)
         self._pixels.again(stored, out)
         return stored.shape[0], stored.shape[1]
@@ -335,7 +344,7 @@ class PackRows(RowMaker):
         )
 
 
-def _class_numbers(pack: Pack) -> list[NDArray[np.int64]]:
+def class_numbers(pack: Pack) -> list[NDArray[np.int64]]:
     """Return, for each part of a pack, the number of each of its classes in the pack; [] if all are equal."""
     classes = pack.header.classes
     if classes is None or all(part.header.classes == classes for part in pack.parts):
@@ -345,28 +354,14 @@ def _class_numbers(pack: Pack) -> list[NDArray[np.int64]]:
     return [np.array([*(number[name] for name in part.header.classes or ()), -1]) for part in pack.parts]
 
 
-def _place(
-    f: Field,
-    geometry: ImagePlacement,
-    stored: NDArray[Any] | None,
-    ragged: dict[str, bytes],
-    out: NDArray[Any] | None,
-) -> None:
-    """Move a field of a row with its image: a mask, a soft map, keypoints, or boxes and their labels."""
-    if f.name == "keypoints" and stored is not None and out is not None:
-        out[...] = geometry.keypoints(stored.astype(np.float64))
-    elif f.name == "boxes":
-        boxes, seen = geometry.boxes(np.frombuffer(ragged["boxes"], "<f4").reshape(-1, 4).astype(np.float64))
-        ragged["boxes"] = boxes[seen].tobytes()
-        if "box_label" in ragged:
-            ragged["box_label"] = np.frombuffer(ragged["box_label"], "<i8")[seen].tobytes()
-    elif stored is not None and out is not None:
-        out[...] = 0
-        if f.about["sampling"] == "linear":
-            place_soft(stored, geometry, out)
-            return
-        rows, columns = geometry.nearest(*stored.shape[:2])
-        geometry.target.of(out)[...] = stored[np.ix_(rows, columns)]
+def _place(f: Field, geometry: ImagePlacement, values: NDArray[Any], out: NDArray[Any]) -> None:
+    """Move a mask or a soft map with its image."""
+    out[...] = 0
+    if f.about["sampling"] == "linear":
+        place_soft(values, geometry, out)
+        return
+    rows, columns = geometry.nearest(*values.shape[:2])
+    geometry.target.of(out)[...] = values[np.ix_(rows, columns)]
 
 
 def _check_shrinks(pack: Pack, image: Field, spec: PixelSpec) -> None:
