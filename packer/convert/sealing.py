@@ -23,6 +23,7 @@ from packer.format.header import (
     INDEX_FILE,
     MAX_HEADER_BYTES,
     OFFSETS,
+    PARTIAL_SUFFIX,
     TRAILER_FILE,
     Header,
 )
@@ -137,7 +138,8 @@ def _seal_part(name: str, bar: Progress, publish: Callable[[Pack], None] = lambd
     publish: called with the sealed part before it is renamed, under its final name.
     """
     path = os.path.realpath(name)
-    if os.path.lexists(path) and _is_sealed(name):
+    replacing = os.path.exists(path + PARTIAL_SUFFIX) and not os.path.exists(path)  # killed between renames
+    if not replacing and _is_sealed(name):
         clear_idle(path)  # left by a process that was killed after it had replaced the part
         return
     place = WorkingFolder(path, overwrite=True, name=name, edited=True)

@@ -251,6 +251,25 @@ def test_a_folder_that_is_no_pack(tmp_path: Path, photos: Path):
         seal_pack(photos)
 
 
+def test_what_is_not_there_is_not_sealed(tmp_path: Path):
+    with pytest.raises(FormatError, match=r"p\.h5: cannot be read \(No such file or directory\)"):
+        seal_pack(tmp_path / "p.h5")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("format", ["h5", "npy"])
+def test_killed_between_two_renames_it_is_sealed_again(tmp_path: Path, photos: Path, format: str):
+    """Where the system cannot exchange two names."""
+    out = tmp_path / "p"
+    convert_images(photos, out, size=16, format=format)
+    (edit(out, relabel) if format == "h5" else np.load(out / "label.npy", mmap_mode="r+").__setitem__(5, 2))
+    (tmp_path / "p.packing").mkdir(mode=0o700)
+    out.rename(tmp_path / "p.packing" / "old")
+    assert seal_pack(out).read("label")[5] == 2
+    assert verify_pack(out).ok
+    assert sorted(os.listdir(tmp_path)) == ["p", "photos"]
+
+
 def test_what_cannot_be_decoded_is_refused(tmp_path: Path, photos: Path):
     out = tmp_path / "p.h5"
     convert_images(photos, out, size=16, store="zstd")
