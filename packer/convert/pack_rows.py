@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from packer.codecs import jpeg_parts
 from packer.convert.row_maker import Block, RowMaker
+from packer.convert.split_assignment import Codes, Owners
 from packer.convert.whole_pictures import (
-    RAW_BYTES,
     WholePicture,
     WholePictures,
     partner_versions,
@@ -42,24 +42,17 @@ _SIZED = ("size", "dtype", "channels")  # members of `about` of fields of images
 _PLACED = ("boxes", "box_label", "keypoints")  # fields that move with the image
 
 
-def split_members(pack: Pack) -> dict[str, NDArray[np.int64]]:
-    """Return the rows of each split, by first row; {"": all rows} without splits.
-
-    Raises UsageError for rows in no split.
-    """
-    if not pack.header.splits:
-        return {"": np.arange(pack.rows)}
-    members = {
-        name: np.concatenate([np.arange(0), *(np.arange(a, b) for a, b in spans)])
-        for name, spans in sorted(pack.header.splits.items(), key=lambda item: item[1])
-    }
-    within = sum(map(len, members.values()))
-    if within != pack.rows:
+def split_owners(pack: Pack) -> Owners:
+    """Return the split of each row, splits by their first row. Raises UsageError for rows in no split."""
+    splits = sorted(pack.header.splits.items(), key=lambda item: item[1])
+    within = sum(b - a for _, spans in splits for a, b in spans)
+    if splits and within != pack.rows:
         raise UsageError(
             f"{pack.path}: {pack.rows - within:,} of its {pack.rows:,} rows are in no split; all rows need a"
             " split, or none. Merge only packs that all have splits, or only packs without."
         )
-    return members
+    members = {name: np.concatenate([np.arange(a, b) for a, b in spans]) for name, spans in splits}
+    return Owners.from_splits(members, pack.rows)
 
 
 class PackRows(RowMaker):
@@ -88,14 +81,21 @@ class PackRows(RowMaker):
         self.pack, self._spec, self._whole = pack, spec, whole
         self._numbers = class_numbers(pack)
         self._keyed = pack.header.find("key") is not None
+        self.count: int = pack.rows
+        self.classed = pack.header.classes is not None or pack.header.table is None
         self._reader = PackStore(pack, pack.fields, verify=verify)
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
         self._files = [counted_files([part.header]) for part in pack.parts]
         image = pack.header.find("image")
         self._resized = spec is not None or whole is not None  # the size fields change, or are dropped
-        self._sized = None if image is None else image.own_size
+        sized = None if image is None else image.own_size
+        if sized is not None and sized.codec is None:
+            raise UsageError(
+                f"{pack.path}: its images of different sizes are raw, which packer no longer writes. Convert"
+                " the images again."
+            )
         ragged = image is not None and image.ragged
-        self._copied = ragged and spec is None and (jpeg or self._sized is not None)
+        self._copied = ragged and spec is None and (jpeg or sized is not None)
         new_image = None if image is None else self._new_image(image.loaded)
         self.fields: tuple[Field, ...] = tuple(
             self._new_field(f, new_image) for f in pack.fields if not (self._resized and f.measures)
@@ -115,7 +115,7 @@ class PackRows(RowMaker):
                 fields = [f for f in fields if f.own_size is not None or f.name == "image"]
             nbytes = sum(e.nbytes for f in fields for e in pack.header.extents[f.name]) // pack.rows
             nbytes += 8 * len(fields) if pack.header.table is not None else 0
-            self.ragged_bytes: int = nbytes if whole is None else self._usual_bytes(whole, nbytes)
+            self.ragged_bytes: int = nbytes if whole is None else whole.size.usual_bytes(nbytes)
 
     def _new_image(self, loaded: Field) -> Field:
         """Return the image field of the new rows.
@@ -159,6 +159,14 @@ class PackRows(RowMaker):
         if label is None or (label.dtype, label.shape) != ("<i8", ()):
             return None
         return self._reader.array("label", one_run(0, self.pack.rows)).astype(np.int64)
+
+    def codes(self, column: str | None) -> Codes | None:
+        """Return the label of each row in its split, so that new packs get equal shares of each."""
+        label, splits = super().codes(column), split_owners(self.pack)
+        if len(splits.names) < 2:
+            return label
+        labels = 0 if label is None else label.numbers.astype(np.int64)
+        return Codes.from_values(labels * np.int64(len(splits.names)) + splits.numbers)
 
     @property
     def remade(self) -> bool:
@@ -285,14 +293,9 @@ class PackRows(RowMaker):
 
     def _new_picture(self, whole: WholePictures, data: bytes, sample: int) -> WholePicture:
         """Return the new row of an image: its JPEG file, copied or shrunk, if possible, else from pixels."""
-        if self._sized is not None and self._sized.codec == "jpeg" and whole.of_files:
+        if whole.of_files:
             return whole(data)
         return whole.again(self._picture("image", data, sample))
-
-    def _usual_bytes(self, whole: WholePictures, nbytes: int) -> int:
-        """Return the estimated bytes of a new row. nbytes: average bytes of a row now."""
-        raw = self._sized is not None and self._sized.codec is None
-        return whole.usual_bytes(nbytes // (RAW_BYTES if raw else 1))
 
     def _fill(
         self, run: Runs, row: Mapping[str, NDArray[Any]], encoded: bytes | None, sample: int
@@ -304,10 +307,6 @@ class PackRows(RowMaker):
         if self._spec is None:
             self._reader.copy(run, {"image": out.reshape(1, -1).view(np.uint8)})
             return 0, 0
-        if encoded is not None and self._sized is not None and self._sized.codec is None:
-            pixels = self._picture("image", encoded, sample)
-            self._pixels.again(pixels, out)
-            return pixels.shape[0], pixels.shape[1]
         if encoded is not None:
             return self._pixels(encoded, out)
         (stored,) = self._reader.array("image", run)
@@ -331,9 +330,8 @@ class PackRows(RowMaker):
         sized = f.own_size
         if self._spec is None:
             assert sized is not None
-            assert self._whole is not None
             soft = f.about["sampling"] == "linear"
-            _, codec = partner(sized.dtype, sized.channels or 1, soft=soft, raw=self._whole.raw)
+            _, codec = partner(sized.dtype, sized.channels or 1, soft=soft)
             return Field(f.name, "|u1", None, f.about, codec)
         if sized is not None:
             about = {"layout": f.about["layout"], "fit": self._spec.fit}

@@ -8,18 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from packer.arguments import choice, whole
 from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask, Report, provenance
 from packer.convert.duplicate_keys import DUPLICATES, known_rows, leave_out, note_left_out, table_files
-from packer.convert.pack_rows import PackRows, check_whole, split_members
+from packer.convert.pack_rows import PackRows, check_whole, split_owners
 from packer.convert.pack_run import list_shards
 from packer.convert.reference_pack import pixel_options
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange
-from packer.convert.splits import Split
+from packer.convert.split_assignment import assign
+from packer.convert.splits import Part, Split
 from packer.convert.whole_pictures import WholePictures, check_stored
 from packer.declared_types import checks_arguments
 from packer.errors import UsageError
@@ -36,10 +36,9 @@ from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.row_placement import FITS
 from packer.pixels.row_size import RowSize
 from packer.remote.urls import check_local
-from packer.sentence import Call, Option
+from packer.sentence import Call
 
 PathLike = str | os.PathLike[str]
-_MOST_STRATA = 1000  # most distinct integer labels of a table, without class names, that are split evenly
 
 
 @checks_arguments
@@ -128,13 +127,13 @@ def merge_packs(
         raise UsageError("merge: needs two or more packs. Pass their paths.")
     storing = RowStorage.like(opened[0], run.out)
     rows, given_seed = _read_rows(opened, storing), seed if shuffle else None
-    members = split_members(rows.pack)
+    owners = split_owners(rows.pack)
     how: dict[str, Any] = {"merge": len(opened), "seed": given_seed, **storing.options()}
     known = leave_out(duplicates, lambda: known_rows(opened, rows.pack))
     if len(known):
-        members = {name: samples[~np.isin(samples, known)] for name, samples in members.items()}
+        owners = owners.only(~np.isin(np.arange(rows.count), known))
         how["duplicates"] = "skip"
-    order = arrange(members, shuffle=shuffle, seed=seed)
+    order = arrange(owners, shuffle=shuffle, seed=seed)
     notes = [*storing.notes(opened[0]), *note_left_out(len(known), "an earlier pack")]
     return _write(run, _plan(rows, storing, order, how, given_seed), notes)
 
@@ -142,7 +141,7 @@ def merge_packs(
 @checks_arguments
 def split_pack(
     path: PathLike,
-    shares: str | Mapping[str, float],
+    shares: str | Mapping[str, Part] | Split,
     *,
     out: PathLike | None = None,
     seed: int = 0,
@@ -185,22 +184,23 @@ def split_pack(
     check_local(path, *(() if out is None else (out,)))
     check_order(path, shares, Call("split_pack", (str(shares), os.fspath(path))))
     pack, given = open_pack(path), os.fspath(path).rstrip("/")
-    storing, split = RowStorage.kept(pack), Split(shares)
+    split = shares if isinstance(shares, Split) else Split(shares)
+    split.check_no_columns("packs")
+    storing = RowStorage.kept(pack)
     rows = _read_rows([pack], storing)
-    splits = split_members(rows.pack)
-    if taken := sorted(set(split.parts) & set(splits)):
+    splits = split_owners(rows.pack)
+    if taken := sorted(set(split.parts) & set(splits.names)):
         raise UsageError(
             f"split {taken[0]}: {os.fspath(path)} has a split of this name already; new packs get rows of"
-            " every split"
-            f' ({", ".join(splits)}) and need other names. Load it with split="{taken[0]}", or pass other'
-            " names."
+            f' every split ({", ".join(splits.names)}) and need other names. Load it with split="{taken[0]}",'
+            " or pass other names."
         )
-    members = split.members(rows.pack.rows, seed, strata=_strata(rows, splits))
+    owners, record = assign(split, rows, seed), split.record(seed)
     stem, dot, ending = os.path.basename(given).rpartition(".")
     stem, ending = (stem, dot + ending) if dot else (ending, "")
     folder = os.path.dirname(given) if out is None else os.fspath(out)
     parts = {}
-    for name, samples in members.items():
+    for number, name in enumerate(owners.names):
         if name in ("", ".", "..") or "/" in name or os.sep in name or not name.isprintable():
             raise UsageError(
                 f"split {name!r}: cannot be part of a file name; letters, digits and signs other than / are"
@@ -216,9 +216,8 @@ def split_pack(
             progress=progress,
             on_progress=on_progress,
         )
-        within = {split: old[np.isin(old, samples)] for split, old in splits.items()}
-        how = {"part": {"name": name, "shares": split.shares, "seed": seed}, **storing.options()}
-        order = arrange(within, shuffle=False, seed=seed)
+        how = {"part": {"name": name, "shares": record["split"], "seed": seed}, **storing.options()}
+        order = arrange(splits.only(owners.numbers == number), shuffle=False, seed=seed)
         parts[name] = run, _plan(rows, storing, order, how, pack.header.seed)
     for run, task in parts.values():  # all names, before any pack is written
         run.check_paths(None)
@@ -254,7 +253,7 @@ def repack(
         "max=256" and "min=256" too.
     store, quality
         Default: as in the pack; "raw" also removes compression. JPEG rows are copied unchanged unless size,
-        store or quality change. Images of different sizes keep their sizes if only the store changes.
+        store or quality change. Images of different sizes are JPEG files.
     shuffle, seed
         Shuffle the rows (of each split) with this seed; without shuffle they keep their order.
     out, fit, format, shards, workers, overwrite, resume, progress, on_progress
@@ -296,7 +295,7 @@ def repack(
         layout=format is None,
     )
     rows = _read_rows([opened], storing, rule, spec, quality)
-    order = arrange(split_members(rows.pack), shuffle=shuffle, seed=seed)
+    order = arrange(split_owners(rows.pack), shuffle=shuffle, seed=seed)
     how: dict[str, Any] = {"shuffle": shuffle, "seed": seed if shuffle else None}
     table = rows.pack.header.table is not None
     if not table:
@@ -365,20 +364,15 @@ def _resizer(
 
     Raises UsageError if they cannot be stored this way.
     """
-    sized = image.own_size
-    assert sized is not None
-    raw = storing.store == "raw"
-    encode_again = quality is not None and rule is None and not raw
-    if rule is None and raw is (sized.codec is None) and not encode_again and not storing.compressed:
+    encode_again = quality is not None and rule is None
+    if rule is None and storing.store == "jpeg" and not encode_again:
         return None
     rule = rule or RowSize.of_option(image.about.get("size", "keep"))
-    channels, dtype = pixel_options(image) if "color" in image.about else ("gray", "uint8")
-    if storing.store == "jpeg" and image.deep:
-        raise UsageError(f"store jpeg: JPEG files hold 8 bits and no bands. Pass {Option('store', 'raw')}.")
+    channels, _ = pixel_options(image) if "color" in image.about else ("gray", "")
     check_stored(rule, storing.store, channels)
-    spec = PixelSpec((rule.height, rule.width), "stretch", channels, dtype=dtype)
+    spec = PixelSpec((rule.height, rule.width), "stretch", channels)
     masks = any("sampling" in f.about for f in pack.fields)
-    return WholePictures(rule, spec, storing.quality, raw=raw, sized=masks, encode_again=encode_again)
+    return WholePictures(rule, spec, storing.quality, sized=masks, encode_again=encode_again)
 
 
 def _plan(
@@ -438,23 +432,3 @@ def _write(run: Conversion, task: ConversionTask, notes: Sequence[str] = ()) -> 
         row_bytes = min(rows.row_bytes, 2 * rows.pack.nbytes / rows.pack.rows)
     report = run.pack(task, round(row_bytes * len(task.order.samples)), notes)
     return replace(report, skipped=())  # the packs' conversions have reported these
-
-
-def _strata(rows: PackRows, splits: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64] | None:
-    """Return the stratum of each row: class and split; None for a single stratum.
-
-    New packs get equal shares of each stratum. splits: as returned by `split_members`. A table's labels do
-    not count if they have too many distinct values.
-    """
-    pack, labels = rows.pack, rows.labels()
-    table = pack.header.table is not None and pack.header.classes is None
-    if labels is not None and table and len(np.unique(labels)) > _MOST_STRATA:
-        labels = None
-    if len(splits) < 2:
-        return labels
-    owners = np.empty(pack.rows, np.int64)
-    for number, members in enumerate(splits.values()):
-        owners[members] = number
-    if labels is None:
-        return owners
-    return len(splits) * np.unique(labels, return_inverse=True)[1].astype(np.int64) + owners

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from packer.convert.conversion_task import ConversionTask, RunOptions
-from packer.convert.pack_rows import PackRows, split_members
+from packer.convert.pack_rows import PackRows, split_owners
 from packer.convert.pack_run import write_pack
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import arrange
@@ -151,7 +151,7 @@ def _seal_part(name: str, bar: Progress, publish: Callable[[Pack], None] = lambd
         task = ConversionTask(
             name,
             PackRows(pack, jpeg=True),
-            arrange(split_members(pack), shuffle=False, seed=0),
+            arrange(split_owners(pack), shuffle=False, seed=0),
             RowStorage.kept(pack),
             header.provenance,
             None,
