@@ -5,8 +5,8 @@ from packer.version import __version__ as __version__
 from packer.convert.conversion_task import Report as Report
 from packer.convert.export import export_images as export_images
 from packer.convert.image_conversion import convert_images as convert_images
+from packer.convert.image_appending import append_images as append_images
 from packer.convert.repacking import (
-    append_images as append_images,
     merge_packs as merge_packs,
     merge_shards as merge_shards,
     repack as repack,

@@ -219,7 +219,7 @@ def random_box(height: int, width: int) -> Box:
 
 def image_field(pack: Pack) -> Field:
     """Return a pack's image field. Raises UsageError if it cannot be compared with image files."""
-    image = next((f for f in pack.fields if f.name == "image"), None)
+    image = pack.header.find("image")
     from_files = {"fit", "channels", "max_pixels"} <= _options(pack).keys()
     if image is None or image.compressed or image.deep or not from_files:
         raise UsageError(

@@ -58,7 +58,7 @@ def append(
     given["progress"] = not output.quiet
     check_order(pack, source, Call("append_images", (source, pack)))
     if open_pack(pack).parts[0].header.table is None:
-        from packer.convert.repacking import append_images
+        from packer.convert.image_appending import append_images
 
         announce = partial(announce_plan, output, (source,), pack)
         report = append_images(pack, source, labels=labels, pairs=pairs, on_plan=announce, **given)
@@ -254,9 +254,9 @@ def verify(pack: str, *, output: Output) -> None:
 def seal(pack: str, *, output: Output) -> None:
     """Seal a pack that was edited in place.
 
-    The command hashes the blocks, computes mean and std of the images again, and compares labels and arrays
-    with the header. An HDF5 pack that was opened for writing, as by h5py.File("train.h5", "r+"), cannot be
-    loaded before.
+    The command compares labels and arrays with the header, computes mean and std of the images again, and
+    writes the pack again beside itself, which then takes its name. An HDF5 pack that was opened for writing, as
+    by h5py.File("train.h5", "r+"), cannot be loaded before.
 
     \b
     packer seal train.h5

@@ -2,8 +2,9 @@
 
     image_conversion.py  convert_images: plans, then runs and reports
     image_planning.py    plan_conversion: opens the inputs, reads labels and splits, checks them
-    repacking.py         merge_packs, split_pack, repack, append_images
-    sealing.py           seal_pack: seals a pack that was edited in place
+    repacking.py         merge_packs, split_pack, repack
+    image_appending.py   append_images
+    sealing.py           seal_pack: checks and writes again what was edited in place
     export.py            export_images; names of the files
     export_files.py      images and masks of a pack as PNG and JPEG files
     export_labels.py     labels, splits, boxes and points of a pack as one CSV
@@ -26,10 +27,10 @@
     pack_run.py          writes a planned pack: a single part, shards, or part k/N of the shards
     shard_appending.py   adds shards to a pack: writes them beside it, moves them into it, indexes them
     copied_images.py     images of equal bytes in two splits, or with two labels
-    duplicate_keys.py    rows whose keys a pack already has
+    duplicate_keys.py    rows whose keys a pack already has; without keys, its files and parts
     engines.py           shards written by an executor's processes or a Ray cluster; packs for object stores
     block_workers.py     blocks of rows on parallel workers
 
 Start with image_conversion.py. Imports: codecs, format, inputs, inputs.checks, orders, pixels, progress,
-randomness, read, remote, tables.
+randomness, read, remote.
 """

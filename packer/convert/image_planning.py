@@ -21,6 +21,7 @@ from packer.convert.sample_order import SampleOrder, arrange
 from packer.convert.split_assignment import Owners, assign
 from packer.convert.whole_pictures import partner_versions
 from packer.errors import ImageError, UsageError
+from packer.format.header import find_field
 from packer.format.pack import Pack
 from packer.inputs.checks.examine import examine
 from packer.inputs.coco_annotations import read_labels
@@ -97,7 +98,7 @@ def plan_conversion(
     if model is not None:
         targets.column = None  # labels are those of a pack, whose labels were examined
     if like is not None:
-        like.check(next((f for f in targets.fields if f.name == "label"), None), opened.name)
+        like.check(find_field(targets.fields, "label"), opened.name)
     options = replace(options, labels=targets.read_as or options.labels)
     if existing is not None:
         targets.named_as_in(existing.fields)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,6 @@ from packer.convert.whole_pictures import (
 from packer.errors import UsageError, damaged
 from packer.format.file_rows import counted_files, recounted
 from packer.format.header import Field
-from packer.format.joined_pack import check_fields, joined
 from packer.format.own_size import partner
 from packer.format.pack import Pack
 from packer.format.pack_writer import Rows
@@ -41,49 +40,6 @@ from packer.sentence import Option
 
 _SIZED = ("size", "dtype", "channels")  # members of `about` of fields of images of different sizes
 _PLACED = ("boxes", "box_label", "keypoints")  # fields that move with the image
-
-
-def together(packs: Sequence[Pack]) -> tuple[Pack, list[NDArray[np.int64]]]:
-    """Join several packs to one pack in memory.
-
-    Returns: the pack, with the classes of all packs (sorted if they differ); and for each of its parts the
-    new number of each of the part's classes ([] if all packs have equal classes, or none). Raises UsageError,
-    naming the difference, if fields differ, if only some packs have classes, or if packs with multi-label
-    rows have different classes.
-    """
-    first = packs[0]
-    for pack in packs[1:]:
-        for a, b in zip(first.fields, pack.fields, strict=False):
-            # Label columns that are classes are compared below, with the classes.
-            check_fields(first, a, pack, b, columns=first.header.classes is None)
-        if len(first.fields) != len(pack.fields):
-            names = [", ".join(f.name for f in p.fields) for p in (first, pack)]
-            raise UsageError(
-                f"{pack.path}: has the fields {names[1]}, {first.path} has {names[0]}; the fields have to be"
-                " equal."
-            )
-        if (pack.header.classes is None) != (first.header.classes is None):
-            raise UsageError(
-                f"{pack.path}, {first.path}: only one of them has class names; all packs need them, or none."
-            )
-    parts = [part for pack in packs for part in pack.parts]
-    classes, numbers = first.header.classes, []
-    if classes is not None and any(part.header.classes != classes for part in parts):
-        other = next(pack for pack in packs if pack.header.classes != classes)
-        if any(f.name == "label" and f.shape != () for f in first.fields):
-            raise UsageError(
-                f"{other.path}: its label columns are other classes than those of {first.path}; they have to"
-                " be equal. Convert the images of both at once."
-            )
-        classes = tuple(sorted({name for part in parts for name in part.header.classes or ()}))
-        number = {name: code for code, name in enumerate(classes)}
-        numbers = [
-            # The last entry maps -1, the label of unlabelled rows, to itself.
-            np.array([*(number[name] for name in part.header.classes or ()), -1])
-            for part in parts
-        ]
-    pack = joined(packs)
-    return replace(pack, header=replace(pack.header, classes=classes)), numbers
 
 
 def split_owners(pack: Pack) -> Owners:
@@ -111,26 +67,26 @@ class PackRows(RowMaker):
     def __init__(
         self,
         pack: Pack,
-        numbers: Sequence[NDArray[np.int64]] = (),
         spec: PixelSpec | None = None,
         *,
         jpeg: bool = False,
         whole: WholePictures | None = None,
         verify: bool = False,
     ) -> None:
-        """numbers: for each part, the new number of each of its classes; [] to keep labels.
+        """spec: the new size; None to keep the size; jpeg: store images as JPEG files.
 
-        spec: the new size; None to keep the size; jpeg: store images as JPEG files; whole: function that
-        resizes or encodes images of different sizes; None to copy them; verify: compare blocks with their
-        checksums.
+        whole: function that resizes or encodes images of different sizes; None to copy them; verify: compare
+        blocks with their checksums.
         """
-        self.pack, self._numbers, self._spec, self._whole = pack, numbers, spec, whole
+        self.pack, self._spec, self._whole = pack, spec, whole
+        self._numbers = class_numbers(pack)
+        self._keyed = pack.header.find("key") is not None
         self.count: int = pack.rows
         self.classed = pack.header.classes is not None or pack.header.table is None
         self._reader = PackStore(pack, pack.fields, verify=verify)
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
         self._files = [counted_files([part.header]) for part in pack.parts]
-        self._image = image = next((f for f in pack.fields if f.name == "image"), None)
+        image = pack.header.find("image")
         self._resized = spec is not None or whole is not None  # the size fields change, or are dropped
         sized = None if image is None else image.own_size
         if sized is not None and sized.codec is None:
@@ -142,11 +98,10 @@ class PackRows(RowMaker):
         self._copied = ragged and spec is None and (jpeg or sized is not None)
         new_image = None if image is None else self._new_image(image.loaded)
         self.fields: tuple[Field, ...] = tuple(
-            self._new_field(f, new_image)
-            for f in pack.fields
-            if f.name != "key" and not (self._resized and f.measures)
+            self._new_field(f, new_image) for f in pack.fields if not (self._resized and f.measures)
         )
-        self.fields += whole.sizes if whole is not None else ()
+        if whole is not None:  # keys stay behind the sizes, as convert writes them
+            self.fields = tuple(sorted((*self.fields, *whole.sizes), key=lambda f: f.name == "key"))
         # Statistics of copied images of different sizes are computed if this pack has them.
         self._counted = new_image is not None and new_image.ragged and "image" in pack.header.statistics
         decoded = new_image is not None and not new_image.ragged and ragged
@@ -199,11 +154,11 @@ class PackRows(RowMaker):
         return [storage, before] if copied else [before, here if self.made_fields else {}, storage]
 
     def labels(self) -> NDArray[np.int64] | None:
-        """Return the label of each row, of packs with one whole number a row."""
-        if not any(f.name == "label" and f.dtype == "<i8" and f.shape == () for f in self.pack.fields):
+        """Return the label of each row; None without one whole number per row."""
+        label = self.pack.header.find("label")
+        if label is None or (label.dtype, label.shape) != ("<i8", ()):
             return None
-        labels: NDArray[np.int64] = self._reader.array("label", one_run(0, self.count))
-        return labels
+        return self._reader.array("label", one_run(0, self.pack.rows)).astype(np.int64)
 
     def codes(self, column: str | None) -> Codes | None:
         """Return the label of each row in its split, so that new packs get equal shares of each."""
@@ -220,40 +175,39 @@ class PackRows(RowMaker):
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
         """Return the unchanged fields."""
-        columns: dict[str, Any] = {}
-        runs = consecutive(samples)
-        parts = self._parts(samples) if self._numbers else np.empty(0, np.intp)
-        for f in self._bulk:
-            values: Any
-            if not f.ragged:
-                values = self._reader.array(f.name, runs)
-            else:
-                values = self._reader.ragged(f.name, runs) if len(samples) else []
-            if f.counts and any(files != self._files[0] for files in self._files):
-                values = self._recounted(values, samples)
-            if self._numbers and f.name == "label":
-                for part in range(len(self._numbers)):
-                    values[parts == part] = self._recoded(part, values[parts == part])
-            elif self._numbers and f.name == "box_label":
-                values = [
-                    self._recoded(part, np.frombuffer(labels, "<i8")).tobytes()
-                    for labels, part in zip(values, parts.tolist(), strict=True)
-                ]
-            columns[f.name] = values
-        return columns
+        runs, parts = consecutive(samples), self._parts(samples)
+        return {f.name: self._column(f, runs, parts) for f in self._bulk}
 
-    def _recounted(self, numbers: NDArray[Any], samples: NDArray[np.int64]) -> NDArray[Any]:
-        """Return numbers of source rows as numbers among the rows of all files. Raises FormatError."""
-        files, parts = list(dict.fromkeys(file for own in self._files for file in own)), self._parts(samples)
-        numbers = numbers.copy()
-        for part in np.unique(parts).tolist():
-            rows = parts == part
-            try:
-                numbers[rows] = recounted(numbers[rows], self._files[part], files)
-            except (ValueError, OverflowError) as error:
-                path = self.pack.parts[part].path
-                raise damaged(path, f"its row numbers are wrong ({error})") from None
-        return numbers
+    def _column(self, f: Field, runs: Runs, parts: NDArray[np.intp]) -> Any:
+        """Return rows of a field; labels and numbers of source rows are those of the new pack.
+
+        parts: the part of each row. Raises FormatError.
+        """
+        if f.ragged:
+            rows = self._reader.ragged(f.name, runs) if len(parts) else []
+            if f.name == "box_label" and self._numbers:
+                labels = (np.frombuffer(row, "<i8") for row in rows)
+                rows = [self._recoded(*some).tobytes() for some in zip(parts.tolist(), labels, strict=True)]
+            return rows
+        values = self._reader.array(f.name, runs)
+        renumber: Callable[[int, NDArray[Any]], NDArray[Any]] | None = None
+        if f.name == "label" and self._numbers:
+            renumber = self._recoded
+        elif f.counts and any(files != self._files[0] for files in self._files):
+            renumber = self._recounted
+        if renumber is not None:
+            for part in np.unique(parts).tolist():
+                values[parts == part] = renumber(part, values[parts == part])
+        return values
+
+    def _recounted(self, part: int, numbers: NDArray[Any]) -> NDArray[np.int64]:
+        """Return numbers of a part's source rows among the rows of all files. Raises FormatError."""
+        files = list(dict.fromkeys(file for own in self._files for file in own))
+        try:
+            return recounted(numbers, self._files[part], files)
+        except (ValueError, OverflowError) as error:
+            path = self.pack.parts[part].path
+            raise damaged(path, f"its row numbers are wrong ({error})") from None
 
     def _recoded(self, part: int, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return labels of a part as numbers of all classes. Raises FormatError for one without a class."""
@@ -265,39 +219,20 @@ class PackRows(RowMaker):
     def make(self, sample: int, at: int, block: Block) -> None:
         """Read the row; resize its image and move the other fields if the size changes."""
         run, rows = one_run(sample, sample + 1), block.rows
+        parts, pixels = self._parts(run.starts), None
         row = {name: values[at, ...] for name, values in rows.items() if isinstance(values, np.ndarray)}
         ragged = {
-            f.name: self._reader.ragged(f.name, run)[0]
-            for f in self.pack.fields
-            if f.ragged and f.name in rows
+            f.name: self._column(f, run, parts)[0] for f in self.pack.fields if f.ragged and f.name in rows
         }
-        if "box_label" in ragged and self._numbers:
-            labels = np.frombuffer(ragged["box_label"], "<i8")
-            ragged["box_label"] = self._recoded(int(self._parts(run.starts)[0]), labels).tobytes()
-        size = self._fill(run, row, ragged.get("image"), sample)
-        geometry = ImagePlacement.of(self._spec.fit, size, self._spec.size) if self._spec else None
-        pixels = None
         if self._whole is not None:
             picture = self._new_picture(self._whole, ragged["image"], sample)
             ragged["image"], pixels = picture.data, self._whole.fill(picture, rows, at)
             pixels = picture.pixels if self._counted else pixels
-            geometry = ImagePlacement.of("stretch", picture.source, picture.size)
-        for f in self.fields:
-            if geometry is None or f.name == "image" or not self._moved(f):
-                continue
-            stored, field = None, self.pack.header.field(f.name)
-            sized = field.own_size
-            if sized is not None:
-                stored = self._picture(f.name, ragged.pop(f.name), sample)
-                out = row.get(f.name)
-                placed = np.empty(sized.shape(*geometry.result), sized.dtype) if out is None else out
-                _place(f, geometry, stored, ragged, placed)
-                if out is None:
-                    ragged[f.name] = store_partner(f, placed)
-                continue
-            if not f.ragged:
-                stored = self._reader.array(f.name, run)[0]
-            _place(f, geometry, stored, ragged, row.get(f.name))
+            self._move(ImagePlacement.of("stretch", picture.source, picture.size), row, ragged, sample)
+        else:
+            size = self._fill(run, row, ragged.get("image"), sample)
+            if self._spec is not None:
+                self._move(ImagePlacement.of(self._spec.fit, size, self._spec.size), row, ragged, sample)
         if self._counted and pixels is None:
             pixels = self._picture("image", ragged["image"], sample)
         if not self._copied:
@@ -311,6 +246,36 @@ class PackRows(RowMaker):
             block.add_picture(pixels)
         block.bytes_read += sum(a.nbytes for a in row.values()) + sum(map(len, ragged.values()))
 
+    def _move(
+        self,
+        geometry: ImagePlacement,
+        row: Mapping[str, NDArray[Any]],
+        ragged: dict[str, bytes],
+        sample: int,
+    ) -> None:
+        """Move the fields of a row with its image: masks, soft maps, keypoints, boxes and their labels."""
+        run = one_run(sample, sample + 1)
+        if "boxes" in ragged:
+            boxes, seen = geometry.boxes(np.frombuffer(ragged["boxes"], "<f4").reshape(-1, 4).astype(float))
+            ragged["boxes"] = boxes[seen].tobytes()
+            if "box_label" in ragged:
+                ragged["box_label"] = np.frombuffer(ragged["box_label"], "<i8")[seen].tobytes()
+        for f in self.fields:
+            if f.name == "keypoints":
+                points = self._reader.array(f.name, run)[0]
+                row[f.name][...] = geometry.keypoints(points.astype(np.float64))
+            elif "sampling" in f.about:
+                sized, out = self.pack.header.field(f.name).own_size, row.get(f.name)
+                if sized is None:
+                    values = self._reader.array(f.name, run)[0]
+                else:
+                    values = self._picture(f.name, ragged.pop(f.name), sample)
+                    out = np.empty(sized.shape(*geometry.result), sized.dtype) if out is None else out
+                assert out is not None
+                _place(f, geometry, values, out)
+                if f.ragged:
+                    ragged[f.name] = store_partner(f, out)
+
     def name(self, sample: int) -> str:
         """Return the path of the pack and the row number in it."""
         part = int(self._parts(np.array([sample]))[0])
@@ -318,10 +283,7 @@ class PackRows(RowMaker):
 
     def key(self, sample: int) -> str:
         """Return the key of the row, or its number if the pack has no keys."""
-        if all(f.name != "key" for f in self.pack.fields):
-            return str(sample)
-        run = one_run(sample, sample + 1)
-        return self._reader.ragged("key", run)[0].decode("utf-8", "surrogateescape")
+        return (self.pack.keys(sample, sample + 1) if self._keyed else [str(sample)])[0]
 
     def _picture(self, name: str, data: bytes, sample: int) -> NDArray[Any]:
         """Decode a row of a field of images of different sizes."""
@@ -347,7 +309,6 @@ class PackRows(RowMaker):
             return 0, 0
         if encoded is not None:
             return self._pixels(encoded, out)
-        assert self._image is not None
         (stored,) = self._reader.array("image", run)
         self._pixels.again(stored, out)
         return stored.shape[0], stored.shape[1]
@@ -381,28 +342,24 @@ class PackRows(RowMaker):
         )
 
 
-def _place(
-    f: Field,
-    geometry: ImagePlacement,
-    stored: NDArray[Any] | None,
-    ragged: dict[str, bytes],
-    out: NDArray[Any] | None,
-) -> None:
-    """Move a field of a row with its image: a mask, a soft map, keypoints, or boxes and their labels."""
-    if f.name == "keypoints" and stored is not None and out is not None:
-        out[...] = geometry.keypoints(stored.astype(np.float64))
-    elif f.name == "boxes":
-        boxes, seen = geometry.boxes(np.frombuffer(ragged["boxes"], "<f4").reshape(-1, 4).astype(np.float64))
-        ragged["boxes"] = boxes[seen].tobytes()
-        if "box_label" in ragged:
-            ragged["box_label"] = np.frombuffer(ragged["box_label"], "<i8")[seen].tobytes()
-    elif stored is not None and out is not None:
-        out[...] = 0
-        if f.about["sampling"] == "linear":
-            place_soft(stored, geometry, out)
-            return
-        rows, columns = geometry.nearest(*stored.shape[:2])
-        geometry.target.of(out)[...] = stored[np.ix_(rows, columns)]
+def class_numbers(pack: Pack) -> list[NDArray[np.int64]]:
+    """Return, for each part of a pack, the number of each of its classes in the pack; [] if all are equal."""
+    classes = pack.header.classes
+    if classes is None or all(part.header.classes == classes for part in pack.parts):
+        return []
+    number = {name: code for code, name in enumerate(classes)}
+    # The last entry maps -1, the label of unlabelled rows, to itself.
+    return [np.array([*(number[name] for name in part.header.classes or ()), -1]) for part in pack.parts]
+
+
+def _place(f: Field, geometry: ImagePlacement, values: NDArray[Any], out: NDArray[Any]) -> None:
+    """Move a mask or a soft map with its image."""
+    out[...] = 0
+    if f.about["sampling"] == "linear":
+        place_soft(values, geometry, out)
+        return
+    rows, columns = geometry.nearest(*values.shape[:2])
+    geometry.target.of(out)[...] = values[np.ix_(rows, columns)]
 
 
 def _check_shrinks(pack: Pack, image: Field, spec: PixelSpec) -> None:

@@ -15,7 +15,7 @@ from packer.codecs.block_codecs import block_codec, codec_record
 from packer.convert.row_maker import RowMaker
 from packer.convert.sample_order import SampleOrder
 from packer.errors import UsageError
-from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field, block_rows
+from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field, block_rows, find_field
 from packer.format.npy_container import preamble
 from packer.format.pack import Pack
 from packer.format.pack_writer import FORMATS
@@ -89,7 +89,7 @@ class RowStorage:
             if shards is not None or not is_hdf5_name(pack.path):
                 format = pack.format if format is None else format
         fields = () if pack is None else pack.fields
-        image = next((f for f in fields if f.name == "image"), None)
+        image = find_field(fields, "image")
         main = image or next((f for f in fields if f.compressed), None)
         codec = dict((main and main.codec) or {})
         format = _format(format, out, sharded=shards is not None)
@@ -264,11 +264,9 @@ def estimate(maker: RowMaker, storing: RowStorage, order: SampleOrder) -> float:
     other = keys + sum(f.row_bytes for f in maker.fields if not f.ragged and f is not image)
     if image is None or image.shape is None:
         if any(f.own_size is not None and (f.name != "image" or "size" in f.about) for f in maker.fields):
-            sizes = [
-                sum(map(len, row)) for row in _rows(maker, picked, [f for f in maker.fields if f.ragged])
-            ]
-            ragged = sum(sizes) / len(sizes) if sizes else maker.ragged_bytes
-            return other + ragged + 8 * sum(f.ragged for f in maker.fields)
+            ragged = [f for f in maker.fields if f.ragged and f.name != "key"]
+            sizes = [sum(map(len, row)) for row in _rows(maker, picked, ragged)]
+            return other + (sum(sizes) / len(sizes) if sizes else maker.ragged_bytes) + 8 * len(ragged)
         return other + maker.ragged_bytes + 8
     other += maker.ragged_bytes
     pixels = [row for (row,) in _rows(maker, picked, [image])] if storing.gathered else []

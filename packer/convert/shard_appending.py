@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from itertools import count
+from typing import Any
 
+from packer.convert.conversion_run import Conversion, staging_folder
 from packer.convert.conversion_task import ConversionTask, Report, RunOptions
 from packer.convert.pack_run import write_shards
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.file_io import remove
 from packer.format.header import PARTIAL_SUFFIX
+from packer.format.joined_pack import table_of
 from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
+from packer.format.pack_opening import check_order, open_pack
 from packer.format.shards import (
     NEXT_INDEX_FILE,
-    Index,
     name_index,
     prepare_index,
     read_index,
@@ -31,6 +32,7 @@ from packer.format.working_folder import (
     locked,
     unlisted_shards,
 )
+from packer.remote.urls import check_local
 from packer.sentence import Call, Option
 
 ADDING = ".adding"
@@ -42,19 +44,33 @@ def adding(path: str) -> str:
     return os.path.realpath(path) + ADDING
 
 
-def check_growable(pack: Pack, append: str, sources: Sequence[str]) -> None:
-    """Raise UsageError, with calls that help, unless a pack has shards.
+def adding_place(
+    run: Conversion, pack: Pack, identity: Mapping[str, Any]
+) -> AbstractContextManager[WorkingFolder]:
+    """Return the working folder for rows to add. identity: values that an interrupted append must match."""
+    return staging_folder(run, adding(run.out), {**identity, "pack": pack.seal.hex()})
 
-    append: name of the function that adds the sources.
+
+def open_growable(path: str, append: str, source: object, names: Sequence[str]) -> Pack:
+    """Open a pack of shards to add rows to it, after undoing the unfinished part of a killed append.
+
+    append: name of the function that adds the source; names: paths of the source, for messages. Raises
+    UsageError, with calls that help, unless the pack has shards; PackerError.
     """
+    check_local(path)
+    check_order(path, source, Call(append, (str(source), path)))
+    take_back(path)
+    pack = open_pack(path)
+    if append == "append_images" and table_of(pack) is not None:
+        raise UsageError(f"{path}: was made from a table; append_images adds images. Use append_table.")
     if not pack.shards:
-        stem = pack.path.rpartition(".")[0] if pack.format == "h5" else pack.path + "-shards"
-        grown = stem or pack.path + "-shards"
-        add = Call(append, (grown, *sources))
+        grown = (path.rpartition(".")[0] if pack.format == "h5" else "") or path + "-shards"
+        add = Call(append, (grown, *names))
         raise UsageError(
-            f"{pack.path}: is a single file; only packs of shards can grow. Repack it into shards, then"
-            f" append: {Call('repack', (pack.path, grown), Option('shards', '2GB'), add)}"
+            f"{path}: is a single file; only packs of shards can grow. Repack it into shards, then"
+            f" append: {Call('repack', (path, grown), Option('shards', '2GB'), add)}"
         )
+    return pack
 
 
 def check_alike(task: ConversionTask, pack: Pack) -> None:
@@ -75,7 +91,7 @@ def check_alike(task: ConversionTask, pack: Pack) -> None:
 def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, running: RunOptions) -> Report:
     """Add the task's rows to a pack of shards. The same call resumes an interrupted one.
 
-    place: the working folder ``adding(pack.path)``, whose plan holds the current seal of the pack.
+    place: see adding_place.
     Raises UsageError if fields, classes or splits differ, FormatError if the pack changed since it was
     opened; PackerError.
     """
@@ -97,7 +113,7 @@ def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, runnin
         pack.check_same()
         try:
             place.open_up()
-            _list(place.pack, pack)
+            _publish_shards(place.pack, pack)
         except OSError as error:
             raise failure(pack.path, error) from error
     return replace(written, cleared=place.cleared)
@@ -128,39 +144,34 @@ def take_back(path: str) -> None:
         remove(os.path.join(path, NEXT_INDEX_FILE))
 
 
-def _list(folder: str, pack: Pack) -> None:
+def _publish_shards(folder: str, pack: Pack) -> None:
     """Move the shards of a complete pack into another, and add them to its index.
 
     Raises OSError, PackerError.
     """
     check_pack_folder(pack.path)
     index, added = read_index(pack.path), read_index(folder)
-    names = _free_names(pack, index, added)
+    first = 1 + max(map(_shard_number, index.shards))
+    names = [shard_name(first + _shard_number(shard), pack.format) for shard in added.shards]
     renamed = [
         replace(shard, path=os.path.join(pack.path, name))
         for shard, name in zip(added.shards, names, strict=True)
     ]
+    for shard in renamed:
+        if os.path.lexists(shard.path):
+            raise PackerError(
+                f"{shard.path}: is not packer's; it is not overwritten. Move it away, and run the same command"
+                " again."
+            )
     # From here on the next index in the folder names the files that are moved but not yet listed.
     prepare_index(pack.path, [*pack.shards, *renamed], [*index.skipped, *added.skipped])
     for shard, to in zip(added.shards, renamed, strict=True):
-        if os.path.lexists(to.path):
-            raise PackerError(
-                f"{to.path}: has appeared meanwhile; it is not overwritten. Move it away, and run the same"
-                " command again."
-            )
         os.rename(shard.path, to.path)
     name_index(pack.path)
 
 
-def _free_names(pack: Pack, index: Index, added: Index) -> list[str]:
-    """Return new names for added shards: shifted numbers whose files do not exist in the folder."""
-    numbers = [int(os.path.splitext(shard.name)[0]) for shard in added.shards]
-    taken = {shard.name for shard in index.shards} | set(os.listdir(pack.path))
-    for first in count(len(index.shards)):
-        names = [shard_name(first + number, pack.format) for number in numbers]
-        if not taken & set(names):
-            return names
-    raise AssertionError  # numbers do not end
+def _shard_number(shard: Pack) -> int:
+    return int(os.path.splitext(shard.name)[0])
 
 
 def _named(names: Sequence[str] | None) -> str:

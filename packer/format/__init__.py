@@ -28,7 +28,6 @@
     filling_pack.py     unfinished packs, read while a process of their own converts them
     unsealed_hdf5.py    a file without its trailer, described by HDF5 in a separate process
     hdf5_inspection.py  the description by HDF5 that this process returns
-    edited_pack.py      packs that were edited in place: open them as they are, seal them again
     hdf5_arrays.py      datasets of foreign HDF5 files
     file_rows.py        numbers of the rows in a table's files, also of several packs
     row_keys.py         index from keys to rows: hashes in memory or in a file

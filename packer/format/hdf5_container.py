@@ -22,16 +22,12 @@ from packer.format.block_files import AddedArray
 from packer.format.checksums import Trailer, digest, file_ranges, outside
 from packer.format.file_io import create_anew, open_own, pread_all, pwrite_all, reserve
 from packer.format.header import CHECKSUMS_DATASET, HEADER_DATASET, Extent, Field
-from packer.format.unsealed_hdf5 import END_OFFSET
 
 Extents = dict[str, tuple[Extent, ...]]
 _LEAST_CHUNK_BYTES = 4 << 10
 _SLACK_BYTES = 256 << 10  # for the header and HDF5's structures
-_CHUNK_METADATA_BYTES = 134  # per chunk in HDF5's index, measured up to 16,000 chunks
 _MOST_OBJECT_BYTES = 4 << 10
-# Parts of an object header of version 1: the dataspace's size and maximum size;
-# a layout message of version 3, contiguous, with offset and length.
-_HEADER_SHAPE, _HEADER_LAYOUT = struct.Struct("<QQ"), struct.Struct("<BBQQ")
+_CHUNK_METADATA_BYTES = 134  # per chunk in HDF5's index, measured up to 16,000 chunks
 # h5py's own type of flags, whatever names it is configured with
 _FLAGS = h5py.h5t.py_create(h5py.enum_dtype({"FALSE": 0, "TRUE": 1}, np.int8), logical=True)
 # A filter that HDF5 knows (hdf5plugin was imported) gets a name and other settings while its dataset is
@@ -238,29 +234,6 @@ def chunk_extents(
         else:
             extents.append(Extent("", offset, count, row_bytes))
     return tuple(extents)
-
-
-def replace_header(fd: int, end: int, place: tuple[int, int, int], data: bytes) -> int | None:
-    """Replace the text of the header's dataset in an existing file without HDF5; return its byte offset.
-
-    end: offset where HDF5's part of the file ends; place: byte offsets of the dataset's object header and of
-    its data, and the data's length. The text is written behind the end, then the end is moved, then the
-    dataset is pointed at the text. Each step is one small write, so a process that is killed in between
-    leaves a file that HDF5 can read. Returns None without writing if HDF5's structures differ from those that
-    packer writes.
-    """
-    at, offset, length = place
-    changes = {
-        _HEADER_SHAPE.pack(length, length): _HEADER_SHAPE.pack(len(data), len(data)),
-        _HEADER_LAYOUT.pack(3, 1, offset, length): _HEADER_LAYOUT.pack(3, 1, end, len(data)),
-    }
-    if (head := _edited_object(fd, at, changes)) is None:
-        return None
-    pwrite_all(fd, data, end)
-    os.fsync(fd)
-    pwrite_all(fd, (end + len(data)).to_bytes(8, "little"), END_OFFSET)
-    pwrite_all(fd, head, at)
-    return end
 
 
 def _edited_object(fd: int, at: int, changes: Mapping[bytes, bytes]) -> bytes | None:

@@ -32,7 +32,7 @@ _MOST_LETTERS = 80  # of a name or dtype in that message
 def described(path: str) -> dict[str, Any]:
     """Return HDF5's description of a file without a trailer.
 
-    A dict with "error"; or, for a foreign file, "header" (None) and "holds"; or all details of a pack.
+    A dict with "error"; or, for a foreign file, "holds"; or all details of a pack.
     Runs in a separate process (``unsealed_hdf5.py``): a damaged file can make libhdf5 crash, hang or exhaust
     memory.
     """
@@ -40,18 +40,13 @@ def described(path: str) -> dict[str, Any]:
         with open_hdf5(path) as file:
             dataset = _dataset(file, HEADER_DATASET, path)
             if dataset is None or dataset.dtype.str != "|u1" or dataset.ndim != 1:
-                return {"header": None, "holds": _datasets(file)}
+                return {"holds": _datasets(file)}
             if not _is_plain(dataset, path):
                 return {
                     "error": f"{path}: its header is compressed, or larger than the file or than"
                     f" {MAX_HEADER_BYTES} bytes; packer writes no such header. Convert the images again."
                 }
             data = bytes(dataset[:])
-            place = [h5py.h5o.get_info(dataset.id).addr, dataset.id.get_offset(), len(data)]
-            table = _dataset(file, CHECKSUMS_DATASET, path)
-            table_place = [0, 0]
-            if table is not None and table.dtype.str == "<u8" and _is_plain(table, path):
-                table_place = [table.id.get_offset(), int(table.nbytes)]
             header = Header.from_bytes(data, path)
             arrays = set(header.columns)
             known = arrays | {HEADER_DATASET, CHECKSUMS_DATASET, HEADER_DATASET.partition("/")[0]}
@@ -59,11 +54,8 @@ def described(path: str) -> dict[str, Any]:
             file.visititems_links(lambda name, link: None if name in known else others.append(_short(name)))
         extents = read_extents(path, header)
         return {
-            "header": data.decode("ascii"),
             "now": replace(header, extents=extents).to_bytes().decode("ascii"),
             "others": others[:MOST_DATASETS],
-            "header_place": place,
-            "table_place": table_place,
         }
     except FormatError as error:
         return {"error": str(error)}

@@ -119,7 +119,7 @@ import keyword
 import math
 import re
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -267,6 +267,11 @@ class Field:
         return (self.name, self.name + OFFSETS) if self.ragged else (self.name,)
 
 
+def find_field(fields: Iterable[Field], name: str) -> Field | None:
+    """Return the field with this name; None if there is none."""
+    return next((f for f in fields if f.name == name), None)
+
+
 @dataclass(frozen=True)
 class Extent:
     """The place of a run of rows.
@@ -361,10 +366,13 @@ class Header:
 
     def field(self, name: str) -> Field:
         """Return the field with this name. Raises KeyError."""
-        for f in self.fields:
-            if f.name == name:
-                return f
-        raise KeyError(name)
+        if (found := self.find(name)) is None:
+            raise KeyError(name)
+        return found
+
+    def find(self, name: str) -> Field | None:
+        """Return the field with this name; None if there is none."""
+        return find_field(self.fields, name)
 
     def form(self, array: str) -> tuple[str, tuple[int, ...]]:
         """Return an array's dtype and the shape of its rows. Raises KeyError."""

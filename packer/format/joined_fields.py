@@ -13,13 +13,13 @@ import numpy as np
 from packer.declared_types import checks_arguments
 from packer.errors import UsageError
 from packer.format.description import describe
-from packer.format.header import Field, Header, beside_images, is_field_name
+from packer.format.header import Field, Header, beside_images, find_field, is_field_name
 from packer.format.joined_pack import CLASS_FIELDS, PacksAsOne, table_of
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.row_keys import RowKeys
 from packer.format.shards import extents_of
-from packer.orders.runs import Subset, one_run
+from packer.orders.runs import Subset, one_run, pieces
 
 PackToJoin: TypeAlias = str | os.PathLike[str] | Pack
 MATCHES = ("rows", "keys")
@@ -203,7 +203,7 @@ def _places(first: Pack, pack: Pack, match: str | None) -> Subset | None:
     """Return a pack's rows for the rows of the first pack, None if numbers are equal. Raises UsageError."""
     if match != "rows":
         for one, other in ((pack, first), (first, pack)):
-            if all(f.name != "key" for f in one.fields):
+            if one.header.find("key") is None:
                 raise UsageError(
                     f"{one.path}: its rows have no keys to match with those of {other.path}."
                     " Pass match='rows' if row i of both is the same sample."
@@ -215,9 +215,9 @@ def _places(first: Pack, pack: Pack, match: str | None) -> Subset | None:
             f"{pack.path}: has {pack.rows:,} rows, and {first.path} {first.rows:,}; packs are joined row by"
             " row. Pass match='keys' to find rows by their keys."
         )
-    for start in range(0, 0 if match else first.rows, _KEYS_AT_ONCE):
-        sizes, blob = first.read_blob("key", start, min(start + _KEYS_AT_ONCE, first.rows))
-        its_sizes, its_blob = pack.read_blob("key", start, start + len(sizes))
+    for start, stop in pieces(0 if match else first.rows, _KEYS_AT_ONCE):
+        sizes, blob = first.read_blob("key", start, stop)
+        its_sizes, its_blob = pack.read_blob("key", start, stop)
         if blob != its_blob or (sizes != its_sizes).any():
             row = next(r for r in range(start, first.rows) if first.keys(r, r + 1) != pack.keys(r, r + 1))
             own, its = (one.keys(row, row + 1)[0] for one in (first, pack))
@@ -232,11 +232,9 @@ def _places(first: Pack, pack: Pack, match: str | None) -> Subset | None:
 def _places_of_keys(first: Pack, pack: Pack) -> Subset | None:
     """Return the row of `pack` that has the key of each row of `first`. Raises UsageError."""
     index = RowKeys(pack.path, pack.rows, partial(pack.read_ragged, "key"))  # used by this call alone
-    rows, same = np.empty(first.rows, np.int64), True
-    for start in range(0, first.rows, _KEYS_AT_ONCE):
-        found = index.find(first.read_ragged("key", start, start + _KEYS_AT_ONCE))
-        rows[start : start + len(found)] = found
-        same = same and bool((found == np.arange(start, start + len(found))).all())
+    rows = np.empty(first.rows, np.int64)
+    for start, stop in pieces(first.rows, _KEYS_AT_ONCE):
+        rows[start:stop] = index.find(first.read_ragged("key", start, stop))
     missing = np.flatnonzero(rows < 0)
     if len(missing):
         row = int(missing[0])
@@ -245,7 +243,7 @@ def _places_of_keys(first: Pack, pack: Pack) -> Subset | None:
             f" as {first.keys(row, row + 1)[0]!r}; each needs one. Add the rows, or put {pack.path} first:"
             " the first pack determines the rows."
         )
-    return None if same else Subset.of_rows(rows)
+    return None if (rows == np.arange(first.rows)).all() else Subset.of_rows(rows)
 
 
 def _header(packs: Sequence[Pack], sources: Mapping[str, tuple[int, str]]) -> Header:
@@ -272,7 +270,7 @@ def _header(packs: Sequence[Pack], sources: Mapping[str, tuple[int, str]]) -> He
     return replace(
         packs[0].header,
         block_rows=max(blocks, default=packs[0].header.block_rows),
-        fields=tuple(beside_images(f, next((f for f in fields if f.name == "image"), None)) for f in fields),
+        fields=tuple(beside_images(f, find_field(fields, "image")) for f in fields),
         extents=extents,
         classes=(named or packs[0]).header.classes,
         statistics=statistics,

@@ -1,11 +1,12 @@
 """Several packs as one, in memory: their rows follow each other like those of shards. Nothing is written.
 
-`joined` joins packs with equal fields; `check_fields` and `check_mappings` first check that rows of two packs
-have the same meaning; `join_packs` does both, for loading.
+`concatenate_packs` is for conversion, which needs equal fields; `join_packs` for loading, which takes those
+that are alike. Both check that rows of all packs have the same meaning.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.format.header import OFFSETS, Field, Header
+from packer.format.file_rows import counted_files, fits, is_counted
+from packer.format.header import OFFSETS, Field, Header, find_field
 from packer.format.pack import Pack
 from packer.format.shards import merge_headers, pooled_statistics
+from packer.format.table_record import MAX_SKIPPED
 from packer.format.working_folder import difference
 from packer.sentence import Option
 
@@ -79,15 +82,64 @@ class JoinedPack(PacksAsOne):
         return [pack.origin(name) for pack in self.shards]
 
 
-def joined(packs: Sequence[Pack], fields: Sequence[Field] | None = None) -> Pack:
-    """Return packs of equal fields as one, after checking every shard: conversion will read all of it.
+def concatenate_packs(packs: Sequence[Pack]) -> Pack:
+    """Return packs with equal fields as one, after checking every shard: conversion will read all of it.
 
-    fields: those that all have, None for all of them.
+    Its classes are those of all packs, sorted if they differ; labels keep the numbers of their own pack.
+    Numbers of a table's rows are left out unless all packs have them; of mappings the first is recorded.
+    Raises UsageError that names the first difference if fields or mappings differ, if only some packs have
+    classes, or if packs with multi-label rows have different classes.
     """
+    first, headers = packs[0], [part.header for pack in packs for part in pack.parts]
+    counted = all(map(is_counted, headers)) and fits(counted_files(headers))
+    fields, *others = ([f for f in pack.fields if counted or not f.counts] for pack in packs)
+    for pack, theirs in zip(packs[1:], others, strict=True):
+        _check_alike(first, fields, pack, theirs)
     for pack in packs:
         pack.confirm()
-    header = merge_headers([_reduced(pack.header, fields or pack.fields) for pack in packs])
+    merged = merge_headers([_reduced(pack.header, fields) for pack in packs])
+    classes, table = first.header.classes, table_of(first)
+    if other := next((pack for pack in packs if pack.header.classes != classes), None):
+        if any(f.name == "label" and f.shape != () for f in fields):
+            raise UsageError(
+                f"{other.path}: its label columns are other classes than those of {first.path}; they have to"
+                " be equal. Convert the images of both at once."
+            )
+        classes = tuple(sorted({name for pack in packs for name in pack.header.classes or ()}))
+    skipped = [record for pack in packs if (record := (pack.parts[0].header.table or {}).get("skipped"))]
+    if table is not None and skipped:
+        table = {**table, "skipped": _merge_skipped(skipped)}
+    header = replace(merged, classes=classes, table=table)
     return Pack(" + ".join(pack.path for pack in packs), header, b"", tuple(packs))
+
+
+def _check_alike(first: Pack, fields: Sequence[Field], pack: Pack, theirs: Sequence[Field]) -> None:
+    """Check that rows of two packs have the same meaning. fields, theirs: those that are compared."""
+    if any(table_of(one) is not None for one in (first, pack)):
+        check_mappings(first, pack)
+    for own in fields:
+        if (other := find_field(theirs, own.name)) is not None:
+            # Label columns that are classes are compared with the classes.
+            _check_fields(first, own, pack, other, columns=first.header.classes is None)
+    names = [", ".join(f.name for f in some) for some in (theirs, fields)]
+    if names[0] != names[1]:
+        raise UsageError(
+            f"{pack.path}: has the fields {names[0]}, {first.path} has {names[1]}; packs with equal fields"
+            f" can be joined. Convert a source that has all of them, with {Option('like', first.path)}."
+        )
+    if (pack.header.classes is None) != (first.header.classes is None):
+        raise UsageError(
+            f"{pack.path}, {first.path}: only one of them has class names; all packs need them, or none."
+        )
+
+
+def _merge_skipped(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the records of the rows that several conversions of tables left out as one record."""
+    reasons: Counter[str] = Counter()
+    for record in records:
+        reasons.update(record["reasons"])
+    listed = [skipped for record in records for skipped in record["first"]]
+    return {"rows": sum(r["rows"] for r in records), "reasons": dict(reasons), "first": listed[:MAX_SKIPPED]}
 
 
 def join_packs(
@@ -110,7 +162,7 @@ def join_packs(
     for pack in packs[1:]:
         for f in first.fields:
             try:
-                _check_field(first, f, pack, packs)
+                _check_loadable(first, f, pack, packs)
             except UsageError:
                 if f.name in asked:
                     raise
@@ -135,7 +187,7 @@ def join_packs(
     )
 
 
-def check_fields(first: Pack, own: Field, pack: Pack, other: Field, *, columns: bool) -> None:
+def _check_fields(first: Pack, own: Field, pack: Pack, other: Field, *, columns: bool) -> None:
     """Check that a field of two packs is stored alike and has the same meaning, except for the fit of
     pictures.
 
@@ -195,15 +247,15 @@ def _names(pack: Pack) -> list[str]:
     return [f.name for f in pack.fields if f.by_default]
 
 
-def _check_field(first: Pack, own: Field, pack: Pack, packs: Sequence[Pack]) -> None:
+def _check_loadable(first: Pack, own: Field, pack: Pack, packs: Sequence[Pack]) -> None:
     """Check that rows of a field of two packs can be loaded into one batch. Raises UsageError."""
-    other = next((f for f in pack.fields if f.name == own.name), None)
+    other = pack.header.find(own.name)
     if other is None:
         raise _lacks(pack, own.name, packs)
     classes = own.name in CLASS_FIELDS
     if classes:
         first.check_classes(pack)
-    check_fields(
+    _check_fields(
         first, _decoded(own), pack, _decoded(other), columns=not classes or first.header.classes is None
     )
 
@@ -217,8 +269,8 @@ def _decoded(field: Field) -> Field:
 
 def _lacks(pack: Pack, name: str, packs: Sequence[Pack]) -> UsageError:
     """Return the error for a field that is missing here and present in another pack."""
-    other = next(one for one in packs if any(f.name == name for f in one.fields))
-    common = [n for n in _names(packs[0]) if all(any(f.name == n for f in one.fields) for one in packs)]
+    other = next(one for one in packs if one.header.find(name) is not None)
+    common = [n for n in _names(packs[0]) if all(one.header.find(n) is not None for one in packs)]
     remedy = f"Pass fields={common!r}, which all have." if common else "Leave one of them out."
     return UsageError(
         f"{pack.path}: has no field {name!r}, which {other.path} has; packs that are loaded together"

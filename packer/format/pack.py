@@ -440,7 +440,7 @@ class Pack:
 
     def check_keyed(self) -> None:
         """Raise UsageError if its rows have no keys."""
-        if all(f.name != "key" for f in self.fields):
+        if self.header.find("key") is None:
             raise UsageError(f"{self.path}: its rows have no keys. Ask for them by number.")
 
     @cached_property

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from packer.errors import SpaceError, UsageError
 from packer.format.file_io import reserve
+from packer.orders.runs import pieces
 from packer.starting import ForkSafeLock
 
 _KEYS_AT_ONCE = 1 << 16  # keys read and hashed at once
@@ -46,15 +47,14 @@ class RowKeys:
         """
         bits = max(0, self._count.bit_length() - _SORTED_BITS)
         given, counts = self._memory(np.dtype(("<u8", 2))), np.zeros(1 << bits, np.int64)
-        for start in range(0, self._count, _KEYS_AT_ONCE):
-            found = _hashes(self._read(start, min(start + _KEYS_AT_ONCE, self._count)))
-            given[start : start + len(found)] = found
+        for start, stop in pieces(self._count, _KEYS_AT_ONCE):
+            given[start:stop] = found = _hashes(self._read(start, stop))
             counts += np.bincount(_leading(found[:, 0], bits), minlength=len(counts))
         table = tuple(self._memory(np.dtype(dtype)) for dtype in ("<u8", "<u8", "<i8"))
         ends = np.cumsum(counts)
         filled = ends - counts
-        for start in range(0, self._count, _KEYS_AT_ONCE):
-            some = given[start : start + _KEYS_AT_ONCE]
+        for start, stop in pieces(self._count, _KEYS_AT_ONCE):
+            some = given[start:stop]
             parts = _leading(some[:, 0], bits)
             order = np.argsort(parts, kind="stable")
             begun, first, several = np.unique(parts[order], return_index=True, return_counts=True)

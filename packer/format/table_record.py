@@ -14,6 +14,7 @@ from typing import Any
 ROLES = ("feature", "label", "keep", "drop")
 KINDS = ("number", "integer", "boolean", "date", "time", "timestamp", "category", "text")
 _DTYPES = ("<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1")  # of the features
+MAX_SKIPPED = 1000  # most skipped rows listed in the header; all are counted
 POLICIES = ("nan", "error", "mean", "median", "zero")
 _NUMBERS, _COUNTS, _TEXTS = frozenset((int, float)), frozenset((int,)), frozenset((str,))
 

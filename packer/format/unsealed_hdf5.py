@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from packer.errors import FormatError, damaged
 from packer.format.file_io import pread_path
-from packer.format.header import Extent, Header
+from packer.format.header import Header
 from packer.starting import python_command
 
-END_OFFSET = 40
+_END_OFFSET = 40
 """Byte offset, in a superblock of version 0, of the end of HDF5's part of the file."""
 _SECONDS = 120
 _MEMORY_BYTES = 8 << 30  # of address space; a header of MAX_HEADER_BYTES takes less
@@ -30,48 +29,28 @@ sys.stdout.write(json.dumps(hdf5_inspection.described(sys.argv[1])))
 """
 
 
-class UnsealedFile(NamedTuple):
-    """A pack's file without its trailer, as HDF5 describes it.
-
-    text: the header's bytes; header: the header with the extents that HDF5 reports now; planned: the extents
-    in the text; others: names that the header does not account for; header_place: byte offsets of the
-    header's object and of its text, and the text's length; table_place: byte offset and length of the
-    checksum table, zeros if it is missing or not a plain array.
-    """
-
-    text: bytes
-    header: Header
-    planned: Mapping[str, tuple[Extent, ...]]
-    others: list[str]
-    header_place: tuple[int, int, int]
-    table_place: tuple[int, int]
-
-
 def hdf5_end(path: str) -> int | None:
     """Return the offset where HDF5's part of a file ends; None if packer did not write this superblock."""
-    start = pread_path(path, END_OFFSET + 8, 0)
-    return int.from_bytes(start[END_OFFSET:], "little") if start[8:9] == b"\0" else None
+    start = pread_path(path, _END_OFFSET + 8, 0)
+    return int.from_bytes(start[_END_OFFSET:], "little") if start[8:9] == b"\0" else None
 
 
-def read_unsealed(name: str) -> UnsealedFile:
-    """Return HDF5's description of a file.
+def read_unsealed(name: str) -> tuple[Header, list[str]]:
+    """Return a file's header with the extents that HDF5 reports now, and names that it does not account for.
 
     Raises FormatError unless it is a pack whose arrays match its header.
     """
     inspected = _ask(name)
     if inspected.get("error"):
         raise FormatError(inspected["error"])
-    if inspected.get("header") is None:
+    if inspected.get("now") is None:
         raise FormatError(f"{name}: {_content_of(name, inspected)}")
-    text = inspected["header"].encode("ascii")
-    header = Header.from_bytes(text, name)
     try:
         now = Header.from_record(json.loads(inspected["now"]))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         what = f"was changed since it was written; its arrays no longer match its header ({error})"
         raise damaged(name, what) from None
-    places = tuple(inspected["header_place"]), tuple(inspected["table_place"])
-    return UnsealedFile(text, now, header.extents, inspected["others"], *places)
+    return now, inspected["others"]
 
 
 def is_foreign(name: str) -> bool:

@@ -40,6 +40,7 @@ from packer.format.pack import Pack, check_own, read_seal, unreadable, wrong_hea
 from packer.format.pack_opening import open_part
 from packer.format.shards import not_listed, read_index
 from packer.machine import cores
+from packer.orders.runs import pieces
 from packer.progress import Progress
 from packer.remote.urls import is_url
 
@@ -335,8 +336,7 @@ def wrong_pictures(pack: Pack) -> Iterator[tuple[str, int, str]]:
     """
     raw = [(f, f.own_size) for f in pack.fields]
     for f, own in ((f, own) for f, own in raw if own is not None and own.codec is None):
-        for start in range(0, pack.rows, _ROWS_AT_ONCE):
-            stop = min(start + _ROWS_AT_ONCE, pack.rows)
+        for start, stop in pieces(pack.rows, _ROWS_AT_ONCE):
             nbytes = np.diff(pack.read(f.name + OFFSETS, start, stop + 1).astype(np.int64))
             height, width = (pack.read(name, start, stop).astype(np.int64) for name in ("height", "width"))
             wrong = (height < 1) | (width < 1) | (nbytes != height * width * own.nbytes(1, 1))

@@ -86,6 +86,7 @@ class WorkingFolder:
         name: str | None = None,
         part: str = "",
         clear_parts: bool = False,
+        edited: bool = False,
     ) -> None:
         """Create the folder, or take over the remains of an interrupted run, and lock it.
 
@@ -94,13 +95,15 @@ class WorkingFolder:
         always refused.
         name: of the output in messages.
         part: name of this process's journal, such as "part-1-of-8", if others convert other parts
-        concurrently; then nothing is cleared. clear_parts: clear parts of another plan too.
+        concurrently; then nothing is cleared. clear_parts: clear parts of another plan too. edited: the
+        output was edited in place, so it need not be a pack to be replaced; its mode is kept.
         Raises UsageError (the output exists; another plan, with resume or part, or of parts), PackerError
         (another process is writing it, the folder cannot be created).
         """
         open_closed()
-        check_output(out, overwrite=overwrite)
         self.out, self._overwrite, self._name, self._part = out, overwrite, name or out, part
+        self._edited = edited
+        self._check_output()
         self.path: str = out.rstrip("/") + PARTIAL_SUFFIX
         self.pack: str = os.path.join(self.path, "pack")
         self.blocks: str = os.path.join(self.path, "blocks")
@@ -123,10 +126,12 @@ class WorkingFolder:
                         f"{self._name}: cannot be written ({error.strerror}). Pass another name."
                     ) from error
                 # again: the previous holder of the lock may just have finished it
-                check_output(out, overwrite=overwrite)
+                self._check_output()
                 self._mode = usual_mode(self.path)  # now: later the disk may be full
                 if not part:
                     self._bring_back()
+                if edited:
+                    self._mode = os.stat(out).st_mode & 0o777
                 self._take_over(plan, resume, clear_parts)
         except BaseException:
             self.close(keep=not made or self._lock < 0)  # unlocked, it may belong to another process by now
@@ -202,8 +207,12 @@ class WorkingFolder:
         old = os.path.join(self.path, "old")
         if os.path.lexists(old) and not os.path.lexists(self.out):
             os.rename(old, self.out)
-            check_output(self.out, overwrite=self._overwrite)
+            self._check_output()
         remove(old)
+
+    def _check_output(self) -> None:
+        if not self._edited:
+            check_output(self.out, overwrite=self._overwrite)
 
     def _take_over(self, plan: Mapping[str, Any] | None, resume: bool, clear_parts: bool) -> None:
         journals = {name: records for name, records in _journals(self.path).items() if plan is not None}

@@ -17,7 +17,7 @@ from packer.format.checksums import digest
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.machine import cores
-from packer.orders.runs import Subset, one_run
+from packer.orders.runs import Subset, one_run, pieces
 from packer.read.array_store import PackStore
 from packer.read.row_selection import ALL, select, select_fields, stored
 from packer.samples.field_plan import IMAGE, LABEL
@@ -161,8 +161,8 @@ def _rows(pack: Pack, fields: Sequence[Field], subset: Subset) -> Iterator[dict[
         closing(PackStore(pack, fields, subset, verify=True)) as store,
         ThreadPoolExecutor(cores(), thread_name_prefix="packer-to-hf") as threads,
     ):
-        for start in range(0, subset.rows, step):
-            runs = one_run(start, min(start + step, subset.rows))
+        for start, stop in pieces(subset.rows, step):
+            runs = one_run(start, stop)
             columns = {}
             for field in fields:
                 name, ragged = field.name, field.ragged

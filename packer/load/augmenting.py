@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.header import Field, find_field
 from packer.format.pack import Pack
 from packer.load.batch import Batched, IndexedRows, Slots, allocate, batch_type
 from packer.orders.epochs import ReadRequest
@@ -201,7 +201,7 @@ def flip_pairs(fields: Sequence[Field]) -> list[tuple[int, int]] | None:
 def unknown_sides(views: Mapping[str, Pipeline], fields: Sequence[Field], path: str) -> Sentence | None:
     """Return a warning if a pipeline mirrors several points of which it is unknown which are sides."""
     first = next(iter(views.values()), None)
-    points = next((f for f in fields if f.name == "keypoints"), None)
+    points = find_field(fields, "keypoints")
     if first is None or points is None or not first.mirrors or follows(points, first) != "points":
         return None
     count = (points.shape or (0,))[0]
@@ -292,7 +292,7 @@ def fit_views(
     found, dtype = (shape[2], *shape[:2]), torch.from_numpy(np.empty(0, dtype_of(image))).dtype
     made = {}
     for name, pipeline in views.items():
-        if name != "image" and any(f.name == name for f in fields):
+        if name != "image" and find_field(fields, name) is not None:
             raise UsageError(f"augment: {name!r} is the name of another field of the batch. Pass another.")
         whole = pipeline.dtype == torch.uint8 and dtype == torch.uint16
         alike = pipeline.shape is None or tuple(pipeline.shape) == found
@@ -321,7 +321,7 @@ def _images(fields: Sequence[Field], path: str, ragged: bool) -> Field:
     Raises UsageError for images or accompanying fields that cannot be augmented.
     ragged: True where images that differ in size are allowed.
     """
-    image = next((f for f in fields if f.name == "image"), None)
+    image = find_field(fields, "image")
     if image is None:
         raise UsageError(
             "augment: works on the field 'image', and there is none. Pass fields with 'image', or a transform"

@@ -143,7 +143,7 @@ class BaseDataset:
     def keys(self) -> list[str]:
         """Path of each row's input, as its folder, list or archive named it."""
         self._settle()
-        if all(f.name != "key" for f in self.pack.fields):
+        if self.pack.header.find("key") is None:
             raise AttributeError(f"{self.pack.path}: has no field 'key', so no keys.")
         return list(self._store.decoded("key", one_run(0, self.subset.rows)))
 

@@ -45,7 +45,7 @@ def context(
     pack, fields = reader.pack, reader.fields
 
     def labels(name: str) -> NDArray[np.int64]:
-        found = next((f for f in pack.fields if f.name == name), None)
+        found = pack.header.find(name)
         if found is None or found.shape != () or np.dtype(found.dtype).kind not in "iu":
             raise UsageError(
                 f"{pack.path}: has no field {name!r} of one whole number a row. Pass another field."

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from packer.arguments import one_of, whole
 from packer.declared_types import checked_class
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.header import Field, find_field
 from packer.load.batch import Bytes, Filled, LentSlot, Scratch, SlotLayout, Slots, allocate
 from packer.load.fillers import Reading, RowFiller
 from packer.orders.epochs import ReadRequest
@@ -76,7 +76,7 @@ def check_padded(
     fields: Sequence[Field], path: str, padding: Padding, transformed: bool, augmented: bool
 ) -> None:
     """Raise UsageError unless there are images to pad and nothing forbids it."""
-    image = next((f for f in fields if f.name == "image"), None)
+    image = find_field(fields, "image")
     if image is None:
         raise UsageError(
             "collate='pad': pads the field 'image', and there is none. Pass fields with 'image', or"
@@ -101,7 +101,7 @@ def check_padded(
                 f" {limits.min} to {limits.max} are allowed. Change mask_fill."
             )
     for added in (PIXEL_MASK, IMAGE_SIZES):
-        if any(f.name == added.name for f in fields):
+        if find_field(fields, added.name) is not None:
             raise UsageError(
                 f"collate='pad': adds a field {added.name!r}, and {path} has one. Name the other fields."
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -64,6 +64,15 @@ class Runs(NamedTuple):
             lengths[0] -= ahead
             lengths[-1] -= behind
         return Runs(starts, lengths)
+
+
+def pieces(stop: int, step: int, start: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield [first, last + 1) of consecutive pieces of `step` rows, the last of which may be shorter.
+
+    >>> list(pieces(8, 3))
+    [(0, 3), (3, 6), (6, 8)]
+    """
+    return ((first, min(first + step, stop)) for first in range(start, stop, step))
 
 
 def one_run(start: int, stop: int) -> Runs:

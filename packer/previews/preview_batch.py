@@ -212,7 +212,7 @@ def origins(pack: Pack) -> list[tuple[str, str]]:
     """Return the split and the key of each row of a pack of a few rows; "" without splits, or keys."""
     spans = [(name, span) for name, found in pack.header.splits.items() for span in found]
     splits = [next((name for name, (a, b) in spans if a <= row < b), "") for row in range(pack.rows)]
-    keys = pack.keys() if any(f.name == "key" for f in pack.fields) else [""] * pack.rows
+    keys = pack.keys() if pack.header.find("key") is not None else [""] * pack.rows
     return list(zip(splits, keys, strict=True))
 
 
@@ -248,7 +248,7 @@ def captions(
 
 def label_columns(pack: Pack | None) -> list[str] | None:
     """Return the names of the label's components, None if they have none."""
-    label = next((f for f in pack.fields if f.name == "label"), None) if pack is not None else None
+    label = pack.header.find("label") if pack is not None else None
     return [str(name) for name in (label.about.get("columns") if label else None) or ()] or None
 
 
@@ -256,14 +256,14 @@ def point_names(batch: PreviewBatch, pack: Pack | None) -> list[str]:
     """Return the names of the points that are drawn, "point 1" for numbers and for points without names."""
     if batch.points is None:
         return []
-    field = next((f for f in pack.fields if f.name == "keypoints"), None) if pack is not None else None
+    field = pack.header.find("keypoints") if pack is not None else None
     names = (field.about.get("points") if field else None) or range(1, batch.points.shape[1] + 1)
     return [f"point {name}" if str(name).isdecimal() else str(name) for name in names]
 
 
 def unlabeled_of(pack: Pack | None) -> int | None:
     """Return the label of images without one, None if every image has one."""
-    label = next((f for f in pack.fields if f.name == "label"), None) if pack is not None else None
+    label = pack.header.find("label") if pack is not None else None
     return label.about.get("unlabeled") if label is not None else None
 
 

@@ -91,7 +91,7 @@ def class_names(pack: Pack) -> tuple[str, ...]:
     """Return the names of a pack's classes by number, for multi-label packs too; () if there are none."""
     if pack.header.classes:
         return tuple(pack.header.classes)
-    label = next((f for f in pack.fields if f.name == "label"), None)
+    label = pack.header.find("label")
     if label is None or not _several(label):
         return ()
     return tuple(map(str, label.about.get("columns", ())))
@@ -172,7 +172,7 @@ def _among(rows: NDArray[np.int64], spans: Sequence[tuple[int, int]]) -> Subset:
 
 def _of_classes(pack: Pack, chosen: Subset, classes: str | int | Sequence[str | int]) -> Subset:
     """Return the chosen rows with a label that is, or has, one of the classes."""
-    field = next((f for f in pack.fields if f.name == "label"), None)
+    field = pack.header.find("label")
     several = field is not None and _several(field)
     if field is None or not (several or (field.shape == () and field.dtype[1] in "iu")):
         found = (

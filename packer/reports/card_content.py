@@ -18,13 +18,13 @@ from packer.previews.drawing import Color, draw_thumbnail, mask_colors
 from packer.previews.preview_batch import captions, image_of, label_columns, pictures, read_batch
 from packer.progress import Progress
 from packer.read.array_store import PackStore
+from packer.read.row_pieces import read_pieces
 from packer.reports.image_measures import measure_images
 from packer.reports.label_measures import (
     LabelMeasures,
     RowGroup,
     measure_labels,
     parts_of,
-    pieces,
     spread_rows,
 )
 from packer.reports.near_duplicates import Duplicates, find_duplicates
@@ -86,7 +86,7 @@ class CardContent:
 
 def has_images(pack: Pack) -> bool:
     """Return True if the rows of a pack are images."""
-    return any(f.name == "image" for f in pack.fields)
+    return pack.header.find("image") is not None
 
 
 def measure_card(
@@ -119,7 +119,7 @@ def _row_digests(packs: Sequence[Pack], progress: Callable[[int], None]) -> NDAr
         if not names:
             digests += range(len(digests), len(digests) + pack.rows)
             continue
-        for _, parts in pieces(pack, *names):
+        for _, parts in read_pieces(pack, *names):
             rows = [np.ascontiguousarray(part).view(np.uint8).reshape(len(part), -1) for part in parts]
             digests += map(block_checksum, np.concatenate(rows, axis=1))
             progress(len(digests))

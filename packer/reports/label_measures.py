@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,13 +11,10 @@ from numpy.typing import NDArray
 from packer.format.checksums import block_checksum
 from packer.format.header import Field
 from packer.format.pack import Pack
-from packer.orders.runs import one_run
-from packer.read.array_store import PackStore
+from packer.read.row_pieces import read_pieces
 from packer.read.row_selection import class_names
 
 BINS = 40
-_PIECE_BYTES = 16 << 20
-_BOX_ROWS = 4096
 _MOST_CLASSES = 65_536
 """Unnamed integers with more distinct values, or below _UNLABELED, are numbers, not classes."""
 _MOST_TABLE_CLASSES = 1000
@@ -138,7 +134,7 @@ def _class_entries(pack: Pack, kind: str) -> Iterator[tuple[Ints, NDArray[Any], 
     labels are not compared.
     """
     if kind != "boxes":
-        for start, (piece,) in pieces(pack, "label"):
+        for start, (piece,) in read_pieces(pack, "label"):
             if kind == "class":
                 yield np.arange(start, start + len(piece)), piece, None
             else:
@@ -150,27 +146,11 @@ def _class_entries(pack: Pack, kind: str) -> Iterator[tuple[Ints, NDArray[Any], 
                 )
         return
     field = pack.header.field("box_label")
-    with closing(PackStore(pack, [field])) as reader:
-        for start in range(0, pack.rows, _BOX_ROWS):
-            stop = min(start + _BOX_ROWS, pack.rows)
-            found = [
-                np.frombuffer(row, field.about["dtype"])
-                for row in reader.ragged("box_label", one_run(start, stop))
-            ]
-            rows, classes = np.repeat(np.arange(start, stop), [*map(len, found)]), np.concatenate(found)
-            yield rows[classes >= 0], classes[classes >= 0], None
-
-
-def pieces(pack: Pack, *names: str) -> Iterator[tuple[int, list[NDArray[Any]]]]:
-    """Yield fields of fixed length in pieces: (first row, [n, *shape] of each field)."""
-    fields = [pack.header.field(name).loaded for name in names]
-    step = max(1, _PIECE_BYTES // max(1, sum(f.row_bytes for f in fields)))
-    if any(f.compressed for f in fields):
-        step = -(-step // pack.header.block_rows) * pack.header.block_rows
-    with closing(PackStore(pack, fields)) as reader:
-        for start in range(0, pack.rows, step):
-            runs = one_run(start, min(start + step, pack.rows))
-            yield start, [reader.array(f.name, runs) for f in fields]
+    for start, (piece,) in read_pieces(pack, "box_label"):
+        found = [np.frombuffer(row, field.about["dtype"]) for row in piece]
+        rows = np.repeat(np.arange(start, start + len(found)), [*map(len, found)])
+        classes = np.concatenate(found)
+        yield rows[classes >= 0], classes[classes >= 0], None
 
 
 def spread_rows(labels: LabelMeasures, total: int, most: int) -> Ints:
@@ -197,7 +177,7 @@ def spread_rows(labels: LabelMeasures, total: int, most: int) -> Ints:
 def _are_classes(packs: Sequence[Pack]) -> bool:
     """Return True if unnamed integers are probably classes."""
     values = np.unique(
-        np.concatenate([np.unique(piece) for pack in packs for _, (piece,) in pieces(pack, "label")])
+        np.concatenate([np.unique(piece) for pack in packs for _, (piece,) in read_pieces(pack, "label")])
     )
     most = _MOST_CLASSES if packs[0].parts[0].header.table is None else _MOST_TABLE_CLASSES
     return len(values) <= most and bool(values[0] >= _UNLABELED)
@@ -226,7 +206,9 @@ def _numbers(packs: Sequence[Pack]) -> tuple[Histogram, ...]:
     )
     names = [str(name) for name in given] if given and len(given) == columns else ["label"] * columns
     read = [
-        piece.reshape(len(piece), -1)[:, :columns] for pack in packs for _, (piece,) in pieces(pack, "label")
+        piece.reshape(len(piece), -1)[:, :columns]
+        for pack in packs
+        for _, (piece,) in read_pieces(pack, "label")
     ]
     found = []
     for name, values in zip(names[:_MOST_COLUMNS], np.concatenate(read).T, strict=False):

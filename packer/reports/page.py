@@ -226,7 +226,7 @@ def _sizes(card: CardContent) -> str:
     if card.noun != "image":
         return ""
     if card.sizes is None:
-        image = next(f for f in card.packs[0].fields if f.name == "image").loaded
+        image = card.packs[0].header.field("image").loaded
         one = f"{image.shape[1]} x {image.shape[0]} pixels (width x height)" if image.shape else "one size"
         return f"<p>All images have {one}. The pack does not hold the sizes of the files.</p>"
     heights, widths = card.sizes.astype(np.float64).T

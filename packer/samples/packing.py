@@ -19,7 +19,7 @@ from packer.convert.splits import Part, Split
 from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.format.checksums import digest
-from packer.format.header import COORDINATES, Field
+from packer.format.header import COORDINATES, Field, find_field
 from packer.pixels.decode_resize import decoder_versions
 from packer.pixels.row_placement import FITS
 from packer.pixels.row_size import parse_size
@@ -150,12 +150,12 @@ class PackingOptions:
         for f in fields:
             check_name(f.name)
         self.storing.fields(fields)
-        if self.storing.store == "jpeg" and all(f.name != IMAGE for f in fields):
+        if self.storing.store == "jpeg" and find_field(fields, IMAGE) is None:
             raise UsageError(
                 "store jpeg: applies to the field 'image', but there is no such field. Name it by fields or "
                 f"rename, or pass {Option('store', 'raw')}."
             )
-        key = next((f for f in fields if f.name == KEY), None)
+        key = find_field(fields, KEY)
         if key is not None and "encoding" not in key.about:
             raise UsageError(
                 f"field 'key': is {form_of(key)}; this field names the input of a row, as text. Give it "
@@ -167,7 +167,7 @@ class PackingOptions:
                 "size: boxes and keypoints are not transformed with images that are resized here. Resize "
                 "both in the dataset, and leave it out."
             )
-        label = next((f for f in fields if f.name == LABEL), None)
+        label = find_field(fields, LABEL)
         numbers = (
             label is not None
             and not label.ragged
@@ -216,7 +216,7 @@ class PackingOptions:
             **storing.options(),
         }
         sizer = {} if self.declared.sized is None else decoder_versions()
-        keyed = any(f.name == IMAGE for f in maker.fields) and all(f.name != KEY for f in maker.fields)
+        keyed = find_field(maker.fields, IMAGE) is not None and find_field(maker.fields, KEY) is None
         return ConversionTask(
             subject,
             maker,

@@ -261,7 +261,7 @@ def _check_converted(pack: Pack) -> None:
     options = pack.header.provenance.get("options", {})
     if pack.header.table is not None:
         raise UsageError(f"{pack.path}: was made from a table, not of images. Take packer.tables.apply.")
-    if not options.keys() >= _OPTIONS or all(f.name != "image" for f in pack.fields):
+    if not options.keys() >= _OPTIONS or pack.header.find("image") is None:
         raise UsageError(
             f"{pack.path}: does not record how an image becomes a row; packs that were converted from images"
             " do, but not those of samples from Python, nor joined packs. Pass one such pack, or make the row"

@@ -7,13 +7,12 @@
     staged_columns.py    columns of the staged rows as numbers, for splits; notes on the classes of each split
     suspect_columns.py   notes on features that number the rows, or tell the label
     measuring.py         statistics of the staged rows; notes on numbers beyond the dtype
-    table_packs.py       several packs of tables as one
     frames.py            apply: map rows of data frames like the rows of a pack
     row_records.py       a few rows given as dicts as records, without Arrow
     reading/             table files as records
     transform/           the transform of columns into fields; NumPy only, no files
 
-Start with table_conversion.py. Imports: convert, format, randomness, remote.
+Start with table_conversion.py. Imports: convert, format, randomness.
 """
 
 from packer.tables.frames import apply

@@ -23,6 +23,7 @@ from packer.convert.staged_rows import ShuffledFile, StagedRows
 from packer.errors import SourceError, UsageError
 from packer.format.file_rows import SOURCE_ROW
 from packer.format.pack_writer import Rows
+from packer.format.table_record import MAX_SKIPPED
 from packer.format.working_folder import WorkingFolder, check_space
 from packer.sentence import Option
 from packer.tables.reading.table_source import TableChunk, TableSource
@@ -32,7 +33,6 @@ from packer.tables.transform.records import BadRow, CellFault, ParsedRows, Recor
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
-MAX_SKIPPED = 1000  # most skipped rows listed in the header; all are counted
 _AHEAD = 2  # pieces of the input read ahead per worker
 
 

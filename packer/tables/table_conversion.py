@@ -11,22 +11,21 @@ from typing import Any
 from packer.arguments import choice, whole
 from packer.convert.conversion_run import Conversion, check_room, staging_folder
 from packer.convert.conversion_task import Report
-from packer.convert.duplicate_keys import DUPLICATES, refuse, table_files
+from packer.convert.duplicate_keys import DUPLICATES, leave_out, table_files
 from packer.convert.engines import published
 from packer.convert.pack_run import write_pack
 from packer.convert.reference_pack import Classes, parse_classes
 from packer.convert.row_storage import STORES, RowStorage
-from packer.convert.shard_appending import adding, append_shards, check_growable, take_back
+from packer.convert.shard_appending import adding, adding_place, append_shards, open_growable
 from packer.convert.splits import Part, Split
 from packer.declared_types import check_path, checks_arguments, not_a_path
 from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
 from packer.format.file_rows import is_counted
 from packer.format.pack import Pack
-from packer.format.pack_opening import check_order, open_pack
+from packer.format.pack_opening import open_pack
 from packer.format.working_folder import check_space, clear_idle
-from packer.remote.urls import check_local
-from packer.sentence import Call, Option, Sentence
+from packer.sentence import Option, Sentence
 from packer.tables.reading.table_opening import open_table
 from packer.tables.reading.table_source import Csv, ReadOptions, TableSource, expand, file_digest
 from packer.tables.staging import StagedTable, stage
@@ -340,18 +339,13 @@ def append_table(
     run = Conversion(
         path, "rows", workers=workers, on_error=on_error, progress=progress, on_progress=on_progress
     )
-    check_order(path, source, Call("append_table", (str(source), run.out)))
     names = _names(source)
     choice("duplicates", duplicates, DUPLICATES)
-    check_local(path)
-    take_back(run.out)
-    pack = open_pack(run.out)
-    check_growable(pack, "append_table", names)
+    pack = open_growable(run.out, "append_table", source, names)
     known = {} if duplicates == "keep" else _known_files(pack, expand(names))
     if known:  # maybe by an append that was killed after it had listed them
         clear_idle(adding(run.out), lambda plan: plan.get("pack") != pack.seal.hex())
-    if duplicates == "error":
-        refuse(f"{name}: {where}" for name, where in known.items())
+    leave_out(duplicates, lambda: (([], f"{name}: {where}") for name, where in known.items()))
     names = [name for name in expand(names) if name not in known]
     left = [f"{name}: {where}, and were left out." for name, where in known.items()]
     if not names:
@@ -359,7 +353,7 @@ def append_table(
     job = _appending_job(run, pack, names)
     if on_plan is not None:
         on_plan(_plan(job))
-    with staging_folder(run, adding(run.out), {**job.identity, "pack": pack.seal.hex()}) as place:
+    with adding_place(run, pack, job.identity) as place:
         staged = stage(job.table, job.plan, place, run)
         with mapped(job, staged, pack.parts[0].header.table) as (task, notes):
             check_space(run.out, task.nbytes)

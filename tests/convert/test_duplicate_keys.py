@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from packer.convert.image_appending import append_images
 from packer.convert.image_conversion import convert_images
-from packer.convert.repacking import append_images, merge_packs, repack, split_pack
+from packer.convert.repacking import merge_packs, repack, split_pack
 from packer.errors import UsageError
 from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 
 from packer.convert.image_conversion import convert_images
-from packer.convert.pack_rows import PackRows, together
+from packer.convert.pack_rows import PackRows
 from packer.convert.repacking import merge_packs
 from packer.errors import FormatError
+from packer.format.joined_pack import concatenate_packs
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.pixels.decode_resize import (
@@ -42,29 +44,28 @@ def made(rows: PackRows, sample: int) -> dict[str, Any]:
 
 
 def test_several_packs_are_one_with_the_classes_of_all(packs: list[Pack]):
-    pack, numbers = together(packs)
-    classes = pack.header.classes
+    pack = concatenate_packs(packs)
     assert (pack.rows, len(pack.parts)) == (32, 3)
     assert pack.path == " + ".join(p.path for p in packs)
-    assert classes == ("blue", "green", "red")
-    assert [n.tolist() for n in numbers] == [[0, 1, -1], [0, 1, -1], [1, 2, -1]]
-    pack, numbers = together(packs[:1])
-    assert (pack.header.classes, numbers) == (("blue", "green"), [])
+    assert pack.header.classes == ("blue", "green", "red")
+    labels = PackRows(pack).columns(np.arange(32))["label"]
+    assert (labels == np.repeat([0, 1, 1, 2], 8)).all()
+    assert concatenate_packs(packs[:1]).header.classes == ("blue", "green")
 
 
-@pytest.mark.parametrize("numbers", [[], [0], [2]])
-def test_a_label_without_a_class_is_damage(packs: list[Pack], numbers: list[int]) -> None:
-    """Labels of the classes are 0 and 1; the last entry of the numbers is for -1 alone."""
-    pack, _ = together(packs)
-    rows = PackRows(pack, [np.array([*numbers, -1])] * 3, None, jpeg=False)
+@pytest.mark.parametrize("classes", [("green",), ()])
+def test_a_label_without_a_class_is_damage(packs: list[Pack], classes: tuple[str, ...]) -> None:
+    """Labels of the classes are 0 and 1."""
+    pack = concatenate_packs(packs)
+    spoilt = replace(packs[1], header=replace(packs[1].header, classes=classes))
+    rows = PackRows(replace(pack, shards=(packs[0], spoilt)))
     with pytest.raises(FormatError, match=r"b: it has labels without a class\. Convert the images again\.$"):
         rows.columns(np.array([31]))
 
 
 def test_rows_are_found_in_their_parts(packs: list[Pack]):
-    pack, numbers = together(packs)
-    rows = PackRows(pack, numbers, None, jpeg=False)
-    assert [f.name for f in rows.fields] == ["image", "label"]
+    rows = PackRows(concatenate_packs(packs))
+    assert [f.name for f in rows.fields] == ["image", "label", "key"]
     assert rows.ragged_bytes == 0
     keys = packs[0].keys() + packs[1].keys()
     images = np.concatenate([p.read("image") for p in packs])
@@ -82,7 +83,7 @@ def test_rows_are_found_in_their_parts(packs: list[Pack]):
 
 def test_the_size_is_made_as_a_picture_of_that_size_would_be(packs: list[Pack]):
     spec = PixelSpec((8, 16), "pad")
-    rows = PackRows(packs[1], [], spec, jpeg=False)
+    rows = PackRows(packs[1], spec)
     stored = np.ascontiguousarray(packs[1].read("image")[3])
     box, target = place("pad", (32, 32), (8, 16))
     expected = np.zeros((8, 16, 3), np.uint8)
@@ -98,8 +99,8 @@ def test_jpeg_rows_shrink_as_their_files_would(photo_folder: Path, tmp_path: Pat
     pack, spec = open_pack(tmp_path / "j"), PixelSpec((16, 16))
     expected = np.empty((16, 16, 3), np.uint8)
     DecodeResize(spec)(pack.read_ragged("image")[5], expected)
-    assert (made(PackRows(pack, [], spec, jpeg=False), 5)["image"] == expected).all()
-    passed = PackRows(pack, [], None, jpeg=True)
+    assert (made(PackRows(pack, spec), 5)["image"] == expected).all()
+    passed = PackRows(pack, jpeg=True)
     assert made(passed, 5)["image"] == pack.read_ragged("image")[5]
     assert passed.fields[0].shape == (32, 32, 3)
 
@@ -107,7 +108,7 @@ def test_jpeg_rows_shrink_as_their_files_would(photo_folder: Path, tmp_path: Pat
 def test_compressed_fields_are_made_uncompressed(photo_folder: Path, tmp_path: Path):
     convert_images(photo_folder, tmp_path / "g.h5", size=32, store="gzip", workers=1)
     convert_images(photo_folder, tmp_path / "r.h5", size=32, workers=1)
-    rows = PackRows(open_pack(tmp_path / "g.h5"), [], None, jpeg=False)
+    rows = PackRows(open_pack(tmp_path / "g.h5"))
     assert all(f.codec is None for f in rows.fields)
     images = open_pack(tmp_path / "r.h5").read("image")
     assert all((made(rows, k)["image"] == images[k]).all() for k in (0, 11, 23))

@@ -11,12 +11,14 @@ import h5py
 import numpy as np
 import pytest
 
+from packer.convert.image_appending import append_images
 from packer.convert.image_conversion import convert_images
-from packer.convert.pack_rows import together
+from packer.convert.pack_rows import class_numbers
 from packer.convert.reference_pack import parse_classes
-from packer.convert.repacking import append_images, merge_packs, repack, split_pack
+from packer.convert.repacking import merge_packs, repack, split_pack
 from packer.errors import UsageError
 from packer.format.header import Header
+from packer.format.joined_pack import concatenate_packs
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
@@ -431,12 +433,13 @@ def test_thousands_of_classes_are_not_compared_with_each_other() -> None:
         UsageError, match=r"^classes: holds class 7 twice; each class has one number\. Remove one\.$"
     ):
         parse_classes([*names, Counted("class 7"), Counted("class 9")])
-    merged, numbers = together(
+    merged = concatenate_packs(
         [
             Pack(f"{first}.h5", Header(1, 1, (), {}, classes=tuple(names[first : first + 2900])), b"")
             for first in (0, 100)
         ]
     )
+    numbers = class_numbers(merged)
     assert merged.header.classes == tuple(sorted(names))
     assert [len(codes) for codes in numbers] == [2901, 2901]
     assert [merged.header.classes[code] for code in numbers[1][:-1]] == names[100:]

@@ -19,11 +19,12 @@ from packer import pack_dataset
 from packer.cli import cli
 from packer.cli.console import in_options
 from packer.codecs import jpeg
+from packer.convert.image_appending import append_images
 from packer.convert.image_conversion import convert_images
-from packer.convert.repacking import append_images, merge_packs, repack, split_pack
+from packer.convert.repacking import merge_packs, repack, split_pack
 from packer.convert.sample_order import arrange
 from packer.convert.split_assignment import Owners
-from packer.errors import BusyError, SourceError, UsageError
+from packer.errors import BusyError, PackerError, SourceError, UsageError
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.shards import prepare_index, read_index
@@ -320,8 +321,8 @@ def test_packs_that_do_not_go_together(photo_folder: Path, tmp_path: Path, conve
     sentences = {
         "small": "{b}: its field 'image' is u1 16x16x3, that of {a} is 'image', u1 32x32x3; the packs must have equal fields."
         " Run packer repack on one of them.",
-        "flat": "{b}: its field 'key' is u1 any length, that of {a} is 'label', i8 scalar; the packs must have equal fields."
-        " Run packer repack on one of them.",
+        "flat": "{b}: has the fields image, key, {a} has image, label, key; packs with equal fields can be joined."
+        " Convert a source that has all of them, with like='{a}'.",
         "numbers": "{b}, {a}: only one of them has class names; all packs need them, or none.",
     }
     for other, sentence in sentences.items():
@@ -887,18 +888,20 @@ def test_files_of_others_beside_shards_stay(photo_folder: Path, tmp_path: Path, 
     """Also in a place that an append, which was killed, wanted for a shard of its own."""
     convert(photo_folder, "p", shards=12)
     (tmp_path / "p" / "00002.h5").write_bytes(b"mine")
-    append_images(tmp_path / "p", photo_folder / "red", labels=labels_of(tmp_path, "red"))
+    for _ in range(2):
+        with pytest.raises(PackerError, match=r"/p/00002\.h5: is not packer's; it is not overwritten\."):
+            append_images(tmp_path / "p", photo_folder / "red", labels=labels_of(tmp_path, "red"))
+    (tmp_path / "p" / "00002.h5").rename(tmp_path / "p" / "00009.h5")
+    report = append_images(tmp_path / "p", photo_folder / "red", labels=labels_of(tmp_path, "red"))
     lines = read_index(str(tmp_path / "p")).shards
-    assert [shard.name for shard in lines] == ["00000.h5", "00001.h5", "00003.h5"]
+    assert (report.resumed, [shard.name for shard in lines]) == (8, ["00000.h5", "00001.h5", "00002.h5"])
     headers = [part.header for part in open_pack(tmp_path / "p").parts]
-    coming = [*lines, replace(lines[-1], path=str(tmp_path / "p" / "00004.h5"))]
+    coming = [*lines, replace(lines[-1], path=str(tmp_path / "p" / "00009.h5"))]
     prepare_index(str(tmp_path / "p"), coming, ())
-    (tmp_path / "p" / "00004.h5").write_bytes(b"mine too")
     append_images(
         tmp_path / "p", photo_folder / "blue", labels=labels_of(tmp_path, "blue"), duplicates="keep"
     )
-    assert (tmp_path / "p" / "00002.h5").read_bytes() == b"mine"
-    assert (tmp_path / "p" / "00004.h5").read_bytes() == b"mine too"
+    assert (tmp_path / "p" / "00009.h5").read_bytes() == b"mine"
     assert [part.header for part in opened(tmp_path / "p").parts][:3] == headers
     with pytest.raises(UsageError, match="is not a pack, or holds other files"):
         check_output(str(tmp_path / "p"), overwrite=True)

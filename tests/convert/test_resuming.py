@@ -23,9 +23,10 @@ from PIL import Image
 
 from packer.convert import conversion_run
 from packer.convert.conversion_task import ConversionTask, Report
+from packer.convert.image_appending import append_images
 from packer.convert.image_conversion import convert_images
 from packer.convert.pack_run import RecordedShards
-from packer.convert.repacking import append_images, repack
+from packer.convert.repacking import repack
 from packer.convert.splits import Split
 from packer.errors import BusyError, PackerError, SourceError, SpaceError, UsageError
 from packer.format.pack_opening import open_pack

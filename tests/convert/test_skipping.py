@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from packer.convert.image_appending import append_images
 from packer.convert.image_conversion import convert_images
-from packer.convert.repacking import append_images
 from packer.convert.splits import Split
 from packer.errors import PackerError, SourceError, UsageError
 from packer.format.pack_opening import open_pack

@@ -13,7 +13,7 @@ import pytest
 import xxhash
 
 from packer.errors import FormatError
-from packer.format.joined_pack import joined
+from packer.format.joined_pack import concatenate_packs
 from packer.format.pack import Pack, PackFiles
 from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
@@ -66,7 +66,7 @@ WAYS: dict[str, Callable[[Pack], Any]] = {
     "ragged rows": lambda pack: rows_by(pack, "text"),
     "verified rows": lambda pack: rows_by(pack, "label", verify=True),
     "rows of a part": lambda pack: rows_by(pack.parts[0], "label"),
-    "joined": lambda pack: rows_by(joined([pack]), "label"),
+    "joined": lambda pack: rows_by(concatenate_packs([pack]), "label"),
     "unpickled": lambda pack: pickle.loads(pickle.dumps(pack)).read("label"),
 }
 

@@ -14,8 +14,9 @@ import pytest
 from PIL import Image
 
 from packer.cli.console import in_options
+from packer.convert.image_appending import append_images
 from packer.convert.image_conversion import convert_images
-from packer.convert.repacking import append_images, merge_packs, repack, split_pack
+from packer.convert.repacking import merge_packs, repack, split_pack
 from packer.errors import SourceError, UsageError
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
@@ -284,7 +285,7 @@ def test_what_is_about_images_is_refused(tables: Path):
             repack(tables / "a.h5", tables / "r.h5", **options)  # type: ignore[arg-type]
         assert (
             str(error.value)
-            == f"{name} {value}: is about images; {tables / 'a.h5'} was made from a table. Leave it out."
+            == f"{name} {value}: is about images of 8 or 16 bits; {tables / 'a.h5'} has no field 'image'. Leave it out."
         )
 
 

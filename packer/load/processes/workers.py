@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from packer.errors import TransformError, UsageError
-from packer.format.header import Field
+from packer.format.header import Field, find_field
 from packer.load.batch import Bytes, Filled, LentSlot, SlotLayout
 from packer.load.fillers import Reading, RowFiller
 from packer.load.processes.calling import message_of
@@ -90,7 +90,7 @@ class TransformFiller(RowFiller):
         cannot be started.
         """
         made = self._outputs = self._started([TransformJob(rows.part(0, 1), seed, epoch)])[0].result()
-        numbered = ROW in self.fields and all(f.name != ROW.name for f in made)
+        numbered = ROW in self.fields and find_field(made, ROW.name) is None
         self.fields: tuple[Field, ...] = (*made, ROW) if numbered else made
         return self.fields
 
