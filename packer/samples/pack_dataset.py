@@ -14,6 +14,7 @@ from packer import units
 from packer.convert.conversion_run import Conversion, check_room
 from packer.convert.conversion_task import Engine, Report
 from packer.convert.reference_pack import Classes
+from packer.convert.splits import Part, Split
 from packer.declared_types import checks_arguments
 from packer.errors import PackerError, UsageError
 from packer.samples.array_problems import some
@@ -45,7 +46,7 @@ def pack_dataset(
     classes: Classes | None = None,
     store: str = "raw",
     quality: int = 90,
-    split: str | Mapping[str, float] | Mapping[str, range] | None = None,
+    split: str | Mapping[str, Part] | Split | None = None,
     shuffle: bool = True,
     seed: int = 0,
     shards: int | str | None = None,
@@ -81,9 +82,9 @@ def pack_dataset(
     classes
         Class names, indexed by the labels, as in convert_images. Default: those of the dataset.
     store, quality, split, shuffle, seed, shards, overwrite
-        As in convert_images. Splits are stratified by label if labels are an array. `split` may also give
-        ranges of samples: ``{"train": range(50000), "test": range(50000, 60000)}``. The global generators of
-        Python, NumPy and torch are seeded by (seed, sample) for each sample of a dataset.
+        As in convert_images. Splits are stratified by label if labels are an array. `split` in a mapping may
+        also give ranges of samples: ``{"train": range(50000), "test": range(50000, 60000)}``. The global
+        generators of Python, NumPy and torch are seeded by (seed, sample) for each sample of a dataset.
     workers
         Processes that read a dataset (threads where forking is unsafe); default: one per core. The result
         does not depend on it. A generator runs in this process.
@@ -199,9 +200,9 @@ def _pack(
             f"dataset pass text that identifies its content, such as {Option('resume', 'birds v3')}."
         )
     options = options.for_splits(source.subject, source.spans).for_fields(source.named, source.fields)
-    source.classes = options.classes
+    source.name_classes(options.classes)
     rows, pieces, notes, nbytes = source.count, source.pieces(), source.notes, 0
-    if rows is not None:
+    if rows:
         nbytes = source.pack_bytes(rows)
         if not run.running.resume:
             check_room(run.out, 0 if run.engine else nbytes * (2 if pieces else 1))
@@ -209,12 +210,12 @@ def _pack(
     if on_plan is not None:
         forms = some([f"{f.name} {form_of(f)}" for f in source.fields])
         many, size = (
-            ("samples", "") if rows is None else (units.count(rows, "row"), f"; about {units.size(nbytes)}")
+            ("samples", "") if not rows else (units.count(rows, "row"), f"; about {units.size(nbytes)}")
         )
         out = "" if run.engine else f" -> {run.out}"
         on_plan([f"{source.subject}: {many}{out}: {forms}{size}", *notes])
     if dry_run:
-        return Report(run.out, rows or 0, notes=tuple(notes))
+        return Report(run.out, rows, notes=tuple(notes))
     if pieces is not None:
         run.bar.start(None, "rows")
         with PackBuilder(run, options, notes) as builder:
@@ -228,7 +229,7 @@ def _pack(
         if source.nbytes:
             run.bar.say("reading all values, to identify them")
         identity = source.identity() if run.engine is None else None
-    order = options.order(source, rows or 0)
+    order = options.order(source)
     task = options.task(source, order, source.subject, identity, forks=source.forks)
     report = run.pack(task, task.nbytes, notes)
     return replace(report, bytes_read=source.nbytes) if source.nbytes and not report.already else report

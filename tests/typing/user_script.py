@@ -38,6 +38,7 @@ from packer import (
     create,
     fill_pack,
     join_fields,
+    open_arrays,
     open_pack,
     pack_dataset,
 )
@@ -69,7 +70,7 @@ def convert() -> None:
     packer.merge_shards("train/")
     packer.repack("a.h5", "s.h5", size=128, store="zstd", shards=100_000)
     assert_type(packer.split_pack("a.h5", {"train": 0.9, "val": 0.1})["val"].rows, int)
-    packer.export_images("a.h5", "images/", encoding="jpeg")
+    packer.export_images("a.h5", "images/", split="val")
     assert_type(packer.seal_pack("a.h5").rows, int)
     packer.preview("a.h5", "sheet.png", augment=[RandomCrop(224)], rows=16, repeat=2)
     packer.report(["train.h5", "val.h5"], "card.html")
@@ -147,6 +148,8 @@ def choose() -> None:
         PackedBatchDataset("train.h5", 8, order=order, classes=["cat", "dog"], subset=range(100))
     PackedBatchDataset("clips.h5", 8, window=Windows(8, step=4, dilation=2), shuffle=True)
     PackedDataset("clips.h5", window=8)
+    PackedBatchDataset(open_arrays("own.h5", image="images", label="y"), 8)
+    PackedDataset(open_arrays(image="x.npy", label=np.arange(8)))
     PackedBatchDataset([("web.h5", 0.7), ("curated.h5", 0.3)], 8, order=Mixture(rows=1_000_000))
     PackedBatchDataset(["a.h5", "b.h5"], 256, shuffle=True, threads=2, prefetch=4, placement="ram")
     PackedBatchDataset("whole.h5", 8, order=Buckets(), collate=Padding(multiple=32, mask_fill=255))
