@@ -331,8 +331,8 @@ class SampleRows(RowMaker):
         if not len(places):
             return None
         return int(places[0]), (
-            f"its label is {values[places[0]]}; the {len(self.classes)} classes are numbered from 0. Correct it, "
-            "or pass all classes."
+            f"its label is {values[places[0]]}; the {len(self.classes)} classes are numbered from 0. Correct "
+            "it, or pass all classes."
         )
 
 

@@ -118,8 +118,8 @@ def pack_dataset(
     Notes
     -----
     Values are stored exactly, but floats are rounded to a declared dtype. `out` only ever holds a complete
-    pack. Rows of generators and of large compressed HDF5 datasets are written twice: staged in raw form beside
-    the output, then in the order of the pack.
+    pack. Rows of generators and of large compressed HDF5 datasets are written twice: staged in raw form
+    beside the output, then in the order of the pack.
 
     A field named ``image`` of 8 or 16 bits is stored [H, W, C]: [C, H, W] is transposed, [H, W] gets one
     channel. Packs with images have a field ``key``, the number of the sample.
@@ -196,8 +196,8 @@ def _pack(
     """Pack samples; those of unknown number, or that can only be read in order, are staged first."""
     if source.once and run.running.resume:
         raise UsageError(
-            f"{source.once} an interrupted run cannot be resumed. Leave out {Option('resume', True)}, or for a "
-            f"dataset pass text that identifies its content, such as {Option('resume', 'birds v3')}."
+            f"{source.once} an interrupted run cannot be resumed. Leave out {Option('resume', True)}, or for "
+            f"a dataset pass text that identifies its content, such as {Option('resume', 'birds v3')}."
         )
     options = options.for_splits(source.subject, source.spans).for_fields(source.named, source.fields)
     source.name_classes(options.classes)
