@@ -283,16 +283,13 @@ class ColumnField:
 class SampleRows(RowMaker):
     """Samples as rows of a pack.
 
-    subject: their name in messages. plans: field -> its plan. rows: their number; None: unknown. notes: notes
-    on the input. named: class names of the input. classes: class names to check labels against; None: no
-    check. spans: rows of each split, if the input tells them. nbytes: bytes of all values, 0 if unknown. once:
-    why an interrupted run cannot be resumed, "" if it can. forks: read some in a forked process. skipped:
-    samples that `pieces` left out.
+    plans: field -> its plan. count: their number, 0 if unknown. notes: notes on the input. named: class names
+    of the input. classes: class names to check labels against; None: no check. spans: rows of each split, if
+    the input tells them. nbytes: bytes of all values, 0 if unknown. once: why an interrupted run cannot be
+    resumed, "" if it can. forks: read some in a forked process. skipped: samples that `pieces` left out.
     """
 
-    subject: str
     plans: Mapping[str, FieldPlan]
-    rows: int | None
     notes: Sequence[str] = ()
     named: tuple[str, ...] | None = None
     classes: Sequence[str] | None = None
@@ -302,12 +299,13 @@ class SampleRows(RowMaker):
     forks: bool = False
     skipped: Sequence[dict[str, str]] = ()
 
-    def __init__(
-        self, subject: str, plans: Mapping[str, FieldPlan], rows: int | None, ragged_bytes: int
-    ) -> None:
-        self.subject, self.plans, self.rows, self.ragged_bytes = subject, plans, rows, ragged_bytes
-        self.count = rows or 0
+    def __init__(self, subject: str, plans: Mapping[str, FieldPlan], count: int, ragged_bytes: int) -> None:
+        self.subject, self.plans, self.count, self.ragged_bytes = subject, plans, count, ragged_bytes
         self.fields: tuple[Field, ...] = tuple(plan.field for plan in plans.values())
+
+    def name_classes(self, classes: Sequence[str] | None) -> None:
+        """Set the class names to check labels against."""
+        self.classes, self.classed = classes, classes is not None
 
     def pieces(self) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
         """Return the number and the rows of pieces, in order, to be staged; None: read by sample numbers."""
@@ -333,8 +331,8 @@ class SampleRows(RowMaker):
         if not len(places):
             return None
         return int(places[0]), (
-            f"its label is {values[places[0]]}; the {len(self.classes)} classes are numbered from 0. Correct it, "
-            "or pass all classes."
+            f"its label is {values[places[0]]}; the {len(self.classes)} classes are numbered from 0. Correct "
+            "it, or pass all classes."
         )
 
 

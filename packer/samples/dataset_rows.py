@@ -129,7 +129,7 @@ class IterableRows(SampleRows):
         if not first:
             raise SourceError(f"{subject}: yields no samples; a pack has at least one.")
         self._plan = plan_samples([sample for _, sample in first], subject, declared, some=False)
-        super().__init__(subject, self._plan.plans, None, self._plan.ragged_bytes)
+        super().__init__(subject, self._plan.plans, 0, self._plan.ragged_bytes)
         self.notes = self._plan.notes
         self.named = class_names_of(samples, LABEL, declared.rename)
         self.once = f"{subject}: can be read only once, in order, so"

@@ -317,8 +317,9 @@ def _plan_arrays(name: str, arrays: Sequence[NDArray[Any]], form: Form | None, c
         return plan_rows(name, dtype, shapes[0], color=color, declared=declared)
     elif len({shape[1:] for shape in shapes}) > 1 or not all(shapes):
         raise ValueRefusedError(
-            f"has the shape {list(shapes[1])} in one sample and {list(shapes[0])} in another; rows have equal "
-            "shapes, or differ only in the first side. Resize in the dataset, for example by a transform"
+            f"has the shape {list(shapes[1])} in one sample and {list(shapes[0])} in another; rows have "
+            "equal shapes, or differ only in the first side. Resize in the dataset, for example by a "
+            "transform"
         )
     about = {"dtype": np.dtype(dtype).str, "row_shape": [*inner]}
     return FieldPlan(Field(name, "|u1", None, about), color)

@@ -178,7 +178,7 @@ class PackBuilder:
         staged.flush()
         options = self._options.for_fields(None, staged.fields)
         maker = StagedSamples(staged)
-        maker.classes, maker.classed = options.classes, options.classes is not None
+        maker.name_classes(options.classes)
         maker.check_pixels()
         order, running = options.order(maker), run.running.for_staged
         check_room(self._place.pack, maker.pack_bytes(staged.rows), run.out)

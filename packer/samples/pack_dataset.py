@@ -118,8 +118,8 @@ def pack_dataset(
     Notes
     -----
     Values are stored exactly, but floats are rounded to a declared dtype. `out` only ever holds a complete
-    pack. Rows of generators and of large compressed HDF5 datasets are written twice: staged in raw form beside
-    the output, then in the order of the pack.
+    pack. Rows of generators and of large compressed HDF5 datasets are written twice: staged in raw form
+    beside the output, then in the order of the pack.
 
     A field named ``image`` of 8 or 16 bits is stored [H, W, C]: [C, H, W] is transposed, [H, W] gets one
     channel. Packs with images have a field ``key``, the number of the sample.
@@ -196,13 +196,13 @@ def _pack(
     """Pack samples; those of unknown number, or that can only be read in order, are staged first."""
     if source.once and run.running.resume:
         raise UsageError(
-            f"{source.once} an interrupted run cannot be resumed. Leave out {Option('resume', True)}, or for a "
-            f"dataset pass text that identifies its content, such as {Option('resume', 'birds v3')}."
+            f"{source.once} an interrupted run cannot be resumed. Leave out {Option('resume', True)}, or for "
+            f"a dataset pass text that identifies its content, such as {Option('resume', 'birds v3')}."
         )
     options = options.for_splits(source.subject, source.spans).for_fields(source.named, source.fields)
-    source.classes, source.classed = options.classes, options.classes is not None
-    rows, pieces, notes, nbytes = source.rows, source.pieces(), source.notes, 0
-    if rows is not None:
+    source.name_classes(options.classes)
+    rows, pieces, notes, nbytes = source.count, source.pieces(), source.notes, 0
+    if rows:
         nbytes = source.pack_bytes(rows)
         if not run.running.resume:
             check_room(run.out, 0 if run.engine else nbytes * (2 if pieces else 1))
@@ -210,12 +210,12 @@ def _pack(
     if on_plan is not None:
         forms = some([f"{f.name} {form_of(f)}" for f in source.fields])
         many, size = (
-            ("samples", "") if rows is None else (units.count(rows, "row"), f"; about {units.size(nbytes)}")
+            ("samples", "") if not rows else (units.count(rows, "row"), f"; about {units.size(nbytes)}")
         )
         out = "" if run.engine else f" -> {run.out}"
         on_plan([f"{source.subject}: {many}{out}: {forms}{size}", *notes])
     if dry_run:
-        return Report(run.out, rows or 0, notes=tuple(notes))
+        return Report(run.out, rows, notes=tuple(notes))
     if pieces is not None:
         run.bar.start(None, "rows")
         with PackBuilder(run, options, notes) as builder:
