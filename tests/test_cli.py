@@ -31,7 +31,6 @@ import packer
 import packer.cli as cli_module
 from packer import __version__, open_pack
 from packer.cli import _warn, cli, main
-from packer.sentence import Option, Sentence
 from tests.format.packs import write_pack
 
 
@@ -945,5 +944,5 @@ def test_too_few_files_are_a_sentence(
 
 
 def test_a_warning_is_a_sentence_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    _warn(UserWarning(Sentence(f"Points may be sides. Pass {Option('Labels.flip_pairs', 'none')}.")))
+    _warn(UserWarning("Points may be sides. Pass labels=Labels(flip_pairs='none')."))
     assert capsys.readouterr().err == "warning: Points may be sides. Pass --flip-pairs none.\n"

@@ -100,7 +100,7 @@ def test_an_error_is_one_of_packer_s(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = FormatError("a.h5: is not a pack.")
     made = error_of(failure(sent)[1])
     assert (type(made), str(made)) == (FormatError, str(sent))
-    for name in ("annotations", "Sentence", "nothing", "OSError"):
+    for name in ("annotations", "PackerErrors", "nothing", "OSError"):
         assert type(error_of([name, "x"])) is PackerError
 
 

@@ -12,7 +12,6 @@ import click
 from click.core import ParameterSource
 
 from packer.cli.console import (
-    OPTIONS,
     Output,
     announce_arrays,
     announce_plan,
@@ -22,6 +21,7 @@ from packer.cli.console import (
     tell_splits,
 )
 from packer.cli.dry_run import tell_columns, tell_contents, tell_dry_run
+from packer.cli.option_words import OPTIONS
 from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption, merge_values
 from packer.errors import UsageError
 from packer.source_kinds import is_array_file, is_table

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.cli.console import Output, cli, in_options, json_text, say, say_lines
+from packer.cli.console import Output, cli, json_text, say, say_lines
+from packer.cli.option_words import in_options
 from packer.cli.options import OUTPUT, PATH, option, options
 from packer.errors import UsageError
 from packer.progress import Progress

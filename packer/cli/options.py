@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from packer.cli.console import COMPRESS, Output
+from packer.cli.console import Output
+from packer.cli.option_words import COMPRESS
 from packer.errors import UsageError
 from packer.format.table_record import KINDS
 from packer.path_text import as_text

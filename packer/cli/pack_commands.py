@@ -9,7 +9,8 @@ import click
 from click.core import ParameterSource
 
 from packer import units
-from packer.cli.console import COMPRESS, Output, announce_plan, cli, in_options, say, tell_report
+from packer.cli.console import Output, announce_plan, cli, say, tell_report
+from packer.cli.option_words import COMPRESS, in_options
 from packer.cli.options import (
     FIT,
     FORMAT,

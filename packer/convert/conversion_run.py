@@ -359,7 +359,7 @@ def interrupted(out: str) -> Iterator[None]:
         done = units.size(_nbytes(left))
         sentence = f"{_KEPT} ({left}, {done}): run the same command again to continue."
         if isinstance(error, PackerError):
-            error.extend(" ", sentence)
+            error.extend(f" {sentence}")
         else:
             error.args = (sentence,)
         raise

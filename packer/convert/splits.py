@@ -105,7 +105,7 @@ class Split:
         """Columns that the split needs."""
         return tuple(name for name in (self.column, self.group) if name is not None)
 
-    def about_columns(self) -> Iterator[Option]:
+    def about_columns(self) -> Iterator[str]:
         """Yield the given options that name columns."""
         for name in ("column", "group"):
             if (value := getattr(self, name)) is not None:

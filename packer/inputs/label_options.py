@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,13 +214,13 @@ class Labels:
             _RECORDED[n]: list(value) if isinstance(value, tuple) else value for n, value in self._given()
         }
 
-    def about_csv(self) -> Iterator[Option]:
-        """Yield the given options that apply only to a CSV."""
+    def about_csv(self, used: Collection[str] = ()) -> Iterator[str]:
+        """Yield the given options that apply only to a CSV, but for those of the names in `used`."""
         for name, value in self._given():
-            if name not in (*_CHOICES, "unlabeled"):
+            if name not in (*_CHOICES, "unlabeled", *used):
                 yield Option(f"Labels.{name}", value if isinstance(value, str) else ",".join(value))
 
-    def about_coordinates(self) -> Iterator[Option]:
+    def about_coordinates(self) -> Iterator[str]:
         """Yield the given options that apply only to boxes and keypoints."""
         for name in _CHOICES:
             if getattr(self, name) is not None:

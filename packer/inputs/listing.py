@@ -20,7 +20,7 @@ from packer.inputs.opened_source import SAMPLE, ImageSource, evenly
 from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.image_decoder import ImageHeader, largest_value, read_image_header
 from packer.pixels.image_pages import has_more_pages
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 _LISTED = 12  # classes that a message lists
 
@@ -41,10 +41,6 @@ class Finding:
     error: bool = False
     key: str = ""
     reason: str = ""
-
-    def __post_init__(self) -> None:
-        """Turn the options in the text into values."""
-        object.__setattr__(self, "sentence", Sentence(self.sentence))
 
 
 class ExaminedImage(NamedTuple):
