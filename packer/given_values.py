@@ -65,12 +65,12 @@ def brief(text: str, most: int = _WHOLE) -> str:
     return text if len(text) <= most else f"{text[: most // 2 - 105]} ... {text[-most // 2 + 105 :]}"
 
 
-def option(name: str, value: object = None) -> str:
+def option_text(name: str, value: object = None) -> str:
     """Return an argument of a public function with its value; None for the name alone.
 
     name: the keyword, or "Labels.column" for a member of the value of `labels`.
 
-    >>> option("on_error", "skip"), option("Csv.delimiter", ";"), option("size")
+    >>> option_text("on_error", "skip"), option_text("Csv.delimiter", ";"), option_text("size")
     ("on_error='skip'", "csv=Csv(delimiter=';')", 'size=')
     """
     owner, _, keyword = name.rpartition(".")
@@ -79,10 +79,10 @@ def option(name: str, value: object = None) -> str:
     return f"{owner.lower()}={owner}({keyword}={text})" if owner else f"{keyword}={text}"
 
 
-def call(function: str, *arguments: str, **options: object) -> str:
+def call_text(function: str, *arguments: str, **options: object) -> str:
     """Return a call of a public function.
 
-    >>> call("repack", "a.h5", "b", shards="2GB")
+    >>> call_text("repack", "a.h5", "b", shards="2GB")
     "repack('a.h5', 'b', shards='2GB')"
     """
-    return f"{function}({', '.join([*map(repr, arguments), *(option(*item) for item in options.items())])})"
+    return f"{function}({', '.join([*map(repr, arguments), *(option_text(*item) for item in options.items())])})"

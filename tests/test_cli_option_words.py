@@ -16,7 +16,7 @@ import packer
 from packer.cli import cli
 from packer.cli.console import json_text
 from packer.cli.option_words import _COMMANDS, _SAME, OPTIONS, in_options
-from packer.given_values import call, option
+from packer.given_values import call_text, option_text
 
 ROOT = Path(__file__).parents[1] / "packer"
 
@@ -24,29 +24,29 @@ ROOT = Path(__file__).parents[1] / "packer"
 @pytest.mark.parametrize(
     ("python", "typed"),
     [
-        (option("on_error", "skip"), "--on-error skip"),
-        (option("size"), "--size"),
-        (option("overwrite", True), "--overwrite"),
-        (option("shuffle", False), "--no-shuffle"),
-        (option("workers", 0), "--workers 0"),
-        (option("label", "two words"), "--label 'two words'"),
-        (option("keep", ("a", "it's")), "--keep a --keep 'it'\"'\"'s'"),
-        (option("types", {"id": "category"}), "--type id=category"),
-        (option("pairs", {"mask": "m({a/"}), "--pair 'mask=m({a/'"),
-        (option("shards", 100000), "--shard-rows 100000"),
-        (option("shards", "2GB"), "--shard-size 2GB"),
-        (option("store", "jpeg"), "--store jpeg"),
-        (option("store", "zstd"), "--compress zstd"),
-        (option("Labels.as_", "float"), "--label-as float"),
-        (option("Labels.column"), "--label"),
-        (option("Csv.quote", ""), "--quote none"),
-        (option("Csv.quote", "'"), """--quote "'\""""),
-        (option("Csv.na", ("",)), "--na ''"),
-        (option("Csv.skip_rows", 1), "--skip-rows 1"),
-        (call("report", "PACK"), "packer report PACK"),
-        (call("merge_shards", "my pack"), "packer merge 'my pack' --index"),
+        (option_text("on_error", "skip"), "--on-error skip"),
+        (option_text("size"), "--size"),
+        (option_text("overwrite", True), "--overwrite"),
+        (option_text("shuffle", False), "--no-shuffle"),
+        (option_text("workers", 0), "--workers 0"),
+        (option_text("label", "two words"), "--label 'two words'"),
+        (option_text("keep", ("a", "it's")), "--keep a --keep 'it'\"'\"'s'"),
+        (option_text("types", {"id": "category"}), "--type id=category"),
+        (option_text("pairs", {"mask": "m({a/"}), "--pair 'mask=m({a/'"),
+        (option_text("shards", 100000), "--shard-rows 100000"),
+        (option_text("shards", "2GB"), "--shard-size 2GB"),
+        (option_text("store", "jpeg"), "--store jpeg"),
+        (option_text("store", "zstd"), "--compress zstd"),
+        (option_text("Labels.as_", "float"), "--label-as float"),
+        (option_text("Labels.column"), "--label"),
+        (option_text("Csv.quote", ""), "--quote none"),
+        (option_text("Csv.quote", "'"), """--quote "'\""""),
+        (option_text("Csv.na", ("",)), "--na ''"),
+        (option_text("Csv.skip_rows", 1), "--skip-rows 1"),
+        (call_text("report", "PACK"), "packer report PACK"),
+        (call_text("merge_shards", "my pack"), "packer merge 'my pack' --index"),
         (
-            f"{call('repack', 'a.h5', 'b', shards='2GB')}; {call('append_images', 'b', 'c')}",
+            f"{call_text('repack', 'a.h5', 'b', shards='2GB')}; {call_text('append_images', 'b', 'c')}",
             "packer repack a.h5 b --shard-size 2GB && packer append b c",
         ),
     ],
@@ -89,7 +89,7 @@ def test_a_subject_is_worded_unless_it_may_be_a_name() -> None:
 
 def test_values_that_are_no_literals_stay() -> None:
     for value in (float("inf"), object(), Path("x"), np.int64(3)):
-        text = f"Pass {option('size', value)}."
+        text = f"Pass {option_text('size', value)}."
         assert in_options(text) == text
 
 

@@ -47,7 +47,7 @@ _CALL = rf"(?:{_COMMANDS.replace(' ', '|')})\({_INSIDE}\)"
 _MEMBER = rf"(?:Csv|Encode|Fields|Labels|Split)\(\w+={_VALUE}?\)"
 # Names of files and classes: in quotes, in words such as size=256/a.png, or the subject of the message: size=256.
 _MENTION = re.compile(
-    rf"(?<!\w){_TEXT}(?!\w)|\A\w+=(?:[\d.-]+:|[\w./-]*(?=\s))|(?P<code>(?<=[\w)\]])\()|(?P<open>\()|(?P<close>\))"
+    rf"(?<!\w){_TEXT}(?!\w)|\A(?!shards=)\w+=(?:[\d.-]+:|[\w./-]*(?=\s))|(?P<code>(?<=[\w)\]])\()|(?P<open>\()|(?P<close>\))"
     rf"|(?<![\w./=-])(?:(?P<calls>{_CALL}(?:; {_CALL})*)|(?P<keyword>\w+=(?:{_VALUE}|{_MEMBER})?))"
     r"(?=[\s,;)\]]|[.:](?:\s|$)|$)"
 )
