@@ -85,4 +85,6 @@ def call_text(function: str, *arguments: str, **options: object) -> str:
     >>> call_text("repack", "a.h5", "b", shards="2GB")
     "repack('a.h5', 'b', shards='2GB')"
     """
-    return f"{function}({', '.join([*map(repr, arguments), *(option_text(*item) for item in options.items())])})"
+    return (
+        f"{function}({', '.join([*map(repr, arguments), *(option_text(*item) for item in options.items())])})"
+    )

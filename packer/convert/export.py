@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from packer import units
-from packer.arguments import absolute, check_workers, choice, whole
+from packer.arguments import absolute, check_workers, one_of, whole
 from packer.convert.block_workers import one_thread_an_image
 from packer.convert.export_files import ExportRows, LabelFiles
 from packer.declared_types import checks_arguments
@@ -88,7 +88,7 @@ def export_images(
     """
     began = time.perf_counter()
     target = os.fspath(folder).rstrip("/") or os.fspath(folder)
-    choice("encoding", encoding, ENCODINGS)
+    one_of("encoding", encoding, ENCODINGS)
     if not 1 <= whole("quality", quality) <= 100:
         raise UsageError(f"quality {quality}: is not within 1 to 100. Pass for example 95.")
     check_order(pack, folder, Call("export_images", (target, os.fspath(pack))))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.arguments import choice, whole
+from packer.arguments import one_of, whole
 from packer.convert.conversion_run import Conversion, already, staging_folder
 from packer.convert.conversion_task import ConversionTask, Report, provenance
 from packer.convert.duplicate_keys import (
@@ -145,7 +145,7 @@ def merge_packs(
     members = _members(rows.pack)
     how: dict[str, Any] = {"merge": len(opened), "seed": seed if shuffle else None, **storing.options()}
     left: list[int] = []
-    if choice("duplicates", duplicates, DUPLICATES) != "keep":
+    if one_of("duplicates", duplicates, DUPLICATES) != "keep":
         left = _known_rows(opened, rows.pack, duplicates)
     if left:
         members = {name: samples[~np.isin(samples, left)] for name, samples in members.items()}
@@ -315,7 +315,7 @@ def append_images(
     run = Conversion(
         path, "images", workers=workers, on_error=on_error, progress=progress, on_progress=on_progress
     )
-    choice("duplicates", duplicates, DUPLICATES)
+    one_of("duplicates", duplicates, DUPLICATES)
     name = run.out
     check_local(path)
     check_order(path, source, Call("append_images", (os.fspath(source), name)))
@@ -428,7 +428,7 @@ def repack(
     check_local(path, out)
     check_order(path, out, Call("repack", (run.out, os.fspath(path))))
     opened = _open_sealed_or_edited(path)
-    choice("fit", fit, FITS)
+    one_of("fit", fit, FITS)
     table = is_table(opened)
     if table:
         about_images = {"size": size, "store": store if store == "jpeg" else None, "quality": quality}

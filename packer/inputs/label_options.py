@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from packer.arguments import choice
+from packer.arguments import one_of
 from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.inputs.coordinate_names import point_order
@@ -109,10 +109,10 @@ class Labels:
 
     def __post_init__(self) -> None:
         """Check the values and the combination of columns. Raises UsageError."""
-        choice("as_", self.as_, LABEL_AS)
+        one_of("as_", self.as_, LABEL_AS)
         for name, allowed in _CHOICES.items():
             if getattr(self, name) is not None:
-                choice(name, getattr(self, name), allowed)
+                one_of(name, getattr(self, name), allowed)
         for name in ("column", "boxes", "keypoints", "unlabeled"):
             given = getattr(self, name)
             chosen = [word.strip() for word in (given.split(",") if isinstance(given, str) else given or ())]

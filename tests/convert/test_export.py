@@ -668,9 +668,9 @@ def test_wrong_arguments_are_sentences(tmp_path: Path, pack: Path) -> None:
             export_images(pack, tmp_path / "out", **options)
         assert str(caught.value) == match
 
-    refused("encoding 'bmp': is not one of png, jpeg. Pass one of them.", encoding="bmp")
+    refused("encoding='bmp': is not one of 'png', 'jpeg'. Pass one of them.", encoding="bmp")
     refused("quality 0: is not within 1 to 100. Pass for example 95.", quality=0)
-    refused("workers 0: is too few; 1 is the least. Pass 1 or more.", workers=0)
+    refused("workers=0: is not a whole number of at least 1.", workers=0)
     pack = hand_made(
         tmp_path / "rgba.h5", [b"1"], (Field("image", "|u1", (2, 2, 4)), np.zeros((1, 2, 2, 4), "u1"))
     )
