@@ -71,7 +71,7 @@ def test_options_and_calls_are_typed(python: str, typed: str) -> None:
         "labels= line 3: is wrong.",
         "pack_dataset(((n, v[()]) for n, v in rows()), 'out.h5', size=256, classes=['a']).",
         "nothing=3, size=None, size=x, size=2x3, sizes=3, mysize=3.",
-        "window=Windows(size=8), split=Split(shares='a').",
+        "window=Windows(size=8), split=Split(other='a').",
         "repack(a, b), repack(...), report(s) and the report.",
     ],
 )

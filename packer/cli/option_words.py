@@ -23,6 +23,7 @@ OPTIONS = {
     "Labels.separator": "label-separator",
     "Split.column": "split-column",
     "Split.group": "group-column",
+    "Split.shares": "split",
     "pairs": "pair",
     "shards": "shard-size",
     "types": "type",

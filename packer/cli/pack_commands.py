@@ -35,14 +35,7 @@ _PROBLEMS = 50  # most problems printed; --json lists all
 @cli.command()
 @click.argument("pack", metavar="PACK", type=PATH)
 @click.argument("source", metavar="MORE", type=PATH)
-@options(
-    "--labels",
-    "--pair",
-    "--duplicates",
-    "--on-error",
-    "--workers",
-    OUTPUT,
-)
+@options("--labels --pair --duplicates --on-error --workers", OUTPUT)
 def append(
     pack: str, source: str, *, labels: str | None, pairs: dict[str, str], output: Output, **given: Any
 ) -> None:
@@ -80,11 +73,7 @@ def append(
 @options(
     option("-o --out", "OUT", "Pack to write."),
     option("--index", None, "Write the index of PACK, whose shards convert --only-shards wrote."),
-    "--duplicates",
-    "--shuffle",
-    "--seed",
-    "--overwrite",
-    "--workers",
+    "--duplicates --shuffle --seed --overwrite --workers",
     OUTPUT,
 )
 def merge(
@@ -126,9 +115,7 @@ def merge(
 @click.argument("shares", metavar="NAME=SHARE,...", type=Word())
 @options(
     option("-o --out", "DIR", "Folder of the new packs; default: the folder of PACK."),
-    "--seed",
-    "--overwrite",
-    "--workers",
+    "--seed --overwrite --workers",
     OUTPUT,
 )
 def split(pack: str, shares: str, *, output: Output, **given: Any) -> None:
@@ -159,13 +146,11 @@ def split(pack: str, shares: str, *, output: Output, **given: Any) -> None:
     option("--store", STORE, "As for convert; default: as in PACK."),
     option("--quality", "N", "Quality of JPEG rows; default: as in PACK."),
     option("--compress", COMPRESS, "As for convert; default: as in PACK."),
-    "--shard-rows",
-    "--shard-size",
+    "--shard-rows --shard-size",
     option("--shuffle/--no-shuffle", None, "Shuffle the rows, within each split.", False),
     "--seed",
     option("--resume", None, "Continue only an interrupted run with the same pack and options."),
-    "--overwrite",
-    "--workers",
+    "--overwrite --workers",
     OUTPUT,
 )
 def repack(pack: str, out: str, *, output: Output, **given: Any) -> None:
@@ -190,8 +175,7 @@ def repack(pack: str, out: str, *, output: Output, **given: Any) -> None:
 @options(
     option("--as encoding", ("png", "jpeg"), "png: lossless; jpeg: smaller (JPEG rows unchanged).", "png"),
     option("--quality", "N", "Quality of JPEG files.", 95),
-    "--split",
-    "--workers",
+    "--split --workers",
     OUTPUT,
 )
 def export(pack: str, out: str, *, split: str | None, output: Output, **given: Any) -> None:
@@ -216,9 +200,7 @@ def export(pack: str, out: str, *, split: str | None, output: Output, **given: A
 
 @cli.command()
 @click.argument("pack", metavar="PACK", type=PATH)
-@options(
-    OUTPUT,
-)
+@OUTPUT
 def verify(pack: str, *, output: Output) -> None:
     """Compare every byte of a pack with its checksums.
 
