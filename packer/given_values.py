@@ -74,7 +74,8 @@ def option_text(name: str, value: object = None) -> str:
     ("on_error='skip'", "csv=Csv(delimiter=';')", 'size=')
     """
     owner, _, keyword = name.rpartition(".")
-    whole = isinstance(value, (str, tuple, dict))  # to be copied from the message
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
+    whole = all(isinstance(part, str) for part in parts)  # to be copied from the message
     text = "" if value is None else repr(value) if whole else shown(value)
     return f"{owner.lower()}={owner}({keyword}={text})" if owner else f"{keyword}={text}"
 

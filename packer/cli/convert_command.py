@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from packer.convert.splits import Split
     from packer.inputs.image_pairs import Soft
     from packer.tables.table_conversion import TablePlan
-
-T = TypeVar("T")
 
 
 @cli.command()
@@ -191,7 +189,7 @@ def _convert_arrays(
     return pack_dataset(list(sources), out, on_plan=announce, **array_keywords(**options))
 
 
-def _value(kind: type[T], options: dict[str, Any]) -> T:
+def _value(kind: Any, options: dict[str, Any]) -> Any:
     """Remove the options that are members of a value object, and return the object."""
     typed = {one.name: OPTIONS.get(f"{kind.__name__}.{one.name}", one.name) for one in fields(kind)}
     names = {member: name.replace("-", "_") for member, name in typed.items()}
