@@ -167,16 +167,18 @@ def announce_arrays(output: Output, lines: Sequence[str]) -> None:
 def tell_report(
     output: Output,
     report: Report,
-    noun: str,
+    noun: str = "",
     verb: str = "packed",
     where: str = "",
     *,
     skipping: bool = False,
 ) -> None:
-    """Print a report. noun: "image" or "row"; verb: past tense of the action; where: the pack, if several.
+    """Print a report.
 
-    skipping: list skipped inputs on stderr, and exit with code SKIPPED if there are any.
+    noun: "image" or "row", by default as the pack's fields say; verb: past tense of the action; where: the
+    pack, if several; skipping: list skipped inputs on stderr, and exit with code SKIPPED if there are any.
     """
+    noun = noun or ("image" if any(field.name == "image" for field in report.header.fields) else "row")
     rows = units.count(report.rows, noun)
     if report.cleared:
         output.note([f"an interrupted conversion was cleared, since it differed ({report.cleared})"])

@@ -102,12 +102,12 @@ def merge(
                 "--index: indexes the shards of a single PACK. Leave other packs and options out."
             )
         report = merge_shards(packs[0], overwrite=given["overwrite"])
-        tell_report(output, report, _noun(report.out), skipping=True)
+        tell_report(output, report, skipping=True)
         return
     if out is None:
         raise UsageError("-o: is missing. Pass the pack to write.")
     report = merge_packs(packs, out, progress=not output.quiet, **given)
-    tell_report(output, report, _noun(out))
+    tell_report(output, report)
 
 
 @cli.command()
@@ -133,7 +133,7 @@ def split(pack: str, shares: str, *, output: Output, **given: Any) -> None:
         output.tell({"packs": {name: report.to_dict() for name, report in reports.items()}})
         return
     for report in reports.values():
-        tell_report(output, report, _noun(report.out), where=f" -> {report.out}")
+        tell_report(output, report, where=f" -> {report.out}")
 
 
 @cli.command()
@@ -166,7 +166,7 @@ def repack(pack: str, out: str, *, output: Output, **given: Any) -> None:
     from packer.convert.repacking import repack as run
 
     report = run(pack, out, progress=not output.quiet, **merge_values(given))
-    tell_report(output, report, _noun(out))
+    tell_report(output, report)
 
 
 @cli.command()
@@ -277,10 +277,3 @@ def _how_to_convert_again(path: str, verdict: Verdict) -> str:
     also = ", with --labels and --classes if they were given" if images else ""
     edited = f". If you edited the arrays yourself: packer seal {path}" if damaged.format == "npy" else ""
     return f"{first}To convert the same SRC again{also}: {command}{edited}"
-
-
-def _noun(path: str) -> str:
-    """Return the noun for rows of a pack, "image" or "row"."""
-    from packer.format.pack_opening import open_pack
-
-    return "image" if any(field.name == "image" for field in open_pack(path).fields) else "row"
