@@ -71,9 +71,11 @@ def test_options_and_calls_are_typed(python: str, typed: str) -> None:
         "labels= line 3: is wrong.",
         "pack_dataset(((n, v[()]) for n, v in rows()), 'out.h5', size=256, classes=['a']).",
         "nothing=3, size=None, size=x, size=2x3, sizes=3, mysize=3.",
+        *(text * 20_000 for text in ("'\\", "size=('", "x((", "repack('", '"')),
         "window=Windows(size=8), split=Split(other='a').",
         "repack(a, b), repack(...), report(s) and the report.",
     ],
+    ids=lambda text: text[:20],
 )
 def test_names_of_files_and_other_code_are_not_touched(text: str) -> None:
     assert in_options(text) == text

@@ -42,13 +42,16 @@ _COMMANDS = (
     "append_images append_table bench convert_images export_images merge_shards repack report split_pack"
 )
 _TEXT = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_OPEN = r"""(?:'(?:[^'\\]|\\.)*|"(?:[^"\\]|\\.)*)\\?"""
 _INSIDE = rf"""(?:{_TEXT}|[^()\[\]{{}}'"])*"""
 _VALUE = rf"(?:{_TEXT}|True|False|-?\d+(?:\.\d+)?|\({_INSIDE}\)|\[{_INSIDE}\]|\{{{_INSIDE}\}})"
 _CALL = rf"(?:{_COMMANDS.replace(' ', '|')})\({_INSIDE}\)"
 _MEMBER = rf"(?:Csv|Encode|Fields|Labels|Split)\(\w+={_VALUE}?\)"
-# Names of files and classes: in quotes, in words such as size=256/a.png, or the subject of the message: size=256.
+# Names of files and classes: in quotes, or the subject of the message; also words such as size=256/a.png.
+_QUOTED = rf"(?<!\w)(?:{_TEXT}(?!\w)|{_OPEN}\Z)"
+_SUBJECT = r"\A(?!shards=)\w+=(?:[\d.-]+:|[\w./-]*(?=\s))"
 _MENTION = re.compile(
-    rf"(?<!\w){_TEXT}(?!\w)|\A(?!shards=)\w+=(?:[\d.-]+:|[\w./-]*(?=\s))|(?P<code>(?<=[\w)\]])\()|(?P<open>\()|(?P<close>\))"
+    rf"{_QUOTED}|{_SUBJECT}|(?P<code>(?<=[\w)\]])\()|(?P<open>\()|(?P<close>\))"
     rf"|(?<![\w./=-])(?:(?P<calls>{_CALL}(?:; {_CALL})*)|(?P<keyword>\w+=(?:{_VALUE}|{_MEMBER})?))"
     r"(?=[\s,;)\]]|[.:](?:\s|$)|$)"
 )
