@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -23,11 +23,7 @@ from packer.cli.options import (
     options,
     splits_of,
 )
-from packer.errors import PackerError, UsageError
-from packer.sentence import Call
-
-if TYPE_CHECKING:
-    from packer.format.verify import Verdict
+from packer.errors import UsageError
 
 _PROBLEMS = 50  # most problems printed; --json lists all
 
@@ -47,11 +43,10 @@ def append(
     packer append train/ more-images/
     packer append flights/ december.csv
     """
-    from packer.format.pack_opening import check_order, open_pack
+    from packer.format.pack_opening import is_pack, open_pack
 
     given["progress"] = not output.quiet
-    check_order(pack, source, Call("append_images", (source, pack)))
-    if open_pack(pack).parts[0].header.table is None:
+    if not is_pack(pack) or open_pack(pack).parts[0].header.table is None:
         from packer.convert.repacking import append_images
 
         announce = partial(announce_plan, output, (source,), pack)
@@ -210,6 +205,7 @@ def verify(pack: str, *, output: Output) -> None:
     \b
     packer verify train.h5
     """
+    from packer.format.recorded_command import how_to_convert_again
     from packer.format.verify import verify_pack
 
     verdict = verify_pack(pack, progress=not output.quiet)
@@ -226,7 +222,8 @@ def verify(pack: str, *, output: Output) -> None:
         if len(verdict.problems) > _PROBLEMS:
             say(f"and {len(verdict.problems) - _PROBLEMS} more problems; --json lists them all", err=True)
     output.tell(record)
-    if not output.as_json and (remedy := _how_to_convert_again(pack, verdict)):
+    beyond = any(problem.kind == "index" or "packer seal" in problem.text for problem in verdict.problems)
+    if not output.as_json and not beyond and (remedy := how_to_convert_again(pack)):
         say(remedy, err=True)
     raise click.exceptions.Exit(1)
 
@@ -251,29 +248,3 @@ def seal(pack: str, *, output: Output) -> None:
         {"pack": pack, "rows": sealed.rows, "statistics": sealed.header.statistics},
         f"{pack}: sealed; {units.count(sealed.rows, 'row')}, {units.size(sealed.nbytes)}",
     )
-
-
-def _how_to_convert_again(path: str, verdict: Verdict) -> str:
-    """Return the command that replaces a damaged pack; "" if its header does not record it."""
-    if any(problem.kind == "index" or "packer seal" in problem.text for problem in verdict.problems):
-        return ""
-    from packer.format.pack_opening import open_damaged, open_pack
-    from packer.format.recorded_command import convert_again
-
-    try:
-        damaged = open_damaged(path)
-        command = convert_again(damaged)
-    except PackerError:
-        return ""
-    if not command:
-        return ""
-    try:
-        open_pack(path).confirm()
-        command += " --overwrite"
-        first = ""
-    except PackerError:  # it is no pack to be replaced
-        first = f"Remove {path}. "
-    images = damaged.parts[0].header.table is None and "--labels" not in command
-    also = ", with --labels and --classes if they were given" if images else ""
-    edited = f". If you edited the arrays yourself: packer seal {path}" if damaged.format == "npy" else ""
-    return f"{first}To convert the same SRC again{also}: {command}{edited}"
