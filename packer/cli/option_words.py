@@ -47,7 +47,8 @@ _INSIDE = rf"""(?:{_TEXT}|[^()\[\]{{}}'"])*"""
 _VALUE = rf"(?:{_TEXT}|True|False|-?\d+(?:\.\d+)?|\({_INSIDE}\)|\[{_INSIDE}\]|\{{{_INSIDE}\}})"
 _CALL = rf"(?:{_COMMANDS.replace(' ', '|')})\({_INSIDE}\)"
 _MEMBER = rf"(?:Csv|Encode|Fields|Labels|Split)\(\w+={_VALUE}?\)"
-# Names of files and classes: in quotes, or the subject of the message; also words such as size=256/a.png.
+# Names of files and classes: in quotes, or the subject of the message (label=1: is empty); also words such as
+# size=256/a.png. A folder of shards=2 is unlikely, and the number of shards is such a subject.
 _QUOTED = rf"(?<!\w)(?:{_TEXT}(?!\w)|{_OPEN}\Z)"
 _SUBJECT = r"\A(?!shards=)\w+=(?:[\d.-]+:|[\w./-]*(?=\s))"
 _MENTION = re.compile(
