@@ -249,7 +249,7 @@ def labels_by_ambiguous_stem(photos: Path) -> None:
         (lambda p: None, ["--size", "0"], 2, "Error: size 0: is not a number or HxW of 1 to 65,536 pixels. "),
         (lambda p: None, ["--fit", "zoom"], 2, "Invalid value for '--fit': 'zoom' is not one of"),
         (lambda p: None, ["--colour"], 2, "No such option"),
-        (lambda p: None, ["--workers", "0"], 2, "Error: workers=0: is not a whole number of at least 1."),
+        (lambda p: None, ["--workers", "0"], 2, "Error: --workers 0: is not a whole number of at least 1."),
         (lambda p: None, ["--labels", "no.csv"], 1, "Error: no.csv: "),
     ],
     ids=[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -67,8 +68,7 @@ def test_options_and_calls_are_typed(python: str, typed: str) -> None:
     [
         "'size=256', \"it's size=256\" and \"a', on_error='skip', 'b\" are classes.",
         "size=256/a.png, a/size=256, x-size=256 and year=2018/part.csv: are names.",
-        "size=256: is a folder.",
-        "labels= line 3: is wrong.",
+        "label=1, split=0 and keep=2 are folders.",
         "pack_dataset(((n, v[()]) for n, v in rows()), 'out.h5', size=256, classes=['a']).",
         "nothing=3, size=None, size=x, size=2x3, sizes=3, mysize=3.",
         *(text * 20_000 for text in ("'\\", "size=('", "x((", "repack('", '"')),
@@ -81,7 +81,13 @@ def test_names_of_files_and_other_code_are_not_touched(text: str) -> None:
     assert in_options(text) == text
 
 
-def test_a_subject_is_worded_unless_it_may_be_a_name() -> None:
+def test_what_was_typed_is_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert in_options("size=256: is cut short. Pass size=8.") == "--size 256: is cut short. Pass --size 8."
+    monkeypatch.setattr(sys, "argv", ["packer", "info", "size=256/"])
+    assert in_options("size=256: is cut short. Pass size=8.") == "size=256: is cut short. Pass --size 8."
+
+
+def test_a_subject_is_worded() -> None:
     assert (
         in_options("store='zstd': zstandard is not installed.")
         == "--compress zstd: zstandard is not installed."

@@ -175,10 +175,10 @@ def tell_report(
 ) -> None:
     """Print a report.
 
-    noun: "image" or "row", by default as the pack's fields say; verb: past tense of the action; where: the
+    noun: "image" or "row", by default as the pack says; verb: past tense of the action; where: the
     pack, if several; skipping: list skipped inputs on stderr, and exit with code SKIPPED if there are any.
     """
-    noun = noun or ("image" if any(field.name == "image" for field in report.header.fields) else "row")
+    noun = noun or _noun(report.out)
     rows = units.count(report.rows, noun)
     if report.cleared:
         output.note([f"an interrupted conversion was cleared, since it differed ({report.cleared})"])
@@ -204,6 +204,13 @@ def tell_report(
         title = f"left out {units.count(count, 'row')} ({why})"
     tell_skipped(output, title, report.skipped, count, f"; packer info {report.out} --json lists {listed}")
     raise click.exceptions.Exit(SKIPPED)
+
+
+def _noun(path: str) -> str:
+    """Return the noun for rows of a pack, "image" or "row"."""
+    from packer.format.pack_opening import open_pack
+
+    return "image" if any(field.name == "image" for field in open_pack(path).fields) else "row"
 
 
 def tell_skipped(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -38,6 +39,8 @@ _SAME = (
     "workers"
 )
 """Keywords, and members of value objects, that are called alike."""
+_NUMBERS = ("channels", "max_pixels", "model_rate", "quality", "rounds", "seed", "shards", "size", "workers")
+"""Keywords of numbers: label=1 is a folder."""
 _COMMANDS = (
     "append_images append_table bench convert_images export_images merge_shards repack report split_pack"
 )
@@ -47,25 +50,26 @@ _INSIDE = rf"""(?:{_TEXT}|[^()\[\]{{}}'"])*"""
 _VALUE = rf"(?:{_TEXT}|True|False|-?\d+(?:\.\d+)?|\({_INSIDE}\)|\[{_INSIDE}\]|\{{{_INSIDE}\}})"
 _CALL = rf"(?:{_COMMANDS.replace(' ', '|')})\({_INSIDE}\)"
 _MEMBER = rf"(?:Csv|Encode|Fields|Labels|Split)\(\w+={_VALUE}?\)"
-# Names of files and classes: in quotes, or the subject of the message (label=1: is empty); also words such as
-# size=256/a.png. A folder of shards=2 is unlikely, and the number of shards is such a subject.
+# Names of files and classes stand in quotes, or in words such as size=256/a.png.
 _QUOTED = rf"(?<!\w)(?:{_TEXT}(?!\w)|{_OPEN}\Z)"
-_SUBJECT = r"\A(?!shards=)\w+=(?:[\d.-]+:|[\w./-]*(?=\s))"
 _MENTION = re.compile(
-    rf"{_QUOTED}|{_SUBJECT}|(?P<code>(?<=[\w)\]])\()|(?P<open>\()|(?P<close>\))"
+    rf"{_QUOTED}|(?P<code>(?<=[\w)\]])\()|(?P<open>\()|(?P<close>\))"
     rf"|(?<![\w./=-])(?:(?P<calls>{_CALL}(?:; {_CALL})*)|(?P<keyword>\w+=(?:{_VALUE}|{_MEMBER})?))"
     r"(?=[\s,;)\]]|[.:](?:\s|$)|$)"
 )
 
 
 def in_options(sentence: str) -> str:
-    """Return a sentence with its keywords and calls as they are typed; other Python code unchanged.
+    """Return a sentence with its keywords and calls as they are typed.
+
+    Other Python code, and names that were typed themselves, such as that of a folder size=256, are unchanged.
 
     >>> in_options("'size=8': is cut short. Pass on_error='skip', or labels=Labels(column='kind').")
     "'size=8': is cut short. Pass --on-error skip, or --label kind."
     >>> in_options("Run repack('a.h5', 'a', shards='2GB'); append_images('a', 'more images').")
     "Run packer repack a.h5 a --shard-size 2GB && packer append a 'more images'."
     """
+    names = {word.rstrip("/") for word in sys.argv}
     depth = 0  # of parentheses inside a call in Python code
 
     def typed(mention: re.Match[str]) -> str:
@@ -77,7 +81,7 @@ def in_options(sentence: str) -> str:
         with suppress(TypeError, ValueError, SyntaxError):  # not of the command line
             if mention["calls"] and not depth:
                 return " && ".join(map(_command, _calls(mention[0])))
-            if mention["keyword"] and not depth:
+            if mention["keyword"] and not depth and mention[0] not in names:
                 with_value = re.sub(r"=(\)?)$", r"=None\1", mention[0])
                 return _option(_calls(f"_({with_value})")[0].keywords[0])
         return mention[0]
@@ -105,6 +109,8 @@ def _option(keyword: Any) -> str:
         name, value = f"{value.func.id}.{value.keywords[0].arg}", value.keywords[0].value  # type: ignore[attr-defined]
     value = ast.literal_eval(value)
     if name not in OPTIONS and name.rpartition(".")[2] not in _SAME.split():
+        raise ValueError(name)
+    if type(value) in (int, float) and "." not in name and name not in _NUMBERS:
         raise ValueError(name)
     if name == "shards" and isinstance(value, int):
         typed = "shard-rows"
