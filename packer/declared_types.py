@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import fields
 from functools import partial, wraps
 from inspect import Parameter, signature, unwrap
@@ -141,7 +141,7 @@ def checks_arguments(function: Callable[P, T]) -> Callable[P, T]:
             if "paths" in kinds and isinstance(value, Iterator) and not hasattr(value, "read"):
                 given[word] = value = [*value]
             if not any(fits(value) for _, fits in kinds.values()):
-                _refuse(parameters[word], kinds, value, parameters)
+                _refuse(parameters[word], kinds, value)
             if "path" in kinds and _is_path(value) and not _is_a(value, "Pack"):
                 check_path(word, value)
         positional = (*[*given.values()][: len(args)], *args[len(parameters) :])
@@ -156,9 +156,7 @@ def checked_class(cls: Class) -> Class:
     return cls
 
 
-def _refuse(
-    parameter: Parameter, kinds: Mapping[str, tuple[str, Test]], value: object, others: Collection[str]
-) -> None:
+def _refuse(parameter: Parameter, kinds: Mapping[str, tuple[str, Test]], value: object) -> None:
     """Raise UsageError for a value of another type than a parameter's."""
     name, default = parameter.name, parameter.default
     if "paths" in kinds and "path" not in kinds and isinstance(value, (str, os.PathLike)):
@@ -166,12 +164,7 @@ def _refuse(
     if ("path" in kinds or "paths" in kinds) and name != "classes":
         raise not_a_path(name, value, optional=default is None)
     if set(kinds) == {"bool"}:
-        other = (
-            f", or order={value!r}"
-            if (name, "order" in others, type(value)) == ("shuffle", True, str)
-            else ""
-        )
-        raise UsageError(f"{name}={shown(value)}: is neither True nor False. Pass one of them{other}.")
+        raise UsageError(f"{name}={shown(value)}: is neither True nor False. Pass one of them.")
     allowed = " or ".join(words for kind, (words, _) in kinds.items() if kind != "None")
     default = [value] if "names" in kinds and isinstance(value, str) else default
     such = f", such as {default!r}" if isinstance(default, (str, int, list)) and default != "" else ""
