@@ -39,7 +39,7 @@ _SAME = (
     "workers"
 )
 """Keywords, and members of value objects, that are called alike."""
-_NUMBERS = ("channels", "max_pixels", "model_rate", "quality", "rounds", "seed", "shards", "size", "workers")
+_NUMBERS = "channels max_categories max_pixels model_rate quality rounds seed shards size skip_rows workers"
 """Keywords of numbers: label=1 is a folder."""
 _COMMANDS = (
     "append_images append_table bench convert_images export_images merge_shards repack report split_pack"
@@ -110,7 +110,7 @@ def _option(keyword: Any) -> str:
     value = ast.literal_eval(value)
     if name not in OPTIONS and name.rpartition(".")[2] not in _SAME.split():
         raise ValueError(name)
-    if type(value) in (int, float) and "." not in name and name not in _NUMBERS:
+    if type(value) in (int, float) and "." not in name and name not in _NUMBERS.split():
         raise ValueError(name)
     if name == "shards" and isinstance(value, int):
         typed = "shard-rows"
