@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from dataclasses import fields
 from functools import partial, wraps
-from inspect import Parameter, signature, unwrap
+from inspect import Parameter, signature
 from numbers import Real
 from typing import Any, ParamSpec, TypeGuard, TypeVar
 
@@ -35,8 +34,6 @@ _ALIASES = {
     "Engine": "Callable",
     "Forms": "Mapping",
 }
-_OBJECTS = ("Csv", "Encode", "Fields", "Labels", "Padding", "Split")
-"""Value objects, whose members are no parameters of the functions that take them."""
 _VALUES = ("Pack", "Labels", "Split", "Fields", "Padding", "Soft", "PythonTransform")
 
 
@@ -108,30 +105,18 @@ def kinds_of(annotation: str) -> dict[str, tuple[str, Test]] | None:
     return None if kinds.keys() <= {"int", "None"} else kinds
 
 
-def _members(function: Callable[..., Any]) -> dict[str, str]:
-    """Return member -> "labels=Labels(boxes=...)" for the value objects that a function takes."""
-    found: dict[str, str] = {}
-    for parameter in signature(function).parameters.values():
-        for name in re.findall(r"\w+", str(parameter.annotation)):
-            kind = unwrap(function).__globals__.get(name)
-            if name in _OBJECTS and kind is not None:
-                found = {one.name: f"{parameter.name}={name}({one.name}=...)" for one in fields(kind)} | found
-    return found
-
-
 def checks_arguments(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a public function or ``__init__``: wrong keywords and wrong types raise UsageError.
 
     Keywords that resemble none of its parameters raise TypeError.
     """
     parameters = signature(function).parameters
-    name = function.__qualname__.removesuffix(".__init__")
-    members = _members(function)
     known = {one.name: kinds_of(str(one.annotation)) for one in parameters.values() if one.name not in _OWN}
 
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-        refuse_foreign_words(name, kwargs, parameters, members)
+        if not kwargs.keys() <= parameters.keys():
+            refuse_foreign_words(function, kwargs)
         given = {**dict(zip(parameters, args, strict=False)), **kwargs}
         for word, value in given.items():
             if word == "seed":

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import fields
 from difflib import get_close_matches
+from inspect import signature, unwrap
+from typing import Any
 
 from packer.errors import UsageError
 
@@ -54,26 +58,31 @@ _REMEDIES = (
 """Functions or classes, keywords, and the remedy, which follows "<name>=: is not an argument of <function>; "."""
 
 
-def remedy(function: str, word: str) -> str | None:
-    """Return the remedy for a keyword that a function does not take; None if the table has none."""
-    found = (said for of, words, said in _REMEDIES if function in of.split() and word in words.split())
-    return next(found, None)
+_OBJECTS = ("Csv", "Encode", "Fields", "Labels", "Padding", "Split")
+"""Value objects, whose members are no parameters of the functions that take them."""
 
 
-def refuse_foreign_words(
-    name: str, given: Iterable[str], taken: Collection[str], members: Mapping[str, str]
-) -> None:
+def remedy(function: Callable[..., Any], word: str) -> str | None:
+    """Return what to do about a keyword that a function does not take; None if it resembles none of its own."""
+    name = function.__qualname__.removesuffix(".__init__")
+    told = [said for of, words, said in _REMEDIES if name in of.split() and word in words.split()]
+    parameters = signature(function).parameters
+    for parameter in parameters.values():
+        for kind in re.findall(r"\w+", str(parameter.annotation)):
+            value = unwrap(function).__globals__.get(kind) if kind in _OBJECTS else None
+            if value is not None and word in {one.name for one in fields(value)}:
+                told.append(f"pass {parameter.name}={kind}({word}=...)")
+    plain = {one.replace("_", ""): one for one in parameters}
+    near = get_close_matches(word.replace("_", "").lower(), plain, 1, _ALIKE)
+    return next(iter([*told, *(f"pass {plain[one]}=" for one in near)]), None)
+
+
+def refuse_foreign_words(function: Callable[..., Any], given: Iterable[str]) -> None:
     """Raise UsageError for a keyword that a function does not take, with the remedy.
 
-    name: the function, or Class for the ``__init__`` of a class; taken: its parameters; members: member of a
-    value object -> how it is passed, such as labels=Labels(boxes=...). A keyword of no remedy that resembles
-    none of its parameters is left to Python.
+    A keyword without a remedy is left to Python.
     """
-    plain = {one.replace("_", ""): f"pass {one}=" for one in taken}
-    for word in given:
-        if word not in taken:
-            near = get_close_matches(word.replace("_", "").lower(), plain, 1, _ALIKE)
-            member = members.get(word) and f"pass {members[word]}"
-            instead = remedy(name, word) or member or next((plain[one] for one in near), None)
-            if instead:
-                raise UsageError(f"{word}=: is not an argument of {name}; {instead}.")
+    for word in [one for one in given if one not in signature(function).parameters]:
+        if instead := remedy(function, word):
+            name = function.__qualname__.removesuffix(".__init__")
+            raise UsageError(f"{word}=: is not an argument of {name}; {instead}.")

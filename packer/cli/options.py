@@ -109,14 +109,17 @@ def options(*given: str | Decorator[Any]) -> Decorator[Any]:
     return add
 
 
-def OUTPUT(command: _Command) -> Any:
-    """Add --json and --quiet to a command, which receives them as `output` (an Output)."""
+def _with_output(command: _Command, names: str) -> Any:
+    """Add --json, and --quiet, to a command, which receives them as `output` (an Output)."""
 
     @wraps(command)
-    def run(*args: Any, as_json: bool, quiet: bool, **given: Any) -> None:
+    def run(*args: Any, as_json: bool, quiet: bool = False, **given: Any) -> None:
         command(*args, output=Output(command.__name__, as_json=as_json, quiet=quiet), **given)
 
-    return options("--json --quiet")(run)
+    return options(names)(run)
+
+
+OUTPUT, JSON = partial(_with_output, names="--json --quiet"), partial(_with_output, names="--json")
 
 
 # fmt: off
