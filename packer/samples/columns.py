@@ -347,11 +347,10 @@ class ColumnField:
 class ColumnSamples(RowMaker):
     """Rows from columns of equal length, without a call per row."""
 
-    count: int
-
     def __init__(self, fields: Mapping[str, ColumnField], count: int, classes: Sequence[str] | None) -> None:
         """count: number of samples. classes: class names to check labels against; None: no check."""
         self._columns, self.count, self._classes = dict(fields), count, classes
+        self.classed: bool = classes is not None
         self.fields: tuple[Field, ...] = tuple(column.plan.field for column in fields.values())
         self.ragged_bytes: int = round(sum(column.row_bytes for column in fields.values()))
 

@@ -73,7 +73,7 @@ class DatasetRows(RowMaker):
             seed,
             classes,
         )
-        self.fields = plan.fields
+        self.fields, self.count, self.classed = plan.fields, len(dataset), classes is not None
         self.ragged_bytes: int = plan.ragged_bytes
         self._ragged = {f.name for f in plan.fields if f.ragged}
         self._parent = os.getpid()

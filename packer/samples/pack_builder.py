@@ -17,6 +17,7 @@ from packer.convert.conversion_run import Conversion, check_room, interrupted
 from packer.convert.conversion_task import Report
 from packer.convert.pack_run import write_pack
 from packer.convert.reference_pack import Classes
+from packer.convert.splits import Part, Split
 from packer.declared_types import checks_arguments
 from packer.errors import PackerError, SourceError, UsageError
 from packer.format.working_folder import WorkingFolder, check_output, writing
@@ -178,7 +179,7 @@ class PackBuilder:
         options = self._options.for_fields(None, staged.fields)
         maker = StagedSamples(staged, options.classes)
         maker.check_pixels(run.out)
-        order, running = options.order(maker, staged.rows), run.running.for_staged
+        order, running = options.order(maker), run.running.for_staged
         check_room(self._place.pack, maker.pack_bytes(staged.rows), run.out)
         run.bar.start(staged.rows, "rows")
         with maker.in_order(order, shuffled=options.shuffle, workers=running.workers):
@@ -287,7 +288,7 @@ def create(
     classes: Classes | None = None,
     store: str = "raw",
     quality: int = 90,
-    split: str | Mapping[str, float] | Mapping[str, range] | None = None,
+    split: str | Mapping[str, Part] | Split | None = None,
     shuffle: bool = True,
     seed: int = 0,
     shards: int | str | None = None,

@@ -16,6 +16,7 @@ from packer import units
 from packer.convert.conversion_run import Conversion, check_room
 from packer.convert.conversion_task import ConversionTask, Engine, Report
 from packer.convert.reference_pack import Classes
+from packer.convert.splits import Part, Split
 from packer.declared_types import checks_arguments
 from packer.errors import PackerError, SourceError, UsageError
 from packer.format.header import Field
@@ -59,7 +60,7 @@ def pack_dataset(
     classes: Classes | None = None,
     store: str = "raw",
     quality: int = 90,
-    split: str | Mapping[str, float] | Mapping[str, range] | None = None,
+    split: str | Mapping[str, Part] | Split | None = None,
     shuffle: bool = True,
     seed: int = 0,
     shards: int | str | None = None,
@@ -95,9 +96,9 @@ def pack_dataset(
     classes
         Class names, indexed by the labels, as in convert_images. Default: those of the dataset.
     store, quality, split, shuffle, seed, shards, overwrite
-        As in convert_images. Splits are stratified by label if labels are an array. `split` may also give
-        ranges of samples: ``{"train": range(50000), "test": range(50000, 60000)}``. The global generators of
-        Python, NumPy and torch are seeded by (seed, sample) for each sample of a dataset.
+        As in convert_images. Splits are stratified by label if labels are an array. `split` in a mapping may
+        also give ranges of samples: ``{"train": range(50000), "test": range(50000, 60000)}``. The global
+        generators of Python, NumPy and torch are seeded by (seed, sample) for each sample of a dataset.
     workers
         Processes that read a dataset (threads where forking is unsafe); default: one per core. The result
         does not depend on it. A generator runs in this process.
@@ -328,7 +329,7 @@ class _Job:
                 with Progress(self._shown, "B") as bar:
                     bar.start(source.nbytes)
                     identity = maker.fingerprint(bar.move)
-            task = options.task(maker, options.order(maker, source.rows), source.subject, identity)
+            task = options.task(maker, options.order(maker), source.subject, identity)
             return self._write(task, notes, source.nbytes)
 
     def dataset(self, dataset: Dataset, key: str | None) -> Report:
@@ -353,7 +354,7 @@ class _Job:
             nbytes = maker.pack_bytes(count)
             self._begin(subject, maker.fields, count, nbytes, notes, nbytes)
             identity = None if key is None else {"rows": count, "key": key, "seed of draws": options.seed}
-            order = options.order(maker, count)
+            order = options.order(maker)
             return self._write(options.task(maker, order, subject, identity, forks=forks), notes)
 
     def _write(self, task: ConversionTask, notes: Sequence[str], bytes_read: int = 0) -> Report:
