@@ -27,11 +27,11 @@ Pictures that keep their size
     row, channels last, uint8 or ``about.dtype`` ("<u2"); with ``about.color`` "bands" a pixel has
     ``about.channels`` numbers. Masks and soft maps have: ``about.of`` "image", the field of the image that
     has their height and width; ``about.sampling``; layout "HW", or "HWC" with ``about.channels``;
-    ``about.dtype`` unless it is uint8 ("<u2", "<f4"). They are ``png``, or without a codec hold the values, little-endian, in the order of
-    pixels. If any such field has no codec, the fields ``height`` and ``width`` (int32, ``about.of`` "image")
-    MUST be present: the size of the upright picture. A row's bytes MUST match that size. Otherwise they MAY
-    be present: JPEG and PNG files contain their size. Images that convert shrank by a rule have
-    ``about.size`` ("max=512", "min=256").
+    ``about.dtype`` unless it is uint8 ("<u2", "<f4"). They are ``png``, or without a codec hold the values,
+    little-endian, in the order of pixels. If any such field has no codec, the fields ``height`` and ``width``
+    (int32, ``about.of`` "image") MUST be present: the size of the upright picture. A row's bytes MUST match
+    that size. Otherwise they MAY be present: JPEG and PNG files contain their size.
+    Images that convert shrank by a rule have ``about.size`` ("max=512", "min=256").
 
 Codecs
     A field MAY have a codec, a JSON object with a ``name``. ``jpeg``: a ragged field whose rows are JPEG

@@ -92,7 +92,7 @@ class PackingOptions:
     spans: Mapping[str, range] = field(default_factory=dict)
 
     @classmethod
-    def of(
+    def parse(
         cls,
         out: str,
         fields: str | Sequence[str] | Forms | Fields | None,
@@ -133,7 +133,7 @@ class PackingOptions:
             parsed,
         )
 
-    def for_splits(self, subject: str, spans: dict[str, range]) -> PackingOptions:
+    def for_splits(self, subject: str, spans: Mapping[str, range]) -> PackingOptions:
         """Return the options with the splits of the source, if any. Raises UsageError for others beside."""
         if spans and self.split is not None:
             raise UsageError(
