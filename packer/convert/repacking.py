@@ -235,7 +235,7 @@ def split_pack(
     if taken := sorted(set(split.parts) & set(splits.names)):
         raise UsageError(
             f"split {taken[0]}: {os.fspath(path)} has a split of this name already; new packs get rows of"
-            f' every split ({", ".join(splits.names)}) and need other names. Load it with split="{taken[0]}",'
+            f" every split ({', '.join(splits.names)}) and need other names. Load its splits as they are,"
             " or pass other names."
         )
     parts = assign(split, rows, seed)
