@@ -5,13 +5,14 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import Collection, Sequence
-from typing import SupportsIndex
+from collections.abc import Collection
+from typing import SupportsIndex, TypeVar
 
 from packer.errors import PackerError, UsageError
 from packer.given_values import shown
 from packer.machine import cores
 
+T = TypeVar("T")
 ON_ERROR = ("stop", "skip")
 
 _BYTES = re.compile(
@@ -50,27 +51,17 @@ def whole(name: str, value: object, least: int | None = None, most: int | None =
     return number
 
 
-def choice(name: str, value: str, allowed: Sequence[str]) -> str:
-    """Return the value of the argument `name`. Raises UsageError unless it is allowed."""
-    if value not in allowed:
-        raise UsageError(f"{name} {shown(value)}: is not one of {', '.join(allowed)}. Pass one of them.")
-    return value
-
-
-def one_of(name: str, value: object, allowed: Collection[str], instead: str = "") -> None:
-    """Raise UsageError unless an argument's value is one of the allowed texts. instead: end of the remedy."""
+def one_of(name: str, value: T, allowed: Collection[str | None], instead: str = "") -> T:
+    """Return an argument's value. Raises UsageError unless it is allowed. instead: end of the remedy."""
     if value not in allowed:
         known = ", ".join(map(repr, allowed))
         raise UsageError(f"{name}={shown(value)}: is not one of {known}. Pass one of them{instead}.")
+    return value
 
 
 def check_workers(workers: int | None) -> int:
     """Return the number of workers: as given, or the available cores. Raises UsageError."""
-    if workers is None:
-        return cores()
-    if whole("workers", workers) < 1:
-        raise UsageError(f"workers {workers}: is too few; 1 is the least. Pass 1 or more.")
-    return workers
+    return cores() if workers is None else whole("workers", workers, 1)
 
 
 def as_bytes(size: object, *, unit: bool = False) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from functools import partial, wraps
 from inspect import Parameter, signature
 from numbers import Real
@@ -111,7 +111,6 @@ def checks_arguments(function: Callable[P, T]) -> Callable[P, T]:
     Keywords that resemble none of its parameters raise TypeError.
     """
     parameters = signature(function).parameters
-    name = function.__qualname__.removesuffix(".__init__")
     passes_on = any(
         one.kind is one.VAR_KEYWORD for one in parameters.values()
     )  # keywords of another function
@@ -119,8 +118,8 @@ def checks_arguments(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-        if not passes_on:
-            refuse_foreign_words(name, kwargs, parameters)
+        if not passes_on and not kwargs.keys() <= parameters.keys():
+            refuse_foreign_words(function, kwargs)
         given = {**dict(zip(parameters, args, strict=False)), **kwargs}
         for word, value in given.items():
             if word == "seed":
@@ -130,7 +129,7 @@ def checks_arguments(function: Callable[P, T]) -> Callable[P, T]:
             if "paths" in kinds and isinstance(value, Iterator) and not hasattr(value, "read"):
                 given[word] = value = [*value]
             if not any(fits(value) for _, fits in kinds.values()):
-                _refuse(parameters[word], kinds, value, parameters)
+                _refuse(parameters[word], kinds, value)
             if "path" in kinds and _is_path(value) and not _is_a(value, "Pack"):
                 check_path(word, value)
         positional = (*[*given.values()][: len(args)], *args[len(parameters) :])
@@ -145,9 +144,7 @@ def checked_class(cls: Class) -> Class:
     return cls
 
 
-def _refuse(
-    parameter: Parameter, kinds: Mapping[str, tuple[str, Test]], value: object, others: Collection[str]
-) -> None:
+def _refuse(parameter: Parameter, kinds: Mapping[str, tuple[str, Test]], value: object) -> None:
     """Raise UsageError for a value of another type than a parameter's."""
     name, default = parameter.name, parameter.default
     if "paths" in kinds and "path" not in kinds and isinstance(value, (str, os.PathLike)):
@@ -155,12 +152,7 @@ def _refuse(
     if ("path" in kinds or "paths" in kinds) and name != "classes":
         raise not_a_path(name, value, optional=default is None)
     if set(kinds) == {"bool"}:
-        other = (
-            f", or order={value!r}"
-            if (name, "order" in others, type(value)) == ("shuffle", True, str)
-            else ""
-        )
-        raise UsageError(f"{name}={shown(value)}: is neither True nor False. Pass one of them{other}.")
+        raise UsageError(f"{name}={shown(value)}: is neither True nor False. Pass one of them.")
     allowed = " or ".join(words for kind, (words, _) in kinds.items() if kind != "None")
     default = [value] if "names" in kinds and isinstance(value, str) else default
     such = f", such as {default!r}" if isinstance(default, (str, int, list)) and default != "" else ""

@@ -13,8 +13,8 @@
     └── MissingDependencyError  an optional package cannot be imported (also an ImportError)
 
 Each message is one or two sentences: ``<subject>: <what was found>; <what is allowed>. <remedy>``. Options in
-it are values (sentence.py), which the command line words differently. Given values in it are short
-(given_values.py).
+it are keywords of the library, which the command line words differently (cli/option_words.py). Given values in it
+are short (given_values.py).
 """
 
 from __future__ import annotations
@@ -23,33 +23,31 @@ from typing import Any
 
 from packer.given_values import LONGEST, brief
 from packer.path_text import visible
-from packer.sentence import Option, Part, Sentence
 
 
 class PackerError(Exception):
     """Base of every error that packer raises on purpose; its text can be shown to users."""
 
     exit_code = 1
-    args: tuple[Any, ...]
 
-    def __init__(self, *parts: Part) -> None:
+    def __init__(self, *parts: str) -> None:
         """Join the parts to the error's sentence."""
-        super().__init__(*Sentence(*parts).parts)
+        super().__init__("".join(parts))
 
     @property
-    def sentence(self) -> Sentence:
-        """The message, with its options as values."""
-        return Sentence(*self.args)
+    def sentence(self) -> str:
+        """The message."""
+        return str(self)
 
-    def extend(self, *parts: Part) -> None:
+    def extend(self, text: str) -> None:
         """Append to the message."""
-        self.args = (*self.args, *Sentence(*parts).parts)
+        self.args = (f"{self.args[0]}{text}",)
 
     def __str__(self) -> str:
-        return visible(brief(str(self.sentence)))  # names in it may come from a pack
+        return visible(brief(self.args[0]))  # names in it may come from a pack
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Bypasses __init__, whose arguments may differ from the parts.
+        # Bypasses __init__, whose arguments may differ from the message.
         return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
@@ -68,7 +66,7 @@ class FormatError(PackerError):
 
     part: str = ""  # default for errors from another process
 
-    def __init__(self, *parts: str | Option, part: str = "") -> None:
+    def __init__(self, *parts: str, part: str = "") -> None:
         """Join the parts to the error's sentence."""
         super().__init__(*parts)
         self.part = part
@@ -122,13 +120,13 @@ class TransformError(PackerError):
 
     def __str__(self) -> str:
         # The traceback of user code has several lines.
-        return "\n".join(visible(brief(line)) for line in str(self.sentence).split("\n"))
+        return "\n".join(visible(brief(line)) for line in self.args[0].split("\n"))
 
 
 class MissingDependencyError(PackerError, ImportError):
     """An optional package is not installed, or cannot be imported."""
 
-    def __init__(self, package: str, purpose: str | Option, error: Exception | None = None) -> None:
+    def __init__(self, package: str, purpose: str, error: Exception | None = None) -> None:
         """State which feature needs which package, and the pip command that installs it.
 
         package: its name for pip (no index has packer's extras); purpose: what needs it, the subject of the

@@ -1,6 +1,7 @@
-"""Values that users gave, as messages show them: short, on one line, arrays by their shape.
+"""Values, options and calls as messages show them: short, on one line, arrays by their shape.
 
-`shown` replaces repr() in messages; `brief` is the limit of every message (PackerError).
+`shown` replaces repr() in messages; `brief` is the limit of every message (PackerError). Options and calls are
+worded as in Python; the command line words them differently (cli/option_words.py).
 """
 
 from __future__ import annotations
@@ -62,3 +63,29 @@ def brief(text: str, most: int = _WHOLE) -> str:
     half = LONGEST // 2 - 3
     text = _WORD.sub(lambda word: f"{word[0][:half]} ... {word[0][-half:]}", text)
     return text if len(text) <= most else f"{text[: most // 2 - 105]} ... {text[-most // 2 + 105 :]}"
+
+
+def option_text(name: str, value: object = None) -> str:
+    """Return an argument of a public function with its value; None for the name alone.
+
+    name: the keyword, or "Labels.column" for a member of the value of `labels`.
+
+    >>> option_text("on_error", "skip"), option_text("Csv.delimiter", ";"), option_text("size")
+    ("on_error='skip'", "csv=Csv(delimiter=';')", 'size=')
+    """
+    owner, _, keyword = name.rpartition(".")
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
+    whole = all(isinstance(part, str) for part in parts)  # to be copied from the message
+    text = "" if value is None else repr(value) if whole else shown(value)
+    return f"{owner.lower()}={owner}({keyword}={text})" if owner else f"{keyword}={text}"
+
+
+def call_text(function: str, *arguments: str, **options: object) -> str:
+    """Return a call of a public function.
+
+    >>> call_text("repack", "a.h5", "b", shards="2GB")
+    "repack('a.h5', 'b', shards='2GB')"
+    """
+    return (
+        f"{function}({', '.join([*map(repr, arguments), *(option_text(*item) for item in options.items())])})"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from packer.arguments import as_bytes, as_whole, choice, whole
+from packer.arguments import as_bytes, as_whole, one_of, whole
 from packer.errors import UsageError
 
 
@@ -27,8 +27,8 @@ def test_others_are_refused_in_a_sentence() -> None:
         with pytest.raises(UsageError) as error:
             whole("rows", 0.5, *bounds)
         assert str(error.value) == f"rows=0.5: is not a whole number{allowed}."
-    with pytest.raises(UsageError, match=r"^fit 'x': is not one of crop, pad\. Pass one of them\.$"):
-        choice("fit", "x", ("crop", "pad"))
+    with pytest.raises(UsageError, match=r"^fit='x': is not one of 'crop', 'pad'\. Pass one of them\.$"):
+        one_of("fit", "x", ("crop", "pad"))
 
 
 def test_text_may_need_a_unit() -> None:

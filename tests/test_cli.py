@@ -31,7 +31,6 @@ import packer
 import packer.cli as cli_module
 from packer import __version__, open_pack
 from packer.cli import _warn, cli, main
-from packer.sentence import Option, Sentence
 from tests.format.packs import write_pack
 
 
@@ -250,7 +249,7 @@ def labels_by_ambiguous_stem(photos: Path) -> None:
         (lambda p: None, ["--size", "0"], 2, "Error: size 0: is not a number or HxW of 1 to 65,536 pixels. "),
         (lambda p: None, ["--fit", "zoom"], 2, "Invalid value for '--fit': 'zoom' is not one of"),
         (lambda p: None, ["--colour"], 2, "No such option"),
-        (lambda p: None, ["--workers", "0"], 2, "Error: workers 0: is too few; 1 is the least. Pass 1 or more."),
+        (lambda p: None, ["--workers", "0"], 2, "Error: --workers 0: is not a whole number of at least 1."),
         (lambda p: None, ["--labels", "no.csv"], 1, "Error: no.csv: "),
     ],
     ids=[
@@ -513,6 +512,12 @@ def process(*arguments: str, before: tuple[str, ...] = (), **options: object) ->
     )
 
 
+def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run Python to its end."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
+
+
 @pytest.fixture
 def slow_photos(tmp_path: Path) -> Path:
     """Enough work for a second: large, detailed JPEGs."""
@@ -567,9 +572,7 @@ from packer.__main__ import run
 sys.argv = ["packer", "trap"]
 run()
 """
-    work = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
-    )
+    work = python("-c", code)
     assert (work.returncode, work.stderr.strip()) == (130, "Interrupted; nothing was left behind.")
 
 
@@ -617,8 +620,7 @@ from packer.__main__ import run
 run()
 """
     (tmp_path / "interrupted.py").write_text(code)
-    command = [sys.executable, "-m", "interrupted"]  # as a file, or by -c, Python goes by the exit code
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    done = python("-m", "interrupted", cwd=tmp_path)  # as a file, or by -c, Python goes by the exit code
     if sys.version_info >= (3, 12):
         said = "Interrupted; nothing was left behind.\n"
     assert (done.returncode, done.stderr) == (130, said)
@@ -644,9 +646,7 @@ sys.argv = ["packer", "convert", {str(photo_folder)!r}, "p.h5", "--size", "32", 
 run()
 """
     (tmp_path / "starts.py").write_text(code)
-    done = subprocess.run(
-        [sys.executable, "starts.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = python("starts.py", cwd=tmp_path)
     assert (done.returncode, done.stderr.strip().splitlines()[0][:11]) == (130, "Interrupted")
     assert (
         done.stdout.split() == ["started"] * 2
@@ -674,9 +674,7 @@ sys.argv = ["packer", "convert", "photos", "p.h5"]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 run()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", start], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = python("-c", start, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
 
 
@@ -703,15 +701,8 @@ run()
     arguments = ["x", "convert", str(photo_folder), "p.h5", "--size", "32", "--workers", "2", "--quiet"]
 
     def run(after: float) -> tuple[int, list[str]]:
-        done = subprocess.run(
-            [sys.executable, "-c", start, *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "AFTER": str(after)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        environment = {**os.environ, "AFTER": str(after)}
+        done = python("-c", start, *arguments, cwd=tmp_path, env=environment)
         return done.returncode, done.stderr.strip().splitlines()  # click ends the line of ^C first
 
     whole = None
@@ -745,9 +736,7 @@ from packer.__main__ import run
 sys.argv = ["packer", "convert", {str(photo_folder)!r}, "p.h5", "--size", "32", "--quiet"]
 run()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = python("-c", code, cwd=tmp_path)
     assert done.stdout == "in h5py\n"
     assert (done.returncode, done.stderr.strip()) == (130, "Interrupted; nothing was left behind.")
 
@@ -759,7 +748,7 @@ def test_module_runs_and_tells_its_version():
 
 def test_bench_without_torch_names_the_remedy():
     code = "import sys; sys.modules['torch'] = None; sys.argv = ['packer', 'bench', 'a', 'b']; from packer.__main__ import run; run()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = python("-c", code)
     assert (done.returncode, done.stderr) == (
         1,
         "Error: packer bench: torch is not installed. Run: pip install torch\n",
@@ -782,21 +771,8 @@ def test_every_command_and_option_has_help_and_an_example(name: str, command: cl
 def test_bench_prints_a_table_and_writes_json(photos: Path, run: Run):
     pytest.importorskip("torch")
     run("convert", photos, "p.h5", "--size", 32)
-    done = run(
-        "bench",
-        photos,
-        "p.h5",
-        "--batch-size",
-        4,
-        "--rounds",
-        1,
-        "--seconds",
-        "0.05",
-        "--workers",
-        "0",
-        "--json",
-        "b.json",
-    )
+    given = ("--batch-size", 4, "--rounds", 1, "--seconds", 0.05, "--workers", 0, "--json", "b.json")
+    done = run("bench", photos, "p.h5", *given)
     assert (done.code, done.err) == (0, "")
     assert "packed, slices" in done.out
     record = json.loads(Path("b.json").read_text())
@@ -945,5 +921,5 @@ def test_too_few_files_are_a_sentence(
 
 
 def test_a_warning_is_a_sentence_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    _warn(UserWarning(Sentence(f"Points may be sides. Pass {Option('Labels.flip_pairs', 'none')}.")))
+    _warn(UserWarning("Points may be sides. Pass labels=Labels(flip_pairs='none')."))
     assert capsys.readouterr().err == "warning: Points may be sides. Pass --flip-pairs none.\n"

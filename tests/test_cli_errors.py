@@ -194,4 +194,4 @@ def test_bench_refuses_numbers_that_measure_nothing(run: Run, here: Path, words:
     pytest.importorskip("torch")
     done = run("bench", "photos", "train.h5", *words.split())
     assert done.code == 2
-    assert done.err.endswith("; numbers above 0 are allowed, and 0 workers. Pass other numbers.\n")
+    assert done.err.endswith(": is not a number above 0. Pass another one.\n")

@@ -166,8 +166,8 @@ def test_inputs_that_cannot_be_packed_exit_with_3(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("train.h5", "--size", 32), "--size: is about sources; train.h5 is a pack. Leave it out."),
-        (("train.h5", "--pair", "a=b"), "--pair: is about sources; train.h5 is a pack. Leave it out."),
+        (("train.h5", "--size", 32), "train.h5: is a pack; --size is about sources. Leave it out."),
+        (("train.h5", "--pair", "a=b"), "train.h5: is a pack; --pair is about sources. Leave it out."),
         (
             ("photos", "train.h5"),
             "train.h5: is a pack; a sheet shows one pack, or one source. Pass it alone.",

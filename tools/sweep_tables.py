@@ -17,6 +17,7 @@ converted under the name .csv.
 from __future__ import annotations
 
 import argparse
+import ast
 import csv
 import datetime
 import json
@@ -37,7 +38,6 @@ import pandas as pd  # type: ignore[import-untyped]
 
 from packer import Csv, convert_table, open_pack
 from packer.errors import PackerError
-from packer.sentence import Option
 from packer.source_kinds import ARROW_TABLES, COMPRESSIONS, is_table
 
 OTHER_NAMES = (".dat",)
@@ -269,23 +269,25 @@ def convert(path: Path, out: Path, given: dict[str, Any]) -> None:
     convert_table(named, out, shuffle=False, overwrite=True, workers=1, csv=Csv(**members), **others)
 
 
+_MENTIONED = re.compile(r"""\b(\w+)=('[^']*'|"[^"]*"|\{[^}]*\}|\([^)]*\)|-?\d+|True|False)?(?=[\s,.;:)]|$)""")
+"""A keyword in a sentence, and its value if it is named."""
+
+
 def remedy_of(error: PackerError, path: Path, given: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a sentence's first remedy; {} if all were passed before."""
-    for part in error.sentence.parts:
-        if not isinstance(part, Option):
-            continue
-        name = part.name.rpartition(".")[2]
+    for name, text in _MENTIONED.findall(str(error)):
+        value = ast.literal_eval(text) if text else None
         if name in given and name not in ("na", "types"):
             continue
-        if name == "types" and isinstance(part.value, dict):
-            return {"types": {**given.get("types", {}), **part.value}}
-        if name == "na" and part.value is not None:
-            more = (part.value,) if isinstance(part.value, str) else tuple(part.value)  # type: ignore[arg-type]
+        if name == "types" and isinstance(value, dict):
+            return {"types": {**given.get("types", {}), **value}}
+        if name == "na" and value is not None:
+            more = (value,) if isinstance(value, str) else tuple(value)
             if set(more) - set(given.get("na", ())):
                 return {"na": (*given.get("na", ()), *more)}
             continue
-        if part.value is not None:
-            return {name: part.value}
+        if value is not None:
+            return {name: value}
         if name == "encoding":
             return {"encoding": "cp1252"}
     return {}

@@ -70,13 +70,11 @@ def bench(
     processes and threads.
     """
     given = {"batch_size": batch_size, "rounds": rounds, "seconds": seconds, "model_rate": model_rate}
-    if any(n is not None and not 0 < n < math.inf for n in given.values()) or any(
-        n < 0 for n in workers or ()
-    ):
-        raise UsageError(
-            f"bench: {batch_size=}, {rounds=}, {seconds=}, {workers=}, {model_rate=}; numbers above 0 are"
-            " allowed, and 0 workers. Pass other numbers."
-        )
+    for name, number in given.items():
+        if number is not None and not 0 < number < math.inf:
+            raise UsageError(f"{name}={number}: is not a number above 0. Pass another one.")
+    if any(n < 0 for n in workers or ()):
+        raise UsageError(f"workers={workers}: counts below 0 are not allowed. Pass other numbers.")
     check_order(pack, source, Call("bench", (os.fspath(pack), str(source))))
     opened, say, threads = open_pack(pack), progress or (lambda _: None), min(4, cores())
     is_table = opened.header.table is not None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from packer import units
 from packer.errors import MissingDependencyError
 from packer.format.file_io import write_file
-from packer.sentence import Option, Part, Sentence
+from packer.sentence import Option
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,7 +92,7 @@ class Diagnosis:
 
     limit: str
     cold: str | None
-    text: Sentence
+    text: str
     step_rate: float | None = None
 
 
@@ -131,7 +131,7 @@ class BenchReport:
         )
 
     @property
-    def below(self) -> tuple[Sentence, ...]:
+    def below(self) -> tuple[str, ...]:
         """Sentences below the table: notes, an explanation of rates above a limit, a warning of noise."""
         sentences = dict.fromkeys(self.notes)
         limits = dict.fromkeys(f"x {limit_of(lanes)}" for lanes in self.sections.values() if _limited(lanes))
@@ -141,8 +141,8 @@ class BenchReport:
             if limit_of(lanes) in BEYOND and any((lane.of_limit or 0) > 1 for lane in lanes):
                 sentences[BEYOND[limit_of(lanes)]] = None
         noise = max(lane.spread for lanes in self.sections.values() for lane in lanes)
-        noisy = (Sentence(f"{NOISY.format(noise)}{Option('rounds')}."),) if noise > LOUD else ()
-        return (*map(Sentence, sentences), *noisy)
+        noisy = (f"{NOISY.format(noise)}{Option('rounds')}.",) if noise > LOUD else ()
+        return (*sentences, *noisy)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON values: rates by round, with their medians, spreads and ratios."""
@@ -158,7 +158,7 @@ class BenchReport:
                 }
         return record
 
-    def table(self) -> Sentence:
+    def table(self) -> str:
         """Return the report as text for people, one line a lane."""
         names = [
             name for title, ways in self.sections.items() for name in (title, *(way.name for way in ways))
@@ -180,12 +180,10 @@ class BenchReport:
                 f"  {bar(way.rate / top)}".rstrip()
                 for way in ways
             ]
-        parts: list[Part] = ["\n".join(lines)]
-        for at, sentence in enumerate(self.below):
-            parts += ["\n" if at else "\n\n", sentence]
-        if self.diagnosis is not None:
-            parts += ["\n\n", self.diagnosis.text]
-        return Sentence(*parts)
+        paragraphs = ["\n".join(lines)]
+        paragraphs += ["\n".join(self.below)] if self.below else []
+        paragraphs += [] if self.diagnosis is None else [self.diagnosis.text]
+        return "\n\n".join(paragraphs)
 
 
 def limit_of(lanes: Sequence[MeasuredLane]) -> str:

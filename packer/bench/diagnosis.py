@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from packer import units
 from packer.bench.bench_report import BenchReport, Diagnosis
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 WAITING = 0.1
 """Share of the time below which waiting does not limit a model."""
@@ -52,7 +52,7 @@ def diagnose(report: BenchReport, *, step_rate: float | None = None) -> Diagnosi
             f"A model of {step_rate:,.0f} {unit}/s waits for {1 - raw / step_rate:.0%} of the time.",
             _gain(raw, step_rate, pack, unit),
         ]
-    return Diagnosis(limit, cold, Sentence("\n".join(sentences)), step_rate)
+    return Diagnosis(limit, cold, "\n".join(sentences), step_rate)
 
 
 def _of_source(rate: float, stages: Mapping[str, float], unit: str) -> tuple[str, str]:

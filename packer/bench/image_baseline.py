@@ -271,7 +271,7 @@ def check_same(source: ImageSource, pack: Pack, indices: NDArray[np.int64]) -> i
             try:
                 expected = again(source.read(int(indices[row])))
             except ImageError as error:
-                raise ImageError(f"{source.name}/{key}: ", *error.args) from None
+                raise ImageError(f"{source.name}/{key}: {error}") from None
             if not np.array_equal(single.batch(row).image[0], expected):
                 raise PackerError(
                     f"{pack.path}: row {row} has other pixels than {key!r} in {source.name} gives now;"

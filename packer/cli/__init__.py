@@ -6,6 +6,7 @@
     inspect_commands.py   info, report, bench, doctor
     pack_commands.py      append, merge, split, repack, export, verify, seal
     dry_run.py            output of convert --dry-run
+    option_words.py       messages in the words of the command line: on_error='skip' becomes --on-error skip
     console.py            the command group; output as text or JSON; prints plans and reports of conversions
 
 Start with convert_command.py. Imports: bench, codecs, convert, doctor, format, inputs, previews, progress,
@@ -24,7 +25,8 @@ from typing import NoReturn
 import click
 
 from packer.cli import convert_command, inspect_commands, pack_commands, preview_command  # noqa: F401  register
-from packer.cli.console import cli, in_options, say, tell_error
+from packer.cli.console import cli, say, tell_error
+from packer.cli.option_words import in_options
 from packer.errors import PackerError, UsageError
 from packer.given_values import brief
 from packer.standard_streams import Outlet
@@ -60,7 +62,7 @@ def main() -> NoReturn:
         code = UsageError.exit_code
         tell_error(sys.argv[1:], brief(error.format_message()), code)
     except PackerError as error:
-        code = _failed(f"Error: {brief(in_options(error.sentence))}", error.exit_code)
+        code = _failed(f"Error: {brief(in_options(str(error)))}", error.exit_code)
     except MemoryError:
         code = _failed(
             "Error: out of memory. Pass fewer --workers, or raise ulimit -v or the container's limit."

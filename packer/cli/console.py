@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
@@ -13,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer import units
-from packer.codecs import NAMES
+from packer.cli.option_words import in_options
 from packer.given_values import brief
 from packer.path_text import visible
-from packer.sentence import Call, Option, Sentence
 from packer.version import __version__
 
 if TYPE_CHECKING:
@@ -28,24 +25,8 @@ SKIPPED = 3
 SHOWN = 20  # skipped inputs printed; all are in the pack's header
 _LISTED = 8  # columns or classes named in a sentence
 _LETTERS = 40  # of a class named in it
-COMPRESS = ("none", *NAMES)
-"""Values of --compress."""
-OPTIONS = {
-    "pairs": "pair",
-    "types": "type",
-    "Labels.as_": "label-as",
-    "Labels.column": "label",
-    "Labels.file": "labels",
-    "Labels.file_column": "label-file-column",
-    "Labels.separator": "label-separator",
-    "Split.column": "split-column",
-    "Split.group": "group-column",
-}
-"""Keyword -> command line option, where their names differ."""
-# Values that the command line spells differently.
-_SPELLED = {("Csv.quote", ""): "none"}
-# Packs record reasons as plain text; this is the only option that occurs in them.
-_RECORDED = re.compile(r"\bRaise max_pixels=(?= if )")
+_SENTENCES = ("notes", "reason", "sentence", "text")
+"""Entries of reports that are sentences."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -74,43 +55,6 @@ def say_lines(text: str, *, err: bool = False) -> None:
     """Print each line of a text with say()."""
     for line in text.removesuffix("\n").split("\n"):
         say(line, err=err)
-
-
-def in_options(sentence: str) -> str:
-    """Return a sentence with its options in command line form: ``--on-error skip``."""
-    if isinstance(sentence, Sentence):
-        return sentence.render(_typed)
-    return _RECORDED.sub("Raise --max-pixels", sentence)
-
-
-def _typed(part: Option | Call) -> str:
-    if isinstance(part, Option):
-        return _typed_option(part)
-    words = ["packer", part.function.partition("_")[0], *map(shlex.quote, part.arguments)]
-    words += ["--index"] if part.function == "merge_shards" else []
-    words += [] if part.option is None else [_typed_option(part.option)]
-    return " ".join(words) + (f" && {_typed(part.then)}" if part.then else "")
-
-
-def _typed_option(option: Option) -> str:
-    name = OPTIONS.get(option.name, option.name.rpartition(".")[2]).replace("_", "-")
-    if option.name == "shards":
-        name = "shard-rows" if isinstance(option.value, int) else "shard-size"
-    elif option.name == "store" and option.value in COMPRESS:
-        name = "compress"
-    name = f"--{name}"
-    match option.value:
-        case None | True:
-            return name
-        case False:
-            return name.replace("--", "--no-", 1)
-        case Mapping() as pairs:
-            return " ".join(f"{name} {shlex.quote(f'{key}={value}')}" for key, value in pairs.items())
-        case tuple() as values:
-            return " ".join(f"{name} {shlex.quote(str(value))}" for value in values)
-        case value:
-            text = _SPELLED.get((option.name, str(value)), str(value))
-            return f'{name} "{text}"' if text == "'" else f"{name} {shlex.quote(text)}"
 
 
 class Output:
@@ -164,15 +108,18 @@ def json_text(command: str, record: Mapping[str, Any]) -> str:
     return json.dumps({"command": command, "packer": __version__, **_worded(record)}, indent=2)
 
 
-def _worded(value: Any) -> Any:
-    """Apply in_options() to every text in a value of a report."""
+def _worded(value: Any, name: str = "") -> Any:
+    """Apply in_options() to the sentences in a value of a report; its other texts come from files.
+
+    name: the value's name in the report.
+    """
     match value:
         case str():
-            return in_options(value)
+            return in_options(value) if name in _SENTENCES else value
         case Mapping():
-            return {name: _worded(item) for name, item in value.items()}
+            return {name: _worded(item, name) for name, item in value.items()}
         case list() | tuple():
-            return [_worded(item) for item in value]
+            return [_worded(item, name) for item in value]
     return value
 
 
@@ -220,16 +167,18 @@ def announce_arrays(output: Output, lines: Sequence[str]) -> None:
 def tell_report(
     output: Output,
     report: Report,
-    noun: str,
+    noun: str = "",
     verb: str = "packed",
     where: str = "",
     *,
     skipping: bool = False,
 ) -> None:
-    """Print a report. noun: "image" or "row"; verb: past tense of the action; where: the pack, if several.
+    """Print a report.
 
-    skipping: list skipped inputs on stderr, and exit with code SKIPPED if there are any.
+    noun: "image" or "row", by default as the pack says; verb: past tense of the action; where: the
+    pack, if several; skipping: list skipped inputs on stderr, and exit with code SKIPPED if there are any.
     """
+    noun = noun or _noun(report.out)
     rows = units.count(report.rows, noun)
     if report.cleared:
         output.note([f"an interrupted conversion was cleared, since it differed ({report.cleared})"])
@@ -255,6 +204,13 @@ def tell_report(
         title = f"left out {units.count(count, 'row')} ({why})"
     tell_skipped(output, title, report.skipped, count, f"; packer info {report.out} --json lists {listed}")
     raise click.exceptions.Exit(SKIPPED)
+
+
+def _noun(path: str) -> str:
+    """Return the noun for rows of a pack, "image" or "row"."""
+    from packer.format.pack_opening import open_pack
+
+    return "image" if any(field.name == "image" for field in open_pack(path).fields) else "row"
 
 
 def tell_skipped(

@@ -12,7 +12,6 @@ import click
 from click.core import ParameterSource
 
 from packer.cli.console import (
-    OPTIONS,
     Output,
     announce_arrays,
     announce_plan,
@@ -22,15 +21,16 @@ from packer.cli.console import (
     tell_splits,
 )
 from packer.cli.dry_run import tell_columns, tell_contents, tell_dry_run
+from packer.cli.option_words import OPTIONS
 from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption, merge_values
 from packer.errors import UsageError
 from packer.source_kinds import is_array_file, is_table
 
 if TYPE_CHECKING:
+    from packer.convert.conversion_task import Report
     from packer.convert.image_planning import ConversionPlan
     from packer.convert.splits import Split
     from packer.inputs.image_pairs import Soft
-    from packer.inputs.label_options import Labels
     from packer.tables.table_conversion import TablePlan
 
 
@@ -73,7 +73,14 @@ def convert(
     kind = kind_of(sources[0])
     given = take_options(context, kind, sources[0], out, options)
     run = {IMAGES: _convert_images, TABLES: _convert_tables, ARRAYS: _convert_arrays}[kind]
-    run(sources, out, output, progress=not output.quiet, **given)
+    contents: dict[str, Any] = {}
+    report = run(sources, out, output, contents, progress=not output.quiet, **given)
+    if given["dry_run"]:
+        tell_dry_run(output, report, contents)
+        return
+    if kind == TABLES:
+        tell_splits(output, report.splits)
+    tell_report(output, report, "image" if kind == IMAGES else "row", skipping=True)
 
 
 def take_options(
@@ -120,23 +127,25 @@ def image_keywords(
     *, pairs: Mapping[str, str], soft: str = "", mask_values: tuple[str, ...] = (), **options: Any
 ) -> dict[str, Any]:
     """Return the options of an image conversion as keywords of convert_images."""
-    labels, split, masks = _labels(options), _split(options), _with_soft(pairs, _names(soft))
-    values = _by_pair(mask_values)
-    return {"labels": labels, "split": split, "pairs": masks, "mask_values": values, **options}
+    from packer.inputs.label_options import Labels
+
+    keywords = {"labels": _value(Labels, options), "split": _split(options)}
+    keywords |= {"pairs": _with_soft(pairs, _names(soft)), "mask_values": _by_pair(mask_values)}
+    return keywords | options
 
 
-def array_keywords(*, rename: Mapping[str, str], **options: Any) -> dict[str, Any]:
+def array_keywords(**options: Any) -> dict[str, Any]:
     """Return the options of a conversion of files of arrays as keywords of pack_dataset."""
     from packer.samples.packing import Fields
 
-    return {"fields": Fields(rename=dict(rename)), **options}
+    return {"fields": _value(Fields, options), **options}
 
 
-def _convert_images(sources: tuple[str, ...], out: str, output: Output, **options: Any) -> None:
-    """Run packer.convert_images and print its report."""
+def _convert_images(
+    sources: tuple[str, ...], out: str, output: Output, contents: dict[str, Any], **options: Any
+) -> Report:
+    """Run packer.convert_images. contents: gets what a dry run would pack."""
     from packer.convert.image_conversion import convert_images
-
-    contents: dict[str, Any] = {}
 
     def announce(plan: ConversionPlan) -> None:
         announce_plan(output, sources, out, plan)
@@ -145,28 +154,15 @@ def _convert_images(sources: tuple[str, ...], out: str, output: Output, **option
             contents.update(plan.contents.to_dict())
 
     source = sources if len(sources) > 1 else sources[0]
-    report = convert_images(source, out, on_plan=announce, **image_keywords(**options))
-    if options["dry_run"]:
-        tell_dry_run(output, report, contents)
-    else:
-        tell_report(output, report, "image", skipping=True)
+    return convert_images(source, out, on_plan=announce, **image_keywords(**options))
 
 
-def _convert_tables(sources: tuple[str, ...], out: str, output: Output, **options: Any) -> None:
-    """Run packer.convert_table and print its report."""
+def _convert_tables(
+    sources: tuple[str, ...], out: str, output: Output, contents: dict[str, Any], **options: Any
+) -> Report:
+    """Run packer.convert_table. contents: gets what a dry run would pack."""
     from packer.tables.table_conversion import convert_table
     from packer.tables.table_options import Csv, Encode
-
-    for name in {"label", "features", "keep", "drop", "log1p", "one_hot"} & set(options):
-        if (name, options[name]) != ("one_hot", "all"):
-            options[name] = _names(options[name])
-    csv, encode = (
-        {f.name: options.pop(f.name) for f in fields(kind) if f.name in options} for kind in (Csv, Encode)
-    )
-    csv["quote"] = "" if csv["quote"] == "none" else csv["quote"]
-    csv["delimiter"] = _mark(csv.get("delimiter"))
-    options["split"] = _split(options)
-    contents: dict[str, Any] = {}
 
     def announce(plan: TablePlan) -> None:
         announce_table_plan(output, sources, out, plan)
@@ -174,41 +170,38 @@ def _convert_tables(sources: tuple[str, ...], out: str, output: Output, **option
             tell_columns(output, plan)
             contents.update(roles=plan.roles, types=plan.types)
 
-    report = convert_table(sources, out, csv=csv, encode=encode, on_plan=announce, **options)
-    if options["dry_run"]:
-        tell_dry_run(output, report, contents)
-    else:
-        tell_splits(output, report.splits)
-        tell_report(output, report, "row", skipping=True)
+    for name in {"label", "features", "keep", "drop", "log1p", "one_hot"} & set(options):
+        if (name, options[name]) != ("one_hot", "all"):
+            options[name] = _names(options[name])
+    options["quote"] = "" if options["quote"] == "none" else options["quote"]
+    options["delimiter"] = _mark(options.get("delimiter"))
+    options |= {"csv": _value(Csv, options), "encode": _value(Encode, options), "split": _split(options)}
+    return convert_table(sources, out, on_plan=announce, **options)
 
 
-def _convert_arrays(sources: tuple[str, ...], out: str, output: Output, **options: Any) -> None:
-    """Run packer.pack_dataset on files of arrays and print its report."""
+def _convert_arrays(
+    sources: tuple[str, ...], out: str, output: Output, contents: dict[str, Any], **options: Any
+) -> Report:
+    """Run packer.pack_dataset on files of arrays."""
     from packer.samples.pack_dataset import pack_dataset
 
     announce = partial(announce_arrays, output)
-    report = pack_dataset(list(sources), out, on_plan=announce, **array_keywords(**options))
-    if options["dry_run"]:
-        tell_dry_run(output, report, {})
-    else:
-        tell_report(output, report, "row")
+    return pack_dataset(list(sources), out, on_plan=announce, **array_keywords(**options))
 
 
-def _labels(options: dict[str, Any]) -> Labels:
-    """Remove the options about labels and return them as the value of `labels`."""
-    from packer.inputs.label_options import Labels
-
-    names = {field.name: OPTIONS.get(f"Labels.{field.name}", field.name) for field in fields(Labels)}
-    typed = {member: name.replace("-", "_") for member, name in names.items()}
-    return Labels(**{member: options.pop(name) for member, name in typed.items() if name in options})
+def _value(kind: Any, options: dict[str, Any]) -> Any:
+    """Remove the options that are members of a value object, and return the object."""
+    typed = {one.name: OPTIONS.get(f"{kind.__name__}.{one.name}", one.name) for one in fields(kind)}
+    names = {member: name.replace("-", "_") for member, name in typed.items()}
+    return kind(**{member: options.pop(name) for member, name in names.items() if name in options})
 
 
 def _split(options: dict[str, Any]) -> Split | None:
-    """Remove the options about splits and return them as the value of `split`."""
+    """Remove the options about splits, and return the value of `split`."""
     from packer.convert.splits import Split
 
-    given = [options.pop(name, None) for name in ("split", "split_column", "group_column")]
-    return None if given == [None, None, None] else Split(*given)
+    given = {"split", "split_column", "group_column"} & options.keys()
+    return _value(Split, options) if given else None
 
 
 def _with_soft(pairs: Mapping[str, str], names: Iterable[str]) -> dict[str, str | Soft]:

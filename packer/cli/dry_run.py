@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer import units
-from packer.cli.console import SKIPPED, Output, in_options, tell_skipped
+from packer.cli.console import SKIPPED, Output, tell_skipped
+from packer.cli.option_words import in_options
 
 if TYPE_CHECKING:
     from packer.convert.conversion_task import Report

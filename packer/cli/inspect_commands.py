@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.cli.console import Output, cli, in_options, json_text, say, say_lines
-from packer.cli.options import OUTPUT, PATH, option, options
+from packer.cli.console import Output, cli, json_text, say_lines
+from packer.cli.option_words import in_options
+from packer.cli.options import JSON, OUTPUT, PATH, option, options
 from packer.errors import UsageError
 from packer.progress import Progress
 from packer.pytorch import import_torch
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 @cli.command()
 @click.argument("pack", metavar="PACK", type=PATH)
-@options("--json")
-def info(pack: str, *, as_json: bool) -> None:
+@JSON
+def info(pack: str, *, output: Output) -> None:
     """Print the contents of a pack: rows, fields, classes, splits, sizes, options.
 
     \b
@@ -31,12 +32,8 @@ def info(pack: str, *, as_json: bool) -> None:
     from packer.format.pack_opening import open_pack
 
     opened = open_pack(pack)
-    if as_json:
-        record = json.loads(opened.header.to_bytes()) | {"path": pack, "bytes": opened.nbytes}
-        say_lines(json_text("info", record))
-        return
-    for line in opened.describe(_columns(opened)):
-        say(line)
+    record = json.loads(opened.header.to_bytes()) | {"path": pack, "bytes": opened.nbytes}
+    output.tell(record, *opened.describe(_columns(opened)))
 
 
 @cli.command()
@@ -128,8 +125,8 @@ def bench(
 
 @cli.command()
 @click.argument("folder", metavar="[FOLDER]", type=PATH, default=".")
-@options("--json")
-def doctor(folder: str, *, as_json: bool) -> None:
+@JSON
+def doctor(folder: str, *, output: Output) -> None:
     """Examine this machine: versions, cores, memory, disk, GPU; list what slows loading down, with remedies.
 
     FOLDER holds your data; default: the current folder.
@@ -141,7 +138,7 @@ def doctor(folder: str, *, as_json: bool) -> None:
     from packer.doctor.examination import examine
 
     examination = examine(folder)
-    say_lines(json_text("doctor", examination.to_dict()) if as_json else str(examination))
+    output.tell(examination.to_dict(), *str(examination).split("\n"))
 
 
 def _columns(pack: Pack) -> list[str]:

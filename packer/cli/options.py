@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import click
 
-from packer.cli.console import COMPRESS, Output
+from packer.cli.console import Output
+from packer.cli.option_words import COMPRESS
 from packer.errors import UsageError
 from packer.format.table_record import KINDS
 from packer.path_text import as_text
@@ -18,8 +19,6 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 Decorator = Callable[[_Command], _Command]
 
 IMAGES, TABLES, ARRAYS = _ALL = ("images", "tables", "arrays")
-_IMAGES, _TABLES, _ARRAYS = (IMAGES,), (TABLES,), (ARRAYS,)
-_PICTURES, _NAMED = (IMAGES, ARRAYS), (IMAGES, TABLES)
 UNITS, FRAMES, UNLISTED = ("relative", "pixels"), ("upright", "stored"), ("error", "empty")
 BOXES = ("xyxy", "xywh", "cxcywh")
 FIT, FORMAT, STORE = ("crop", "pad", "stretch"), ("h5", "npy"), ("raw", "jpeg")
@@ -99,36 +98,39 @@ def _mapping(context: click.Context, option: click.Parameter, texts: tuple[str, 
 
 
 def options(*given: str | Decorator[Any]) -> Decorator[Any]:
-    """Return a decorator that adds options in this order; a string names one of the shared options."""
+    """Return a decorator that adds options in this order; a text names some of the shared options."""
+    each = [one for item in given for one in (item.split() if isinstance(item, str) else [item])]
 
     def add(command: _Command) -> _Command:
-        for item in reversed(given):
+        for item in reversed(each):
             command = (_SHARED[item] if isinstance(item, str) else item)(command)
         return command
 
     return add
 
 
-def OUTPUT(command: _Command) -> Any:
-    """Add --json and --quiet to a command, which receives them as `output` (an Output)."""
+def _with_output(command: _Command, names: str) -> Any:
+    """Add --json, and --quiet, to a command, which receives them as `output` (an Output)."""
 
     @wraps(command)
-    def run(*args: Any, as_json: bool, quiet: bool, **given: Any) -> None:
+    def run(*args: Any, as_json: bool, quiet: bool = False, **given: Any) -> None:
         command(*args, output=Output(command.__name__, as_json=as_json, quiet=quiet), **given)
 
-    return options("--json", "--quiet")(run)
+    return options(names)(run)
+
+
+OUTPUT, JSON = partial(_with_output, names="--json --quiet"), partial(_with_output, names="--json")
 
 
 # fmt: off
 _SHARED = {
     "--json": option("--json as_json", None, "Print one JSON object on stdout instead of text."),
     "--quiet": option("--quiet", None, "Print nothing but errors."),
-    "--workers": option(
-        "--workers", "N", "Parallel workers; the result does not depend on it. Default: available cores."),
-    "--duplicates": option(
-        "--duplicates", ("error", "skip", "keep"),
-        "Rows whose key (path below the source; tables: file) the pack has already: fail, leave them out,"
-        " or store both.", "error"),
+    "--workers": option("--workers", "N",
+        "Parallel workers; the result does not depend on it. Default: available cores."),
+    "--duplicates": option("--duplicates", ("error", "skip", "keep"),
+        "Rows whose key (path below the source; tables: file) the pack has already: fail, leave them out, or"
+        " store both.", "error"),
     "--overwrite": option("--overwrite", None, "Replace the output if it is a pack."),
     "--split": option("--split", "NAME,...", "Only the rows of this split, or of these."),
     "--shard-rows": option("--shard-rows", "N", "Start a new file every N rows; the pack is a directory."),
@@ -137,8 +139,7 @@ _SHARED = {
     "--shuffle": option("--shuffle/--no-shuffle", None, "Store the rows in a random order.", True),
     "--labels": option("--labels", "FILE", "CSV of file names and labels, as for convert."),
     "--pair": option("--pair pairs", "NAME=DIR", "Masks of the images, as for convert.", multiple=True),
-    "--on-error": option(
-        "--on-error", ("stop", "skip"),
+    "--on-error": option("--on-error", ("stop", "skip"),
         "For an input that cannot be packed: stop, or leave it out and list it (exit code 3).", "stop"),
 }
 """Options that several commands share, by name."""
@@ -175,165 +176,131 @@ def merge_values(given: dict[str, Any]) -> dict[str, Any]:
     return given | {"shards": rows if size is None else size}
 
 
+_picture, _named = partial(option, about=(IMAGES, ARRAYS)), partial(option, about=(IMAGES, TABLES))
+_image, _table, _array = (partial(option, about=(kind,)) for kind in _ALL)
 # The help lists the options in this order.
 # fmt: off
 CONVERT = options(
-    option("--size", "N|HxW|max=N|min=N|keep",
-           "Side, or height x width; default: 256, arrays unchanged. Images of different sizes: longest side"
-           " max=N, shortest side min=N, or keep.", about=_PICTURES),
-    option("--fit", FIT,
-           "crop (default): resize the shortest side, then centre crop; pad: fit inside, black bars;"
-           " stretch: resize both sides.", about=_PICTURES),
-    option("--channels", "rgb|gray|rgba|N|auto",
-           "Channels of a pixel; default: rgb. N: that many bands (TIFF, .npy); auto: as in the first image.",
-           about=_IMAGES),
-    option("--icc", ("ignore", "srgb"),
-           "Color profiles of the files: ignore (default), or convert other colors to sRGB.", about=_IMAGES),
-    option("--format", FORMAT,
-           "One HDF5 file, or a directory of .npy files; default: HDF5 if OUT ends in .h5, .hdf5, .hdf or "
-           ".he5.",
-           about=_NAMED),
-    option("--store", STORE,
-           "Store rows as pixels (default) or as JPEG files: a tenth of the size, decoded at loading.",
-           about=_PICTURES),
-    option("--quality", "N", "Quality of JPEG rows, 1 to 100; default: 90.", about=_PICTURES),
+    _picture("--size", "N|HxW|max=N|min=N|keep",
+        "Side, or height x width; default: 256, arrays unchanged. Images of different sizes: longest side"
+        " max=N, shortest side min=N, or keep."),
+    _picture("--fit", FIT,
+        "crop (default): resize the shortest side, then centre crop; pad: fit inside, black bars; stretch:"
+        " resize both sides."),
+    _image("--channels", "rgb|gray|rgba|N|auto",
+        "Channels of a pixel; default: rgb. N: that many bands (TIFF, .npy); auto: as in the first image."),
+    _image("--icc", ("ignore", "srgb"),
+        "Color profiles of the files: ignore (default), or convert other colors to sRGB."),
+    _named("--format", FORMAT,
+        "One HDF5 file, or a directory of .npy files; default: HDF5 if OUT ends in .h5, .hdf5, .hdf or"
+        " .he5."),
+    _picture("--store", STORE,
+        "Store rows as pixels (default) or as JPEG files: a tenth of the size, decoded at loading."),
+    _picture("--quality", "N", "Quality of JPEG rows, 1 to 100; default: 90."),
     option("--compress", COMPRESS, "Lossless compression of blocks of raw rows (HDF5 only); default: none."),
-    option("--labels", "FILE",
-           "File names and labels, if folders are not the classes: CSV or other text, JSON, .xlsx, Parquet; "
-           "or"
-           " COCO's JSON of boxes.", about=_IMAGES),
-    option("--label", "COLUMN,...",
-           "Images: label columns of --labels (0, 1, 2 ... without a header); default: the only one besides "
-           "the"
-           " file names, or of boxes and keypoints the one of classes. Tables: columns to predict.",
-           about=_NAMED),
-    option("--label-file-column", "COLUMN",
-           "Column of --labels that holds the file names; default: the one that names images.", about=_IMAGES),
-    option("--label-separator", "TEXT",
-           "Separator of several class names in a label; also space, tab, comma, bar.",
-           about=_NAMED),
-    option("--unlabeled", "NAME,...",
-           "Splits without labels, beside splits with labels: their images get the label -1; all: no labels.",
-           about=_IMAGES),
+    _image("--labels", "FILE",
+        "File names and labels, if folders are not the classes: CSV or other text, JSON, .xlsx, Parquet; or"
+        " COCO's JSON of boxes."),
+    _named("--label", "COLUMN,...",
+        "Images: label columns of --labels (0, 1, 2 ... without a header); default: the only one besides the"
+        " file names, or of boxes and keypoints the one of classes. Tables: columns to predict."),
+    _image("--label-file-column", "COLUMN",
+        "Column of --labels that holds the file names; default: the one that names images."),
+    _named("--label-separator", "TEXT",
+        "Separator of several class names in a label; also space, tab, comma, bar."),
+    _image("--unlabeled", "NAME,...",
+        "Splits without labels, beside splits with labels: their images get the label -1; all: no labels."),
     option("--classes", "FILE|A,B,C",
-           "The classes, in order: names, or a file with one per line. Other classes are errors; a class may"
-           " have no images.", about=_ALL),
-    option("--boxes", "X1,Y1,X2,Y2",
-           "Columns of --labels that hold boxes, in pixels of the image; names such as ymin,xmin,ymax,xmax "
-           "and"
-           " cx,cy,w,h tell the order.", about=_IMAGES),
-    option("--keypoints", "X,Y,...", "Columns of --labels that hold points, in pixels of the image.",
-           about=_IMAGES),
-    option("--flip-pairs", "LEFT:RIGHT,...|none",
-           "Points that exchange their numbers in mirrored images; default: names with left and right.",
-           about=_IMAGES),
-    option("--boxes-unit", UNITS,
-           "Unit of boxes and keypoints: pixels (default), or relative to the image's width and height.",
-           about=_IMAGES),
-    option("--boxes-format", BOXES,
-           "Format of boxes: the columns of --boxes in this order (cx, cy: centre); default: by their names, "
-           "else"
-           " by their values; COCO: xywh.", about=_IMAGES),
-    option("--boxes-frame", FRAMES,
-           "Boxes and keypoints are those of the image turned upright by EXIF, or of the picture as stored;"
-           " default: by the sizes in --labels, else upright.", about=_IMAGES),
-    option("--unlisted", UNLISTED,
-           "Images that the file of boxes or keypoints does not list: an error (default), or without any.",
-           about=_IMAGES),
-    option("--pair pairs", "NAME=DIR",
-           "A field of masks: DIR/cat/1.png belongs to cat/1.jpg; also 'DIR/*_mask.png', or of both names"
-           " 'DIR/*_mask.png from *_sat.jpg'. Can be given several times.", multiple=True,
-           about=_IMAGES),
-    option("--mask-values", "VALUE,...",
-           "Values of the masks in the order of their classes: 0,255 stores 0 and 1; or colors: "
-           "'#000000,#ff0000'."
-           " For one pair: NAME=VALUE,...", multiple=True, about=_IMAGES),
-    option("--soft", "NAME,...",
-           "Pairs of continuous values (mattes, depth) instead of classes: resampled linearly.",
-           about=_IMAGES),
+        "The classes, in order: names, or a file with one per line. Other classes are errors; a class may"
+        " have no images."),
+    _image("--boxes", "X1,Y1,X2,Y2",
+        "Columns of --labels that hold boxes, in pixels of the image; names such as ymin,xmin,ymax,xmax and"
+        " cx,cy,w,h tell the order."),
+    _image("--keypoints", "X,Y,...", "Columns of --labels that hold points, in pixels of the image."),
+    _image("--flip-pairs", "LEFT:RIGHT,...|none",
+        "Points that exchange their numbers in mirrored images; default: names with left and right."),
+    _image("--boxes-unit", UNITS,
+        "Unit of boxes and keypoints: pixels (default), or relative to the image's width and height."),
+    _image("--boxes-format", BOXES,
+        "Format of boxes: the columns of --boxes in this order (cx, cy: centre); default: by their names,"
+        " else by their values; COCO: xywh."),
+    _image("--boxes-frame", FRAMES,
+        "Boxes and keypoints are those of the image turned upright by EXIF, or of the picture as stored;"
+        " default: by the sizes in --labels, else upright."),
+    _image("--unlisted", UNLISTED,
+        "Images that the file of boxes or keypoints does not list: an error (default), or without any."),
+    _image("--pair pairs", "NAME=DIR",
+        "A field of masks: DIR/cat/1.png belongs to cat/1.jpg; also 'DIR/*_mask.png', or of both names"
+        " 'DIR/*_mask.png from *_sat.jpg'. Can be given several times.", multiple=True),
+    _image("--mask-values", "VALUE,...",
+        "Values of the masks in the order of their classes: 0,255 stores 0 and 1; or colors:"
+        " '#000000,#ff0000'. For one pair: NAME=VALUE,...", multiple=True),
+    _image("--soft", "NAME,...",
+        "Pairs of continuous values (mattes, depth) instead of classes: resampled linearly."),
     option("--split", "NAME=SHARE,...",
-           "Random splits: train=0.9,val=0.1 (or 90, 10), train=rest,val=500; by position: test=last:500,"
-           " first:N."),
-    option("--split-column", "COLUMN",
-           "Instead of --split: column of --labels or of the table that names each row's split.",
-           about=_NAMED),
-    option("--group-column", "COLUMN",
-           "With --split: keep rows with equal values in this column (a patient, a video) in the same split.",
-           about=_NAMED),
+        "Random splits: train=0.9,val=0.1 (or 90, 10), train=rest,val=500; by position: test=last:500,"
+        " first:N."),
+    _named("--split-column", "COLUMN",
+        "Instead of --split: column of --labels or of the table that names each row's split."),
+    _named("--group-column", "COLUMN",
+        "With --split: keep rows with equal values in this column (a patient, a video) in the same split."),
     option("--shuffle/--no-shuffle", None,
-           "Store the rows in a random order (default), or in that of the source (default for tables without"
-           " --label, or with --like)."),
-    "--seed",
-    "--shard-rows", "--shard-size",
-    "--workers",
-    "--on-error",
-    option("--engine", ("local", "ray"),
-           "Processes that write the shards: on this machine, or on a Ray cluster.", "local", about=_IMAGES),
-    option("--address", "ADDRESS",
-           "Address of the Ray cluster; default: RAY_ADDRESS, else Ray on this machine's cores.",
-           about=_IMAGES),
-    option("--only-shards", "K/N",
-           "Write every N-th shard from the K-th on, as in a SLURM array; then run packer merge --index OUT.",
-           about=_IMAGES),
-    option("--max-pixels", "N", "Refuse larger images before decoding them; default: 178,956,970.",
-           about=_IMAGES),
+        "Store the rows in a random order (default), or in that of the source (default for tables without"
+        " --label, or with --like)."),
+    "--seed --shard-rows --shard-size --workers --on-error",
+    _image("--engine", ("local", "ray"),
+        "Processes that write the shards: on this machine, or on a Ray cluster.", "local"),
+    _image("--address", "ADDRESS",
+        "Address of the Ray cluster; default: RAY_ADDRESS, else Ray on this machine's cores."),
+    _image("--only-shards", "K/N",
+        "Write every N-th shard from the K-th on, as in a SLURM array; then run packer merge --index OUT."),
+    _image("--max-pixels", "N", "Refuse larger images before decoding them; default: 178,956,970."),
     "--overwrite",
     option("--resume", None,
-           "Continue only a conversion of the same inputs and options; leave a complete OUT as it is."),
+        "Continue only a conversion of the same inputs and options; leave a complete OUT as it is."),
     option("--dry-run", None,
-           "Write nothing; print what would be packed: splits, classes, fields, doubts, with examples."),
+        "Write nothing; print what would be packed: splits, classes, fields, doubts, with examples."),
     OUTPUT,
-    option("--features", "COLUMN,...", "Tables: use only these columns as features; default: all.",
-           about=_TABLES),
-    option("--drop", "COLUMN,...", "Tables: leave these columns out.", about=_TABLES),
-    option("--keep", "COLUMN,...", "Tables: store these columns as separate fields, not as features.",
-           about=_TABLES),
-    option("--type types", "COLUMN=TYPE",
-           f"Tables: {', '.join(KINDS)}, currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy;"
-           " default: guessed from the first rows.", multiple=True, about=_TABLES),
-    option("--label-as", ("auto", "classes", "float", "number"),
-           "Read labels as classes, also numbers and texts that differ in each row, or as float (or number); "
-           "auto:"
-           " integers as int64.", "auto",
-           about=_NAMED),
-    option("--missing", ("nan", "error", "mean", "median", "zero"),
-           "Tables: replacement of a missing feature.", "nan", about=_TABLES),
-    option("--indicators", None, "Tables: add a 0/1 feature for each column with missing values.",
-           about=_TABLES),
-    option("--one-hot", "COLUMN,...|all", "Tables: encode categories as 0/1 features, not as codes.",
-           about=_TABLES),
-    option("--standardize", None, "Tables: scale numbers to mean 0 and standard deviation 1.", about=_TABLES),
-    option("--log1p", "COLUMN,...", "Tables: apply log(1 + x) to these columns before other steps.",
-           about=_TABLES),
-    option("--dtype", "NAME",
-           "Images: uint8 (default; the high byte of 16 bits), uint16. Tables: float32 (default), float16,"
-           " float64, integers.",
-           about=_NAMED),
-    option("--max-categories", "N", "Tables: most distinct texts in a column; more are an error.", 100_000,
-           about=_TABLES),
-    option("--like", "PACK",
-           "Images: take classes, size, fit, channels, mean, std from PACK. Tables: columns, categories,"
-           " statistics. Both: store, shards.", about=_NAMED),
-    option("--rename", "NAME=FIELD",
-           "Arrays: field name of an array or .npy file, where x, images, y, labels and the like do not tell "
-           "it.",
-           multiple=True, about=_ARRAYS),
-    option("--header/--no-header", None,
-           "CSV: the first line holds the column names; without it columns are called 0, 1, 2 ...", True,
-           about=_TABLES),
-    option("--delimiter", "CHAR", "CSV: delimiter of cells, tab for a tab; default: detected.",
-           about=_TABLES),
-    option("--skip-rows", "N", "CSV: lines to skip at the beginning of each file.", 0, about=_TABLES),
-    option("--comment", "CHAR", "CSV: skip lines that begin with this character.", about=_TABLES),
-    option("--escape", "CHAR", "CSV: character before a literal quote or delimiter, as \\; with --delimiter.",
-           about=_TABLES),
-    option("--quote", "CHAR", "CSV: quote character; none: cells are not quoted.", '"', about=_TABLES),
-    option("--decimal", "CHAR", "CSV: decimal point.", ".", about=_TABLES),
-    option("--thousands", "CHAR", "CSV: separator of groups of three digits, removed from numbers.", "", show_default=False,
-           about=_TABLES),
-    option("--na", "TEXT", 'CSV: a further text for missing values, beside NA, null, nan ...; --na "": in'
-           " place of them.", multiple=True, about=_TABLES),
-    option("--keep-spaces", None, "CSV: texts keep the spaces around them.", about=_TABLES),
-    option("--encoding", "NAME", "CSV: encoding of the file.", "utf-8", about=_TABLES),
+    _table("--features", "COLUMN,...", "Tables: use only these columns as features; default: all."),
+    _table("--drop", "COLUMN,...", "Tables: leave these columns out."),
+    _table("--keep", "COLUMN,...", "Tables: store these columns as separate fields, not as features."),
+    _table("--type types", "COLUMN=TYPE",
+        f"Tables: {', '.join(KINDS)}, currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy;"
+        " default: guessed from the first rows.", multiple=True),
+    _named("--label-as", ("auto", "classes", "float", "number"),
+        "Read labels as classes, also numbers and texts that differ in each row, or as float (or number);"
+        " auto: integers as int64.", "auto"),
+    _table("--missing", ("nan", "error", "mean", "median", "zero"),
+        "Tables: replacement of a missing feature.", "nan"),
+    _table("--indicators", None, "Tables: add a 0/1 feature for each column with missing values."),
+    _table("--one-hot", "COLUMN,...|all", "Tables: encode categories as 0/1 features, not as codes."),
+    _table("--standardize", None, "Tables: scale numbers to mean 0 and standard deviation 1."),
+    _table("--log1p", "COLUMN,...", "Tables: apply log(1 + x) to these columns before other steps."),
+    _named("--dtype", "NAME",
+        "Images: uint8 (default; the high byte of 16 bits), uint16. Tables: float32 (default), float16,"
+        " float64, integers."),
+    _table("--max-categories", "N", "Tables: most distinct texts in a column; more are an error.", 100_000),
+    _named("--like", "PACK",
+        "Images: take classes, size, fit, channels, mean, std from PACK. Tables: columns, categories,"
+        " statistics. Both: store, shards."),
+    _array("--rename", "NAME=FIELD",
+        "Arrays: field name of an array or .npy file, where x, images, y, labels and the like do not tell"
+        " it.", multiple=True),
+    _table("--header/--no-header", None,
+        "CSV: the first line holds the column names; without it columns are called 0, 1, 2 ...", True),
+    _table("--delimiter", "CHAR", "CSV: delimiter of cells, tab for a tab; default: detected."),
+    _table("--skip-rows", "N", "CSV: lines to skip at the beginning of each file.", 0),
+    _table("--comment", "CHAR", "CSV: skip lines that begin with this character."),
+    _table("--escape", "CHAR",
+        "CSV: character before a literal quote or delimiter, as \\; with --delimiter."),
+    _table("--quote", "CHAR", "CSV: quote character; none: cells are not quoted.", '"'),
+    _table("--decimal", "CHAR", "CSV: decimal point.", "."),
+    _table("--thousands", "CHAR",
+        "CSV: separator of groups of three digits, removed from numbers.", "", show_default=False),
+    _table("--na", "TEXT",
+        'CSV: a further text for missing values, beside NA, null, nan ...; --na "": in place of'
+        " them.", multiple=True),
+    _table("--keep-spaces", None, "CSV: texts keep the spaces around them."),
+    _table("--encoding", "NAME", "CSV: encoding of the file.", "utf-8"),
 )
 # fmt: on

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from packer import units
-from packer.cli.console import COMPRESS, Output, announce_plan, cli, in_options, say, tell_report
+from packer.cli.console import Output, announce_plan, cli, say, tell_report
+from packer.cli.option_words import COMPRESS, in_options
 from packer.cli.options import (
     FIT,
     FORMAT,
@@ -22,11 +23,7 @@ from packer.cli.options import (
     options,
     splits_of,
 )
-from packer.errors import PackerError, UsageError
-from packer.sentence import Call
-
-if TYPE_CHECKING:
-    from packer.format.verify import Verdict
+from packer.errors import UsageError
 
 _PROBLEMS = 50  # most problems printed; --json lists all
 
@@ -34,14 +31,7 @@ _PROBLEMS = 50  # most problems printed; --json lists all
 @cli.command()
 @click.argument("pack", metavar="PACK", type=PATH)
 @click.argument("source", metavar="MORE", type=PATH)
-@options(
-    "--labels",
-    "--pair",
-    "--duplicates",
-    "--on-error",
-    "--workers",
-    OUTPUT,
-)
+@options("--labels --pair --duplicates --on-error --workers", OUTPUT)
 def append(
     pack: str, source: str, *, labels: str | None, pairs: dict[str, str], output: Output, **given: Any
 ) -> None:
@@ -53,11 +43,10 @@ def append(
     packer append train/ more-images/
     packer append flights/ december.csv
     """
-    from packer.format.pack_opening import check_order, open_pack
+    from packer.format.pack_opening import is_pack, open_pack
 
     given["progress"] = not output.quiet
-    check_order(pack, source, Call("append_images", (source, pack)))
-    if open_pack(pack).parts[0].header.table is None:
+    if not is_pack(pack) or open_pack(pack).parts[0].header.table is None:
         from packer.convert.image_appending import append_images
 
         announce = partial(announce_plan, output, (source,), pack)
@@ -79,11 +68,7 @@ def append(
 @options(
     option("-o --out", "OUT", "Pack to write."),
     option("--index", None, "Write the index of PACK, whose shards convert --only-shards wrote."),
-    "--duplicates",
-    "--shuffle",
-    "--seed",
-    "--overwrite",
-    "--workers",
+    "--duplicates --shuffle --seed --overwrite --workers",
     OUTPUT,
 )
 def merge(
@@ -112,12 +97,12 @@ def merge(
                 "--index: indexes the shards of a single PACK. Leave other packs and options out."
             )
         report = merge_shards(packs[0], overwrite=given["overwrite"])
-        tell_report(output, report, _noun(report.out), skipping=True)
+        tell_report(output, report, skipping=True)
         return
     if out is None:
         raise UsageError("-o: is missing. Pass the pack to write.")
     report = merge_packs(packs, out, progress=not output.quiet, **given)
-    tell_report(output, report, _noun(out))
+    tell_report(output, report)
 
 
 @cli.command()
@@ -125,9 +110,7 @@ def merge(
 @click.argument("shares", metavar="NAME=SHARE,...", type=Word())
 @options(
     option("-o --out", "DIR", "Folder of the new packs; default: the folder of PACK."),
-    "--seed",
-    "--overwrite",
-    "--workers",
+    "--seed --overwrite --workers",
     OUTPUT,
 )
 def split(pack: str, shares: str, *, output: Output, **given: Any) -> None:
@@ -145,7 +128,7 @@ def split(pack: str, shares: str, *, output: Output, **given: Any) -> None:
         output.tell({"packs": {name: report.to_dict() for name, report in reports.items()}})
         return
     for report in reports.values():
-        tell_report(output, report, _noun(report.out), where=f" -> {report.out}")
+        tell_report(output, report, where=f" -> {report.out}")
 
 
 @cli.command()
@@ -158,13 +141,11 @@ def split(pack: str, shares: str, *, output: Output, **given: Any) -> None:
     option("--store", STORE, "As for convert; default: as in PACK."),
     option("--quality", "N", "Quality of JPEG rows; default: as in PACK."),
     option("--compress", COMPRESS, "As for convert; default: as in PACK."),
-    "--shard-rows",
-    "--shard-size",
+    "--shard-rows --shard-size",
     option("--shuffle/--no-shuffle", None, "Shuffle the rows, within each split.", False),
     "--seed",
     option("--resume", None, "Continue only an interrupted run with the same pack and options."),
-    "--overwrite",
-    "--workers",
+    "--overwrite --workers",
     OUTPUT,
 )
 def repack(pack: str, out: str, *, output: Output, **given: Any) -> None:
@@ -180,15 +161,14 @@ def repack(pack: str, out: str, *, output: Output, **given: Any) -> None:
     from packer.convert.repacking import repack as run
 
     report = run(pack, out, progress=not output.quiet, **merge_values(given))
-    tell_report(output, report, _noun(out))
+    tell_report(output, report)
 
 
 @cli.command()
 @click.argument("pack", metavar="PACK", type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
 @options(
-    "--split",
-    "--workers",
+    "--split --workers",
     OUTPUT,
 )
 def export(pack: str, out: str, *, split: str | None, workers: int | None, output: Output) -> None:
@@ -215,9 +195,7 @@ def export(pack: str, out: str, *, split: str | None, workers: int | None, outpu
 
 @cli.command()
 @click.argument("pack", metavar="PACK", type=PATH)
-@options(
-    OUTPUT,
-)
+@OUTPUT
 def verify(pack: str, *, output: Output) -> None:
     """Compare every byte of a pack with its checksums.
 
@@ -227,6 +205,7 @@ def verify(pack: str, *, output: Output) -> None:
     \b
     packer verify train.h5
     """
+    from packer.format.recorded_command import how_to_convert_again
     from packer.format.verify import verify_pack
 
     verdict = verify_pack(pack, progress=not output.quiet)
@@ -243,7 +222,8 @@ def verify(pack: str, *, output: Output) -> None:
         if len(verdict.problems) > _PROBLEMS:
             say(f"and {len(verdict.problems) - _PROBLEMS} more problems; --json lists them all", err=True)
     output.tell(record)
-    if not output.as_json and (remedy := _how_to_convert_again(pack, verdict)):
+    beyond = any(problem.kind == "index" or "packer seal" in problem.text for problem in verdict.problems)
+    if not output.as_json and not beyond and (remedy := how_to_convert_again(pack)):
         say(remedy, err=True)
     raise click.exceptions.Exit(1)
 
@@ -268,36 +248,3 @@ def seal(pack: str, *, output: Output) -> None:
         {"pack": pack, "rows": sealed.rows, "statistics": sealed.header.statistics},
         f"{pack}: sealed; {units.count(sealed.rows, 'row')}, {units.size(sealed.nbytes)}",
     )
-
-
-def _how_to_convert_again(path: str, verdict: Verdict) -> str:
-    """Return the command that replaces a damaged pack; "" if its header does not record it."""
-    if any(problem.kind == "index" or "packer seal" in problem.text for problem in verdict.problems):
-        return ""
-    from packer.format.pack_opening import open_damaged, open_pack
-    from packer.format.recorded_command import convert_again
-
-    try:
-        damaged = open_damaged(path)
-        command = convert_again(damaged)
-    except PackerError:
-        return ""
-    if not command:
-        return ""
-    try:
-        open_pack(path).confirm()
-        command += " --overwrite"
-        first = ""
-    except PackerError:  # it is no pack to be replaced
-        first = f"Remove {path}. "
-    images = damaged.parts[0].header.table is None and "--labels" not in command
-    also = ", with --labels and --classes if they were given" if images else ""
-    edited = f". If you edited the arrays yourself: packer seal {path}" if damaged.format == "npy" else ""
-    return f"{first}To convert the same SRC again{also}: {command}{edited}"
-
-
-def _noun(path: str) -> str:
-    """Return the noun for rows of a pack, "image" or "row"."""
-    from packer.format.pack_opening import open_pack
-
-    return "image" if any(field.name == "image" for field in open_pack(path).fields) else "row"

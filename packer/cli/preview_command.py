@@ -65,11 +65,12 @@ def preview(
     else:
         if len(sources) > 1:
             raise UsageError(f"{pack}: is a pack; a sheet shows one pack, or one source. Pass it alone.")
-        for parameter in context.command.params:
-            name = str(parameter.name)
-            if name in given and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                raise UsageError(f"{parameter.opts[0]}: is about sources; {pack} is a pack. Leave it out.")
-        sheet = run(pack, out, **own | {"split": splits_of(pack, own["split"])})
+        typed = {
+            name: value
+            for name, value in given.items()
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        }
+        sheet = run(pack, out, **own | typed | {"split": splits_of(pack, own["split"])})
     output.note(sheet.notes)
     times = f" as {sheet.repeat} epochs draw them" if sheet.repeat > 1 else ""
     over = f" with {', '.join(sheet.overlaid)}" if sheet.overlaid else ""

@@ -21,7 +21,7 @@ FILTER = 32015
 _LEAST_WINDOW, _MOST_WINDOW = 1 << 20, 1 << 31
 
 
-def library(purpose: str | Option) -> ModuleType:
+def library(purpose: str) -> ModuleType:
     """Import the zstandard package. purpose: feature that needs it, for the message.
 
     Raises: MissingDependencyError.
@@ -96,7 +96,7 @@ def decompress(decompressor: Any, frame: memoryview, length: int) -> bytes:
     return unpacked
 
 
-def versions(purpose: str | Option) -> dict[str, str]:
+def versions(purpose: str) -> dict[str, str]:
     """Return the versions of the package and of the library. Raises: MissingDependencyError."""
     zstandard = library(purpose)
     return {"zstandard": zstandard.__version__, "libzstd": ".".join(map(str, zstandard.ZSTD_VERSION))}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from packer import units
-from packer.arguments import ON_ERROR, check_workers, choice
+from packer.arguments import ON_ERROR, check_workers, one_of
 from packer.convert.conversion_task import NO_ROWS, ConversionTask, Engine, Report, RunOptions
 from packer.convert.engines import PartsEngine
 from packer.convert.pack_run import write_pack
@@ -68,7 +68,7 @@ class Conversion:
         self._began = time.perf_counter()
         self.out: str = os.fspath(out).rstrip("/")
         self.bar: Progress = Progress(progress, noun, on_progress)
-        skip = choice("on_error", on_error, ON_ERROR) == "skip"
+        skip = one_of("on_error", on_error, ON_ERROR) == "skip"
         part = None if only is None else _parse_part(only)
         self.running = RunOptions(check_workers(workers), skip, overwrite, resume, self.bar.move, part)
 
@@ -359,7 +359,7 @@ def interrupted(out: str) -> Iterator[None]:
         done = units.size(_nbytes(left))
         sentence = f"{_KEPT} ({left}, {done}): run the same command again to continue."
         if isinstance(error, PackerError):
-            error.extend(" ", sentence)
+            error.extend(f" {sentence}")
         else:
             error.args = (sentence,)
         raise

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.arguments import choice
+from packer.arguments import one_of
 from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask, Report
 from packer.convert.duplicate_keys import DUPLICATES, known_samples, leave_out, note_left_out
@@ -72,7 +72,7 @@ def append_images(
     run = Conversion(
         path, "images", workers=workers, on_error=on_error, progress=progress, on_progress=on_progress
     )
-    choice("duplicates", duplicates, DUPLICATES)
+    one_of("duplicates", duplicates, DUPLICATES)
     pack = open_growable(run.out, "append_images", source, [os.fspath(source)])
     record = pack.parts[0].header.provenance.get("options", {})
     if not set(record) >= _RECORDED or record.get("repack", {}).get("size") is not None:

@@ -234,15 +234,13 @@ def _notes(
 def _bands_of_first(source: ImageSource, max_pixels: int) -> int:
     """Return the number of bands of the first readable image. Raises UsageError if none is readable."""
     source.ahead(np.arange(1))
-    reason: Sentence | None = None
+    reason: str | None = None
     for index in range(min(len(source), _TRIED)):
         try:
             check_bytes(int(source.sizes[index]), max_pixels)
             return count_bands(source.read(index), max_pixels)
         except ImageError as error:
-            reason = reason or Sentence(
-                f"channels auto: {source.name}/{source.keys[index]}: ", error.sentence
-            )
+            reason = reason or f"channels auto: {source.name}/{source.keys[index]}: {error}"
     assert reason is not None
     raise UsageError(reason)
 
@@ -263,10 +261,10 @@ def _targets(
     if labels.file is not None:
         targets = read_labels(labels, source.keys, source.findings, columns, source.name, source.sample_sizes)
     else:
-        used = {"Labels.as_": True, "Labels.column": source.label_chosen}
-        used["Labels.separator"] = source.targets.column is not None
+        used = {"as_", *(["column"] if source.label_chosen else [])}
+        used |= {"separator"} if source.targets.column is not None else set()
         about = [] if options.split is None else options.split.about_columns()
-        for option in (*about, *(one for one in labels.about_csv() if not used.get(one.name))):
+        for option in (*about, *labels.about_csv(used)):
             raise UsageError(
                 f"{option}: is about columns of a CSV, but none is given. Pass {Option('labels', 'FILE')}."
             )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from packer.arguments import choice, whole
+from packer.arguments import one_of, whole
 from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask, Report, provenance
 from packer.convert.duplicate_keys import DUPLICATES, known_rows, leave_out, note_left_out, table_files
@@ -121,7 +121,7 @@ def merge_packs(
         out, "rows", workers=workers, overwrite=overwrite, progress=progress, on_progress=on_progress
     )
     check_local(out, *packs)
-    choice("duplicates", duplicates, DUPLICATES)
+    one_of("duplicates", duplicates, DUPLICATES)
     opened = [open_pack(path) for path in packs]
     if len(opened) < 2:
         raise UsageError("merge: needs two or more packs. Pass their paths.")
@@ -192,7 +192,7 @@ def split_pack(
     if taken := sorted(set(split.parts) & set(splits.names)):
         raise UsageError(
             f"split {taken[0]}: {os.fspath(path)} has a split of this name already; new packs get rows of"
-            f' every split ({", ".join(splits.names)}) and need other names. Load it with split="{taken[0]}",'
+            f" every split ({', '.join(splits.names)}) and need other names. Load its splits as they are,"
             " or pass other names."
         )
     owners, record = assign(split, rows, seed), split.record(seed)
@@ -283,7 +283,7 @@ def repack(
     check_local(path, out)
     check_order(path, out, Call("repack", (run.out, os.fspath(path))))
     opened = open_pack(path)
-    choice("fit", fit, FITS)
+    one_of("fit", fit, FITS)
     rule, spec = _new_size(opened, size, fit, store, quality)
     storing = RowStorage.like(
         opened,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.arguments import as_bytes, as_whole, choice, whole
+from packer.arguments import as_bytes, as_whole, one_of, whole
 from packer.codecs import NAMES, jpeg
 from packer.codecs.block_codecs import block_codec, codec_record
 from packer.convert.row_maker import RowMaker
@@ -45,8 +45,8 @@ class RowStorage:
 
     def __post_init__(self) -> None:
         """Check every value. Raises: UsageError."""
-        choice("format", self.format, FORMATS)
-        choice("store", self.store, STORES)
+        one_of("format", self.format, FORMATS)
+        one_of("store", self.store, STORES)
         if not 1 <= self.quality <= 100:
             raise UsageError(f"quality {self.quality}: is not within 1 to 100. Pass for example 90.")
         if self.compressed:

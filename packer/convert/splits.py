@@ -114,7 +114,7 @@ class Split:
                 " shares, or the rows of each split."
             )
 
-    def about_columns(self) -> list[Option]:
+    def about_columns(self) -> list[str]:
         """Return the given options that name columns."""
         given = {"Split.column": self.column, "Split.group": self.group}
         return [Option(name, column) for name, column in given.items() if column is not None]

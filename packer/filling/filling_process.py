@@ -79,7 +79,7 @@ class _FrontierRun:
         known = [name for name, p in signature(convert).parameters.items() if p.kind is p.KEYWORD_ONLY]
         for name in options:
             if name not in known:
-                instead = remedy(convert.__name__, name) or "leave it out"
+                instead = remedy(convert, name) or "leave it out"
                 raise UsageError(f"{name}=: is not an option of {convert.__name__}; {instead}.")
         if why := convert(source, out, **options, **common).cleared:
             logging.getLogger("packer.filling").warning(

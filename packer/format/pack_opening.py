@@ -31,7 +31,6 @@ from packer.format.pack import Pack, check_extents, check_heads, check_own, read
 from packer.format.shards import is_header_sealed, not_listed, read_index, together
 from packer.format.unsealed_hdf5 import hdf5_end, is_foreign, read_unsealed
 from packer.remote.urls import is_url
-from packer.sentence import Call
 from packer.standard_streams import open_closed
 
 _FORMAT, _FORMAT_WITHIN = b'"format":"packer"', 100  # in the first bytes of an index
@@ -96,7 +95,7 @@ def open_damaged(path: str) -> Pack:
     return _opened(path, _open_index if _has_index(path) else _open_unchecked)
 
 
-def check_order(pack: str | os.PathLike[str], other: object, right: Call) -> None:
+def check_order(pack: str | os.PathLike[str], other: object, right: str) -> None:
     """Raise UsageError if the path of a pack, and the path after or before it, are swapped.
 
     right: the call as it should be.

@@ -6,9 +6,11 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from packer.errors import PackerError
 from packer.format.header import PACK_OPTIONS
 from packer.format.header_forms import NORMALIZE
 from packer.format.pack import Pack
+from packer.format.pack_opening import open_damaged, open_pack
 
 _OTHERS = PACK_OPTIONS | {"append", "duplicates", "fields"}
 """Options of packs that no single conversion of files made."""
@@ -26,6 +28,26 @@ _CSV: Mapping[str, Any] = {
     "keep_spaces": False,
 }
 """Options of text that are not repeated."""
+
+
+def how_to_convert_again(path: str) -> str:
+    """Return the command that replaces a damaged pack, as a sentence; "" if its header does not record it."""
+    try:
+        damaged = open_damaged(path)
+        command = convert_again(damaged)
+    except PackerError:
+        return ""
+    if not command:
+        return ""
+    try:
+        open_pack(path).confirm()
+        command, first = f"{command} --overwrite", ""
+    except PackerError:  # it is no pack to be replaced
+        first = f"Remove {path}. "
+    images = damaged.parts[0].header.table is None and "--labels" not in command
+    also = ", with --labels and --classes if they were given" if images else ""
+    edited = f". If you edited the arrays yourself: packer seal {path}" if damaged.format == "npy" else ""
+    return f"{first}To convert the same SRC again{also}: {command}{edited}"
 
 
 def convert_again(pack: Pack) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from packer.errors import SourceError
 from packer.path_text import compose, show_differences
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 
 @dataclass
@@ -26,8 +26,8 @@ class Findings:
     """Notes for the user, one sentence each."""
 
     def note(self, *texts: str) -> None:
-        """Add notes, each a text that may hold options; empty ones are left out."""
-        self.notes += [Sentence(text) for text in texts if text]
+        """Add notes; empty ones are left out."""
+        self.notes += filter(None, texts)
 
     def refuse(self, image: int, reason: str, error: str) -> None:
         """Refuse an image; raise SourceError unless `skip`.

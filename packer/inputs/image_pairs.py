@@ -60,7 +60,7 @@ from packer.pixels.exact_values import MaskKind, decode_mask
 from packer.pixels.image_files import format_of_image
 from packer.pixels.resampling import place_soft
 from packer.pixels.row_placement import ImagePlacement
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 RESERVED = frozenset(
     ("image", "label", "boxes", "box_label", "keypoints", "key", "packer", "checksums", "header", "trailer")
@@ -213,18 +213,18 @@ class Pair(AbstractContextManager["Pair"]):
             try:
                 _, values = self._decode(index)
             except ImageError as error:
-                reasons.append(Sentence(f"{called}: ", error.sentence))
+                reasons.append(f"{called}: {error}")
                 continue
             kind = MaskKind.of(values)
             if self.mask_values is not None:
                 try:
                     self.mask_values.stored(kind)
                 except ImageError as error:
-                    raise UsageError(f"{called}: ", error.sentence) from None
+                    raise UsageError(f"{called}: {error}") from None
             return kind
         first = reasons[0] if reasons else f"{self._place}: holds no file for any of the images."
         raise SourceError(
-            first, f" None of the {len(reasons):,} {self._name} files that were tried can be read."
+            f"{first} None of the {len(reasons):,} {self._name} files that were tried can be read."
         )
 
 

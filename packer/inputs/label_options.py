@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from packer.arguments import choice
+from packer.arguments import one_of
 from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.inputs.coordinate_names import point_order
@@ -109,10 +109,10 @@ class Labels:
 
     def __post_init__(self) -> None:
         """Check the values and the combination of columns. Raises UsageError."""
-        choice("as_", self.as_, LABEL_AS)
+        one_of("as_", self.as_, LABEL_AS)
         for name, allowed in _CHOICES.items():
             if getattr(self, name) is not None:
-                choice(name, getattr(self, name), allowed)
+                one_of(name, getattr(self, name), allowed)
         for name in ("column", "boxes", "keypoints", "unlabeled"):
             given = getattr(self, name)
             chosen = [word.strip() for word in (given.split(",") if isinstance(given, str) else given or ())]
@@ -214,13 +214,13 @@ class Labels:
             _RECORDED[n]: list(value) if isinstance(value, tuple) else value for n, value in self._given()
         }
 
-    def about_csv(self) -> Iterator[Option]:
-        """Yield the given options that apply only to a CSV."""
+    def about_csv(self, used: Collection[str] = ()) -> Iterator[str]:
+        """Yield the given options that apply only to a CSV, but for those of the names in `used`."""
         for name, value in self._given():
-            if name not in (*_CHOICES, "unlabeled"):
+            if name not in (*_CHOICES, "unlabeled", *used):
                 yield Option(f"Labels.{name}", value if isinstance(value, str) else ",".join(value))
 
-    def about_coordinates(self) -> Iterator[Option]:
+    def about_coordinates(self) -> Iterator[str]:
         """Yield the given options that apply only to boxes and keypoints."""
         for name in _CHOICES:
             if getattr(self, name) is not None:

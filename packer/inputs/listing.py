@@ -24,7 +24,7 @@ from packer.pixels.image_files import (
     read_image_header,
 )
 from packer.pixels.image_pages import has_more_pages
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 _LISTED = 12  # classes that a message lists
 
@@ -45,10 +45,6 @@ class Finding:
     error: bool = False
     key: str = ""
     reason: str = ""
-
-    def __post_init__(self) -> None:
-        """Turn the options in the text into values."""
-        object.__setattr__(self, "sentence", Sentence(self.sentence))
 
 
 class ExaminedImage(NamedTuple):

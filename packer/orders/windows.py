@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.arguments import choice, whole
+from packer.arguments import one_of, whole
 from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.orders.epochs import Asked, Context, RowOrder
@@ -70,8 +70,8 @@ class Windows:
         """Check the values. Raises UsageError."""
         for name, least in (("length", 1), ("step", 1), ("dilation", 1), ("horizon", 0)):
             object.__setattr__(self, name, whole(f"Windows: {name}", getattr(self, name), least))
-        choice("anchor", self.anchor, ("first", "last"))
-        choice("ends", self.ends, ("drop", "repeat"))
+        one_of("anchor", self.anchor, ("first", "last"))
+        one_of("ends", self.ends, ("drop", "repeat"))
         if self.horizon and self.ends == "repeat" and self.anchor == "first":
             raise UsageError(
                 f"Windows: horizon={self.horizon} with ends='repeat': frames of the horizon are never"

@@ -20,7 +20,7 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image, features
 
-from packer.arguments import choice
+from packer.arguments import one_of
 from packer.channels import CHANNELS
 from packer.codecs.jpeg import fill_plain, swaps_sides, upright
 from packer.errors import UsageError
@@ -81,9 +81,9 @@ class PixelSpec:
                 f"size {self.size[0]}x{self.size[1]}: has no pixels; 1x1 is the smallest size. Pass a larger"
                 " one."
             )
-        choice("fit", self.fit, FITS)
-        choice("dtype", self.dtype, DTYPES)
-        choice("icc", self.icc, ICC)
+        one_of("fit", self.fit, FITS)
+        one_of("dtype", self.dtype, DTYPES)
+        one_of("icc", self.icc, ICC)
         if self.channels not in CHANNELS and not (
             isinstance(self.channels, int) and 1 <= self.channels <= MAX_BANDS
         ):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from packer.arguments import choice, whole
+from packer.arguments import one_of, whole
 from packer.convert.conversion_task import ConversionTask, provenance
 from packer.convert.reference_pack import Classes, parse_classes
 from packer.convert.row_maker import RowMaker
@@ -110,7 +110,7 @@ class PackingOptions:
         storing = RowStorage.parse(out, None, store, quality, shards)
         fields = fields if isinstance(fields, Fields) else Fields(fields)
         forms = parse_fields(fields.forms)
-        choice("fit", fit, FITS)
+        one_of("fit", fit, FITS)
         sized = Sized(parse_size(size), fit) if size is not None else None
         form = (forms or {}).get(IMAGE)
         if sized is not None and form is not None and form.shape is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from packer.arguments import choice, whole
+from packer.arguments import one_of, whole
 from packer.convert.conversion_run import Conversion, check_room, staging_folder
 from packer.convert.conversion_task import Report
 from packer.convert.duplicate_keys import DUPLICATES, leave_out, table_files
@@ -185,7 +185,7 @@ def convert_table(
     more["classes"] = () if classes is None else tuple(parse_classes(classes))
     choices = ColumnChoices(*columns, **more)
     model = None if like is None else open_pack(os.fspath(like))
-    store = None if store is None else choice("store", store, _STORES)
+    store = None if store is None else one_of("store", store, _STORES)
     storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards)
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
     in_order = shuffle is None and (like is not None or not choices.label)
@@ -340,7 +340,7 @@ def append_table(
         path, "rows", workers=workers, on_error=on_error, progress=progress, on_progress=on_progress
     )
     names = _names(source)
-    choice("duplicates", duplicates, DUPLICATES)
+    one_of("duplicates", duplicates, DUPLICATES)
     pack = open_growable(run.out, "append_table", source, names)
     known = {} if duplicates == "keep" else _known_files(pack, expand(names))
     if known:  # maybe by an append that was killed after it had listed them

@@ -248,7 +248,7 @@ def test_like_takes_channels_and_dtype(sources: Any, tmp_path: Path):
          " Pass channels=4 to keep four "
          "channels as they are."),
         ({"channels": "cmyk"}, "channels 'cmyk': unknown; rgb, gray, rgba and 1 to 1024 are allowed. Pass one of them."),
-        ({"dtype": "float32"}, "dtype 'float32': is not one of uint8, uint16. Pass one of them."),
+        ({"dtype": "float32"}, "dtype='float32': is not one of 'uint8', 'uint16'. Pass one of them."),
     ],
 )  # fmt: skip
 def test_options_that_do_not_go_together(sources: Any, tmp_path: Path, options: dict[str, Any], message: str):

@@ -635,7 +635,7 @@ def test_wrong_arguments_are_sentences(tmp_path: Path, pack: Path) -> None:
             export_images(pack, tmp_path / "out", **options)
         assert str(caught.value) == match
 
-    refused("workers 0: is too few; 1 is the least. Pass 1 or more.", workers=0)
+    refused("workers=0: is not a whole number of at least 1.", workers=0)
     bands = Field("image", "|u1", (2, 2, 5), {"layout": "HWC"})
     for dtype, f, shape in (("f4", Field("image", "<f4", (2, 2)), (1, 2, 2)), ("u1", bands, (1, 2, 2, 5))):
         pack = hand_made(tmp_path / f"{dtype}.h5", [b"1"], (f, np.zeros(shape, dtype)))

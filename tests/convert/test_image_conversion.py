@@ -387,10 +387,10 @@ def test_opencv_threads_are_as_before(photo_folder: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"format": "zarr"}, "format 'zarr': is not one of h5, npy. Pass one of them."),
-        ({"on_error": "ignore"}, "on_error 'ignore': is not one of stop, skip. Pass one of them."),
+        ({"format": "zarr"}, "format='zarr': is not one of 'h5', 'npy'. Pass one of them."),
+        ({"on_error": "ignore"}, "on_error='ignore': is not one of 'stop', 'skip'. Pass one of them."),
         ({"seed": 1.5}, "seed=1.5: is not a whole number."),
-        ({"workers": 0}, "workers 0: is too few; 1 is the least. Pass 1 or more."),
+        ({"workers": 0}, "workers=0: is not a whole number of at least 1."),
     ],
 )
 def test_each_wrong_option_is_one_sentence(tmp_path: Path, options: dict[str, object], sentence: str):

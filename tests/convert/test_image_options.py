@@ -15,6 +15,7 @@ from packer import (
     Soft,
     append_images,
     convert_images,
+    convert_table,
     create,
     fill_pack,
     open_pack,
@@ -78,8 +79,8 @@ def test_a_record_gives_the_options_again(given: dict[str, Any]):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"as_": "numbers"}, "as_ 'numbers': is not one of auto, classes, float. Pass one of them."),
-        ({"boxes_unit": "inch"}, "boxes_unit 'inch': is not one of relative, pixels. Pass one of them."),
+        ({"as_": "numbers"}, "as_='numbers': is not one of 'auto', 'classes', 'float'. Pass one of them."),
+        ({"boxes_unit": "inch"}, "boxes_unit='inch': is not one of 'relative', 'pixels'. Pass one of them."),
     ],
 )
 def test_words_of_labels(given: dict[str, str], sentence: str):
@@ -100,8 +101,12 @@ def test_words_of_labels(given: dict[str, str], sentence: str):
         (pack_dataset, "shard_size", 'pass shards="2GB"'),
         (create, "compress", 'pass store="zstd", "gzip" or "blosc2"'),
         (create, "channels", "pass fields=Fields(channels=...)"),
-        (pack_dataset, "rename", "pass fields=Fields(rename={...})"),
-        (pack_dataset, "key", 'pass resume="birds v3", text that says what the dataset holds'),
+        (pack_dataset, "rename", "pass fields=Fields(rename=...)"),
+        (convert_images, "boxes", "pass labels=Labels(boxes=...)"),
+        (convert_images, "column", "pass labels=Labels(column=...)"),
+        (convert_images, "group", "pass split=Split(group=...)"),
+        (convert_table, "delimiter", "pass csv=Csv(delimiter=...)"),
+        (convert_table, "log1p", "pass encode=Encode(log1p=...)"),
     ],
 )
 def test_removed_keywords_name_what_to_pass(function: Any, keyword: str, remedy: str):

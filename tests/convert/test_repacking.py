@@ -467,7 +467,7 @@ def test_shares_of_the_names_of_a_packs_splits_are_refused(
         split_pack(tmp_path / "p.h5", "train=0.9,test=0.1")
     assert str(error.value) == (
         f"split train: {tmp_path}/p.h5 has a split of this name already; new packs get rows of every split (train, val) and need"
-        ' other names. Load it with split="train", or pass other names.'
+        " other names. Load its splits as they are, or pass other names."
     )
 
 

@@ -30,8 +30,11 @@ class Maker(RowMaker):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"format": "zarr"}, "format 'zarr': is not one of h5, npy. Pass one of them."),
-        ({"store": "png"}, "store 'png': is not one of raw, jpeg, gzip, zstd, blosc2. Pass one of them."),
+        ({"format": "zarr"}, "format='zarr': is not one of 'h5', 'npy'. Pass one of them."),
+        (
+            {"store": "png"},
+            "store='png': is not one of 'raw', 'jpeg', 'gzip', 'zstd', 'blosc2'. Pass one of them.",
+        ),
         ({"store": "jpeg", "quality": 0}, "quality 0: is not within 1 to 100. Pass for example 90."),
         ({"store": "jpeg", "quality": 101}, "quality 101: is not within 1 to 100. Pass for example 90."),
         (

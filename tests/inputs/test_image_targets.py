@@ -492,7 +492,7 @@ def test_several_labels_of_a_box_are_told(write: Write) -> None:
         ({"label_as": "float", "label_separator": "|"}, "labels=Labels(as_='float'): applies to labels that are numbers, but"),
         ({"label_as": "float", "keypoints": "x,y"}, "labels=Labels(as_='float'): applies to labels that are numbers"),
         ({"label_as": "float", "label": "a", "boxes": "p,q,r,s"}, "labels=Labels(as_='float'): applies to labels that are numbers"),
-        ({"label_as": "text"}, "as_ 'text': is not one of auto, classes, float."),
+        ({"label_as": "text"}, "as_='text': is not one of 'auto', 'classes', 'float'."),
     ],
 )  # fmt: skip
 def test_ways_to_take_labels_that_make_no_sense(write: Write, options: dict[str, Any], message: str) -> None:

@@ -401,7 +401,7 @@ def test_label_as() -> None:
         "l.csv line 2: the label is cat; finite numbers, whole numbers from -2**63 to 2**63 - 1, or class names, are accepted. "
         "Correct it, or pass on_error='skip'."
     )
-    with pytest.raises(UsageError, match="is not one of auto, classes, float"):
+    with pytest.raises(UsageError, match="is not one of 'auto', 'classes', 'float'"):
         Labels(as_="text")
     values = number_columns(CheckedRows("l.csv", [1]), {"a": ["1"], "b": ["0"]}, label_as="float")
     assert values.dtype == np.float32

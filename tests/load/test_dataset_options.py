@@ -34,7 +34,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
         ({"seed": None}, "seed=None: is not a whole number."),
         (
             {"shuffle": "rows"},
-            "shuffle='rows': is neither True nor False. Pass one of them, or order='rows'.",
+            "shuffle='rows': is neither True nor False. Pass one of them.",
         ),
         (
             {"fields": "image"},

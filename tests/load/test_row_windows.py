@@ -381,7 +381,7 @@ def test_frames_in_the_order_of_text_are_told(tmp_path: Path) -> None:
     [
         ({"length": 0}, "Windows: length=0: is not a whole number of at least 1."),
         ({"length": 2, "step": 0}, "Windows: step=0: is not a whole number of at least 1."),
-        ({"length": 2, "ends": "x"}, "ends 'x': is not one of drop, repeat. Pass one of them."),
+        ({"length": 2, "ends": "x"}, "ends='x': is not one of 'drop', 'repeat'. Pass one of them."),
         (
             {"length": 2, "ends": "repeat", "horizon": 1},
             "Windows: horizon=1 with ends='repeat': frames of the horizon are never repeated. Pass anchor='last', or"

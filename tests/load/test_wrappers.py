@@ -165,11 +165,7 @@ def test_batches_are_no_lists_of_row_numbers(numbered: Path):
     [
         (PackedBatchDataset, "num_workers", "pass threads=, or leave it out."),
         (PackedBatchDataset, "prefetch_factor", "pass prefetch=."),
-        (
-            PackedBatchDataset,
-            "mask_fill",
-            "pass augment=packer.augment.Pipeline(..., mask_fill=...), or collate=Padding(mask_fill=...).",
-        ),
+        (PackedBatchDataset, "mask_fill", "pass collate=Padding(mask_fill=...)."),
         (PackedBatchDataset, "suffle", "pass shuffle=."),
         (PackedBatchDataset, "transforms", "pass transform=."),
         (PackedBatchDataset, "worldSize", "pass world_size=."),

@@ -148,7 +148,7 @@ def test_deep_images_are_not_converted(options: dict[str, object]) -> None:
     assert str(error.value) == (
         f"icc srgb: converts rgb, gray, rgba of uint8, not {dtype} with channels {channels}. Leave it out."
     )
-    with pytest.raises(UsageError, match=r"^icc 'p3': is not one of ignore, srgb\. Pass one of them\.$"):
+    with pytest.raises(UsageError, match=r"^icc='p3': is not one of 'ignore', 'srgb'\. Pass one of them\.$"):
         PixelSpec((8, 8), icc="p3")
 
 

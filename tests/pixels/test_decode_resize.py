@@ -406,7 +406,7 @@ def test_an_array_of_another_kind_is_refused(jpeg: bytes, out: NDArray[np.uint8]
     ("arguments", "message"),
     [
         (((0, 8),), "size 0x8: has no pixels; 1x1 is the smallest size. Pass a larger one."),
-        (((8, 8), "zoom"), "fit 'zoom': is not one of crop, pad, stretch. Pass one of them."),
+        (((8, 8), "zoom"), "fit='zoom': is not one of 'crop', 'pad', 'stretch'. Pass one of them."),
         (
             ((8, 8), "pad", "bgr"),
             "channels 'bgr': unknown; rgb, gray, rgba and 1 to 1024 are allowed. Pass one of them.",

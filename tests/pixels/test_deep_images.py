@@ -286,7 +286,7 @@ def test_sizes_are_checked_before_pixels_are_decoded():
     [
         ("rgba", "uint16", "channels rgba: is only for uint8; uint16 takes gray, rgb and numbers of bands. Pass channels=4 to keep"),
         (0, "uint16", "channels 0: unknown; rgb, gray, rgba and 1 to 1024 are allowed"),
-        ("rgb", "int16", "dtype 'int16': is not one of uint8, uint16"),
+        ("rgb", "int16", "dtype='int16': is not one of 'uint8', 'uint16'"),
     ],
 )  # fmt: skip
 def test_options_that_do_not_go_together(channels: str | int, dtype: str, message: str):

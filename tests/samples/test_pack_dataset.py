@@ -773,7 +773,7 @@ def _short(index: int) -> Any:
             (IMAGES, LABELS),
             {"size": 4, "fit": "fill"},
             UsageError,
-            "fit 'fill': is not one of crop, pad, stretch",
+            "fit='fill': is not one of 'crop', 'pad', 'stretch'",
         ),
         (
             (IMAGES, LABELS),

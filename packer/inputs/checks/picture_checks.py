@@ -66,7 +66,7 @@ def _enlarged(target: Size, sizes: Sequence[Size], fit: str) -> int:
     return sum(box.height < filled.height or box.width < filled.width for box, filled in boxes)
 
 
-def _largest(target: Size, sizes: Sequence[Size], fit: str) -> Option:
+def _largest(target: Size, sizes: Sequence[Size], fit: str) -> str:
     """Return the largest size of the target's shape, up to it, that enlarges less than half of the images."""
     most = max if fit == "pad" else min
     scales = sorted((most(h / target[0], w / target[1]), h, w) for h, w in sizes)

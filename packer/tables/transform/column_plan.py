@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from packer.arguments import choice
+from packer.arguments import one_of
 from packer.cell_names import SEPARATORS
 from packer.errors import UsageError
 from packer.garbage import paused
@@ -59,9 +59,9 @@ class ColumnChoices:
             object.__setattr__(self, "features", column_names(self.features))
         if self.label_as == "float":  # as for images
             object.__setattr__(self, "label_as", "number")
-        choice("label_as", self.label_as, LABELS)
-        choice("missing", self.missing, MISSING)
-        choice("dtype", self.dtype, DTYPES)
+        one_of("label_as", self.label_as, LABELS)
+        one_of("missing", self.missing, MISSING)
+        one_of("dtype", self.dtype, DTYPES)
         if np.dtype(self.dtype).kind in "iu":
             for other, chosen in (
                 (Option("standardize", True), self.standardize),

@@ -173,7 +173,7 @@ def shown_columns(columns: Sequence[str]) -> str:
     return f"{units.count(len(columns), 'column')} ({', '.join(columns[:_NAMED])}{more})"
 
 
-def as_category(name: str) -> Option:
+def as_category(name: str) -> str:
     """Return the option that reads a column as categories."""
     return Option("types", {name: "category"})
 

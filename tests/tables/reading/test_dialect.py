@@ -74,7 +74,7 @@ def refused(text: str, name: str = "a.csv", **reading: Any) -> str:
     with pytest.raises(Undecided) as error:
         found(text, name, **reading)
     sample = Sample(name, b"x\n" * reading.get("skip_rows", 0) + text.encode(), True)
-    return in_options(refusal(sample, ReadOptions(**reading), error.value).sentence)
+    return in_options(str(refusal(sample, ReadOptions(**reading), error.value)))
 
 
 def test_one_column_has_none() -> None:

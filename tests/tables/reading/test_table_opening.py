@@ -57,7 +57,7 @@ def expected(text: str = CSV) -> list[Any]:
 def refused(source: Any, **options: Any) -> str:
     with pytest.raises(PackerError) as error:
         convert_table(source, "r.h5", **options)
-    return in_options(getattr(error.value, "sentence", str(error.value)))
+    return in_options(str(error.value))
 
 
 def zipped(*names: str) -> bytes:

@@ -129,15 +129,15 @@ def test_choices_as_a_record():
     [
         (
             {"label_as": "class"},
-            "label_as 'class': is not one of auto, classes, number. Pass one of them.",
+            "--label-as class: is not one of 'auto', 'classes', 'number'. Pass one of them.",
         ),
         (
             {"missing": "mode"},
-            "missing 'mode': is not one of nan, error, mean, median, zero. Pass one of them.",
+            "--missing mode: is not one of 'nan', 'error', 'mean', 'median', 'zero'. Pass one of them.",
         ),
         (
             {"dtype": "uint16"},
-            "dtype 'uint16': is not one of float32, float16, float64, int8, int16, int32, int64, uint8. Pass one of them.",
+            "--dtype uint16: is not one of 'float32', 'float16', 'float64', 'int8', 'int16', 'int32', 'int64', 'uint8'. Pass one of them.",
         ),
         (
             {"dtype": "int8", "standardize": True},
