@@ -289,7 +289,8 @@ CONVERT = options(
     option("--keep", "COLUMN,...", "Tables: store these columns as separate fields, not as features.",
            about=_TABLES),
     option("--type types", "COLUMN=TYPE",
-           f"Tables: {', '.join(KINDS)}, currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy;"
+           f"Tables: {', '.join(KINDS)}, currency, percent, date-name, date-ymd, date-mdy, date-dmy, time-12h, "
+           "timestamp-offset, timestamp-mdy, timestamp-dmy;"
            " default: guessed from the first rows.", multiple=True, about=_TABLES),
     option("--label-as", ("auto", "classes", "float", "number"),
            "Read labels as classes, also numbers and texts that differ in each row, or as float (or number); "

@@ -82,9 +82,11 @@ def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableT
     else:
         # Markers of missing values in text are not recorded for files that have nulls.
         reading = job.table.fingerprint()["reading"]
+        written = {c.name: c.notation for c in job.table.columns if c.notation}
         if job.table.unit != "line":
-            written = {c.name: c.notation for c in job.table.columns if c.notation}
             reading = {"types": written} if written else {}
+        elif written:
+            reading = {**reading, "types": {**reading["types"], **written}}
         transform = fit(job.plan, rows.sums, rows.sample, texts, rows.fit, reading)
         if rows.whole_label:
             transform = replace(transform, label_dtype="<i8")
@@ -203,12 +205,10 @@ def source_notes(job: TableJob) -> list[str]:
     for given, column in zip(job.table.columns, job.plan.columns, strict=True):
         if job.like is not None:
             break
-        if column.role not in ("keep", "drop", DEALING) and not (
-            column.role == "label" and job.plan.separator
-        ):
-            notes += job.table.column_notes.get(column.name, ())
         if column.role in ("keep", "label") and given.digits and column.type in ("category", "text"):
             texts.append(_as_text(given, column.role))
+        elif column.role == "feature" or (column.role == "label" and not job.plan.separator):
+            notes += job.table.column_notes.get(column.name, ())
     notes += texts
     for name in job.indexes:
         notes.append(

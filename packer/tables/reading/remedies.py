@@ -26,12 +26,21 @@ from packer.tables.reading.dialect import (
 from packer.tables.reading.record_parser import Record, is_unclosed, one_column, read_texts
 from packer.tables.reading.table_header import TableHeader, header_of
 from packer.tables.reading.table_source import ReadOptions
-from packer.tables.reading.type_inference import MOSTLY, SAMPLE_ROWS, fits, infer
-from packer.tables.transform.column_types import NOTATIONS, TYPES, TableColumn, listed, shortest, unique
+from packer.tables.reading.type_inference import MOSTLY, SAMPLE_ROWS, fits, infer, valid_of
+from packer.tables.transform.column_types import (
+    NOTATIONS,
+    TYPES,
+    TableColumn,
+    as_category,
+    listed,
+    shortest,
+    unique,
+)
 from packer.tables.transform.records import BadRow, CellFault, RecordLayout, RecordMember
 
 _SHORT = 40  # most characters of a text that may mean "missing"
 _KINDS = ("integer", "number", *(name for name, type in TYPES.items() if type.read), *NOTATIONS)
+_MOMENTS = tuple(kind for kind in _KINDS if TableColumn.given("", kind).type in ("date", "time", "timestamp"))
 _DEFAULT = ReadOptions()
 _SHOWN_ROWS, _SHOWN_COLUMNS, _SHOWN_CELL = 3, 4, 24
 _NUMBER = re.compile(rb"[+-]?(?:\d[\d., '_]*|[.,]\d+)(?:[eE][+-]?\d+)?")
@@ -276,6 +285,33 @@ def check_notation(sample: Sample, trial: Trial) -> None:
     raise SourceError(
         f"{sample.name}: {seen}, numbers in another notation than {marks}. Pass {', or '.join(ways)}."
     )
+
+
+def check_forms(sample: Sample, trial: Trial) -> None:
+    """Raise SourceError for a column of dates or times in several forms, with a line of each.
+
+    trial: the sample as its options read it.
+    """
+    dialect = trial.reading.dialect()
+    for number, column in enumerate(trial.columns):
+        if column.type != "category" or column.name not in trial.noted or column.name in trial.reading.types:
+            continue
+        lines: dict[bytes, int] = {}
+        for row in trial.records:
+            lines.setdefault(row.cells[number].strip(b" \t") if number < len(row.cells) else b"", row.line)
+        cells = [cell for cell in lines if cell not in dialect.na]
+        forms = {kind: valid_of(cells, kind, dialect) for kind in _MOMENTS}
+        valid = set().union(*forms.values())
+        most = max(forms.values(), key=len)
+        others = sorted(valid - most, key=lines.__getitem__)
+        if not others or len(valid) < MOSTLY * len(cells):
+            continue
+        seen = [(lines[cell], cell.decode()) for cell in (min(most, key=lines.__getitem__), others[0])]
+        first, second = (f"line {trial.reading.skip_rows + at + 1:,} {cell!r}" for at, cell in sorted(seen))
+        raise SourceError(
+            f"{sample.name}: column {column.name!r} holds dates or times in several forms, in {first} and in"
+            f" {second}; all cells of a column need one. Correct it, or pass {as_category(column.name)} for texts."
+        )
 
 
 def _changes(trial: Trial, other: Trial, odd: set[str]) -> bool:

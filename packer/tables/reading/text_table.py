@@ -28,6 +28,7 @@ from packer.tables.reading.remedies import (
     Sample,
     Trial,
     begin_of,
+    check_forms,
     check_notation,
     refusal,
     remedies,
@@ -108,9 +109,9 @@ class TextTable(TableSource):
         cells = [record.cells for record in records]
         self.columns, self.column_notes = infer(names[at], columns, cells, self._form, reading.types)
         if not at:
-            check_notation(
-                sample, Trial(header, self.columns, records, reading, frozenset(self.column_notes))
-            )
+            trial = Trial(header, self.columns, records, reading, frozenset(self.column_notes))
+            check_notation(sample, trial)
+            check_forms(sample, trial)
         if reading.header:
             self.indexes: tuple[str, ...] = index_columns(header.names, self.columns)
         notes = [*header.notes, *renamed(first, header.names, columns, self.indexes)]

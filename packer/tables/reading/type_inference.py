@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
@@ -33,7 +33,7 @@ _TRIED = {
     kind: RecordLayout((RecordMember(0, TableColumn.given("", kind), exact=True),))
     for kind in ("integer", "number", *(name for name, type in TYPES.items() if type.read), *NOTATIONS)
 }
-_INFERRED = tuple(kind for kind in _TRIED if kind not in NOTATIONS)
+_INFERRED = tuple(kind for kind in _TRIED if kind not in NOTATIONS or NOTATIONS[kind].inferred)
 _IMAGE_SUFFIXES = tuple(suffix.encode() for suffixes in IMAGES.values() for suffix in suffixes)
 _STEPS = (1, 4, None)  # numbers of texts that are tried, one after the other: most types fail on the first
 _EXAMINED = 1000  # texts examined for the way they are written
@@ -76,8 +76,11 @@ def infer(
                 notes[column] = [Sentence(note)]
         elif wrong[column]:
             notes[column] = [_note_on_others(typed[column], wrong[column], texts)]
-        elif typed[column].type == "number" and not typed[column].digits:
-            typed[column] = replace(typed[column], digits=_unwritten(texts))
+        elif typed[column].type in ("integer", "number"):
+            if typed[column].type == "number" and not typed[column].digits:
+                typed[column] = typed[column].but(digits=_unwritten(texts))
+            if note := _note_on_names(typed[column], texts, dialect):
+                notes[column] = [Sentence(note)]
     for column in counts:
         if not typed[column].type:
             typed[column] = TableColumn(column, "number", digits="")
@@ -143,6 +146,11 @@ def fits(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> bool:
     return look.some and not look.wrong
 
 
+def valid_of(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> set[bytes]:
+    """Return the texts that are of a type or notation."""
+    return {*texts}.difference(_look([texts], kind, one_column(dialect))[0].wrong)
+
+
 def _note_on_images(column: str, name: str) -> Sentence:
     return Sentence(
         f"column {column!r} names image files, which a table does not read. To pack the images"
@@ -155,7 +163,7 @@ def _note_on_others(column: TableColumn, wrong: Sequence[bytes], counts: Counts)
     shown = " and ".join(repr(text.decode(errors="replace")[:40]) for text in wrong[:2])
     some, total = sum(counts[text] for text in wrong), sum(counts.values())
     return Sentence(
-        f"column {column.name!r} is read as {column.type}; {some:,} of its first {total:,} cells"
+        f"column {column.name!r} is read as {column.notation or column.type}; {some:,} of its first {total:,} cells"
         f" {'is' if some == 1 else 'are'} not, as {shown}, and their rows are bad. For texts pass"
         f" {as_category(column.name)}."
     )
@@ -170,6 +178,30 @@ def _unwritten(counts: Counts) -> str:
     digits = {len(cell.rpartition(b".")[2]) for cell in some if cell[-1:].isdigit()}
     ended = (cell for cell in some if cell.endswith(b"0") and not cell.endswith(b".0"))
     return next(ended, b"").decode() if len(digits) > 1 else ""
+
+
+def _note_on_names(column: TableColumn, counts: Counts, dialect: TextDialect) -> str:
+    """Return a note on numbers that may be dates, codes or versions, "" for none."""
+    texts = [cell.strip(b" \t") for cell in islice(counts, _EXAMINED)]
+    shown, category = column.digits, as_category(column.name)
+    if any(map(_YMD.fullmatch, texts[:1])) and fits([*counts], "date-ymd", dialect):
+        return (
+            f"column {column.name!r} is read as {column.type}; all its numbers, as {texts[0].decode()}, are"
+            f" dates too. If they are dates, pass {Option('types', {column.name: 'date-ymd'})}."
+        )
+    if column.type == "integer" and shown:
+        return (
+            f"column {column.name!r} holds whole numbers with leading zeros, as {shown!r}, which a feature"
+            f" does not keep. If they are codes, pass {category}."
+        )
+    tens = {cell.partition(b".")[0]: cell for cell in texts if cell.endswith(b".10")}
+    both = [cell for begin, cell in tens.items() if {begin + b".9", begin + b".1"} & {*texts}]
+    if not both:
+        return ""
+    return (
+        f"column {column.name!r} holds {both[0].decode()!r} beside numbers of one digit after the point, and is"
+        f" read as {float(both[0])}. If they are versions or codes, pass {category}."
+    )
 
 
 def _are_image_files(counts: Counts) -> bool:
@@ -208,7 +240,7 @@ def _types_of(
         for column, look in fitting.items():
             if look is not None and (look.some or kind == "integer"):
                 digits = look.digits if kind in ("integer", "number") else None
-                typed[column] = TableColumn(column, kind if look.some else "", digits=digits)
+                typed[column] = TableColumn.given(column, kind if look.some else "").but(digits=digits)
                 del left[column]
     for kind in _INFERRED[1:]:
         probes = _look([texts[:_PROBES] for texts in left.values()], kind, alone)
@@ -221,7 +253,8 @@ def _types_of(
             some = sum(counts[column][text] for text in look.wrong)
             total = sum(_present(counts[column], dialect).values())
             if look.some and (some <= (1 - MOSTLY) * total or (some == 1 and total > _SINGLE)):
-                typed[column] = TableColumn(column, kind, digits=look.digits if kind == "number" else None)
+                digits = look.digits if kind == "number" else None
+                typed[column] = TableColumn.given(column, kind).but(digits=digits)
                 wrong[column] = look.wrong
                 del left[column]
     return typed, wrong
@@ -273,15 +306,21 @@ _MARKS = frozenset(
     (b"?", b"??", b"-", b"--", b"---", b".", b"*", b"n.a.", b"N.A.", b"\\N")
 )  # often mean missing
 _FEW = 100  # fewer cells do not show that all differ
-_NUMBERLIKE = re.compile(rb"[-+(]?(?:[0-9.]|[$\xc2\xe2])[^a-zA-Z]*(?:[AaPp][Mm])?")
+_YMD = re.compile(rb"(?:19|20)\d{6}")
+_NUMBERLIKE = re.compile(
+    rb"[-+(]?(?:[0-9.]|[$\xc2\xe2])[^a-zA-Z]*(?:[AaPp]\.?[Mm]\.?)?"
+    rb"|\d\d?[ /.-]?[A-Za-z]{3,9}[ /.-]?\d+|[A-Za-z]{3,9}\.?[ -]\d\d?,?[ -]\d+"
+)
+_ZONED = re.compile(rb"\d{4}-\d\d?-\d\d?[T ]\d\d?:\d\d\S* ?\(?[A-Z][A-Za-z/_]+\)?")
 
 
 def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
     """Return a note on categories that look like numbers or dates, or that nearly all differ; "" for none."""
     total = sum(counts.values())
+    zoned = next((cell for cell in counts if _ZONED.fullmatch(cell)), None)
     numbers = sum(n for cell, n in counts.items() if _NUMBERLIKE.fullmatch(cell))
     marks = {cell: n for cell, n in counts.items() if cell in _MARKS} if len(counts) > 1 else {}
-    if 2 * numbers < total and not marks and (total < _FEW or len(counts) < MOSTLY * total):
+    if 2 * numbers < total and not marks and not zoned and (total < _FEW or len(counts) < MOSTLY * total):
         return ""
     shown = sorted(counts, key=lambda cell: (-counts[cell], cell))[:2]
     examples = " and ".join(repr(cell.decode(errors="replace")[:80]) for cell in shown)
@@ -296,6 +335,8 @@ def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
         missing = tuple(mark.decode() for mark in marks)
         named = " or ".join(map(repr, missing[:3]))
         ways.append(f"if {named} means missing, pass {Option('Csv.na', missing)}")
+    if zoned:
+        ways.append("zones by name are not read, so for times write offsets instead, as +01:00")
     ways.append(f"if it is not a feature, pass {Option('drop', column)}")
     text = "; ".join(ways)
     return (

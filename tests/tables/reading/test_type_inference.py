@@ -150,7 +150,7 @@ def test_a_column_or_type_that_is_none_is_refused() -> None:
         (
             {"year": "int"},
             "--type year=int: is not a type; types are number, integer, boolean, date, time, timestamp, category, text, "
-            "currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy; the nearest is 'integer'. Correct it.",
+            "currency, percent, date-name, date-ymd, date-mdy, date-dmy, time-12h, timestamp-offset, timestamp-mdy, timestamp-dmy; the nearest is 'integer'. Correct it.",
         ),
     ]:
         with pytest.raises(UsageError) as error:
