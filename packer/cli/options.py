@@ -290,7 +290,7 @@ CONVERT = options(
            about=_TABLES),
     option("--type types", "COLUMN=TYPE",
            f"Tables: {', '.join(KINDS)}, currency, percent, date-name, date-ymd, date-mdy, date-dmy, time-12h, "
-           "timestamp-offset, timestamp-mdy, timestamp-dmy;"
+           "timestamp-offset, timestamp-mdy, timestamp-dmy, verbatim (only empty cells are missing);"
            " default: guessed from the first rows.", multiple=True, about=_TABLES),
     option("--label-as", ("auto", "classes", "float", "number"),
            "Read labels as classes, also numbers and texts that differ in each row, or as float (or number); "

@@ -26,10 +26,8 @@ from packer.tables.reading.dialect import (
 from packer.tables.reading.record_parser import Record, is_unclosed, one_column, read_texts
 from packer.tables.reading.table_header import TableHeader, header_of
 from packer.tables.reading.table_source import ReadOptions
-from packer.tables.reading.type_inference import MOSTLY, SAMPLE_ROWS, fits, infer, valid_of
+from packer.tables.reading.type_inference import MOSTLY, SAMPLE_ROWS, TRIED, fits, infer, valid_of
 from packer.tables.transform.column_types import (
-    NOTATIONS,
-    TYPES,
     TableColumn,
     as_category,
     listed,
@@ -39,8 +37,7 @@ from packer.tables.transform.column_types import (
 from packer.tables.transform.records import BadRow, CellFault, RecordLayout, RecordMember
 
 _SHORT = 40  # most characters of a text that may mean "missing"
-_KINDS = ("integer", "number", *(name for name, type in TYPES.items() if type.read), *NOTATIONS)
-_MOMENTS = tuple(kind for kind in _KINDS if TableColumn.given("", kind).type in ("date", "time", "timestamp"))
+_MOMENTS = tuple(kind for kind in TRIED if TableColumn.given("", kind).type in ("date", "time", "timestamp"))
 _DEFAULT = ReadOptions()
 _SHOWN_ROWS, _SHOWN_COLUMNS, _SHOWN_CELL = 3, 4, 24
 _NUMBER = re.compile(rb"[+-]?(?:\d[\d., '_]*|[.,]\d+)(?:[eE][+-]?\d+)?")
@@ -374,7 +371,7 @@ def wrong_cell(
         return [(({"types": {column.name: kind}}, ""), plain) for kind in ("category", *lossy)]
     is_number = _NUMBER.fullmatch(value) is not None and column.type in ("number", "integer")
     ways: list[Candidate] = []
-    for kind in (*_KINDS, "category"):
+    for kind in (*TRIED, "category"):
         other = kind not in (column.type, column.notation) and not (is_number and kind == "currency")
         if other and fits(cells, kind, plain.header.dialect):
             ways.append(({"types": {column.name: kind}}, ""))

@@ -29,11 +29,16 @@ from packer.tables.transform.records import CellFault, RecordLayout, RecordMembe
 
 SAMPLE_ROWS = 10_000
 MOSTLY = 0.9  # share of cells that give a column its type; the reader reports the others
-_TRIED = {
+TRIED = {
     kind: RecordLayout((RecordMember(0, TableColumn.given("", kind), exact=True),))
-    for kind in ("integer", "number", *(name for name, type in TYPES.items() if type.read), *NOTATIONS)
+    for kind in (
+        "integer",
+        "number",
+        *(name for name, type in (*TYPES.items(), *NOTATIONS.items()) if type.read),
+    )
 }
-_INFERRED = tuple(kind for kind in _TRIED if kind not in NOTATIONS or NOTATIONS[kind].inferred)
+"""Types and notations that texts are tried as -> the layout of a column of them."""
+_INFERRED = tuple(kind for kind in TRIED if kind not in NOTATIONS or NOTATIONS[kind].inferred)
 _IMAGE_SUFFIXES = tuple(suffix.encode() for suffixes in IMAGES.values() for suffix in suffixes)
 _STEPS = (1, 4, None)  # numbers of texts that are tried, one after the other: most types fail on the first
 _EXAMINED = 1000  # texts examined for the way they are written
@@ -101,25 +106,26 @@ def notes_on_texts(
 
     name: of the file; records: its first rows.
     """
-    missing: Counter[str] = Counter()
+    missing: dict[str, str] = {}
     spaced: list[str] = []
     for number, column in enumerate(columns):
-        if column.type not in ("category", "text"):
+        if column.type not in ("category", "text") or column.cells.verbatim:
             continue
         cells = [row[number] for row in records if number < len(row)]
         stripped = [cell.strip(b" \t") for cell in cells]
         words = [cell for cell in stripped if cell and cell in dialect.na]
         if words and len(words) < len(cells):
-            missing[f"{column.name} {words[0].decode()!r}"] = len(words)
+            missing[column.name] = f"{column.name} {words[0].decode()!r} {len(words):,}"
         if any(len(a) != len(b) for a, b in zip(cells, stripped, strict=True)):
             spaced.append(column.name)
     notes: list[str] = []
     if missing:
-        shown = ", ".join(f"{what} {count:,}" for what, count in list(missing.items())[:_NAMED])
+        shown = ", ".join(list(missing.values())[:_NAMED])
+        verbatim = Option("types", dict.fromkeys(list(missing)[:_NAMED], "verbatim"))
         notes.append(
             Sentence(
                 f"{name}: words that mean missing in columns of texts, in the first {len(records):,} rows:"
-                f" {shown}. If they are values, pass {Option('Csv.na', ('',))}: only empty cells are missing."
+                f" {shown}. If they are values, pass {verbatim}: only empty cells are missing."
             )
         )
     if spaced and not dialect.keep_spaces:
@@ -277,7 +283,7 @@ class _Look:
 def _look(columns: Sequence[Sequence[bytes]], kind: str, dialect: TextDialect) -> list[_Look]:
     """Read texts of columns as a type, all at once, because wide tables have many columns with few texts."""
     texts = [text for column in columns for text in column]
-    values, bad = read_texts(texts, _TRIED[kind], dialect)
+    values, bad = read_texts(texts, TRIED[kind], dialect)
     ends = np.cumsum([len(column) for column in columns], dtype=np.int64)
     present = [part.any() for part in np.split(~is_missing(values), ends[:-1])] if columns else []
     looks = [_Look(bool(some)) for some in present]
@@ -325,7 +331,7 @@ def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
     shown = sorted(counts, key=lambda cell: (-counts[cell], cell))[:2]
     examples = " and ".join(repr(cell.decode(errors="replace")[:80]) for cell in shown)
     others = [cell for cell in counts if cell not in marks]
-    kinds = [kind for kind in _TRIED if others and fits(others, kind, dialect)]
+    kinds = [kind for kind in TRIED if others and fits(others, kind, dialect)]
     kinds = [kind for kind in kinds if kind != "integer" or "number" not in kinds]
     ways = []
     typed = [f"{Option('types', {column: kind})}" for kind in kinds]

@@ -127,7 +127,13 @@ def plan_columns(
     """
     if choices.named_classes:
         columns = [
-            replace(c, type="category", notation="", digits=None, categories=choices.classes or None)
+            replace(
+                c,
+                type="category",
+                notation=c.notation if c.cells.verbatim else "",
+                digits=None,
+                categories=choices.classes or None,
+            )
             if c.name in choices.label
             else c
             for c in columns

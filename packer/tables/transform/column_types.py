@@ -50,8 +50,9 @@ class ColumnType:
     standardized; parts: name -> function, for types whose values need several features; the first part has
     the column's name; classes: class names of a label, () for those in the data, None if it cannot have
     classes; kept: dtype and `about` of its field when kept; of: the type that a notation writes, "" for a
-    type; inferred: True for a notation whose cells no other type reads; arrow: prefixes of the names of Arrow
-    types read as this type; also: other types whose Arrow values are read as this type on request.
+    type; inferred: True for a notation whose cells no other type reads; verbatim: only empty cells are
+    missing; arrow: prefixes of the names of Arrow types read as this type; also: other types whose Arrow
+    values are read as this type on request.
     """
 
     raw: np.dtype[Any]
@@ -65,6 +66,7 @@ class ColumnType:
     kept: tuple[str, Mapping[str, Any]] | None = None
     of: str = ""
     inferred: bool = False
+    verbatim: bool = False
     arrow: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
 
@@ -144,7 +146,9 @@ class TableColumn:
     @classmethod
     def from_json(cls, record: Mapping[str, Any], given: str = "") -> TableColumn:
         """Return the column of a checked record from `to_json`. given: type named by the user, "" if none."""
-        notation = given if given in NOTATIONS and NOTATIONS[given].of == record["type"] else ""
+        notation = (
+            given if given in NOTATIONS and NOTATIONS[given].numeric == TYPES[record["type"]].numeric else ""
+        )
         members = {f.name: record[f.name] for f in fields(cls) if f.name not in ("notation", "digits")}
         members["fill"] = None if members["fill"] is None else float(members["fill"])
         for name, kind in (("standardize", float), ("categories", str)):
@@ -334,6 +338,7 @@ NOTATIONS: Mapping[str, ColumnType] = {
         "timestamp", cell_values.timestamps_mdy, "is not a timestamp (MM/DD/YYYY HH:MM[:SS])"),
     "timestamp-dmy": _notation(
         "timestamp", cell_values.timestamps_dmy, "is not a timestamp (DD/MM/YYYY HH:MM[:SS])"),
+    "verbatim": replace(TYPES["category"], of="category", verbatim=True),
 }
 # fmt: on
-"""Notations of numbers and dates; users choose them like types."""
+"""Notations of numbers, dates and texts; users choose them like types."""

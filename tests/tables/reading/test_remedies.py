@@ -184,7 +184,7 @@ def test_words_that_mean_missing_and_spaces_are_told_once() -> None:
     text = "code,y\nNA, 1\n DE,2\nFR,3\nNA,4\n"
     assert described(text)[2] == [
         "a.csv: words that mean missing in columns of texts, in the first 4 rows: code 'NA' 2. If they are values,"
-        " pass --na '': only empty cells are missing.",
+        " pass --type code=verbatim: only empty cells are missing.",
         "a.csv: spaces around the texts of code are left out. To keep them, pass --keep-spaces.",
     ]
     assert described(text, na="", keep_spaces=True)[2] == []
@@ -260,3 +260,23 @@ def test_codes_in_another_spelling_are_matched_or_refused() -> None:
         UsageError, match="column 'code' holds none of the 2 categories of the pack given as like"
     ):
         convert_table("other.csv", "other.h5", like="train.h5")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("2018-10-28", "28.10.2018"),
+        ("13/06/2018", "06/13/2018"),
+        ("2018-10-28 08:30+02:00", "2018-10-28 08:30"),
+        ("2018-10-28", "2018-10-28 08:30"),
+        ("8:30", "8:30 PM"),
+        ("28-Oct-2018", "2018-10-28"),
+    ],
+)
+def test_dates_in_several_forms_are_an_error_with_a_line_of_each(first: str, second: str) -> None:
+    text = "d,x\n" + f"{first},1\n" * 3 + f"\n{second},2\n" * 3
+    assert refused(text) == (
+        f"a.csv: column 'd' holds dates or times in several forms, in line 2 {first!r} and in line 6 {second!r}; all"
+        " cells of a column need one. Correct it, or pass --type d=category for texts."
+    )
+    assert opened(text, types={"d": "category"}).columns[0].type == "category"
