@@ -140,8 +140,11 @@ def notes_on_texts(
 
 
 def kinds_of(columns: Mapping[str, Sequence[bytes]], dialect: TextDialect) -> dict[str, str]:
-    """Return the type of each column of cells, as infer() does; "" without a value."""
-    return {c: t.type for c, t in _types_of({c: Counter(x) for c, x in columns.items()}, dialect)[0].items()}
+    """Return the type or notation of each column of cells, as infer() does; "" without a value."""
+    return {
+        c: t.notation or t.type
+        for c, t in _types_of({c: Counter(x) for c, x in columns.items()}, dialect)[0].items()
+    }
 
 
 def fits(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> bool:
@@ -153,7 +156,7 @@ def fits(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> bool:
 
 
 def valid_of(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> set[bytes]:
-    """Return the texts that are of a type or notation."""
+    """Return the texts that are of a type or notation, or are missing."""
     return {*texts}.difference(_look([texts], kind, one_column(dialect))[0].wrong)
 
 
@@ -317,6 +320,8 @@ _NUMBERLIKE = re.compile(
     rb"[-+(]?(?:[0-9.]|[$\xc2\xe2])[^a-zA-Z]*(?:[AaPp]\.?[Mm]\.?)?"
     rb"|\d\d?[ /.-]?[A-Za-z]{3,9}[ /.-]?\d+|[A-Za-z]{3,9}\.?[ -]\d\d?,?[ -]\d+"
 )
+_NO_BREAK = re.compile(rb"\d(?:\xc2\xa0|\xe2\x80\xaf)\d")
+_WITHOUT_NO_BREAK = r"sed 's/\xc2\xa0\|\xe2\x80\xaf//g'"
 _ZONED = re.compile(rb"\d{4}-\d\d?-\d\d?[T ]\d\d?:\d\d\S* ?\(?[A-Z][A-Za-z/_]+\)?")
 
 
@@ -341,6 +346,8 @@ def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
         missing = tuple(mark.decode() for mark in marks)
         named = " or ".join(map(repr, missing[:3]))
         ways.append(f"if {named} means missing, pass {Option('Csv.na', missing)}")
+    if any(_NO_BREAK.search(cell) for cell in counts):
+        ways.append(f"its spaces are no-break spaces, so for numbers leave them out: {_WITHOUT_NO_BREAK}")
     if zoned:
         ways.append("zones by name are not read, so for times write offsets instead, as +01:00")
     ways.append(f"if it is not a feature, pass {Option('drop', column)}")
