@@ -381,8 +381,7 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     elif first.splits:
         raise UsageError(
             f"{run.out}: has splits ({', '.join(sorted(first.splits))}), but no record of how rows were"
-            " assigned"
-            " to them. Convert all rows into a new pack."
+            " assigned to them. Convert all rows into a new pack."
         )
     fields = {f.name for f in pack.fields}
     needed = [

@@ -242,9 +242,8 @@ def _as_text(column: TableColumn, role: str) -> Sentence:
             f" {becomes}."
         )
     return Sentence(
-        f"column {column.name!r} holds whole numbers with leading zeros, as {column.digits!r}: {becomes}. For"
-        " numbers, pass"
-        f" {Option('types', {column.name: column.type})}."
+        f"column {column.name!r} holds whole numbers with leading zeros, as {column.digits!r}: {becomes}."
+        f" For numbers, pass {Option('types', {column.name: column.type})}."
     )
 
 

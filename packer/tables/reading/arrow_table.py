@@ -75,9 +75,8 @@ class ArrowTable(TableSource):
                 if not alike and name not in reading.types:
                     raise SourceError(
                         f"{file.name}: column {name!r} holds {type}, in {names[decisive]} it is {held}; all"
-                        " files must have"
-                        f" the same types. Pass {Option('types', {name: columns[-1].type})}, or another type,"
-                        " if one fits both."
+                        f" files must have the same types. Pass {Option('types', {name: columns[-1].type})},"
+                        " or another type, if one fits both."
                     )
             if not type_of(held):
                 self.column_notes[name] = [
@@ -269,9 +268,8 @@ class JsonLines:
                     column = known[1] or (whole[0] if len(whole) == 1 else "COLUMN")
                     way = f", or pass {Option('types', {column: kind})}"
                 raise SourceError(
-                    f"{self.name}: is no table of JSON lines ({error}); each line is an object, and a name "
-                    "has"
-                    f" values of one type. Correct it{way}."
+                    f"{self.name}: is no table of JSON lines ({error}); each line is an object, and a name"
+                    f" has values of one type. Correct it{way}."
                 ) from None
 
 

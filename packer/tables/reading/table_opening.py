@@ -47,9 +47,8 @@ def _open_files(names: Sequence[str], reading: ReadOptions) -> TableSource:
     if len(set(kinds)) > 1:
         other = next(k for k, kind in enumerate(kinds) if kind != kinds[0])
         raise UsageError(
-            f"{names[other]}: is read as {kinds[other]}, {names[0]} as {kinds[0]}; the files of a table are "
-            "of"
-            " one kind. Pass them separately."
+            f"{names[other]}: is read as {kinds[other]}, {names[0]} as {kinds[0]}; the files of a table are"
+            " of one kind. Pass them separately."
         )
     if kinds[0] == TEXT:
         return TextTable(names, reading)

@@ -92,8 +92,7 @@ def infer(
             notes[column] = [
                 Sentence(
                     f"column {column!r} holds no value in the first {len(records):,} rows and is read as"
-                    " number."
-                    f" If it is not, pass {as_category(column)}, or another type."
+                    f" number. If it is not, pass {as_category(column)}, or another type."
                 )
             ]
     return tuple(typed[c] for c in names), notes

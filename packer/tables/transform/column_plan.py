@@ -218,9 +218,8 @@ def with_kept(
     for name in names:
         if (role := roles.get(name)) in ("feature", "label"):
             raise UsageError(
-                f"{Option('keep', name)}: is a {role} of the pack given as like; columns that it drops, or "
-                "does"
-                " not have, can be kept. Leave it out."
+                f"{Option('keep', name)}: is a {role} of the pack given as like; columns that it drops, or"
+                " does not have, can be kept. Leave it out."
             )
     kept = {name: _as_read(given[name], "keep", False, False) for name in names if roles.get(name) != "keep"}
     planned = [kept.pop(c.name, c) for c in transform.columns]
@@ -323,8 +322,7 @@ def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> tuple[str 
     if choices.label_as == "classes" and column.kind.classes is None:
         raise UsageError(
             f"{Option('label_as', 'classes')}: the label {column.name!r} is of type {column.type}; texts,"
-            " booleans"
-            f" and numbers can be classes. Pass {as_category(column.name)}."
+            f" booleans and numbers can be classes. Pass {as_category(column.name)}."
         )
     if choices.label_separator is not None:
         return "classes", "|u1"
