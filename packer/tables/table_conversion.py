@@ -458,10 +458,6 @@ def _names(source: Any) -> list[str]:
     return names
 
 
-def _is_series(given: Any) -> bool:
-    return hasattr(given, "to_frame")
-
-
 def _plan(job: TableJob) -> TablePlan:
     """Return the plan as users see it."""
     words = {"label": "label", "keep": "kept", "drop": "dropped", DEALING: "splits by"}
