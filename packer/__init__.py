@@ -21,6 +21,7 @@
     Rows                           orders, with their lengths                      (packer.orders)
     Buckets                        an order that groups images of similar size     (packer.orders)
     Weighted, Balanced             orders that draw some rows more often           (packer.orders)
+    Windows                        samples of consecutive rows: clips, time series (packer.orders)
     Padding                        batches of images that differ in size, padded   (packer.load)
     PythonTransform                a Python function in separate processes         (packer.load)
     preview                        a contact sheet of a source, or of a batch      (packer.previews)

@@ -32,6 +32,7 @@ from packer import (
     Soft,
     Split,
     Weighted,
+    Windows,
     convert_images,
     convert_table,
     create,
@@ -144,6 +145,8 @@ def choose() -> None:
         Weighted(weights),
     ):
         PackedBatchDataset("train.h5", 8, order=order, classes=["cat", "dog"], subset=range(100))
+    PackedBatchDataset("clips.h5", 8, window=Windows(8, step=4, dilation=2), shuffle=True)
+    PackedDataset("clips.h5", window=8)
     PackedBatchDataset([("web.h5", 0.7), ("curated.h5", 0.3)], 8, order=Mixture(rows=1_000_000))
     PackedBatchDataset(["a.h5", "b.h5"], 256, shuffle=True, threads=2, prefetch=4, placement="ram")
     PackedBatchDataset("whole.h5", 8, order=Buckets(), collate=Padding(multiple=32, mask_fill=255))
