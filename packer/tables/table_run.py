@@ -80,13 +80,7 @@ def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableT
     if job.like is not None:
         transform = measured(job.like, job.plan, rows.sums, rows.sample, texts, rows.fit)
     else:
-        # Markers of missing values in text are not recorded for files that have nulls.
-        reading = job.table.fingerprint()["reading"]
-        written = {c.name: c.notation for c in job.table.columns if c.notation}
-        if job.table.unit != "line":
-            reading = {"types": written} if written else {}
-        elif written:
-            reading = {**reading, "types": {**reading["types"], **written}}
+        reading = _reading_of(job.table)
         transform = fit(job.plan, rows.sums, rows.sample, texts, rows.fit, reading)
         if rows.whole_label:
             transform = replace(transform, label_dtype="<i8")
@@ -136,6 +130,16 @@ def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableT
             f"{shown_columns(unknown)}: categories that {whose}; their code is 0, like missing cells."
         )
     return transform, notes
+
+
+def _reading_of(table: TableSource) -> dict[str, Any]:
+    """Return the record of how the texts of a table are read, and its columns' notations.
+
+    Markers of missing values are not recorded for files that have nulls.
+    """
+    reading = table.fingerprint()["reading"] if table.unit == "line" else {}
+    written = {c.name: c.notation for c in table.columns if c.notation}
+    return {**reading, "types": {**reading.get("types", {}), **written}} if written else reading
 
 
 def _none_known(job: TableJob, column: TableColumn, texts: Sequence[str]) -> UsageError:

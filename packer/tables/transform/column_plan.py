@@ -126,16 +126,9 @@ def plan_columns(
     dealing: columns that define the split of each row. Raises UsageError.
     """
     if choices.named_classes:
+        named: dict[str, Any] = {"type": "category", "digits": None, "categories": choices.classes or None}
         columns = [
-            replace(
-                c,
-                type="category",
-                notation=c.notation if c.cells.verbatim else "",
-                digits=None,
-                categories=choices.classes or None,
-            )
-            if c.name in choices.label
-            else c
+            c.but(**named, notation=c.notation if c.cells.verbatim else "") if c.name in choices.label else c
             for c in columns
         ]
     types = {c.name: c.type for c in columns}
