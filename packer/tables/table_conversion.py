@@ -229,7 +229,7 @@ def _new_job(
             )
         digested = digest([json.dumps(transform.to_json()).encode()]).hex()
         reading = read_alike(reading, transform.reading)
-    table = open_table(sources, reading)
+    table = open_table(sources, reading, strict=like is None)
     split: Split | None = dealt["split"]
     dealing = () if split is None else split.columns
     indexes: tuple[str, ...] = ()
@@ -373,7 +373,7 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     """Return the checked conversion of more rows for a pack. Raises UsageError, SourceError."""
     transform, first = _transform_of(pack, ""), pack.parts[0].header
     reading = read_alike(ReadOptions(), transform.reading)
-    table = open_table(names, reading)
+    table = open_table(names, reading, strict=False)
     recorded = first.provenance.get("options", {})
     split = Split.of_record(recorded) if first.splits else None
     if split is not None:

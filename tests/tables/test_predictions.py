@@ -176,3 +176,14 @@ def test_forms_of_dates_and_verbatim_texts_hold_for_new_rows(tmp_path: Path) -> 
         mapped = apply(first, given)
         assert np.array_equal(np.atleast_2d(mapped["features"])[0], first.read("features")[0])
         assert np.ravel(mapped["categories"])[0] == 3
+
+
+def test_types_that_were_given_hold_for_new_rows_without_the_label(tmp_path: Path) -> None:
+    rows = pandas.DataFrame(
+        {"a": ["1.250,5", "2.250,5"] * 4, "day": ["2018-10-28", "28.10.2018"] * 4, "y": ["1.1", "1.10"] * 4}
+    )
+    rows.to_csv(tmp_path / "train.csv", index=False)
+    given = dict.fromkeys(rows.columns, "category")
+    convert_table(tmp_path / "train.csv", tmp_path / "train.h5", label="y", types=given)
+    pack, _ = packed(rows.drop(columns="y"), tmp_path / "train.h5")
+    assert pack.read("categories")[:2].tolist() == [[1, 1], [2, 2]]

@@ -30,7 +30,6 @@ from packer.tables.reading.table_source import (
     compare_names,
 )
 from packer.tables.reading.text_stream import TextStream
-from packer.tables.reading.type_inference import check_types
 from packer.tables.transform.column_types import TableColumn, unique
 from packer.tables.transform.records import ParsedRows, RecordLayout
 
@@ -59,7 +58,6 @@ class ArrowTable(TableSource):
         self._form = reading.dialect()
         self._files, first = files, files[0]
         names_used = unique(first.schema.names)
-        check_types(first.name, names_used, reading.types)
         for file in self._files[1:]:
             compare_names(file.name, file.schema.names, first.name, first.schema.names)
         columns: list[TableColumn] = []

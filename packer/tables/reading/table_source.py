@@ -24,7 +24,7 @@ from packer.source_kinds import folder_tables, table_suffix
 from packer.split_names import split_of
 from packer.tables.reading.text_stream import TextStream, unreadable
 from packer.tables.transform.cell_values import NA_TEXTS
-from packer.tables.transform.column_types import TableColumn, as_category
+from packer.tables.transform.column_types import NOTATIONS, TYPES, TableColumn, as_category, nearest
 from packer.tables.transform.records import BadRow, ParsedRows, RecordLayout
 
 _DIGESTED_BYTES = 4 << 20  # bytes of a file hashed at once
@@ -155,6 +155,17 @@ class ReadOptions(Csv):
     """
 
     types: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the options. Raises UsageError."""
+        super().__post_init__()
+        types = (*TYPES, *NOTATIONS)
+        for column, type in self.types.items():
+            if type not in types:
+                raise UsageError(
+                    f"{Option('types', {column: type})}: is not a type; types are {', '.join(types)};"
+                    f" {nearest(type, types)}. Correct it."
+                )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from itertools import islice
 
 import numpy as np
 
-from packer.errors import UsageError
 from packer.garbage import paused
 from packer.sentence import Option, Sentence
 from packer.source_kinds import IMAGES
@@ -23,7 +22,6 @@ from packer.tables.transform.column_types import (
     TableColumn,
     as_category,
     is_missing,
-    nearest,
 )
 from packer.tables.transform.records import CellFault, RecordLayout, RecordMember
 
@@ -62,15 +60,13 @@ def infer(
 
     name: of the file, for messages; names: of the columns; records: the first rows, at most SAMPLE_ROWS;
     given: column -> type, set by the user.
-    Returns: the columns, and notes on columns that may be misread, by name. Raises UsageError for given types
-    that do not exist.
+    Returns: the columns, and notes on columns that may be misread, by name.
     """
-    check_types(name, names, given)
     width = len(names) + dialect.surplus
     cells = list(zip(*(record for record in records if len(record) == width), strict=True))
     counts = {c: Counter(cells[n] if cells else ()) for n, c in enumerate(names) if c not in given}
     typed, wrong = _types_of(counts, dialect)
-    typed |= {column: TableColumn.given(column, type) for column, type in given.items()}
+    typed |= {column: TableColumn.given(column, given[column]) for column in names if column in given}
     notes: dict[str, list[str]] = {}
     for column, texts in counts.items():
         if typed[column].type == "category":
@@ -215,18 +211,6 @@ def _note_on_names(column: TableColumn, counts: Counts, dialect: TextDialect) ->
 def _are_image_files(counts: Counts) -> bool:
     """Return True if all texts of a column end like names of image files."""
     return bool(counts) and all(cell.strip().lower().endswith(_IMAGE_SUFFIXES) for cell in counts)
-
-
-def check_types(name: str, names: Sequence[str], given: Mapping[str, str]) -> None:
-    """Raise UsageError if the user named a column or a type that does not exist."""
-    types, known = (*TYPES, *NOTATIONS), frozenset(names)
-    for column, type in given.items():
-        if column not in known:
-            why = f": {name} has no column {column!r}; {nearest(column, names)}. Correct it."
-            raise UsageError(f"{Option('types', {column: type})}{why}")
-        if type not in types:
-            why = f": is not a type; types are {', '.join(types)}; {nearest(type, types)}. Correct it."
-            raise UsageError(f"{Option('types', {column: type})}{why}")
 
 
 def _types_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from packer import native
 from packer.cli.console import in_options
 from packer.errors import UsageError
 from packer.tables.reading.record_parser import parse_records
+from packer.tables.reading.table_opening import open_table
 from packer.tables.reading.table_source import ReadOptions
 from packer.tables.reading.type_inference import infer
 from packer.tables.transform.column_types import TableColumn
@@ -137,7 +139,9 @@ def test_a_type_that_is_given_wins() -> None:
     assert inferred("", given="date") == ("date", ())
 
 
-def test_a_column_or_type_that_is_none_is_refused() -> None:
+def test_a_column_or_type_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("distance,year\n1,2\n")
     for given_types, sentence in [
         (
             {"distanse": "number"},
@@ -155,7 +159,7 @@ def test_a_column_or_type_that_is_none_is_refused() -> None:
         ),
     ]:
         with pytest.raises(UsageError) as error:
-            infer("a.csv", ["distance", "year"], [[b"1", b"2"]], ReadOptions().dialect(), given_types)
+            open_table(["a.csv"], ReadOptions(types=given_types))
         assert in_options(error.value.sentence) == sentence
 
 
