@@ -186,12 +186,24 @@ def _unwritten(counts: Counts) -> str:
 
 def _note_on_names(column: TableColumn, counts: Counts, dialect: TextDialect) -> str:
     """Return a note on numbers that may be dates, codes or versions, "" for none."""
-    texts = [cell.strip(b" \t") for cell in islice(counts, _EXAMINED)]
+    texts = list(_present(dict(islice(counts.items(), _EXAMINED)), dialect))
     shown, category = column.digits, as_category(column.name)
     if any(map(_YMD.fullmatch, texts[:1])) and fits([*counts], "date-ymd", dialect):
         return (
             f"column {column.name!r} is read as {column.type}; all its numbers, as {texts[0].decode()}, are"
             f" dates too. If they are dates, pass {Option('types', {column.name: 'date-ymd'})}."
+        )
+    grouped = [text for text in texts if b"." in text]
+    if (
+        grouped
+        and dialect.delimiter == b";"
+        and dialect.decimal == b"."
+        and all(map(_GROUPED.fullmatch, texts))
+    ):
+        return (
+            f"column {column.name!r} is read as {column.type}, {grouped[0].decode()} as {float(grouped[0])}; all"
+            " its points have three digits after them, as between thousands. If they are, pass"
+            f" {Option('Csv.thousands', '.')} {Option('Csv.decimal', ',')}."
         )
     if column.type == "integer" and shown:
         return (
@@ -299,6 +311,7 @@ _MARKS = frozenset(
 )  # often mean missing
 _FEW = 100  # fewer cells do not show that all differ
 _YMD = re.compile(rb"(?:19|20)\d{6}")
+_GROUPED = re.compile(rb"[+-]?[1-9]\d{0,2}(?:\.\d{3})?|0?")
 _NUMBERLIKE = re.compile(
     rb"[-+(]?(?:[0-9.]|[$\xc2\xe2])[^a-zA-Z]*(?:[AaPp]\.?[Mm]\.?)?"
     rb"|\d\d?[ /.-]?[A-Za-z]{3,9}[ /.-]?\d+|[A-Za-z]{3,9}\.?[ -]\d\d?,?[ -]\d+"

@@ -316,3 +316,12 @@ def test_rows_below_several_header_lines_stay_rows(lines: str) -> None:
     table = opened(lines + "".join(f"{n},{n / 4}\n" for n in range(20)))
     assert table.first_line("a.csv") == 1 + lines.count("\n")
     assert [c.type for c in table.columns] == ["integer", "number"]
+
+
+def test_points_that_may_be_between_thousands_are_noted() -> None:
+    assert in_options(opened("a;b\n1.250;1\n980;2\n").column_notes["a"][0]) == (
+        "column 'a' is read as number, 1.250 as 1.25; all its points have three digits after them, as between thousands."
+        " If they are, pass --thousands . --decimal ,."
+    )
+    for text in ("a;b\n1.250;1\n0.980;2\n", "a;b\n1.25;1\n", "a,b\n1.250,1\n"):
+        assert not opened(text).column_notes
