@@ -207,10 +207,10 @@ def _rewritings(sample: Sample, reading: ReadOptions, marks: Collection[str | No
         text = sample.text[: None if sample.ended else sample.text.rfind(b"\n") + 1]
         for pattern, by in patterns:
             text = re.sub(pattern, by, text, flags=re.MULTILINE)
-        for changes in ({}, {"header": False}):
-            trial = tried(replace(sample, text=text), replace(reading, **changes))
+        for header in dict.fromkeys((reading.header, False)):
+            trial = tried(replace(sample, text=text), replace(reading, header=header))
             if trial is not None and len(trial.columns) > 1:
-                also = f" and with {Option('Csv.header', False)}" if changes else ""
+                also = f" and with {Option('Csv.header', False)}" if header != reading.header else ""
                 return [f"the file rewritten{also}, for example with: {command}"]
     return []
 

@@ -211,7 +211,7 @@ def timestamps_offset(texts: Sequence[str], decimal: str, thousands: str) -> Val
         parts = [(text[:-6], "", text[-6:]) for text in texts]
     else:
         matches = [_OFFSET.fullmatch(text.strip(_SPACES)) for text in texts]
-        parts = [match.groups("") if match else ("", "", "") for match in matches]
+        parts = [(match[1], match[2] or "", match[3]) if match else ("", "", "") for match in matches]
     values, valid = timestamps([stamp for stamp, _, _ in parts], decimal, thousands)
     offsets = {zone: _offset(zone) for zone in {zone for _, _, zone in parts}}
     values = values - np.array([offsets[zone] for _, _, zone in parts], np.float64)
