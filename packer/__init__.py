@@ -28,6 +28,7 @@
     report                         the data card of packs: an HTML page            (packer.reports)
     show                           a batch as a picture, in a notebook             (packer.previews)
     open_pack, Pack                an opened pack: fields, header, rows            (packer.filling, .format)
+    open_arrays                    own HDF5, .npy and arrays, loaded as a pack     (packer.format)
     join_fields                    join fields of several packs row by row         (packer.format)
     fill_pack                      a pack that is converted while it is loaded     (packer.filling)
     PackerError                    base of every error raised on purpose           (packer.errors)
