@@ -139,6 +139,8 @@ def names_of(path: Path, separator: str, given: dict[str, Any]) -> list[str] | N
     names, widths = rows[0], {len(row) for row in rows[1:]}
     if widths == {len(names) + 1} and any(row[-1] for row in rows[1:]):
         return ["", *names]
+    if widths == {len(names) - 1} and not names[-1].strip():
+        return names[:-1]
     if names and not names[-1].strip() and not any(row[len(names) - 1 :] != [""] for row in rows[1:]):
         return [name or " " * n for n, name in enumerate(names)]
     return None
