@@ -112,10 +112,12 @@ def frame_of(path: Path, given: dict[str, Any]) -> pd.DataFrame:
         return pd.read_parquet(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return pd.read_csv(
+        separator, header = separator_of(path, given), given.get("header", True)
+        frame = pd.read_csv(
             path,
-            sep=separator_of(path, given),
-            header=0 if given.get("header", True) else None,
+            sep=separator,
+            header=0 if header else None,
+            names=names_of(path, separator, given) if header else None,
             dtype=str,
             index_col=False,
             quotechar=given.get("quote") or '"',
@@ -125,6 +127,23 @@ def frame_of(path: Path, given: dict[str, Any]) -> pd.DataFrame:
             skiprows=given.get("skip_rows", 0),
             comment=given.get("comment"),
         )
+    while frame.shape[1] > 1 and not str(frame.columns[-1]).rstrip(" ") and frame.iloc[:, -1].isna().all():
+        frame = frame.iloc[:, :-1]
+    return frame
+
+
+def names_of(path: Path, separator: str, given: dict[str, Any]) -> list[str] | None:
+    """Return the header's names, "" before them if rows have one cell more, as R writes them; None for pandas'."""
+    lines = lines_of(path, given.get("encoding", "utf-8"))[given.get("skip_rows", 0) :]
+    rows = [row for row in csv.reader(lines[:-1] or lines, delimiter=separator) if row]
+    names, widths = rows[0], {len(row) for row in rows[1:]}
+    if widths == {len(names) + 1} and any(row[-1] for row in rows[1:]):
+        return ["", *names]
+    if widths == {len(names) - 1} and not names[-1].strip():
+        return names[:-1]
+    if names and not names[-1].strip() and not any(row[len(names) - 1 :] != [""] for row in rows[1:]):
+        return [name or " " * n for n, name in enumerate(names)]
+    return None
 
 
 def type_of(cells: pd.Series, given: dict[str, Any]) -> str:
@@ -157,7 +176,9 @@ def is_finite(text: str, given: dict[str, Any]) -> bool:
     return is_number(text, given) and bool(np.isfinite(float(plain_number(text, given))))
 
 
-def numbers_of(cells: pd.Series, kind: str, given: dict[str, Any]) -> np.ndarray[Any, Any]:
+def numbers_of(
+    cells: pd.Series, kind: str, given: dict[str, Any], notation: str = ""
+) -> np.ndarray[Any, Any]:
     """Return the float64 values of texts, by the rules of docs/commands.md; NaN where missing."""
 
     def value(text: Any) -> float:
@@ -170,13 +191,12 @@ def numbers_of(cells: pd.Series, kind: str, given: dict[str, Any]) -> np.ndarray
             return float(plain_number(text, given))
         if kind == "boolean":
             return {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}[text.lower()]
-        if kind == "date":
-            return float((datetime.date.fromisoformat(text.replace("/", "-")) - EPOCH).days)
-        if kind == "time":
-            clock = datetime.time.fromisoformat(text)
-            return clock.hour * 3600 + clock.minute * 60 + clock.second + clock.microsecond / 1e6
-        moment = datetime.datetime.fromisoformat(text.replace("/", "-"))
+        moment = pd.to_datetime(text, dayfirst=notation.endswith("dmy")).to_pydatetime()
         moment = moment if moment.tzinfo else moment.replace(tzinfo=datetime.timezone.utc)
+        if kind == "date":
+            return float((moment.date() - EPOCH).days)
+        if kind == "time":
+            return moment.hour * 3600 + moment.minute * 60 + moment.second + moment.microsecond / 1e6
         return (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)).total_seconds()
 
     return np.array([value(text) for text in cells], np.float64)
@@ -212,7 +232,8 @@ def difference(path: Path, out: Path, given: dict[str, Any]) -> str:
             continue
         if kind == "category":
             own = codes[:, table["categories"].index(name)]
-            texts = [None if text != text or text is None else text for text in cells]
+            texts = [None if text != text or text is None else text.strip(" \t") for text in cells]
+            texts = [None if text in MISSING else text for text in texts]
             names = sorted({text for text in texts if text is not None})
             if names != column["categories"]:
                 return (
@@ -223,7 +244,7 @@ def difference(path: Path, out: Path, given: dict[str, Any]) -> str:
                 row = next(k for k, pair in enumerate(zip(found, texts, strict=True)) if pair[0] != pair[1])
                 return f"column {name!r}, row {row}: is {found[row]!r}; pandas reads {texts[row]!r}"
             continue
-        values = numbers_of(cells, kind, given)
+        values = numbers_of(cells, kind, given, table["reading"].get("types", {}).get(name, ""))
         parts = [values]
         if kind == "timestamp":
             parts = [np.floor(values / 86400), values - np.floor(values / 86400) * 86400]

@@ -265,8 +265,9 @@ CONVERT = options(
     _table("--drop", "COLUMN,...", "Tables: leave these columns out."),
     _table("--keep", "COLUMN,...", "Tables: store these columns as separate fields, not as features."),
     _table("--type types", "COLUMN=TYPE",
-        f"Tables: {', '.join(KINDS)}, currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy;"
-        " default: guessed from the first rows.", multiple=True),
+        f"Tables: {', '.join(KINDS)}, currency, percent, date-name, date-ymd, date-mdy, date-dmy, time-12h,"
+        " timestamp-offset, timestamp-mdy, timestamp-dmy, verbatim (only empty cells are missing); default:"
+        " guessed from the first rows.", multiple=True),
     _named("--label-as", ("auto", "classes", "float", "number"),
         "Read labels as classes, also numbers and texts that differ in each row, or as float (or number);"
         " auto: integers as int64.", "auto"),

@@ -19,6 +19,9 @@ enum { SKIP, SINGLE, DOUBLE, INTEGER, CATEGORY, TEXT, EMPTY };
 /* Flag. On DOUBLE and INTEGER: whole numbers are stored exactly, or are an error; on CATEGORY and TEXT: with
 the spaces around them. */
 #define EXACT 8
+/* Flag on CATEGORY and TEXT: only an empty cell is missing. */
+#define VERBATIM 16
+#define KIND 7
 enum { FINE, NOT_NUMBER, NOT_WHOLE, TOO_LONG, IS_INFINITE, BEYOND_SINGLE, LEADING_ZEROS, ROUNDED, NOT_UTF8, AFTER_QUOTE,
        UNCLOSED, RAGGED };
 
@@ -304,10 +307,10 @@ forget(Job *job)
 }
 
 static int
-take_text(Job *job, const uint8_t *s, size_t n, uint8_t *out)
+take_text(Job *job, const uint8_t *s, size_t n, int missing, uint8_t *out)
 {
     int64_t at = (int64_t)job->blob_used;
-    int32_t length = is_na(job, s, n) ? 0 : (int32_t)n;
+    int32_t length = missing ? 0 : (int32_t)n;
     if (!is_utf8(s, (size_t)length)) return NOT_UTF8;
     uint8_t *blob = more_room(job->blob, &job->blob_room, job->blob_used + (size_t)length, 1);
     if (!blob && length) {
@@ -325,10 +328,10 @@ take_text(Job *job, const uint8_t *s, size_t n, uint8_t *out)
 }
 
 static int
-take_category(Job *job, size_t column, const uint8_t *s, size_t n, uint8_t *out)
+take_category(Job *job, size_t column, const uint8_t *s, size_t n, int missing, uint8_t *out)
 {
     int32_t code = -1;
-    if (!is_na(job, s, n)) {
+    if (!missing) {
         code = code_of(job, column, s, n);
         if (code < 0) return NOT_UTF8;
     }
@@ -356,20 +359,21 @@ is_padded(const uint8_t *s, size_t n)
 static int
 take_cell(Job *job, size_t column, const uint8_t *s, size_t n, uint8_t *row)
 {
-    int kind = job->cells[column].kind & ~EXACT, exact = job->cells[column].kind & EXACT;
+    int kind = job->cells[column].kind & KIND, exact = job->cells[column].kind & EXACT;
     uint8_t *out = row + job->cells[column].offset;
     if (kind == SKIP) return FINE;
     if (!(exact && kind >= CATEGORY)) {
         while (n && is_space(s[n - 1])) n--;
         while (n && is_space(*s)) s++, n--;
     }
-    if (kind == CATEGORY) return take_category(job, column, s, n, out);
-    if (kind == TEXT) return take_text(job, s, n, out);
     if (kind == EMPTY) return n ? RAGGED : FINE;
-    if (is_na(job, s, n)) {
-        static const uint64_t missing[] = {
+    int missing = job->cells[column].kind & VERBATIM ? !n : is_na(job, s, n);
+    if (kind == CATEGORY) return take_category(job, column, s, n, missing, out);
+    if (kind == TEXT) return take_text(job, s, n, missing, out);
+    if (missing) {
+        static const uint64_t values[] = {
             [SINGLE] = 0x7fc00000, [DOUBLE] = 0x7ff8000000000000, [INTEGER] = (uint64_t)1 << 63};
-        memcpy(out, &missing[kind], kind == SINGLE ? 4 : 8);
+        memcpy(out, &values[kind], kind == SINGLE ? 4 : 8);
         return FINE;
     }
     Number number;
@@ -653,7 +657,9 @@ cells_fit(const Job *job)
     static const int32_t sizes[] = {0, 4, 8, 8, 4, 12, 0};
     for (size_t i = 0; i < job->width; i++) {
         Cell cell = job->cells[i];
-        if (cell.kind >= (DOUBLE | EXACT) && cell.kind <= (TEXT | EXACT)) cell.kind &= ~EXACT;
+        int kind = cell.kind & KIND;
+        if (cell.kind & ~(KIND | (kind >= DOUBLE && kind <= TEXT ? EXACT : 0) | (kind >= CATEGORY ? VERBATIM : 0))) return 0;
+        cell.kind = kind;
         if (cell.kind < SKIP || cell.kind > EMPTY || cell.offset < 0) return 0;
         if ((size_t)cell.offset + (size_t)sizes[cell.kind] > job->size) return 0;
     }
@@ -678,7 +684,7 @@ dictionaries_of(const Job *job)
 {
     PyObject *all = PyDict_New();
     for (size_t i = 0; all && i < job->width; i++) {
-        if ((job->cells[i].kind & ~EXACT) != CATEGORY) continue;
+        if ((job->cells[i].kind & KIND) != CATEGORY) continue;
         PyObject *column = PyLong_FromSize_t(i), *texts = column ? texts_of(job->dictionaries + i) : NULL;
         if (!texts || PyDict_SetItem(all, column, texts) < 0) Py_CLEAR(all);
         Py_XDECREF(column);

@@ -137,9 +137,8 @@ def _mapping(header: Any) -> _Mapping:
     )
     if not isinstance(table, Mapping):
         raise UsageError(
-            f"header: the {type(header).__name__} holds no mapping of a table; packs that were converted from"
-            " tables do."
-            " Pass one, or its header."
+            f"header: the {type(header).__name__} holds no mapping of a table; packs that were converted"
+            " from tables do. Pass one, or its header."
         )
     if table is not header and (kept := _latest.get(id(table))) is not None:
         return kept[1]

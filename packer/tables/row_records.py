@@ -173,6 +173,7 @@ def _text_reader(w: RecordMember, categories: Sequence[str], na: frozenset[str])
 
     An unknown category gets the code of a missing one: both are mapped to 0.
     """
+    na = na & {""} if w.column.cells.verbatim else na
     c, codes = w.column, {text: code for code, text in enumerate(categories)}
     coded, needed = c.type == "category", c.role == "label" or c.missing == "error"
     match: list[Callable[[str], str]] = []

@@ -228,7 +228,7 @@ def _new_job(
             )
         digested = digest([json.dumps(transform.to_json()).encode()]).hex()
         reading = read_alike(reading, transform.reading)
-    table = open_table(sources, reading)
+    table = open_table(sources, reading, strict=like is None)
     split: Split | None = dealt["split"]
     dealing = () if split is None else split.columns
     indexes: tuple[str, ...] = ()
@@ -366,7 +366,7 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     """Return the checked conversion of more rows for a pack. Raises UsageError, SourceError."""
     transform, first = _transform_of(pack, ""), pack.parts[0].header
     reading = read_alike(ReadOptions(), transform.reading)
-    table = open_table(names, reading)
+    table = open_table(names, reading, strict=False)
     recorded = first.provenance.get("options", {})
     split = Split.from_record(recorded) if first.splits else None
     if split is not None:
@@ -374,8 +374,7 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     elif first.splits:
         raise UsageError(
             f"{run.out}: has splits ({', '.join(sorted(first.splits))}), but no record of how rows were"
-            " assigned"
-            " to them. Convert all rows into a new pack."
+            " assigned to them. Convert all rows into a new pack."
         )
     fields = {f.name for f in pack.fields}
     needed = [
@@ -450,10 +449,6 @@ def _names(source: Any) -> list[str]:
     if not names:
         raise UsageError("source=[]: names no file; at least one is needed. Pass their paths.")
     return names
-
-
-def _is_series(given: Any) -> bool:
-    return hasattr(given, "to_frame")
 
 
 def _plan(job: TableJob) -> TablePlan:

@@ -42,8 +42,8 @@ class Encode:
 def read_alike(reading: ReadOptions, record: Mapping[str, Any]) -> ReadOptions:
     """Return the reading options of a pack's record, overridden by the given ones."""
     rule = asdict(ReadOptions())
-    before = {name: value for name, value in record.items() if name in rule and name != "types"}
-    if before and "keep_spaces" not in before:
+    before = {name: value for name, value in record.items() if name in rule}
+    if before.keys() - {"types"} and "keep_spaces" not in before:
         before["keep_spaces"] = True  # older versions kept them
     return ReadOptions(**rule | before | {k: v for k, v in asdict(reading).items() if v != rule[k]})
 

@@ -81,11 +81,7 @@ def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableT
     if job.like is not None:
         transform = measured(job.like, job.plan, rows.sums, rows.sample, texts, rows.fit)
     else:
-        # Markers of missing values in text are not recorded for files that have nulls.
-        reading = job.table.fingerprint()["reading"]
-        if job.table.unit != "line":
-            written = {c.name: c.notation for c in job.table.columns if c.notation}
-            reading = {"types": written} if written else {}
+        reading = _reading_of(job.table)
         transform = fit(job.plan, rows.sums, rows.sample, texts, rows.fit, reading)
         if rows.whole_label:
             transform = replace(transform, label_dtype="<i8")
@@ -135,6 +131,16 @@ def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableT
             f"{shown_columns(unknown)}: categories that {whose}; their code is 0, like missing cells."
         )
     return transform, notes
+
+
+def _reading_of(table: TableSource) -> dict[str, Any]:
+    """Return the record of how the texts of a table are read, and its columns' notations.
+
+    Markers of missing values are not recorded for files that have nulls.
+    """
+    reading = table.fingerprint()["reading"] if table.unit == "line" else {}
+    written = {c.name: c.notation for c in table.columns if c.notation}
+    return {**reading, "types": {**reading.get("types", {}), **written}} if written else reading
 
 
 def _none_known(job: TableJob, column: TableColumn, texts: Sequence[str]) -> UsageError:
@@ -203,12 +209,10 @@ def source_notes(job: TableJob) -> list[str]:
     for given, column in zip(job.table.columns, job.plan.columns, strict=True):
         if job.like is not None:
             break
-        if column.role not in ("keep", "drop", DEALING) and not (
-            column.role == "label" and job.plan.separator
-        ):
-            notes += job.table.column_notes.get(column.name, ())
         if column.role in ("keep", "label") and given.digits and column.type in ("category", "text"):
             texts.append(_as_text(given, column.role))
+        elif column.role == "feature" or (column.role == "label" and not job.plan.separator):
+            notes += job.table.column_notes.get(column.name, ())
     notes += texts
     for name in job.indexes:
         notes.append(
@@ -242,9 +246,8 @@ def _as_text(column: TableColumn, role: str) -> Sentence:
             f" {becomes}."
         )
     return Sentence(
-        f"column {column.name!r} holds whole numbers with leading zeros, as {column.digits!r}: {becomes}. For"
-        " numbers, pass"
-        f" {Option('types', {column.name: column.type})}."
+        f"column {column.name!r} holds whole numbers with leading zeros, as {column.digits!r}: {becomes}."
+        f" For numbers, pass {Option('types', {column.name: column.type})}."
     )
 
 

@@ -15,6 +15,7 @@ from packer.errors import SourceError, UsageError
 from packer.format.joined_pack import check_mappings
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
+from packer.tables import apply
 from packer.tables.table_conversion import convert_table
 
 ROWS = 200
@@ -145,3 +146,44 @@ def test_null_labels_of_parquet_are_none(train: Path) -> None:
     frame(1).assign(y=None).to_parquet(train.parent / "test.parquet")
     report = convert_table(train.parent / "test.parquet", train.parent / "test.h5", like=train)
     assert [f.name for f in open_pack(report.out).fields] == ["features", "source_row"]
+
+
+def test_forms_of_dates_and_verbatim_texts_hold_for_new_rows(tmp_path: Path) -> None:
+    rows = pandas.DataFrame(
+        {
+            "code": ["NA", "DE", "", "FR"] * 5,
+            "day": ["28-Oct-2018", "1-Jan-2019"] * 10,
+            "at": ["8:30 PM", "12:00 AM"] * 10,
+            "when": ["2018-10-28T08:30:00+02:00", "1970-01-01T00:00Z"] * 10,
+            "y": [0.5, 1.25] * 10,
+        }
+    )
+    rows.to_csv(tmp_path / "train.csv", index=False)
+    train = tmp_path / "train.h5"
+    report = convert_table(
+        tmp_path / "train.csv", train, label="y", types={"code": "verbatim"}, shuffle=False, dtype="float64"
+    )
+    first = open_pack(report.out)
+    assert first.read("categories")[:4, 0].tolist() == [3, 1, 0, 2]
+    assert first.read("features")[:2].tolist() == [[17832, 73800, 17832, 23400], [17897, 0, 0, 0]]
+    assert first.header.table["reading"]["types"] == {
+        "code": "verbatim", "day": "date-name", "at": "time-12h", "when": "timestamp-offset"
+    }  # fmt: skip
+    new, _ = packed(rows, train)
+    assert (new.read("features") == first.read("features")).all()
+    assert (new.read("categories") == first.read("categories")).all()
+    for given in (rows, rows.iloc[0].to_dict()):
+        mapped = apply(first, given)
+        assert np.array_equal(np.atleast_2d(mapped["features"])[0], first.read("features")[0])
+        assert np.ravel(mapped["categories"])[0] == 3
+
+
+def test_types_that_were_given_hold_for_new_rows_without_the_label(tmp_path: Path) -> None:
+    rows = pandas.DataFrame(
+        {"a": ["1.250,5", "2.250,5"] * 4, "day": ["2018-10-28", "28.10.2018"] * 4, "y": ["1.1", "1.10"] * 4}
+    )
+    rows.to_csv(tmp_path / "train.csv", index=False)
+    given = dict.fromkeys(rows.columns, "category")
+    convert_table(tmp_path / "train.csv", tmp_path / "train.h5", label="y", types=given)
+    pack, _ = packed(rows.drop(columns="y"), tmp_path / "train.h5")
+    assert pack.read("categories")[:2].tolist() == [[1, 1], [2, 2]]

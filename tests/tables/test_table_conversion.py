@@ -446,8 +446,8 @@ def test_a_bad_row_is_told_with_its_line_and_skipped_if_asked(numbers: Path, tmp
     with pytest.raises(SourceError) as caught:
         convert_table(numbers, out, csv=Csv(header=False), label="0", shuffle=False)
     assert in_options(caught.value.sentence).startswith(
-        f"{numbers}: line 2,500, column '2': 'oops' is not a number. Correct it, or pass --type 2=category,"
-        " or --na oops if 'oops' means missing, or --on-error skip to leave such rows out."
+        f"{numbers}: line 2,500, column '2': 'oops' is not a number. Correct it, or pass --na oops"
+        " if 'oops' means missing, or --type 2=category, or --on-error skip to leave such rows out."
     )
     assert not out.exists()
     report = convert_table(numbers, out, csv=Csv(header=False), label="0", on_error="skip", shuffle=False)
@@ -787,8 +787,8 @@ def test_a_mark_among_numbers_is_told_with_the_option_that_makes_it_missing(tmp_
     with pytest.raises(SourceError) as error:
         convert_table(source, tmp_path / "t.h5")
     assert str(error.value) == (
-        f"{source}: line 32, column 'x': '.' is not a number. Correct it, or pass types={{'x': 'category'}},"
-        " or csv=Csv(na=('.',)) if '.' means missing, or on_error='skip' to leave such rows out."
+        f"{source}: line 32, column 'x': '.' is not a number. Correct it, or pass csv=Csv(na=('.',))"
+        " if '.' means missing, or types={'x': 'category'}, or on_error='skip' to leave such rows out."
     )
     convert_table(source, tmp_path / "t.h5", csv=Csv(na="."), shuffle=False)
     assert np.isnan(rows_of(tmp_path / "t.h5")[-1, 0])

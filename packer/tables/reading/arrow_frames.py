@@ -175,7 +175,8 @@ def records(
         try:
             array = _array(columns[name])
             if is_text(array.type) and missing:
-                absent = pa.compute.is_in(array, value_set=pa.array(missing, array.type))
+                texts = [""] if w.column.cells.verbatim else missing
+                absent = pa.compute.is_in(array, value_set=pa.array(texts, array.type))
                 array = pa.compute.if_else(absent, pa.scalar(None, array.type), array)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise UsageError(

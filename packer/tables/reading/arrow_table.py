@@ -30,7 +30,6 @@ from packer.tables.reading.table_source import (
     compare_names,
 )
 from packer.tables.reading.text_stream import TextStream
-from packer.tables.reading.type_inference import check_types
 from packer.tables.transform.column_types import TableColumn, unique
 from packer.tables.transform.records import ParsedRows, RecordLayout
 
@@ -59,7 +58,6 @@ class ArrowTable(TableSource):
         self._form = reading.dialect()
         self._files, first = files, files[0]
         names_used = unique(first.schema.names)
-        check_types(first.name, names_used, reading.types)
         for file in self._files[1:]:
             compare_names(file.name, file.schema.names, first.name, first.schema.names)
         columns: list[TableColumn] = []
@@ -75,9 +73,8 @@ class ArrowTable(TableSource):
                 if not alike and name not in reading.types:
                     raise SourceError(
                         f"{file.name}: column {name!r} holds {type}, in {names[decisive]} it is {held}; all"
-                        " files must have"
-                        f" the same types. Pass {Option('types', {name: columns[-1].type})}, or another type,"
-                        " if one fits both."
+                        f" files must have the same types. Pass {Option('types', {name: columns[-1].type})},"
+                        " or another type, if one fits both."
                     )
             if not type_of(held):
                 self.column_notes[name] = [
@@ -269,9 +266,8 @@ class JsonLines:
                     column = known[1] or (whole[0] if len(whole) == 1 else "COLUMN")
                     way = f", or pass {Option('types', {column: kind})}"
                 raise SourceError(
-                    f"{self.name}: is no table of JSON lines ({error}); each line is an object, and a name "
-                    "has"
-                    f" values of one type. Correct it{way}."
+                    f"{self.name}: is no table of JSON lines ({error}); each line is an object, and a name"
+                    f" has values of one type. Correct it{way}."
                 ) from None
 
 

@@ -32,7 +32,7 @@ _BY_SUFFIX = {".tsv": b"\t", ".tab": b"\t", ".psv": b"|"}
 _RECORDS = 100  # records examined to detect the delimiter
 _FEW = 2  # columns
 _LEAST = 0.5  # share of them that must have the same number of cells
-_COMMENTS = b"#%!*"  # common comment marks
+COMMENTS = b"#%!*"  # common comment marks
 _NOTED = 6  # most columns named in a note
 NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 NO_NAME = re.compile(NUMBER.pattern + rb"|[+-]?(?:inf(?:inity)?|nan)", re.IGNORECASE)
@@ -161,14 +161,26 @@ def _is_header(cut: _FirstRecords, reading: ReadOptions) -> bool:
         return False
     if not any(cell.strip(b" \t") for row in rows for cell in row[named:]):
         return named <= cut.width
-    return named == len(first) == cut.width - 1 and are_row_names([row[0] for row in rows], cut.width)
+    return named == len(first) == cut.width - 1 and have_row_names(first, rows)
 
 
-def are_row_names(cells: Sequence[bytes], width: int) -> bool:
-    """Return True for names of rows as R writes them: different texts, or, of several columns, 1 to N."""
+def have_row_names(header: Sequence[bytes], rows: Sequence[Sequence[bytes]]) -> bool:
+    """Return True for rows that begin with a name as R writes it: different texts, or, of several columns, 1 to N.
+
+    Parts of quoted texts, or of texts such as "Doe, John", are no cells.
+    """
+    spaced = not any(cell[:1] == b" " for cell in header)
+    if any(_is_part(cell) or (spaced and cell[:1] == b" ") for row in rows for cell in row):
+        return False
+    cells = [row[0] for row in rows]
     numbers = [cell for cell in cells if NUMBER.fullmatch(cell.strip())]
-    counted = width > _FEW and cells == [b"%d" % number for number in range(1, len(cells) + 1)]
+    counted = len(rows[0]) > _FEW and cells == [b"%d" % number for number in range(1, len(cells) + 1)]
     return counted or (not numbers and len(set(cells)) == len(cells))
+
+
+def _is_part(cell: bytes) -> bool:
+    """Return True for a cell that either begins or ends with a quote."""
+    return cell.endswith((b'"', b"'")) != cell.lstrip(b" ").startswith((b'"', b"'"))
 
 
 def _unparted(cut: _FirstRecords, text: bytes, reading: ReadOptions) -> Undecided:
@@ -178,16 +190,25 @@ def _unparted(cut: _FirstRecords, text: bytes, reading: ReadOptions) -> Undecide
     ways: list[Candidate] = []
     if cut.leading:
         begin = odd.cells[0].lstrip(b'"')[:1]
-        if begin and begin in _COMMENTS and reading.comment is None:
+        if begin and begin in COMMENTS and reading.comment is None:
             ways.append(({"comment": begin.decode()}, "if it begins comment lines"))
-        ways.append(({"skip_rows": reading.skip_rows + cut.records[cut.leading].line}, "for titles above it"))
+        if b"'" in text:
+            ways.append(({"quote": "'"}, "if it quotes cells"))
+        if b'\\"' in text:
+            ways.append(({"delimiter": mark.decode(), "escape": "\\"}, "if it stands before quotes"))
+        above = {"skip_rows": reading.skip_rows + cut.records[cut.leading].line}
         filled = sum(bool(cell.strip(b" \t")) for cell in odd.cells)
+        if cut.leading > 1 or filled == 1 or filled != cut.width - 1:  # else it may be a header
+            ways.append((above, "for titles above it"))
+        if any(NUMBER.fullmatch(cell.strip()) for cell in odd.cells):
+            ways.append(({**above, "header": False}, "for a line of counts above rows"))
         problem = (
             f"its line {reading.skip_rows + odd.line + 1:,} has {units.count(filled, 'cell')} with text, most"
             f" rows have {cut.width:,} cells, separated by {shown}; all must have the same number"
         )
     else:
-        ways.append(({"delimiter": mark.decode()}, f"if {mark.decode()!r} separates cells"))
+        separate = f"if {mark.decode()!r} separates cells"
+        ways += [({"delimiter": mark.decode(), **other}, separate) for other in ({}, {"header": False})]
         problem = (
             f"no delimiter splits most of its first {_RECORDS} rows into the same number of cells, and most"
             f" of them hold {shown}{', some repeated' if mark * 2 in text else ''}, which may separate cells"

@@ -32,9 +32,8 @@ def partitions(names: Sequence[str]) -> dict[str, dict[str, str]]:
         if list(values) != list(first):
             shown = [", ".join(map(repr, one)) or "none" for one in (values, first)]
             raise SourceError(
-                f"{name}: its folders give the columns {shown[0]}, those of {names[0]} {shown[1]}; all files "
-                "of a"
-                " table have the same. Pass files of one layout."
+                f"{name}: its folders give the columns {shown[0]}, those of {names[0]} {shown[1]}; all files"
+                " of a table have the same. Pass files of one layout."
             )
     return found if first else {}
 

@@ -36,6 +36,8 @@ from packer.tables.transform.records import (
 # How a cell is read. EMPTY: no column; it must be empty.
 SKIP, SINGLE, DOUBLE, INTEGER, CATEGORY, TEXT, EMPTY = range(7)
 EXACT = 8  # added to DOUBLE and INTEGER: see RecordMember; to CATEGORY and TEXT: with surrounding spaces
+VERBATIM = 16  # added to CATEGORY and TEXT: only an empty cell is missing
+KIND = 7
 # Faults of a cell, in the order of CellFault, or of a record. Faults of quotes take precedence.
 FINE, NOT_NUMBER, NOT_WHOLE, TOO_LONG, IS_INFINITE, BEYOND_SINGLE = range(6)
 LEADING_ZEROS, ROUNDED, NOT_UTF8, AFTER_QUOTE, UNCLOSED, RAGGED = range(6, 12)
@@ -155,7 +157,7 @@ def _kind(w: RecordMember, dialect: TextDialect) -> int:
         return CATEGORY
     kind = _CELLS_OF[w.dtype.str]
     exact = w.exact if kind in (DOUBLE, INTEGER) else dialect.keep_spaces and kind != SINGLE
-    return kind | EXACT if exact else kind
+    return kind | (EXACT if exact else 0) | (VERBATIM if w.column.cells.verbatim else 0)
 
 
 def _bad(fault: Fault, width: int) -> BadRow:
@@ -315,7 +317,7 @@ def _parse_plain(
         elif width != len(cells):
             faults[n] = record.line, -1, b"", RAGGED, width
     columns: dict[int, dict[int, Any]] = {}
-    kinds = {column: kind & ~EXACT for column, (kind, _) in enumerate(cells.tolist()) if kind != SKIP}
+    kinds = {column: kind & KIND for column, (kind, _) in enumerate(cells.tolist()) if kind != SKIP}
     for column in kinds:
         read, values = _cell_reader(int(cells[column, 0]), dialect), columns.setdefault(column, {})
         for n, record in enumerate(parsed):
@@ -351,17 +353,18 @@ def _cell_reader(kind: int, dialect: TextDialect) -> Callable[[bytes], tuple[int
     integer = rb"(?:\d{1,3}(?:" + mark + rb"\d{3})+(?!\d)|\d+)" if mark else rb"\d+"
     point = re.escape(dialect.decimal)
     number = re.compile(rb"[+-]?(" + integer + rb"(" + point + rb"\d*)?|" + point + rb"\d+)([eE][+-]?\d+)?")
-    kind, exact = kind & ~EXACT, kind & EXACT
+    na = frozenset((b"",)) if kind & VERBATIM else dialect.na
+    kind, exact = kind & KIND, kind & EXACT
 
     def text(cell: bytes) -> tuple[int, Any]:
         cell = cell if exact else cell.strip(b" \t")
-        if cell in dialect.na:
+        if cell in na:
             return FINE, b"" if kind == TEXT else None
         return FINE if _is_utf8(cell) else NOT_UTF8, cell
 
     def value(cell: bytes) -> tuple[int, Any]:
         cell = cell.strip(b" \t")
-        if cell in dialect.na:
+        if cell in na:
             return FINE, _MISSING[kind]
         match = number.fullmatch(cell)
         plain = cell.replace(dialect.thousands, b"").replace(dialect.decimal, b".")

@@ -6,15 +6,17 @@ columns, and is proposed only if it explains every row.
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from packer.errors import SourceError, UsageError
 from packer.sentence import Option
 from packer.tables.reading.dialect import (
+    DELIMITERS,
     NUMBER,
     Candidate,
     Undecided,
@@ -26,17 +28,30 @@ from packer.tables.reading.dialect import (
 from packer.tables.reading.record_parser import Record, is_unclosed, one_column, read_texts
 from packer.tables.reading.table_header import TableHeader, header_of
 from packer.tables.reading.table_source import ReadOptions
-from packer.tables.reading.type_inference import MOSTLY, SAMPLE_ROWS, fits, infer
-from packer.tables.transform.column_types import NOTATIONS, TYPES, TableColumn, listed, shortest, unique
+from packer.tables.reading.text_stream import without_escapes
+from packer.tables.reading.type_inference import MOSTLY, SAMPLE_ROWS, TRIED, fits, infer, valid_of
+from packer.tables.transform.column_types import (
+    TableColumn,
+    as_category,
+    listed,
+    shortest,
+    unique,
+)
 from packer.tables.transform.records import BadRow, CellFault, RecordLayout, RecordMember
 
 _SHORT = 40  # most characters of a text that may mean "missing"
-_KINDS = ("integer", "number", *(name for name, type in TYPES.items() if type.read), *NOTATIONS)
+_MOMENTS = tuple(kind for kind in TRIED if TableColumn.given("", kind).type in ("date", "time", "timestamp"))
 _DEFAULT = ReadOptions()
 _SHOWN_ROWS, _SHOWN_COLUMNS, _SHOWN_CELL = 3, 4, 24
 _NUMBER = re.compile(rb"[+-]?(?:\d[\d., '_]*|[.,]\d+)(?:[eE][+-]?\d+)?")
 _BETWEEN = re.compile(rb"[\s;|]+|::+|\^+|~+|&+")
 _EXAMINED = 1000
+_REWRITINGS: dict[str, tuple[Any, ...]] = {
+    r"perl -pe 's/^ +| +$//g; s/ +/\t/g'": (" ", (rb"^ +| +$", b""), (rb" +", b"\t")),
+    r"perl -pe 's/::/\t/g'": (":", (rb"::", b"\t")),
+    """perl -pe 's/, +"/,"/g'""": (None, (rb', +"', b',"')),
+}
+"""Command -> the delimiter that was seen, None for any, and the patterns that it replaces, and by what."""
 _MARKED = re.compile(rb"[., '_]")
 _NOTATIONS = ((",", "."), ("'", "."), ("_", "."), (" ", "."), ("", ","), (".", ","), (" ", ","))
 """Common thousands separators and decimal points; "" for none."""
@@ -115,6 +130,8 @@ def tried(sample: Sample, reading: ReadOptions, *, strict: bool = True) -> Trial
 def _is_table(header: TableHeader, columns: Sequence[TableColumn], rows: Sequence[Record]) -> bool:
     """Return False if a delimiter stands repeated between cells, or if a single column holds several."""
     names, first = header.names, rows[:_EXAMINED]
+    if not header.lines and header.dialect.delimiter not in DELIMITERS:
+        names = [""] * len(names)
     if any(not name and not any(row.cells[n].strip() for row in first) for n, name in enumerate(names)):
         return False
     if len(names) > 1 or columns[0].type != "category":
@@ -141,9 +158,10 @@ def remedies(
         if any(other.items() <= changes.items() for (other, _), _ in found):
             continue
         try:
-            trial = tried(sample, replace(reading, **changes))
-        except UsageError:
-            continue  # two marks would be the same
+            other = replace(reading, **changes)
+            trial = tried(_unescaped(sample, other) if "escape" in changes else sample, other)
+        except (UsageError, UnicodeDecodeError, csv.Error):
+            continue  # as if two marks would be the same
         if trial is None:
             continue
         if not (odd := other_numbers(trial)):
@@ -156,6 +174,15 @@ def remedies(
     return found
 
 
+def _unescaped(sample: Sample, reading: ReadOptions) -> Sample:
+    """Return a sample without escape characters. Raises UnicodeDecodeError, csv.Error."""
+    marks = reading.escape or "", reading.delimiter or "", reading.quote
+    text, later = (
+        without_escapes(text[: text.rfind(b"\n") + 1], *marks) for text in (sample.text, sample.later)
+    )
+    return replace(sample, text=text, later=later)
+
+
 def refusal(sample: Sample, reading: ReadOptions, undecided: Undecided) -> SourceError:
     """Return the error for a file that its options do not explain, with the remedies that do."""
     found = remedies(sample, reading, undecided.candidates)
@@ -164,8 +191,28 @@ def refusal(sample: Sample, reading: ReadOptions, undecided: Undecided) -> Sourc
     found = typed or single or found  # texts alone explain less, and spaces stand in texts
     ways = [way(*remedy, several=len(found) > 1) for remedy in found]
     ways += [undecided.otherwise] if undecided.otherwise else []
+    ways = ways or _rewritings(sample, reading, {c.get("delimiter") for c, _ in undecided.candidates})
     ends = f"Pass {', or '.join(ways)}" if ways else "No option that was tried explains all rows; correct it"
     return SourceError(f"{sample.name}: {undecided.problem}. {ends}.")
+
+
+def _rewritings(sample: Sample, reading: ReadOptions, marks: Collection[str | None]) -> list[str]:
+    """Return the first command after which the options explain every row, for messages, [] for none.
+
+    marks: those that may separate cells.
+    """
+    for command, (mark, *patterns) in _REWRITINGS.items():
+        if mark not in (None, *marks):
+            continue
+        text = sample.text[: None if sample.ended else sample.text.rfind(b"\n") + 1]
+        for pattern, by in patterns:
+            text = re.sub(pattern, by, text, flags=re.MULTILINE)
+        for header in dict.fromkeys((reading.header, False)):
+            trial = tried(replace(sample, text=text), replace(reading, header=header))
+            if trial is not None and len(trial.columns) > 1:
+                also = f" and with {Option('Csv.header', False)}" if header != reading.header else ""
+                return [f"the file rewritten{also}, for example with: {command}"]
+    return []
 
 
 def way(candidate: Candidate, trial: Trial, *, several: bool = False, shown: Collection[bytes] = ()) -> str:
@@ -278,6 +325,33 @@ def check_notation(sample: Sample, trial: Trial) -> None:
     )
 
 
+def check_forms(sample: Sample, trial: Trial) -> None:
+    """Raise SourceError for a column of dates or times in several forms, with a line of each.
+
+    trial: the sample as its options read it.
+    """
+    dialect = trial.reading.dialect()
+    for number, column in enumerate(trial.columns):
+        if column.type != "category" or column.name not in trial.noted or column.name in trial.reading.types:
+            continue
+        lines: dict[bytes, int] = {}
+        for row in trial.records:
+            lines.setdefault(row.cells[number].strip(b" \t") if number < len(row.cells) else b"", row.line)
+        cells = [cell for cell in lines if cell not in dialect.na]
+        forms = {kind: valid_of(cells, kind, dialect) for kind in _MOMENTS}
+        valid = set().union(*forms.values())
+        most = max(forms.values(), key=len)
+        others = sorted(valid - most, key=lines.__getitem__)
+        if not others or len(valid) < MOSTLY * len(cells):
+            continue
+        seen = [(lines[cell], cell.decode()) for cell in (min(most, key=lines.__getitem__), others[0])]
+        first, second = (f"line {trial.reading.skip_rows + at + 1:,} {cell!r}" for at, cell in sorted(seen))
+        raise SourceError(
+            f"{sample.name}: column {column.name!r} holds dates or times in several forms, in {first} and in"
+            f" {second}; all cells of a column need one. Correct it, or pass {as_category(column.name)} for texts."
+        )
+
+
 def _changes(trial: Trial, other: Trial, odd: set[str]) -> bool:
     """Return True if another notation changes the numbers of other columns than the odd ones."""
     mark = other.reading.thousands.encode()
@@ -337,19 +411,21 @@ def wrong_cell(
         lossy = ["integer"] if bad.reason == CellFault.LEADING_ZEROS else []
         return [(({"types": {column.name: kind}}, ""), plain) for kind in ("category", *lossy)]
     is_number = _NUMBER.fullmatch(value) is not None and column.type in ("number", "integer")
-    ways: list[Candidate] = []
-    for kind in (*_KINDS, "category"):
-        other = kind not in (column.type, column.notation) and not (is_number and kind == "currency")
-        if other and fits(cells, kind, plain.header.dialect):
-            ways.append(({"types": {column.name: kind}}, ""))
-    found = [(candidate, plain) for candidate in ways]
+    dialect, types = plain.header.dialect, {column.type, column.notation}
+    kinds = [kind for kind in TRIED if kind not in types and fits(cells, kind, dialect)]
+    typed: list[Candidate] = [
+        ({"types": {column.name: kind}}, "")
+        for kind in (*kinds, "category")
+        if kind not in types and not (is_number and kind == "currency")
+    ]
+    found = [(candidate, plain) for candidate in typed]
     if is_number:
         notations = _notations(sample, plain, {column.name: cells})
         return [*((_with_value(c, value), read) for c, read in notations), *found]
     texts = [n for n, c in enumerate(plain.columns) if n != number and c.type == "category"]
     others = (row.cells[n] for row in plain.records for n in texts)
     if _may_mean_missing(text) and value not in others:  # there it may be a value
-        found.append((({"na": (text,)}, f"if {text!r} means missing"), plain))
+        found.insert(-1, (({"na": (text,)}, f"if {text!r} means missing"), plain))
     return found
 
 

@@ -83,9 +83,8 @@ def _sheet(name: str, file: io.FileIO) -> Iterator[bytes]:
         shown = f" ({', '.join(map(repr, titles[:_LISTED]))})" if titles else ""
         way = f"pandas.read_excel({name!r}, {(titles or ['NAME'])[0]!r}).to_csv('t.csv', index=False)"
         raise SourceError(
-            f"{name}: is a workbook with {len(filled):,} filled sheets{shown}; one with a single table is "
-            "read."
-            f" Save one sheet as CSV: {way}"
+            f"{name}: is a workbook with {len(filled):,} filled sheets{shown}; one with a single table is"
+            f" read. Save one sheet as CSV: {way}"
         )
     return _lines(filled[0])
 

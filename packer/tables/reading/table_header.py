@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from packer import units
 from packer.sentence import Option
-from packer.tables.reading.dialect import NO_NAME, NUMBER, Undecided, are_row_names, column_names
+from packer.tables.reading.dialect import NO_NAME, NUMBER, Undecided, column_names, have_row_names
 from packer.tables.reading.table_source import ReadOptions, TextDialect
-from packer.tables.reading.type_inference import fits, kinds_of
+from packer.tables.reading.type_inference import fits, kinds_of, valid_of
 
 _MOST_HEADERS = 4  # most lines with names
 _SECOND = 2  # lines
@@ -96,7 +96,7 @@ def _fitted(rows: _FirstRows, names: list[str]) -> tuple[list[str], tuple[str, .
     ends = all(not row[-1].strip(b" \t") for row in rows.records[1:])
     if width != len(names) + 1 or ends:
         return names, ()
-    if not are_row_names([row[0] for row in rows.records[1:]], width):
+    if not have_row_names(rows.records[0], rows.records[1:]):
         return names, ()
     return ["", *names], (
         f"{rows.name}: its header has one name less than its rows have cells, as R writes row names; the"
@@ -156,6 +156,7 @@ def _lines(rows: _FirstRows, reading: ReadOptions) -> tuple[int, list[bytes], tu
             f"its second line, with {cell!r}, holds no value of a column whose other cells are numbers, so"
             " that it may be a second header or units",
             [({"skip_rows": reading.skip_rows + 1}, "if the second line holds the names")],
+            f"a file without this line if it holds units, for example with: sed {reading.skip_rows + 2}d",
         )
     return 1, top, ()
 
@@ -172,7 +173,8 @@ def _are_names(rows: _FirstRows, lines: int) -> bool:
     if any(len(row) != width for row in rows.records[: lines + _LEAST]):
         return False
     below = {str(n): rows.column(n, lines) for n in range(width)}
-    typed = [int(n) for n, kind in kinds_of(below, rows.dialect).items() if kind not in ("", "category")]
+    kinds = kinds_of(below, rows.dialect)
+    typed = [int(n) for n, kind in kinds.items() if kind not in ("", "category")]
     if not typed:
         return False
     first = {str(n): [*map(rows.records.__getitem__, range(1, lines))] for n in typed}
@@ -184,8 +186,9 @@ def _are_names(rows: _FirstRows, lines: int) -> bool:
     last = rows.records[lines - 1]
     if not any(map(rows.filled, last)) or sum(1 for some in cells if some) * 2 <= len(cells):
         return False
-    kinds = kinds_of({str(n): some for n, some in zip(typed, cells, strict=True) if some}, rows.dialect)
-    return all(kind == "category" for kind in kinds.values())
+    return not any(
+        valid_of(some, kinds[str(n)], rows.dialect) for n, some in zip(typed, cells, strict=True) if some
+    )
 
 
 def _refuse_values(rows: _FirstRows, names: Sequence[str]) -> None:

@@ -8,21 +8,23 @@ from contextlib import closing
 from typing import Any
 
 from packer.errors import MissingDependencyError, UsageError
+from packer.sentence import Option
 from packer.source_kinds import ARROW_TABLES, JSON_LINES, compression
 from packer.tables.reading.partitioned_table import PartitionedTable, partitions
 from packer.tables.reading.table_source import ReadOptions, TableSource, expand
 from packer.tables.reading.text_stream import TextStream
 from packer.tables.reading.text_table import TextTable
+from packer.tables.transform.column_types import nearest
 
 TEXT, LINES, ARROW = "text", "JSON lines", "Parquet and Arrow"
 _ARROW_BEGINS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 
 
-def open_table(sources: Any, reading: ReadOptions) -> TableSource:
+def open_table(sources: Any, reading: ReadOptions, *, strict: bool = True) -> TableSource:
     """Open files that hold one table, one after the other, or a data frame.
 
     sources: names of files and folders, and globs; or an object that arrow_frames reads. reading: options for
-    reading.
+    reading; strict: False if its types may name columns that the table lacks.
     Raises SourceError if files cannot be read or do not belong together; UsageError for other wrong sources;
     MissingDependencyError.
     """
@@ -30,12 +32,24 @@ def open_table(sources: Any, reading: ReadOptions) -> TableSource:
         _need_arrow("reading data frames")
         from packer.tables.reading.arrow_frames import FrameTable  # which imports pyarrow
 
-        return FrameTable(sources, reading)
+        return _checked(FrameTable(sources, reading), reading, strict)
     if not sources:
         raise UsageError("a table: no file is given; at least one is needed. Pass one.")
     names = expand(sources)
     found = partitions(names)
-    return PartitionedTable(_open_files, names, found, reading) if found else _open_files(names, reading)
+    table = PartitionedTable(_open_files, names, found, reading) if found else _open_files(names, reading)
+    return _checked(table, reading, strict)
+
+
+def _checked(table: TableSource, reading: ReadOptions, strict: bool) -> TableSource:
+    """Return a table. Raises UsageError for types of columns that it lacks."""
+    names = [column.name for column in table.columns]
+    for name in reading.types.keys() - names if strict else ():
+        raise UsageError(
+            f"{Option('types', {name: reading.types[name]})}: {table.names[0]} has no column {name!r};"
+            f" {nearest(name, names)}. Correct it."
+        )
+    return table
 
 
 def _are_names(sources: Any) -> bool:
@@ -47,9 +61,8 @@ def _open_files(names: Sequence[str], reading: ReadOptions) -> TableSource:
     if len(set(kinds)) > 1:
         other = next(k for k, kind in enumerate(kinds) if kind != kinds[0])
         raise UsageError(
-            f"{names[other]}: is read as {kinds[other]}, {names[0]} as {kinds[0]}; the files of a table are "
-            "of"
-            " one kind. Pass them separately."
+            f"{names[other]}: is read as {kinds[other]}, {names[0]} as {kinds[0]}; the files of a table are"
+            " of one kind. Pass them separately."
         )
     if kinds[0] == TEXT:
         return TextTable(names, reading)

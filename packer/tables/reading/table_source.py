@@ -24,7 +24,7 @@ from packer.source_kinds import folder_tables, table_suffix
 from packer.split_names import split_of
 from packer.tables.reading.text_stream import TextStream, unreadable
 from packer.tables.transform.cell_values import NA_TEXTS
-from packer.tables.transform.column_types import TableColumn, as_category
+from packer.tables.transform.column_types import NOTATIONS, TYPES, TableColumn, as_category, nearest
 from packer.tables.transform.records import BadRow, ParsedRows, RecordLayout
 
 _DIGESTED_BYTES = 4 << 20  # bytes of a file hashed at once
@@ -102,9 +102,8 @@ class Csv:
         whole("skip_rows", self.skip_rows, 0)
         if self.escape and self.delimiter is None:
             raise UsageError(
-                f"{Option('Csv.escape', self.escape)}: needs the delimiter, because it may stand before one. "
-                "Pass"
-                f" {Option('Csv.delimiter', ',')} too, or the file's delimiter."
+                f"{Option('Csv.escape', self.escape)}: needs the delimiter, because it may stand before one."
+                f" Pass {Option('Csv.delimiter', ',')} too, or the file's delimiter."
             )
         marks = ("delimiter", "quote", "decimal", "thousands", "comment", "escape")
         given = [(name, mark) for name in marks if (mark := getattr(self, name)) is not None]
@@ -156,6 +155,17 @@ class ReadOptions(Csv):
     """
 
     types: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the options. Raises UsageError."""
+        super().__post_init__()
+        types = (*TYPES, *NOTATIONS)
+        for column, type in self.types.items():
+            if type not in types:
+                raise UsageError(
+                    f"{Option('types', {column: type})}: is not a type; types are {', '.join(types)};"
+                    f" {nearest(type, types)}. Correct it."
+                )
 
 
 @dataclass(frozen=True)
@@ -277,8 +287,7 @@ def compare_names(name: str, actual: Sequence[str], first: str, columns: Sequenc
             held, other = (f"is {x!r}" if x is not None else "is missing" for x in (here, there))
             raise SourceError(
                 f"{name}: column {number} (from 0) {held}, in {first} it {other}; all files must have the"
-                " same "
-                "columns in the same order. Leave the file out, or change its columns."
+                " same columns in the same order. Leave the file out, or change its columns."
             )
 
 
@@ -324,9 +333,8 @@ def _files_of(folder: str) -> list[str]:
     names = folder_tables(folder)
     if not names:
         raise SourceError(
-            f"{folder}: holds other files than tables, or none; a folder of a table holds nothing else. Pass "
-            "the"
-            f" files, for example as '{folder}/*.csv'."
+            f"{folder}: holds other files than tables, or none; a folder of a table holds nothing else. Pass"
+            f" the files, for example as '{folder}/*.csv'."
         )
     splits: dict[str, str] = {}
     for name in names:
@@ -334,10 +342,8 @@ def _files_of(folder: str) -> list[str]:
     if len(splits) > 1 and splits.keys() - {""}:
         shown = " and ".join(os.path.relpath(name, folder) for name in list(splits.values())[:2])
         raise SourceError(
-            f"{folder}: holds {shown}, which look like splits; the files of a folder become one table. Pass "
-            "the"
-            " files of each split alone, the others with"
-            f" {Option('like', 'train.h5')}; or if all are one table, "
-            f"'{folder}/**/*{table_suffix(names[0])}'."
+            f"{folder}: holds {shown}, which look like splits; the files of a folder become one table. Pass"
+            f" the files of each split alone, the others with {Option('like', 'train.h5')}; or if all are"
+            f" one table, '{folder}/**/*{table_suffix(names[0])}'."
         )
     return names

@@ -235,6 +235,11 @@ def _unescaped(stream: Any, escape: str, delimiter: str, quote: str) -> Iterator
         yield line.getvalue().encode()
 
 
+def without_escapes(text: bytes, escape: str, delimiter: str, quote: str) -> bytes:
+    """Return complete lines of UTF-8 without escape characters. Raises csv.Error."""
+    return b"".join(_unescaped(io.BytesIO(text), escape, delimiter, quote))
+
+
 class _Raw(io.RawIOBase):
     """A stream with `readinto` alone, for io.BufferedReader."""
 

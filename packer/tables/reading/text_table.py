@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from packer.errors import SourceError
 from packer.sentence import Option
 from packer.tables.reading.dialect import (
+    COMMENTS,
     Undecided,
     endless,
     first_line_at,
@@ -28,6 +29,7 @@ from packer.tables.reading.remedies import (
     Sample,
     Trial,
     begin_of,
+    check_forms,
     check_notation,
     refusal,
     remedies,
@@ -60,6 +62,7 @@ _OTHERS = {
     rb"\[\s*[{[]": ("a JSON document", "Pass the frame: convert_table(pandas.read_json(FILE), OUT)."),
 }
 """Begin of files that people take for tables of text -> what they are, and what to do."""
+_HALVES = 64  # first bytes whose every second one is zero in UTF-16
 _BINARY = 4096  # first bytes, searched for zeros: text has none
 
 
@@ -108,9 +111,9 @@ class TextTable(TableSource):
         cells = [record.cells for record in records]
         self.columns, self.column_notes = infer(names[at], columns, cells, self._form, reading.types)
         if not at:
-            check_notation(
-                sample, Trial(header, self.columns, records, reading, frozenset(self.column_notes))
-            )
+            trial = Trial(header, self.columns, records, reading, frozenset(self.column_notes))
+            check_notation(sample, trial)
+            check_forms(sample, trial)
         if reading.header:
             self.indexes: tuple[str, ...] = index_columns(header.names, self.columns)
         notes = [*header.notes, *renamed(first, header.names, columns, self.indexes)]
@@ -184,7 +187,14 @@ class TextTable(TableSource):
         if bad.reason in (CellFault.AFTER_QUOTE, CellFault.UNCLOSED):
             sample, candidates = replace(self._sample, later=text), endless(0).candidates
             return [way(*remedy) for remedy in remedies(sample, self._reading, candidates)]
-        if bad.column is None or not bad.value:
+        if bad.column is None:
+            sample = replace(self._sample, later=text)
+            line = text.split(b"\n", bad.line + 1)[bad.line]
+            mark = {"comment": line[:1].decode(errors="replace")} if line[:1] in COMMENTS else {}
+            return [
+                way(*remedy) for remedy in remedies(sample, self._reading, [(mark, "if it is a comment")])
+            ]
+        if not bad.value:
             return []
         column = self.columns[bad.column]
         return [way(*remedy) for remedy in wrong_cell(self._sample, self._reading, column, bad)]
@@ -247,9 +257,11 @@ def _check_text(name: str, text: bytes, ended: bool) -> None:
         if re.match(begin, text):
             raise SourceError(f"{name}: is {what}; tables of text are read here. {remedy}")
     if b"\0" in text[:_BINARY]:
+        halves = {"utf-16-le": text[1:_HALVES:2], "utf-16-be": text[:_HALVES:2]}
+        encoding = next((code for code, half in halves.items() if not any(half)), "utf-16")
         raise SourceError(
             f"{name}: contains zero bytes, so it is not text; text files are read. Check it; for "
-            f"UTF-16, pass {Option('Csv.encoding', 'utf-16')}."
+            f"UTF-16, pass {Option('Csv.encoding', encoding)}."
         )
     if ended and not text.strip():
         raise SourceError(f"{name}: is empty; at least one row is needed. Check it.")

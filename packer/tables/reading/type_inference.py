@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 
-from packer.errors import UsageError
 from packer.garbage import paused
 from packer.sentence import Option, Sentence
 from packer.source_kinds import IMAGES
@@ -23,17 +22,21 @@ from packer.tables.transform.column_types import (
     TableColumn,
     as_category,
     is_missing,
-    nearest,
 )
 from packer.tables.transform.records import CellFault, RecordLayout, RecordMember
 
 SAMPLE_ROWS = 10_000
 MOSTLY = 0.9  # share of cells that give a column its type; the reader reports the others
-_TRIED = {
+TRIED = {
     kind: RecordLayout((RecordMember(0, TableColumn.given("", kind), exact=True),))
-    for kind in ("integer", "number", *(name for name, type in TYPES.items() if type.read), *NOTATIONS)
+    for kind in (
+        "integer",
+        "number",
+        *(name for name, type in (*TYPES.items(), *NOTATIONS.items()) if type.read),
+    )
 }
-_INFERRED = tuple(kind for kind in _TRIED if kind not in NOTATIONS)
+"""Types and notations that texts are tried as -> the layout of a column of them."""
+_INFERRED = tuple(kind for kind in TRIED if kind not in NOTATIONS or NOTATIONS[kind].inferred)
 _IMAGE_SUFFIXES = tuple(suffix.encode() for suffixes in IMAGES.values() for suffix in suffixes)
 _STEPS = (1, 4, None)  # numbers of texts that are tried, one after the other: most types fail on the first
 _EXAMINED = 1000  # texts examined for the way they are written
@@ -57,15 +60,13 @@ def infer(
 
     name: of the file, for messages; names: of the columns; records: the first rows, at most SAMPLE_ROWS;
     given: column -> type, set by the user.
-    Returns: the columns, and notes on columns that may be misread, by name. Raises UsageError for given types
-    that do not exist.
+    Returns: the columns, and notes on columns that may be misread, by name.
     """
-    check_types(name, names, given)
     width = len(names) + dialect.surplus
     cells = list(zip(*(record for record in records if len(record) == width), strict=True))
     counts = {c: Counter(cells[n] if cells else ()) for n, c in enumerate(names) if c not in given}
     typed, wrong = _types_of(counts, dialect)
-    typed |= {column: TableColumn.given(column, type) for column, type in given.items()}
+    typed |= {column: TableColumn.given(column, given[column]) for column in names if column in given}
     notes: dict[str, list[str]] = {}
     for column, texts in counts.items():
         if typed[column].type == "category":
@@ -76,16 +77,18 @@ def infer(
                 notes[column] = [Sentence(note)]
         elif wrong[column]:
             notes[column] = [_note_on_others(typed[column], wrong[column], texts)]
-        elif typed[column].type == "number" and not typed[column].digits:
-            typed[column] = replace(typed[column], digits=_unwritten(texts))
+        elif typed[column].type in ("integer", "number"):
+            if typed[column].type == "number" and not typed[column].digits:
+                typed[column] = typed[column].but(digits=_unwritten(texts))
+            if note := _note_on_names(typed[column], texts, dialect):
+                notes[column] = [Sentence(note)]
     for column in counts:
         if not typed[column].type:
             typed[column] = TableColumn(column, "number", digits="")
             notes[column] = [
                 Sentence(
                     f"column {column!r} holds no value in the first {len(records):,} rows and is read as"
-                    " number."
-                    f" If it is not, pass {as_category(column)}, or another type."
+                    f" number. If it is not, pass {as_category(column)}, or another type."
                 )
             ]
     return tuple(typed[c] for c in names), notes
@@ -98,25 +101,26 @@ def notes_on_texts(
 
     name: of the file; records: its first rows.
     """
-    missing: Counter[str] = Counter()
+    missing: dict[str, str] = {}
     spaced: list[str] = []
     for number, column in enumerate(columns):
-        if column.type not in ("category", "text"):
+        if column.type not in ("category", "text") or column.cells.verbatim:
             continue
         cells = [row[number] for row in records if number < len(row)]
         stripped = [cell.strip(b" \t") for cell in cells]
         words = [cell for cell in stripped if cell and cell in dialect.na]
         if words and len(words) < len(cells):
-            missing[f"{column.name} {words[0].decode()!r}"] = len(words)
+            missing[column.name] = f"{column.name} {words[0].decode()!r} {len(words):,}"
         if any(len(a) != len(b) for a, b in zip(cells, stripped, strict=True)):
             spaced.append(column.name)
     notes: list[str] = []
     if missing:
-        shown = ", ".join(f"{what} {count:,}" for what, count in list(missing.items())[:_NAMED])
+        shown = ", ".join(list(missing.values())[:_NAMED])
+        verbatim = Option("types", dict.fromkeys(list(missing)[:_NAMED], "verbatim"))
         notes.append(
             Sentence(
                 f"{name}: words that mean missing in columns of texts, in the first {len(records):,} rows:"
-                f" {shown}. If they are values, pass {Option('Csv.na', ('',))}: only empty cells are missing."
+                f" {shown}. If they are values, pass {verbatim}: only empty cells are missing."
             )
         )
     if spaced and not dialect.keep_spaces:
@@ -131,8 +135,11 @@ def notes_on_texts(
 
 
 def kinds_of(columns: Mapping[str, Sequence[bytes]], dialect: TextDialect) -> dict[str, str]:
-    """Return the type of each column of cells, as infer() does; "" without a value."""
-    return {c: t.type for c, t in _types_of({c: Counter(x) for c, x in columns.items()}, dialect)[0].items()}
+    """Return the type or notation of each column of cells, as infer() does; "" without a value."""
+    return {
+        c: t.notation or t.type
+        for c, t in _types_of({c: Counter(x) for c, x in columns.items()}, dialect)[0].items()
+    }
 
 
 def fits(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> bool:
@@ -141,6 +148,11 @@ def fits(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> bool:
         return True
     look = _look([texts], kind, one_column(dialect))[0]
     return look.some and not look.wrong
+
+
+def valid_of(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> set[bytes]:
+    """Return the texts that are of a type or notation, or are missing."""
+    return {*texts}.difference(_look([texts], kind, one_column(dialect))[0].wrong)
 
 
 def _note_on_images(column: str, name: str) -> Sentence:
@@ -155,7 +167,7 @@ def _note_on_others(column: TableColumn, wrong: Sequence[bytes], counts: Counts)
     shown = " and ".join(repr(text.decode(errors="replace")[:40]) for text in wrong[:2])
     some, total = sum(counts[text] for text in wrong), sum(counts.values())
     return Sentence(
-        f"column {column.name!r} is read as {column.type}; {some:,} of its first {total:,} cells"
+        f"column {column.name!r} is read as {column.notation or column.type}; {some:,} of its first {total:,} cells"
         f" {'is' if some == 1 else 'are'} not, as {shown}, and their rows are bad. For texts pass"
         f" {as_category(column.name)}."
     )
@@ -172,21 +184,45 @@ def _unwritten(counts: Counts) -> str:
     return next(ended, b"").decode() if len(digits) > 1 else ""
 
 
+def _note_on_names(column: TableColumn, counts: Counts, dialect: TextDialect) -> str:
+    """Return a note on numbers that may be dates, codes or versions, "" for none."""
+    texts = list(_present(dict(islice(counts.items(), _EXAMINED)), dialect))
+    shown, category = column.digits, as_category(column.name)
+    if any(map(_YMD.fullmatch, texts[:1])) and fits([*counts], "date-ymd", dialect):
+        return (
+            f"column {column.name!r} is read as {column.type}; all its numbers, as {texts[0].decode()}, are"
+            f" dates too. If they are dates, pass {Option('types', {column.name: 'date-ymd'})}."
+        )
+    grouped = [text for text in texts if b"." in text]
+    if (
+        grouped
+        and dialect.delimiter == b";"
+        and dialect.decimal == b"."
+        and all(map(_GROUPED.fullmatch, texts))
+    ):
+        return (
+            f"column {column.name!r} is read as {column.type}, {grouped[0].decode()} as {float(grouped[0])}; all"
+            " its points have three digits after them, as between thousands. If they are, pass"
+            f" {Option('Csv.thousands', '.')} {Option('Csv.decimal', ',')}."
+        )
+    if column.type == "integer" and shown:
+        return (
+            f"column {column.name!r} holds whole numbers with leading zeros, as {shown!r}, which a feature"
+            f" does not keep. If they are codes, pass {category}."
+        )
+    tens = {cell.partition(b".")[0]: cell for cell in texts if cell.endswith(b".10")}
+    both = [cell for begin, cell in tens.items() if {begin + b".9", begin + b".1"} & {*texts}]
+    if not both:
+        return ""
+    return (
+        f"column {column.name!r} holds {both[0].decode()!r} beside numbers of one digit after the point, and is"
+        f" read as {float(both[0])}. If they are versions or codes, pass {category}."
+    )
+
+
 def _are_image_files(counts: Counts) -> bool:
     """Return True if all texts of a column end like names of image files."""
     return bool(counts) and all(cell.strip().lower().endswith(_IMAGE_SUFFIXES) for cell in counts)
-
-
-def check_types(name: str, names: Sequence[str], given: Mapping[str, str]) -> None:
-    """Raise UsageError if the user named a column or a type that does not exist."""
-    types, known = (*TYPES, *NOTATIONS), frozenset(names)
-    for column, type in given.items():
-        if column not in known:
-            why = f": {name} has no column {column!r}; {nearest(column, names)}. Correct it."
-            raise UsageError(f"{Option('types', {column: type})}{why}")
-        if type not in types:
-            why = f": is not a type; types are {', '.join(types)}; {nearest(type, types)}. Correct it."
-            raise UsageError(f"{Option('types', {column: type})}{why}")
 
 
 def _types_of(
@@ -208,7 +244,7 @@ def _types_of(
         for column, look in fitting.items():
             if look is not None and (look.some or kind == "integer"):
                 digits = look.digits if kind in ("integer", "number") else None
-                typed[column] = TableColumn(column, kind if look.some else "", digits=digits)
+                typed[column] = TableColumn.given(column, kind if look.some else "").but(digits=digits)
                 del left[column]
     for kind in _INFERRED[1:]:
         probes = _look([texts[:_PROBES] for texts in left.values()], kind, alone)
@@ -221,7 +257,8 @@ def _types_of(
             some = sum(counts[column][text] for text in look.wrong)
             total = sum(_present(counts[column], dialect).values())
             if look.some and (some <= (1 - MOSTLY) * total or (some == 1 and total > _SINGLE)):
-                typed[column] = TableColumn(column, kind, digits=look.digits if kind == "number" else None)
+                digits = look.digits if kind == "number" else None
+                typed[column] = TableColumn.given(column, kind).but(digits=digits)
                 wrong[column] = look.wrong
                 del left[column]
     return typed, wrong
@@ -244,7 +281,7 @@ class _Look:
 def _look(columns: Sequence[Sequence[bytes]], kind: str, dialect: TextDialect) -> list[_Look]:
     """Read texts of columns as a type, all at once, because wide tables have many columns with few texts."""
     texts = [text for column in columns for text in column]
-    values, bad = read_texts(texts, _TRIED[kind], dialect)
+    values, bad = read_texts(texts, TRIED[kind], dialect)
     ends = np.cumsum([len(column) for column in columns], dtype=np.int64)
     present = [part.any() for part in np.split(~is_missing(values), ends[:-1])] if columns else []
     looks = [_Look(bool(some)) for some in present]
@@ -273,20 +310,29 @@ _MARKS = frozenset(
     (b"?", b"??", b"-", b"--", b"---", b".", b"*", b"n.a.", b"N.A.", b"\\N")
 )  # often mean missing
 _FEW = 100  # fewer cells do not show that all differ
-_NUMBERLIKE = re.compile(rb"[-+(]?(?:[0-9.]|[$\xc2\xe2])[^a-zA-Z]*(?:[AaPp][Mm])?")
+_YMD = re.compile(rb"(?:19|20)\d{6}")
+_GROUPED = re.compile(rb"[+-]?[1-9]\d{0,2}(?:\.\d{3})?|0?")
+_NUMBERLIKE = re.compile(
+    rb"[-+(]?(?:[0-9.]|[$\xc2\xe2])[^a-zA-Z]*(?:[AaPp]\.?[Mm]\.?)?"
+    rb"|\d\d?[ /.-]?[A-Za-z]{3,9}[ /.-]?\d+|[A-Za-z]{3,9}\.?[ -]\d\d?,?[ -]\d+"
+)
+_NO_BREAK = re.compile(rb"\d(?:\xc2\xa0|\xe2\x80\xaf)\d")
+_WITHOUT_NO_BREAK = r"sed 's/\xc2\xa0\|\xe2\x80\xaf//g'"
+_ZONED = re.compile(rb"\d{4}-\d\d?-\d\d?[T ]\d\d?:\d\d\S* ?\(?[A-Z][A-Za-z/_]+\)?")
 
 
 def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
     """Return a note on categories that look like numbers or dates, or that nearly all differ; "" for none."""
     total = sum(counts.values())
+    zoned = next((cell for cell in counts if _ZONED.fullmatch(cell)), None)
     numbers = sum(n for cell, n in counts.items() if _NUMBERLIKE.fullmatch(cell))
     marks = {cell: n for cell, n in counts.items() if cell in _MARKS} if len(counts) > 1 else {}
-    if 2 * numbers < total and not marks and (total < _FEW or len(counts) < MOSTLY * total):
+    if 2 * numbers < total and not marks and not zoned and (total < _FEW or len(counts) < MOSTLY * total):
         return ""
     shown = sorted(counts, key=lambda cell: (-counts[cell], cell))[:2]
     examples = " and ".join(repr(cell.decode(errors="replace")[:80]) for cell in shown)
     others = [cell for cell in counts if cell not in marks]
-    kinds = [kind for kind in _TRIED if others and fits(others, kind, dialect)]
+    kinds = [kind for kind in TRIED if others and fits(others, kind, dialect)]
     kinds = [kind for kind in kinds if kind != "integer" or "number" not in kinds]
     ways = []
     typed = [f"{Option('types', {column: kind})}" for kind in kinds]
@@ -296,6 +342,10 @@ def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
         missing = tuple(mark.decode() for mark in marks)
         named = " or ".join(map(repr, missing[:3]))
         ways.append(f"if {named} means missing, pass {Option('Csv.na', missing)}")
+    if any(_NO_BREAK.search(cell) for cell in counts):
+        ways.append(f"its spaces are no-break spaces, so for numbers leave them out: {_WITHOUT_NO_BREAK}")
+    if zoned:
+        ways.append("zones by name are not read, so for times write offsets instead, as +01:00")
     ways.append(f"if it is not a feature, pass {Option('drop', column)}")
     text = "; ".join(ways)
     return (

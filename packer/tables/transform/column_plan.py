@@ -126,10 +126,9 @@ def plan_columns(
     dealing: columns that define the split of each row. Raises UsageError.
     """
     if choices.named_classes:
+        named: dict[str, Any] = {"type": "category", "digits": None, "categories": choices.classes or None}
         columns = [
-            replace(c, type="category", notation="", digits=None, categories=choices.classes or None)
-            if c.name in choices.label
-            else c
+            c.but(**named, notation=c.notation if c.cells.verbatim else "") if c.name in choices.label else c
             for c in columns
         ]
     types = {c.name: c.type for c in columns}
@@ -212,9 +211,8 @@ def with_kept(
     for name in names:
         if (role := roles.get(name)) in ("feature", "label"):
             raise UsageError(
-                f"{Option('keep', name)}: is a {role} of the pack given as like; columns that it drops, or "
-                "does"
-                " not have, can be kept. Leave it out."
+                f"{Option('keep', name)}: is a {role} of the pack given as like; columns that it drops, or"
+                " does not have, can be kept. Leave it out."
             )
     kept = {name: _as_read(given[name], "keep", False, False) for name in names if roles.get(name) != "keep"}
     planned = [kept.pop(c.name, c) for c in transform.columns]
@@ -317,8 +315,7 @@ def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> tuple[str 
     if choices.label_as == "classes" and column.kind.classes is None:
         raise UsageError(
             f"{Option('label_as', 'classes')}: the label {column.name!r} is of type {column.type}; texts,"
-            " booleans"
-            f" and numbers can be classes. Pass {as_category(column.name)}."
+            f" booleans and numbers can be classes. Pass {as_category(column.name)}."
         )
     if choices.label_separator is not None:
         return "classes", "|u1"

@@ -46,18 +46,18 @@ class ColumnType:
 
     raw: dtype of its values in records; reason: fault of a cell that does not have this type, the end of a
     sentence; read: reader of a column's distinct texts, None if the record parser reads each cell itself;
-    plural: name of several values; numeric: numbers, not texts; whole: only whole numbers, which fit every
-    dtype of labels; scaled: can be standardized; parts: name -> function, for types whose values need several
-    features; the first part has the column's name; classes: class names of a label, () for those in the data,
-    None if it cannot have classes; kept: dtype and `about` of its field when kept; of: the type that a
-    notation writes, "" for a type; hint: how a notation is read; arrow: prefixes of the names of Arrow types
-    read as this type; also: other types whose Arrow values are read as this type on request.
+    numeric: numbers, not texts; whole: only whole numbers, which fit every dtype of labels; scaled: can be
+    standardized; parts: name -> function, for types whose values need several features; the first part has
+    the column's name; classes: class names of a label, () for those in the data, None if it cannot have
+    classes; kept: dtype and `about` of its field when kept; of: the type that a notation writes, "" for a
+    type; inferred: True for a notation whose cells no other type reads; verbatim: only empty cells are
+    missing; arrow: prefixes of the names of Arrow types read as this type; also: other types whose Arrow
+    values are read as this type on request.
     """
 
     raw: np.dtype[Any]
     reason: str = ""
     read: Reader | None = None
-    plural: str = "numbers"
     numeric: bool = True
     whole: bool = False
     scaled: bool = True
@@ -65,7 +65,8 @@ class ColumnType:
     classes: tuple[str, ...] | None = None
     kept: tuple[str, Mapping[str, Any]] | None = None
     of: str = ""
-    hint: str = ""
+    inferred: bool = False
+    verbatim: bool = False
     arrow: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
 
@@ -145,7 +146,9 @@ class TableColumn:
     @classmethod
     def from_json(cls, record: Mapping[str, Any], given: str = "") -> TableColumn:
         """Return the column of a checked record from `to_json`. given: type named by the user, "" if none."""
-        notation = given if given in NOTATIONS and NOTATIONS[given].of == record["type"] else ""
+        notation = (
+            given if given in NOTATIONS and NOTATIONS[given].numeric == TYPES[record["type"]].numeric else ""
+        )
         members = {f.name: record[f.name] for f in fields(cls) if f.name not in ("notation", "digits")}
         members["fill"] = None if members["fill"] is None else float(members["fill"])
         for name, kind in (("standardize", float), ("categories", str)):
@@ -278,7 +281,6 @@ TYPES: Mapping[str, ColumnType] = {
         np.dtype("<f4"),
         "is neither true nor false",
         cell_values.booleans,
-        plural="true and false",
         whole=True,
         scaled=False,
         classes=("false", "true"),
@@ -290,7 +292,6 @@ TYPES: Mapping[str, ColumnType] = {
         _NUMBER,
         "is not a date (YYYY-MM-DD)",
         cell_values.dates,
-        plural="dates",
         kept=("<f8", {"unit": "days since 1970-01-01"}),
         arrow=("date",),
         also=("timestamp",),
@@ -299,7 +300,6 @@ TYPES: Mapping[str, ColumnType] = {
         _NUMBER,
         "is not a time (HH:MM:SS)",
         cell_values.times,
-        plural="times",
         kept=("<f8", {"unit": "seconds since midnight"}),
         arrow=("time32", "time64"),
     ),
@@ -307,7 +307,6 @@ TYPES: Mapping[str, ColumnType] = {
         _NUMBER,
         "is not a timestamp (YYYY-MM-DD HH:MM:SS)",
         cell_values.timestamps,
-        plural="timestamps",
         parts={"days": days_of, "seconds": seconds_of},
         kept=("<f8", {"unit": "seconds since 1970-01-01T00:00:00Z"}),
         arrow=("timestamp",),
@@ -318,26 +317,28 @@ TYPES: Mapping[str, ColumnType] = {
 }
 
 
-def _notation(of: str, read: Reader, reason: str, plural: str, hint: str) -> ColumnType:
-    return replace(TYPES[of], of=of, read=read, reason=reason, plural=plural, hint=hint)
+def _notation(of: str, read: Reader, reason: str, inferred: bool = False) -> ColumnType:
+    return replace(TYPES[of], of=of, read=read, reason=reason, inferred=inferred)
 
 
-_MONTH, _DAY = "the month comes first", "the day comes first"
 # fmt: off
 NOTATIONS: Mapping[str, ColumnType] = {
-    "currency": _notation(
-        "number", cell_values.amounts, "is not an amount of money ($1,234.50)", "amounts of money",
-        "as their numbers"),
-    "percent": _notation(
-        "number", cell_values.percentages, "is not a percentage (12%)", "percentages", "12% as 0.12"),
-    "date-mdy": _notation("date", cell_values.dates_mdy, "is not a date (MM/DD/YYYY)", "dates", _MONTH),
-    "date-dmy": _notation("date", cell_values.dates_dmy, "is not a date (DD/MM/YYYY)", "dates", _DAY),
+    "currency": _notation("number", cell_values.amounts, "is not an amount of money ($1,234.50)"),
+    "percent": _notation("number", cell_values.percentages, "is not a percentage (12%)"),
+    "date-name": _notation(
+        "date", cell_values.dates_named, "is not a date (28-Oct-2018, Oct 28, 2018)", True),
+    "date-ymd": _notation("date", cell_values.dates_ymd, "is not a date (YYYYMMDD)"),
+    "date-mdy": _notation("date", cell_values.dates_mdy, "is not a date (MM/DD/YYYY)"),
+    "date-dmy": _notation("date", cell_values.dates_dmy, "is not a date (DD/MM/YYYY)"),
+    "time-12h": _notation("time", cell_values.times_12h, "is not a time with AM or PM (8:30 PM)", True),
+    "timestamp-offset": _notation(
+        "timestamp", cell_values.timestamps_offset, "is not a timestamp with an offset (+HH:MM or Z)",
+        True),
     "timestamp-mdy": _notation(
-        "timestamp", cell_values.timestamps_mdy, "is not a timestamp (MM/DD/YYYY HH:MM[:SS])", "timestamps",
-        _MONTH),
+        "timestamp", cell_values.timestamps_mdy, "is not a timestamp (MM/DD/YYYY HH:MM[:SS])"),
     "timestamp-dmy": _notation(
-        "timestamp", cell_values.timestamps_dmy, "is not a timestamp (DD/MM/YYYY HH:MM[:SS])", "timestamps",
-        _DAY),
+        "timestamp", cell_values.timestamps_dmy, "is not a timestamp (DD/MM/YYYY HH:MM[:SS])"),
+    "verbatim": replace(TYPES["category"], of="category", verbatim=True),
 }
 # fmt: on
-"""Notations of numbers and dates; users choose them like types."""
+"""Notations of numbers, dates and texts; users choose them like types."""

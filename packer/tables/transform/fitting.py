@@ -60,9 +60,8 @@ def fit(
     if len(transform.features) > MAX_FEATURES:
         wide = max(transform.columns, key=lambda c: len(c.outputs))
         raise UsageError(
-            f"table: has {len(transform.features):,} features, {len(wide.outputs):,} of them from "
-            f"{wide.name!r}; {MAX_FEATURES:,} are allowed. Leave {wide.name!r} out of "
-            f"{Option('one_hot')}."
+            f"table: has {len(transform.features):,} features, {len(wide.outputs):,} of them from"
+            f" {wide.name!r}; {MAX_FEATURES:,} are allowed. Leave {wide.name!r} out of {Option('one_hot')}."
         )
     return transform
 
@@ -129,11 +128,10 @@ def _fit_numbers(
     for option, needed in ways:
         if not all(x is None or math.isfinite(x) for x in needed):
             raise UsageError(
-                f"column {column.name!r}: holds numbers so large, or so close together, that float64 cannot "
-                f"represent their mean and deviation, which {option} needs; distances from 1e-140 to 1e140"
-                " are "
-                f"allowed. Leave the column out with {Option('drop', column.name)}, or give it in another "
-                "unit."
+                f"column {column.name!r}: holds numbers so large, or so close together, that float64 cannot"
+                f" represent their mean and deviation, which {option} needs; distances from 1e-140 to 1e140"
+                f" are allowed. Leave the column out with {Option('drop', column.name)}, or give it in"
+                " another unit."
             )
     indicator = column.indicator and summary.count < sums.rows
     return column.but(fill=fill, indicator=indicator, standardize=scale)

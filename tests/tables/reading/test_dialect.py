@@ -181,11 +181,14 @@ def test_another_mark_in_most_lines_is_an_error(mark: str) -> None:
 
 
 def test_several_marks_between_cells_are_no_delimiter() -> None:
-    for text, mark in (("a::b\n1::2\n3::4\n", ":"), ("a  b\n1  2\n3  4\n", " "), ("a^^^b\n1^^^2\n", "^")):
-        assert refused(text).endswith(
-            f"hold {mark!r}, some repeated, which may separate cells. No option that was tried explains all rows;"
-            " correct it."
-        )
+    ends = "No option that was tried explains all rows; correct it."
+    rewritten = "Pass the file rewritten, for example with: perl -pe 's/{}'."
+    for text, mark, way in (
+        ("a::b\n1::2\n3::4\n", ":", rewritten.format("::/\\t/g")),
+        ("a  b\n1  2\n3  4\n", " ", rewritten.format("^ +| +$//g; s/ +/\\t/g")),
+        ("a^^^b\n1^^^2\n", "^", ends),
+    ):
+        assert refused(text).endswith(f"hold {mark!r}, some repeated, which may separate cells. {way}")
 
 
 def test_one_column_of_times_or_names_is_one() -> None:

@@ -536,6 +536,18 @@ def test_spaces_around_texts_are_left_out_unless_they_are_kept() -> None:
     assert (column(parsed), column(parsed, 1)) == ([" a", " a ", "a"], ["\tb c ", "NA ", "  d "])
 
 
+def test_of_verbatim_texts_only_empty_ones_are_missing() -> None:
+    columns = tuple(
+        RecordMember(n, TableColumn(str(n), kind, notation))
+        for n, (kind, notation) in enumerate(
+            [("category", "verbatim"), ("text", "verbatim"), ("category", "")]
+        )
+    )
+    parsed = parse_records(b"NA,NA,NA\n,,\n a , a ,null\n", form(3), RecordLayout(columns))
+    assert (parsed.dictionaries, parsed.texts) == ({0: ["NA", "a"], 2: []}, b"NAa")
+    assert parsed.records["c0"].tolist() == [0, -1, 1]
+
+
 def test_cells_behind_the_columns_must_be_empty() -> None:
     parsed = read("1,a,\n2,b, \n3,c,x\n4,d\n5,e,,\n", "number category", surplus=1)
     assert column(parsed) == [1.0, 2.0]

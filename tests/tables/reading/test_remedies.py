@@ -176,7 +176,8 @@ def test_names_that_are_numbers_stay_names(text: str) -> None:
 def test_a_second_line_of_units_is_an_error() -> None:
     assert refused("w,h\nkg,m\n1,2\n3,4\n5,6\n") == (
         "a.csv: its second line, with 'kg', holds no value of a column whose other cells are numbers, so that it"
-        " may be a second header or units. Pass --skip-rows 1 if the second line holds the names."
+        " may be a second header or units. Pass --skip-rows 1 if the second line holds the names, or a"
+        " file without this line if it holds units, for example with: sed 2d."
     )
 
 
@@ -184,7 +185,7 @@ def test_words_that_mean_missing_and_spaces_are_told_once() -> None:
     text = "code,y\nNA, 1\n DE,2\nFR,3\nNA,4\n"
     assert described(text)[2] == [
         "a.csv: words that mean missing in columns of texts, in the first 4 rows: code 'NA' 2. If they are values,"
-        " pass --na '': only empty cells are missing.",
+        " pass --type code=verbatim: only empty cells are missing.",
         "a.csv: spaces around the texts of code are left out. To keep them, pass --keep-spaces.",
     ]
     assert described(text, na="", keep_spaces=True)[2] == []
@@ -216,13 +217,13 @@ NUMBERS = "x,y\n" + "".join(f"{n},{n}\n" for n in range(30))
         ),
         (
             "b,y\n" + "true,1\nno,2\n" * 10 + "maybe,3\n",
-            "line 22, column 'b': 'maybe' is neither true nor false. Correct it, or pass --type b=category, or --na maybe"
-            " if 'maybe' means missing,",
+            "line 22, column 'b': 'maybe' is neither true nor false. Correct it, or pass --na maybe"
+            " if 'maybe' means missing, or --type b=category,",
         ),
         (
             f"{NUMBERS}?,?\n",
-            "line 32, column 'x': '?' is not a number. Correct it, or pass --type x=category, or --na '?' if '?' means"
-            " missing,",
+            "line 32, column 'x': '?' is not a number. Correct it, or pass --na '?' if '?' means missing,"
+            " or --type x=category,",
         ),
         (
             "x,y\n" + "1,1\n" * 9 + "x,y\n",
@@ -260,3 +261,67 @@ def test_codes_in_another_spelling_are_matched_or_refused() -> None:
         UsageError, match="column 'code' holds none of the 2 categories of the pack given as like"
     ):
         convert_table("other.csv", "other.h5", like="train.h5")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("2018-10-28", "28.10.2018"),
+        ("13/06/2018", "06/13/2018"),
+        ("2018-10-28 08:30+02:00", "2018-10-28 08:30"),
+        ("2018-10-28", "2018-10-28 08:30"),
+        ("8:30", "8:30 PM"),
+        ("28-Oct-2018", "2018-10-28"),
+    ],
+)
+def test_dates_in_several_forms_are_an_error_with_a_line_of_each(first: str, second: str) -> None:
+    text = "d,x\n" + f"{first},1\n" * 3 + f"\n{second},2\n" * 3
+    assert refused(text) == (
+        f"a.csv: column 'd' holds dates or times in several forms, in line 2 {first!r} and in line 6 {second!r}; all"
+        " cells of a column need one. Correct it, or pass --type d=category for texts."
+    )
+    assert opened(text, types={"d": "category"}).columns[0].type == "category"
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        ("a,b\n1,'x, y'\n2,'z, w'\n", """Pass --quote "'" if it quotes cells."""),
+        ("id,name\n1,Doe, Jo\n2,Roe, Al\n", "No option that was tried explains all rows; correct it."),
+        (
+            'a,b\n1,"x \\", y"\n2,"z \\", w"\n',
+            "Pass --delimiter , --escape '\\' if it stands before quotes.",
+        ),
+        ('a, b\n1, "x, y"\n2, "z, w"\n', """for example with: perl -pe 's/, +"/,"/g'."""),
+        ("1 2\n3 4\n5 6\n", "Pass --delimiter ' ' --no-header if ' ' separates cells."),
+        ("  1  2\n 30  4\n  5 66\n", "Pass the file rewritten and with --no-header, for example with: perl"
+         " -pe 's/^ +| +$//g; s/ +/\\t/g'."),
+        ("2,2,x\n1,2,3,4\n5,6,7,8\n", "Pass --skip-rows 1 --no-header for a line of counts above rows."),
+    ],
+)  # fmt: skip
+def test_quotes_counts_and_spaces_are_told_with_what_reads_them(text: str, way: str) -> None:
+    assert refused(text).endswith(way)
+
+
+def test_a_comment_among_the_rows_is_told_with_its_mark() -> None:
+    rows = "".join(f"{n},{n}\n" for n in range(9))
+    assert bad(f"a,b\n{rows}# note\n{rows}", label="b").endswith(
+        "line 11: has 1 cells; 2 are expected. Correct it, or pass --comment '#' if it is a comment, or --on-error skip to"
+        " leave such rows out."
+    )
+
+
+@pytest.mark.parametrize("lines", ["x,x\nlow,high\n", "x,x\nlow,high\nday,\n"])
+def test_rows_below_several_header_lines_stay_rows(lines: str) -> None:
+    table = opened(lines + "".join(f"{n},{n / 4}\n" for n in range(20)))
+    assert table.first_line("a.csv") == 1 + lines.count("\n")
+    assert [c.type for c in table.columns] == ["integer", "number"]
+
+
+def test_points_that_may_be_between_thousands_are_noted() -> None:
+    assert in_options(opened("a;b\n1.250;1\n980;2\n").column_notes["a"][0]) == (
+        "column 'a' is read as number, 1.250 as 1.25; all its points have three digits after them, as between thousands."
+        " If they are, pass --thousands . --decimal ,."
+    )
+    for text in ("a;b\n1.250;1\n0.980;2\n", "a;b\n1.25;1\n", "a,b\n1.250,1\n"):
+        assert not opened(text).column_notes

@@ -112,7 +112,7 @@ def test_utf16_must_be_said() -> None:
         "a.csv: begins like UTF-16 text (FF FE); UTF-8 is expected. Pass --encoding utf-16."
     )
     assert refused(write("a.csv", "a,b\n1,2\n".encode("utf-16-le"))) == (
-        "a.csv: contains zero bytes, so it is not text; text files are read. Check it; for UTF-16, pass --encoding utf-16."
+        "a.csv: contains zero bytes, so it is not text; text files are read. Check it; for UTF-16, pass --encoding utf-16-le."
     )
 
 

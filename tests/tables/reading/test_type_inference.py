@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from packer import native
 from packer.cli.console import in_options
 from packer.errors import UsageError
 from packer.tables.reading.record_parser import parse_records
+from packer.tables.reading.table_opening import open_table
 from packer.tables.reading.table_source import ReadOptions
 from packer.tables.reading.type_inference import infer
 from packer.tables.transform.column_types import TableColumn
@@ -137,7 +139,9 @@ def test_a_type_that_is_given_wins() -> None:
     assert inferred("", given="date") == ("date", ())
 
 
-def test_a_column_or_type_that_is_none_is_refused() -> None:
+def test_a_column_or_type_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("distance,year\n1,2\n")
     for given_types, sentence in [
         (
             {"distanse": "number"},
@@ -150,11 +154,12 @@ def test_a_column_or_type_that_is_none_is_refused() -> None:
         (
             {"year": "int"},
             "--type year=int: is not a type; types are number, integer, boolean, date, time, timestamp, category, text, "
-            "currency, percent, date-mdy, date-dmy, timestamp-mdy, timestamp-dmy; the nearest is 'integer'. Correct it.",
+            "currency, percent, date-name, date-ymd, date-mdy, date-dmy, time-12h, timestamp-offset"
+            ", timestamp-mdy, timestamp-dmy, verbatim; the nearest is 'integer'. Correct it.",
         ),
     ]:
         with pytest.raises(UsageError) as error:
-            infer("a.csv", ["distance", "year"], [[b"1", b"2"]], ReadOptions().dialect(), given_types)
+            open_table(["a.csv"], ReadOptions(types=given_types))
         assert in_options(error.value.sentence) == sentence
 
 
@@ -281,3 +286,24 @@ def test_a_column_of_image_files_is_noted() -> None:
     _, notes = infer("l.csv", ["file", "label"], records, ReadOptions().dialect(), {})
     assert [in_options(n) for n in notes["file"]] == [note + "the folder of the images with --labels l.csv."]
     assert not infer("l.csv", ["label", "file"], [r[::-1] for r in records], ReadOptions().dialect(), {})[1]
+
+
+@pytest.mark.parametrize(
+    ("cells", "type", "ends"),
+    [
+        (["20181028", "20190101"], "integer", "are dates too. If they are dates, pass --type x=date-ymd."),
+        (["20181028", "20191301"], "integer", ""),
+        (["007", "10"], "integer", "which a feature does not keep. If they are codes, pass --type x=category."),
+        (["1.9", "1.10"], "number", "is read as 1.1. If they are versions or codes, pass --type x=category."),
+        (["1.5", "2.50", "3.10"], "number", ""),
+        (["2018-10-28 08:30 CET", "x"], "category", "write offsets instead, as +01:00; if it is not a feature, pass --drop x."),
+        (["28-Oct-18", "1-Jan-19"], "category", "pass --type x=date-dmy; if it is not a feature, pass --drop x."),
+        (["28-Oct-2018", "1-Jan-2019"], "date", ""),
+        (["8:30 PM", "12:00 am"], "time", ""),
+        (["2018-10-28 08:30:00 +0200", "2018-10-28T08:30Z"], "timestamp", ""),
+    ],
+)  # fmt: skip
+def test_dates_and_numbers_that_are_names_are_noted(cells: list[str], type: str, ends: str) -> None:
+    found, notes = inferred(*cells)
+    assert found == type
+    assert [note.endswith(ends) for note in notes] == ([True] if ends else [])

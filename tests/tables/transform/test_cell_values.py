@@ -90,6 +90,19 @@ def test_other_texts_are_no_times(text: str) -> None:
         ("1970-01-01 00:00:01", 1),
         ("1970/01/01 00:00:01.25", 1.25),
         ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-01 00:00:02 UTC", 2),
+    ],
+)
+def test_timestamps_are_seconds_since_1970_in_utc(text: str, seconds: float) -> None:
+    assert values("timestamp", text, "1970-01-01 00:00", text) == [seconds, 0, seconds]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-01 00:00:02 GMT", 2),
+        ("1970-01-01 01:00:00.1 +01:00", 0.1),
         ("1970-01-01T01:00:00+01:00", 0),
         ("1970-01-01T01:00:00.5+0100", 0.5),
         ("1970-01-01T01:00+01", 0),
@@ -97,8 +110,8 @@ def test_other_texts_are_no_times(text: str) -> None:
         ("1970-01-01 00:00+05:30", -19800),
     ],
 )
-def test_timestamps_are_seconds_since_1970_in_utc(text: str, seconds: float) -> None:
-    assert values("timestamp", text, "1970-01-01 00:00", text) == [seconds, 0, seconds]
+def test_timestamps_with_an_offset_are_in_utc(text: str, seconds: float) -> None:
+    assert values("timestamp-offset", text, "1970-01-01 00:00", text) == [seconds, None, seconds]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +122,9 @@ def test_timestamps_are_seconds_since_1970_in_utc(text: str, seconds: float) -> 
         "1970-01-01T00",
         "1970-01-01T24:00",
         "1970-02-30T00:00",
-        "1970-01-01T00:00 Z",
+        "1970-01-01T00:00  Z",
+        "1970-01-01T00:00 CET",
+        "1970-01-01T00:00.5+01",
         "1970-01-01T00:00ZZ",
         "1970-01-01T00:00+1",
         "1970-01-01T00:00+01:",
@@ -121,7 +136,7 @@ def test_timestamps_are_seconds_since_1970_in_utc(text: str, seconds: float) -> 
     ],
 )
 def test_other_texts_are_no_timestamps(text: str) -> None:
-    assert values("timestamp", text) == [None]
+    assert values("timestamp", text) == values("timestamp-offset", text) == [None]
 
 
 @given(
@@ -135,7 +150,7 @@ def test_other_texts_are_no_timestamps(text: str) -> None:
 )
 def test_timestamps_are_those_of_the_standard_library(moments: list[datetime]) -> None:
     epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
-    found, valid = read_cells([moment.isoformat() for moment in moments], "timestamp")
+    found, valid = read_cells([moment.isoformat() for moment in moments], "timestamp-offset")
     assert valid.all()
     whole = [(m - epoch) // timedelta(seconds=1) + m.microsecond / 1e6 for m in moments]
     np.testing.assert_array_equal(found, np.array(whole, np.float64))
@@ -239,6 +254,29 @@ def test_other_texts_are_no_dates_with_the_month_first(text: str) -> None:
     assert read(text, "date-mdy") == (15707 if text == "1/2/2013 " else None)
 
 
+@pytest.mark.parametrize(
+    ("kind", "texts", "value"),
+    [
+        ("date-name", ["2-Jan-2013", "2 January 2013", "Jan 2, 2013", "January 2 2013", "02JAN2013", "2/Jan/2013"], 15707),
+        ("date-name", ["2-Jan-13", "2 Jam 2013", "Ja 2, 2013", "30 Feb 2013", "2 January2013", "Jan 2013", "x"], None),
+        ("date-dmy", ["2-Jan-13", "2Jan13", "2-Jan-2013", "02/01/2013"], 15707),
+        ("date-ymd", ["20130102"], 15707),
+        ("date-ymd", ["20130230", "2013010", "201301021", "00000102", "2013-01-02"], None),
+        ("time-12h", ["8:30 PM", "08:30:00pm", "8:30 p.m."], 73800),
+        ("time-12h", ["12:00 am", "12:00:00 A.M."], 0),
+        ("time-12h", ["20:30", "8:30", "13:00 PM", "0:10 AM", "8 PM"], None),
+    ],
+)  # fmt: skip
+def test_names_of_months_digits_alone_and_halves_of_days(kind: str, texts: list[str], value: float) -> None:
+    assert values(kind, *texts) == [value] * len(texts)
+
+
+def test_times_without_a_half_of_the_day_are_invalid_beside_others() -> None:
+    texts = ["1/31/2013 5:30", "1/31/2013 5:30 PM", "1/31/2013 17:30", "1/31/2013 0:30"]
+    assert [value is None for value in values("timestamp-mdy", *texts)] == [True, False, False, False]
+    assert None not in values("timestamp-mdy", *texts[:1], *texts[2:])
+
+
 def test_timestamps_with_the_month_or_the_day_first() -> None:
     def seconds(*parts: int) -> float:
         return datetime(*parts, tzinfo=timezone.utc).timestamp()  # type: ignore[misc,arg-type]
@@ -260,12 +298,12 @@ def test_timestamps_with_the_month_or_the_day_first() -> None:
 @pytest.mark.parametrize("zone", ["+02:00", "-05:30", "-00:30", "+00:00", "+23:59"])
 def test_many_timestamps_of_one_zone_are_those_of_each(zone: str) -> None:
     cells = [f"20{n % 100:02}-01-{n % 28 + 1:02}T{n % 24:02}:30:{n % 60:02}.25{zone}" for n in range(300)]
-    found, valid = read_cells(cells, "timestamp")
+    found, valid = read_cells(cells, "timestamp-offset")
     assert valid.all()
     assert found.tolist() == [
         datetime.fromisoformat(cell.replace(".25", ".250000")).timestamp() for cell in cells
     ]
-    assert found.tolist() == [read_cells([cell, "x"], "timestamp")[0][0] for cell in cells]
+    assert found.tolist() == [read_cells([cell, "x"], "timestamp-offset")[0][0] for cell in cells]
     mixed = [*cells, "2020-01-01T00:00:00-07:15"]
-    assert read_cells(mixed, "timestamp")[0][-1] == datetime.fromisoformat(mixed[-1]).timestamp()
-    assert not read_cells(["2020-01-01T00:00:00+24:00", *cells], "timestamp")[1][0]
+    assert read_cells(mixed, "timestamp-offset")[0][-1] == datetime.fromisoformat(mixed[-1]).timestamp()
+    assert not read_cells(["2020-01-01T00:00:00+24:00", *cells], "timestamp-offset")[1][0]
