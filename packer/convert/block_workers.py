@@ -1,6 +1,8 @@
-"""Writes the blocks of a pack on parallel workers, which decode, sum and write a few rows at a time.
+"""Writes the blocks of packs on parallel workers, which decode, sum and write a few rows at a time.
 
-The result depends on the plan alone: the place and content of a row do not depend on worker or time.
+One pool of workers writes all parts of a pack: the blocks of the next shards follow those of the first, so that
+all workers are busy where a shard has few blocks. The result depends on the plan alone: the place and content
+of a row do not depend on worker or time.
 
 A decoder that crashes ends only its worker: the run finds the image, names or skips it, and continues.
 
@@ -19,7 +21,8 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     Executor,
@@ -30,8 +33,8 @@ from concurrent.futures import (
 )
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from itertools import islice
-from typing import Any
+from copy import copy
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +42,9 @@ from numpy.typing import NDArray
 from packer.convert.row_maker import Block, RowMaker
 from packer.convert.sample_order import Samples
 from packer.errors import ImageError, PackerError
-from packer.format.pack_writer import PackWriter, Rows
+from packer.format.header import Field
+from packer.format.pack_writer import PackWriter
+from packer.format.part_files import PartFiles, Rows
 from packer.sentence import Option
 from packer.starting import die_with, forks_safely, held_back
 
@@ -49,66 +54,125 @@ _CRASHES = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGF
 _TRIAL_SECONDS = 60.0
 
 
-# Running a plan
+class Part:
+    """A part of a pack under way: a pack of a single part, or a shard.
 
-
-def make_blocks(
-    maker: RowMaker,
-    writer: PackWriter,
-    samples: Samples,
-    *,
-    workers: int,
-    skip: bool,
-    progress: Callable[[int], None],
-    train: tuple[int, int] = (0, 0),
-) -> Block:
-    """Write every block that the writer does not have yet.
-
-    samples: [rows], the maker's sample of each row; train: rows of the split train; skip: leave the
-    row of a bad input empty and record the reason, instead of raising its error; progress: called on this
-    thread with the number of rows done so far.
-    Raises SourceError (a bad input), SpaceError, PackerError (writing failed, a worker died).
+    writer: its writer; number: of the shard, 0 for a single part; first: its first row in the pack; outcome:
+    merged outcome of its finished blocks, which are not in the order of the rows until all are there;
+    todo: blocks to write; resumed: rows that an interrupted run had done.
     """
-    blocks = [block for block in range(writer.blocks) if block not in writer.done]
-    run = WorkerState(maker, writer, samples, skip, train)
-    outcome = Block()
-    for _, note in sorted(writer.done.items()):
-        outcome.merge(Block.from_note(note))
-    before = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
-    while True:
-        try:
-            _run_blocks(run, blocks, outcome, workers, lambda: progress(before + run.done))
-            return outcome
-        except BrokenProcessPool:
-            crashes = run.crashes()
-            if not crashes or not skip:
-                raise run.died(crashes) from None
-            blocks = run.go_on(crashes, blocks)
+
+    def __init__(self, writer: PackWriter, number: int = 0, first: int = 0) -> None:
+        self.writer, self.number, self.first = writer, number, first
+        self.outcome = Block()
+        for _, note in sorted(writer.done.items()):
+            self.outcome.merge(Block.from_note(note))
+        self.todo = set(range(writer.blocks)) - set(writer.done)
+        spans = map(writer.files.span, writer.done)
+        self.resumed: int = sum(stop - start for start, stop in spans)
+
+    def record(self, block: int, finished: Block, checksums: Sequence[int]) -> None:
+        """Journal a finished block: from now on no run makes it again."""
+        self.writer.record(block, finished.to_note(), checksums)
+        self.outcome.merge(finished)
+        self.todo.discard(block)
 
 
-def _run_blocks(
-    run: WorkerState, blocks: list[int], outcome: Block, workers: int, progress: Callable[[], None]
-) -> None:
-    """Make blocks on a pool of workers. Raises a worker's error, or BrokenProcessPool if a worker died."""
-    writer = run.writer
-    with one_thread_an_image(run.has_images), worker_pool(max(1, min(workers, len(blocks))), run) as pool:
-        coming = iter(blocks)
-        waiting = _submit(pool, islice(coming, _AHEAD * workers), writer.out)
-        try:
-            while waiting:
-                done, _ = wait(waiting, timeout=_TICK_SECONDS, return_when=FIRST_COMPLETED)
-                for future in done:
-                    _take(waiting.pop(future), future, outcome, run)
-                waiting |= _submit(pool, islice(coming, len(done)), writer.out)
-                progress()
-        except BaseException:
-            run.stop()
-            pool.shutdown(wait=True, cancel_futures=True)
-            for future, block in waiting.items():  # keep blocks that other workers finished
-                if not future.cancelled() and future.exception() is None:
-                    with suppress(PackerError):
-                        _take(block, future, outcome, run)
-            raise
+class BlockRun:
+    """A run that writes the blocks of some parts; `write` starts it.
+
+    parts: opens each part when its first block is due; finish: called with each part whose blocks are all
+    there. state: what the workers share.
+    """
+
+    def __init__(
+        self, state: WorkerState, parts: Iterator[Part], workers: int, finish: Callable[[Part], None]
+    ) -> None:
+        self._state, self._parts, self._finish = state, parts, finish
+        self._workers = max(1, min(workers, state.blocks))
+        self._pending: deque[tuple[Part, int]] = deque()
+        self._waiting: dict[Future[tuple[Block, list[int]]], tuple[Part, int]] = {}
+        self._complete: deque[Part] = deque()
+        self._open = self._before = 0
+
+    def write(self, progress: Callable[[int], None]) -> None:
+        """Write every block that its part does not have yet.
+
+        progress: called on this thread with the number of rows done so far.
+        Raises SourceError (a bad input), SpaceError, PackerError (writing failed, a worker died).
+        """
+        while True:
+            try:
+                self._write(lambda: progress(self._before + self._state.done))
+                return
+            except BrokenProcessPool:
+                crashes = self._state.crashes()
+                if not crashes or not self._state.skip:
+                    raise self._state.died(crashes) from None
+                left = list(self._waiting.values())
+                self._state.go_on(crashes, (self._slot(*block) for block in left))
+                self._pending.extendleft(reversed(left))
+                self._waiting.clear()
+
+    def _write(self, progress: Callable[[], None]) -> None:
+        """Write blocks on a pool of workers. Raises a worker's error, or BrokenProcessPool if one died."""
+        state = self._state
+        with one_thread_an_image(state.has_images), worker_pool(self._workers, state) as pool:
+            try:
+                while self._submit(pool) or self._complete:
+                    tick = 0 if self._complete else _TICK_SECONDS
+                    for future in wait(self._waiting, tick, FIRST_COMPLETED).done:
+                        self._take(future)
+                    progress()
+                    if self._complete:
+                        self._finish(self._complete.popleft())
+                        self._open -= 1
+            except BaseException:
+                state.stop()
+                pool.shutdown(wait=True, cancel_futures=True)
+                for future in list(self._waiting):  # keep blocks that other workers finished
+                    if not future.cancelled() and future.exception() is None:
+                        with suppress(PackerError):
+                            self._take(future)
+                raise
+
+    def _submit(self, pool: Executor) -> bool:
+        """Hand out blocks until there are some ahead for each worker; return False if all are written."""
+        while len(self._waiting) < _AHEAD * self._workers:
+            if not self._pending and not self._open_part():
+                break
+            if not self._pending:
+                continue
+            part, block = self._pending.popleft()
+            with starting_workers(part.writer.out):
+                given = "block", part.writer.files, block, part.first, self._slot(part, block)
+                future = pool.submit(in_worker, *given)
+            self._waiting[future] = part, block
+        return bool(self._waiting)
+
+    def _open_part(self) -> bool:
+        """Open the next part; return False if there is none, or while enough are open for all workers."""
+        most = self._workers + 2  # each holds some files open
+        if self._open >= most or (part := next(self._parts, None)) is None:
+            return False
+        self._open += 1
+        self._before += part.resumed
+        self._pending.extend((part, block) for block in sorted(part.todo))
+        if not part.todo:
+            self._complete.append(part)
+        return True
+
+    def _slot(self, part: Part, block: int) -> int:
+        """Return the number of a block in the pack, if all shards had as many as the first."""
+        return part.number * self._state.part_blocks + block
+
+    def _take(self, future: Future[tuple[Block, list[int]]]) -> None:
+        """Journal a finished block. Raises the error of the worker."""
+        finished, checksums = future.result()
+        part, block = self._waiting.pop(future)
+        part.record(block, finished, checksums)
+        if not part.todo:
+            self._complete.append(part)
 
 
 @contextmanager
@@ -127,19 +191,6 @@ def one_thread_an_image(images: bool) -> Iterator[None]:
             yield
     finally:
         cv2.setNumThreads(previous)
-
-
-def _take(block: int, future: Future[Block], outcome: Block, run: WorkerState) -> None:
-    """Journal a finished block and merge its outcome. Raises the error of the worker."""
-    finished = future.result()
-    run.writer.record(block, finished.to_note())
-    run.recorded.add(block)
-    outcome.merge(finished)
-
-
-def _submit(pool: Executor, blocks: Iterable[int], out: str) -> dict[Future[Block], int]:
-    with starting_workers(out):
-        return {pool.submit(in_worker, "block", block): block for block in blocks}
 
 
 @contextmanager
@@ -177,7 +228,7 @@ def worker_pool(workers: int, run: WorkerState) -> Executor:
     )
 
 
-_worker = threading.local()  # .run: the WorkerState of this worker, a thread or a process
+_worker = threading.local()  # .run, .files: state and open files of this worker, a thread or a process
 
 
 def _adopt(run: WorkerState) -> None:
@@ -198,6 +249,13 @@ def _adopt_in_process(run: WorkerState) -> None:
     _adopt(run)
 
 
+def _opened(files: PartFiles) -> PartFiles:
+    """Return this worker's own copy of a part's files, which stay open until it comes to another part."""
+    if getattr(_worker, "files", None) is None or _worker.files.path != files.path:
+        _worker.files = copy(files)
+    return cast("PartFiles", _worker.files)
+
+
 def in_worker(method: str, *given: Any) -> Any:
     """Call a method of this worker's WorkerState."""
     return getattr(_worker.run, method)(*given)
@@ -208,29 +266,37 @@ class _StoppedError(Exception):
 
 
 class WorkerState:
-    """State that the workers of a run share; its counters are in memory that forked processes share."""
+    """State that the workers of a run share; its counters are in memory that forked processes share.
 
-    maker: RowMaker
-    writer: PackWriter
-    samples: Samples
-    skip: bool
+    maker, samples: the rows' source, and the sample of each row of the pack; stored: fields as stored; train:
+    rows of the split train; skip: leave the row of a bad input empty and record the reason, instead of raising
+    its error; blocks: number of blocks of the pack; part_blocks: of its first shard; out: the pack, for messages.
+    """
 
     def __init__(
-        self, maker: RowMaker, writer: PackWriter, samples: Samples, skip: bool, train: tuple[int, int]
+        self,
+        maker: RowMaker,
+        samples: Samples,
+        stored: Sequence[Field],
+        *,
+        train: tuple[int, int],
+        skip: bool,
+        blocks: int,
+        part_blocks: int,
+        out: str,
     ) -> None:
-        self.maker, self.writer, self.samples, self.skip, self._train = maker, writer, samples, skip, train
+        self.maker, self.samples, self.skip, self._train = maker, samples, skip, train
+        self.blocks, self.part_blocks, self._out = blocks, part_blocks, out
         fixed = {f.name: f for f in maker.fields if not f.ragged}
         self._encoded = {
-            f.name: int((f.codec or {})["quality"]) for f in writer.fields if f.ragged and f.name in fixed
+            f.name: int((f.codec or {})["quality"]) for f in stored if f.ragged and f.name in fixed
         }
         image = fixed.get("image")
         self._pixels = image if image is not None and image.pixels else None
         self.parent: int = os.getpid()
-        self._making = np.frombuffer(mmap.mmap(-1, 8 * writer.blocks), "<i8")  # sample + 1, by block
+        self._making = np.frombuffer(mmap.mmap(-1, 8 * blocks), "<i8")  # sample + 1, by block
         self._crashing: dict[int, str] = {}
-        self.recorded: set[int] = set()
-        """Blocks that are finished and journalled."""
-        self._counters = np.frombuffer(mmap.mmap(-1, 4 * (writer.blocks + 1)), "<u4")
+        self._counters = np.frombuffer(mmap.mmap(-1, 4 * (blocks + 1)), "<u4")
         self._rows_done, self._stopped = self._counters[:-1], self._counters[-1:]
 
     @property
@@ -272,18 +338,15 @@ class WorkerState:
         for sample, reason in crashes.items():
             return self.maker.refusal(sample, ImageError(reason))
         return PackerError(
-            f"{self.writer.out}: a worker process died, perhaps for lack of memory. Pass fewer "
-            f"{Option('workers')}."
+            f"{self._out}: a worker process died, perhaps for lack of memory. Pass fewer {Option('workers')}."
         )
 
-    def go_on(self, crashes: Mapping[int, str], blocks: list[int]) -> list[int]:
-        """Reset the counters to continue without these samples; return the blocks not recorded yet."""
+    def go_on(self, crashes: Mapping[int, str], slots: Iterable[int]) -> None:
+        """Reset the counters to continue without these samples. slots: blocks that are begun anew."""
         self._crashing |= crashes
         self._stopped[:] = 0
         self._making[:] = 0
-        left = [block for block in blocks if block not in self.recorded]
-        self._rows_done[left] = 0
-        return left
+        self._rows_done[list(slots)] = 0
 
     def _try(self, sample: int) -> None:
         """Decode one sample in a separate process."""
@@ -291,22 +354,25 @@ class WorkerState:
         with suppress(Exception):
             next(self.maker.read(np.array([sample])))
 
-    def block(self, number: int) -> Block:
-        """Make and write one block, a few rows at a time in a buffer that stays in the CPU cache."""
-        start = number * self.writer.block_rows
-        samples = self.samples[start : start + self.writer.block_rows]
+    def block(self, files: PartFiles, number: int, first: int, slot: int) -> tuple[Block, list[int]]:
+        """Make and write one block of a part, a few rows at a time in a buffer that stays in the CPU cache.
+
+        first: the part's first row in the pack; slot: entry of the shared arrays. Returns its checksums, too.
+        """
+        start, stop = (first + row for row in files.span(number))
+        samples = self.samples[start:stop]
         result = Block()
         self._check_stopped()
         self.maker.ahead(samples)
-        with self.writer.open_block(number) as write:
-            for few in self.read(samples, number):
-                write(self._stored(few))
-                self.measure(few, start)
-                result.merge(few, start)
-                self._rows_done[number] += few.count
-                start += few.count
-        self._making[number] = 0
-        return result
+        block = _opened(files).open_block(number)
+        for few in self.read(samples, slot):
+            block.write(self._stored(few))
+            self.measure(few, start)
+            result.merge(few, start - first)
+            self._rows_done[slot] += few.count
+            start += few.count
+        self._making[slot] = 0
+        return result, block.close()
 
     def measure(self, few: Block, first: int) -> None:
         """Add the sums of the images of some rows. first: number of row 0 in the pack."""

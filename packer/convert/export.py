@@ -32,9 +32,10 @@ from packer.convert.export_files import ExportRows, LabelFiles
 from packer.declared_types import checks_arguments
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.file_io import create, make_folder, pwrite_all
+from packer.format.output_names import check_space
 from packer.format.pack import Pack
 from packer.format.pack_opening import check_order, open_pack
-from packer.format.working_folder import WorkingFolder, check_space, failure
+from packer.format.working_folder import WorkingFolder, failure
 from packer.inputs.file_names import SPLIT_NAMES, is_array, is_image, split_folders
 from packer.orders.runs import consecutive
 from packer.path_text import as_text, on_disk, safe_name

@@ -28,7 +28,7 @@ from packer.convert.duplicate_keys import (
 from packer.convert.image_options import ImageOptions, Pairs
 from packer.convert.image_planning import ConversionPlan, plan_conversion
 from packer.convert.pack_rows import PackRows, check_whole, together
-from packer.convert.pack_run import list_shards
+from packer.convert.recorded_shards import list_shards
 from packer.convert.reference_pack import pixel_options
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange
@@ -44,9 +44,9 @@ from packer.format.file_io import InputFile, newest_file
 from packer.format.file_rows import FILES, counted_files, to_json
 from packer.format.header import Field
 from packer.format.header_forms import NORMALIZE
+from packer.format.output_names import check_output, check_space
 from packer.format.pack import Pack
 from packer.format.pack_opening import check_order, open_pack
-from packer.format.working_folder import check_output, check_space
 from packer.path_text import on_disk
 from packer.pixels.decode_resize import FITS, PixelSpec
 from packer.pixels.row_size import RowSize

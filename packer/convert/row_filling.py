@@ -109,7 +109,7 @@ class RowFilling:
         for start in range(0, len(samples), _COLUMN_ROWS):
             for name, rows in self._task.maker.columns(samples[start : start + _COLUMN_ROWS]).items():
                 assert isinstance(rows, np.ndarray)
-                self._writer.write_rows(name, start, rows)
+                self._writer.files.write_rows(name, start, rows)
 
     def _find_rows(self) -> None:
         """Compare rows of unfinished blocks with the checksums that an interrupted run recorded."""
@@ -158,7 +158,15 @@ class FillingState(WorkerState):
     """State that the workers of a RowFilling share."""
 
     def __init__(self, task: ConversionTask, writer: PackWriter, names: Sequence[str]) -> None:
-        super().__init__(task.maker, writer, task.order.samples, skip=False, train=task.order.train)
+        self.writer = writer
+        super().__init__(
+            *(task.maker, task.order.samples, writer.fields),
+            train=task.order.train,
+            skip=False,
+            blocks=writer.blocks,
+            part_blocks=writer.blocks,
+            out=writer.out,
+        )
         self._names = names
         self._making = np.frombuffer(mmap.mmap(-1, 8 * _PLACES), "<i8")  # sample + 1, by process
 
@@ -171,14 +179,14 @@ class FillingState(WorkerState):
             for i, row in enumerate(rows[len(checksums) : len(checksums) + few.count].tolist()):
                 parts = [few.rows[name][i : i + 1] for name in self._names]
                 for name, part in zip(self._names, parts, strict=True):
-                    self.writer.write_rows(name, row, part)
+                    self.writer.files.write_rows(name, row, part)
                 checksums.append(_checksum(parts))
         self._making[slot] = 0
         return np.array(checksums, np.uint64)
 
     def checksum_of(self, row: int) -> int:
         """Return the checksum of a row in the file."""
-        return _checksum([self.writer.read_rows(name, row, row + 1) for name in self._names])
+        return _checksum([self.writer.files.read_rows(name, row, row + 1) for name in self._names])
 
     def close_block(self, block: int) -> Block:
         """Record the checksums of a block whose rows are all written; return its outcome, with its sums."""
