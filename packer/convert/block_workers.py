@@ -22,7 +22,7 @@ import signal
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     Executor,
@@ -39,10 +39,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.row_maker import Block, RowMaker
-from packer.convert.sample_order import Samples
+from packer.convert.conversion_task import ConversionTask, RunOptions
+from packer.convert.row_maker import Block
 from packer.errors import ImageError, PackerError
-from packer.format.header import Field
 from packer.format.pack_writer import PackWriter
 from packer.format.part_files import PartFiles, Rows
 from packer.sentence import Option
@@ -55,45 +54,57 @@ _TRIAL_SECONDS = 60.0
 
 
 class Part:
-    """A part of a pack under way: a pack of a single part, or a shard.
+    """A part of a pack under way: a pack of a single file, or a shard.
 
-    writer: its writer; number: of the shard, 0 for a single part; first: its first row in the pack; outcome:
-    merged outcome of its finished blocks, which are not in the order of the rows until all are there;
-    todo: blocks to write; resumed: rows that an interrupted run had done.
+    writer: its writer; number: of the shard, 0 for a single file; first: its first row in the pack; outcome:
+    merged outcome of its finished blocks; todo: blocks to write; resumed: rows that an interrupted run had done.
     """
 
-    def __init__(self, writer: PackWriter, number: int = 0, first: int = 0) -> None:
+    def __init__(self, writer: PackWriter, *, skip: bool, number: int = 0, first: int = 0) -> None:
+        """skip: False makes blocks with skipped inputs again, which stops at the first of these."""
         self.writer, self.number, self.first = writer, number, first
-        self.outcome = Block()
-        for _, note in sorted(writer.done.items()):
-            self.outcome.merge(Block.from_note(note))
-        self.todo = set(range(writer.blocks)) - set(writer.done)
-        spans = map(writer.files.span, writer.done)
-        self.resumed: int = sum(stop - start for start, stop in spans)
+        self.outcome, self.resumed = Block(), 0
+        self.todo = set(range(writer.blocks))
+        for block, note in writer.done.items():
+            done = Block.from_note(note)
+            if skip or not done.reasons:
+                start, stop = writer.files.span(block)
+                self.resumed += stop - start
+                self.outcome.merge(done)
+                self.todo.discard(block)
 
     def record(self, block: int, finished: Block, checksums: Sequence[int]) -> None:
-        """Journal a finished block: from now on no run makes it again."""
+        """Journal a finished block: from now on it counts as done."""
         self.writer.record(block, finished.to_note(), checksums)
         self.outcome.merge(finished)
         self.todo.discard(block)
 
 
 class BlockRun:
-    """A run that writes the blocks of some parts; `write` starts it.
+    """A run that writes the blocks of the parts of a pack; `write` starts it.
 
-    parts: opens each part when its first block is due; finish: called with each part whose blocks are all
-    there. state: what the workers share.
+    parts: opens each part when its first block is due; blocks: their number; finish: called with each part whose
+    blocks are all there; out: the pack, for messages.
     """
 
     def __init__(
-        self, state: WorkerState, parts: Iterator[Part], workers: int, finish: Callable[[Part], None]
+        self,
+        task: ConversionTask,
+        running: RunOptions,
+        parts: Iterator[Part],
+        blocks: int,
+        finish: Callable[[Part], None],
+        out: str,
     ) -> None:
-        self._state, self._parts, self._finish = state, parts, finish
-        self._workers = max(1, min(workers, state.blocks))
+        workers = max(1, min(running.workers, blocks))
+        slots = _AHEAD * workers
+        self._state = WorkerState(task, out, skip=running.skip, slots=slots)
+        self._parts, self._finish, self._workers = parts, finish, workers
         self._pending: deque[tuple[Part, int]] = deque()
-        self._waiting: dict[Future[tuple[Block, list[int]]], tuple[Part, int]] = {}
+        self._waiting: dict[Future[tuple[Block, list[int]]], tuple[Part, int, int]] = {}
         self._complete: deque[Part] = deque()
-        self._open = self._before = 0
+        self._free = list(range(slots))
+        self._open = self._done = 0
 
     def write(self, progress: Callable[[int], None]) -> None:
         """Write every block that its part does not have yet.
@@ -101,17 +112,18 @@ class BlockRun:
         progress: called on this thread with the number of rows done so far.
         Raises SourceError (a bad input), SpaceError, PackerError (writing failed, a worker died).
         """
+        state = self._state
         while True:
             try:
-                self._write(lambda: progress(self._before + self._state.done))
-                return
+                return self._write(lambda: progress(self._done + state.done))
             except BrokenProcessPool:
-                crashes = self._state.crashes()
-                if not crashes or not self._state.skip:
-                    raise self._state.died(crashes) from None
+                crashes = state.crashes()
+                if not crashes or not state.skip:
+                    raise state.died(crashes) from None
+                state.go_on(crashes)
                 left = list(self._waiting.values())
-                self._state.go_on(crashes, (self._slot(*block) for block in left))
-                self._pending.extendleft(reversed(left))
+                self._free += [slot for _, _, slot in left]
+                self._pending.extendleft((part, block) for part, block, _ in reversed(left))
                 self._waiting.clear()
 
     def _write(self, progress: Callable[[], None]) -> None:
@@ -137,17 +149,14 @@ class BlockRun:
                 raise
 
     def _submit(self, pool: Executor) -> bool:
-        """Hand out blocks until there are some ahead for each worker; return False if all are written."""
-        while len(self._waiting) < _AHEAD * self._workers:
-            if not self._pending and not self._open_part():
-                break
-            if not self._pending:
-                continue
-            part, block = self._pending.popleft()
-            with starting_workers(part.writer.out):
-                given = "block", part.writer.files, block, part.first, self._slot(part, block)
-                future = pool.submit(in_worker, *given)
-            self._waiting[future] = part, block
+        """Hand out blocks until there are some ahead for each worker; return False if none is being written."""
+        while self._free and (self._pending or self._open_part()):
+            if self._pending:
+                part, block = self._pending.popleft()
+                slot = self._free.pop()
+                with starting_workers(part.writer.out):
+                    future = pool.submit(in_worker, "block", part.writer.files, block, part.first, slot)
+                self._waiting[future] = part, block, slot
         return bool(self._waiting)
 
     def _open_part(self) -> bool:
@@ -156,21 +165,19 @@ class BlockRun:
         if self._open >= most or (part := next(self._parts, None)) is None:
             return False
         self._open += 1
-        self._before += part.resumed
+        self._done += part.resumed
         self._pending.extend((part, block) for block in sorted(part.todo))
         if not part.todo:
             self._complete.append(part)
         return True
 
-    def _slot(self, part: Part, block: int) -> int:
-        """Return the number of a block in the pack, if all shards had as many as the first."""
-        return part.number * self._state.part_blocks + block
-
     def _take(self, future: Future[tuple[Block, list[int]]]) -> None:
         """Journal a finished block. Raises the error of the worker."""
         finished, checksums = future.result()
-        part, block = self._waiting.pop(future)
+        part, block, slot = self._waiting.pop(future)
         part.record(block, finished, checksums)
+        self._free.append(slot)
+        self._done += self._state.clear(slot)
         if not part.todo:
             self._complete.append(part)
 
@@ -268,35 +275,22 @@ class _StoppedError(Exception):
 class WorkerState:
     """State that the workers of a run share; its counters are in memory that forked processes share.
 
-    maker, samples: the rows' source, and the sample of each row of the pack; stored: fields as stored; train:
-    rows of the split train; skip: leave the row of a bad input empty and record the reason, instead of raising
-    its error; blocks: number of blocks of the pack; part_blocks: of its first shard; out: the pack, for messages.
+    out: the pack, for messages; skip: leave the row of a bad input empty and record the reason, instead of
+    raising its error; slots: most blocks that are being written at a time.
     """
 
-    def __init__(
-        self,
-        maker: RowMaker,
-        samples: Samples,
-        stored: Sequence[Field],
-        *,
-        train: tuple[int, int],
-        skip: bool,
-        blocks: int,
-        part_blocks: int,
-        out: str,
-    ) -> None:
-        self.maker, self.samples, self.skip, self._train = maker, samples, skip, train
-        self.blocks, self.part_blocks, self._out = blocks, part_blocks, out
-        fixed = {f.name: f for f in maker.fields if not f.ragged}
-        self._encoded = {
-            f.name: int((f.codec or {})["quality"]) for f in stored if f.ragged and f.name in fixed
-        }
+    def __init__(self, task: ConversionTask, out: str, *, skip: bool, slots: int) -> None:
+        self.maker, self.samples, self.skip = task.maker, task.order.samples, skip
+        self._train, self._out = task.order.train, out
+        fixed = {f.name: f for f in self.maker.fields if not f.ragged}
+        stored = (f for f in task.fields if f.ragged and f.name in fixed)
+        self._encoded = {f.name: int((f.codec or {})["quality"]) for f in stored}
         image = fixed.get("image")
         self._pixels = image if image is not None and image.pixels else None
         self.parent: int = os.getpid()
-        self._making = np.frombuffer(mmap.mmap(-1, 8 * blocks), "<i8")  # sample + 1, by block
+        self._making = np.frombuffer(mmap.mmap(-1, 8 * slots), "<i8")  # sample + 1, by slot
         self._crashing: dict[int, str] = {}
-        self._counters = np.frombuffer(mmap.mmap(-1, 4 * (blocks + 1)), "<u4")
+        self._counters = np.frombuffer(mmap.mmap(-1, 4 * (slots + 1)), "<u4")
         self._rows_done, self._stopped = self._counters[:-1], self._counters[-1:]
 
     @property
@@ -306,7 +300,7 @@ class WorkerState:
 
     @property
     def done(self) -> int:
-        """Rows that all workers have done so far."""
+        """Rows of the blocks that are being written, so far."""
         return int(self._rows_done.sum())
 
     def stop(self) -> None:
@@ -341,12 +335,16 @@ class WorkerState:
             f"{self._out}: a worker process died, perhaps for lack of memory. Pass fewer {Option('workers')}."
         )
 
-    def go_on(self, crashes: Mapping[int, str], slots: Iterable[int]) -> None:
-        """Reset the counters to continue without these samples. slots: blocks that are begun anew."""
+    def clear(self, slot: int) -> int:
+        """Free the slot of a written block; return its rows."""
+        rows, self._rows_done[slot] = int(self._rows_done[slot]), 0
+        return rows
+
+    def go_on(self, crashes: Mapping[int, str]) -> None:
+        """Reset the counters to continue without these samples."""
         self._crashing |= crashes
-        self._stopped[:] = 0
+        self._counters[:] = 0
         self._making[:] = 0
-        self._rows_done[list(slots)] = 0
 
     def _try(self, sample: int) -> None:
         """Decode one sample in a separate process."""
@@ -357,7 +355,7 @@ class WorkerState:
     def block(self, files: PartFiles, number: int, first: int, slot: int) -> tuple[Block, list[int]]:
         """Make and write one block of a part, a few rows at a time in a buffer that stays in the CPU cache.
 
-        first: the part's first row in the pack; slot: entry of the shared arrays. Returns its checksums, too.
+        first: the part's first row in the pack. Returns its checksums, too.
         """
         start, stop = (first + row for row in files.span(number))
         samples = self.samples[start:stop]
@@ -381,7 +379,7 @@ class WorkerState:
     def read(self, samples: NDArray[np.int64], slot: int) -> Iterator[Block]:
         """Yield rows, a few at a time.
 
-        slot: entry of the shared array that holds the sample in work. Raises SourceError for a bad input
+        slot: that of the sample in work. Raises SourceError for a bad input
         unless bad inputs are skipped.
         """
 

@@ -39,11 +39,10 @@ from packer.errors import (
 )
 from packer.format.checksums import digest
 from packer.format.file_io import make_folder, own_folder, remove
-from packer.format.header import INDEX_FILE
-from packer.format.journal import read_journal
+from packer.format.header import INDEX_FILE, PARTIAL_SUFFIX
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.working_folder import WorkingFolder, check_parts, count_parts, difference, parts_of
+from packer.format.working_folder import WorkingFolder, difference, parts_of, read_records
 from packer.given_values import shown
 from packer.machine import cores
 from packer.remote.urls import is_url, join, name_of
@@ -88,45 +87,40 @@ class PartsEngine:
         def rows_of(numbers: Iterable[int]) -> int:
             return sum(min(rows, total - number * rows) for number in numbers)
 
-        reports = list[Report]()
+        reports, again = list[Report](), replace(running, resume=False)
         with self.pool() as pool:
             workers = getattr(pool, "_max_workers", None) or cores()
-            cleared = check_parts(out, task.plan, clear=not running.resume)
-            with self._recorded(task, out, running.overwrite or bool(self.url), running.resume) as shards:
-                cleared, there = shards.place.cleared or cleared, shards.there(skip=running.skip)
-            parts = count_parts(out) or min(count, _ROUNDS * workers)
+            parts = min(count, _ROUNDS * workers)
+            with self._recorded(task, out, running) as shards:
+                there = {k for k, file in enumerate(shards.files) if shards.is_done(file, skip=running.skip)}
+                cleared = shards.place.cleared
+                make_folder(shards.place.pack)
             todo = [k for k in range(parts) if not there.issuperset(range(k, count, parts))]
             done = resumed = rows_of(there.difference(*(range(k, count, parts) for k in todo)))
             options = {option: value for option, value in self.options.items() if option not in _CALLERS}
+            options["format"] = task.storing.format
             given = self.convert, os.getcwd(), self.source, name, options, task.plan
             shares = [f"{k + 1}/{parts}" for k in todo]
             calls = {share: partial(pool.submit, make_part, share, *given) for share in shares}
             for report, records in _results(calls, name):
                 reports.append(report)
-                if records:
-                    with self._recorded(task, out, True) as shards:
-                        for record in records:
-                            shards.record(record)
+                with self._recorded(task, out, again) as shards:
+                    for record in records:
+                        shards.record(record)
                 done += report.rows
                 running.progress(done)
-            with self._recorded(task, out, running.overwrite or bool(self.url)) as shards:
-                shards.gather_parts(out)
+            with self._recorded(task, out, again) as shards:
                 header = index_shards(shards, name, name)
         written = Report.of_parts(header, reports, resumed, cleared)
         return replace(written, workers=min(workers, parts))
 
     @contextmanager
-    def _recorded(
-        self, task: ConversionTask, out: str, overwrite: bool, resume: bool = False
-    ) -> Iterator[RecordedShards]:
-        """Yield the finished shards of the pack and its parts. Lock its folder only now: processes that are
-        forked later would inherit the lock.
-        """
-        place = WorkingFolder(out, plan=task.plan, overwrite=overwrite, resume=resume)
+    def _recorded(self, task: ConversionTask, out: str, running: RunOptions) -> Iterator[RecordedShards]:
+        """Yield the finished shards, in the locked working folder: processes forked meanwhile inherit the lock."""
+        overwrite = running.overwrite or bool(self.url)
+        place = WorkingFolder(out, plan=task.plan, overwrite=overwrite, resume=running.resume)
         try:
-            shards = RecordedShards(place, self.url)
-            shards.find_parts(out)
-            yield shards
+            yield RecordedShards(place, self.url)
         finally:
             place.close(keep=True)
 
@@ -140,11 +134,11 @@ def make_part(
     options: Mapping[str, Any],
     plan: Mapping[str, Any],
 ) -> tuple[Any, list[Any]]:
-    """Convert a part of a pack in this process, possibly on another machine; upload it if `out` is a URL.
+    """Convert a part of a pack in this process, possibly on another machine, and hand its shards over.
 
-    part: "k/N"; convert: qualified name of convert_images; folder: working directory of the caller; plan: the
-    caller's plan.
-    Returns: the report, and for a part in an object store the journal's records of the shards, else [].
+    part: "k/N"; convert: qualified name of convert_images; folder: working directory of the caller; out: the pack,
+    whose shards go to its working folder, or its URL, to which they are uploaded; plan: the caller's plan.
+    Returns: the report, and the journal's records of the shards.
     """
     before, host = os.getcwd(), socket.gethostname()
 
@@ -159,18 +153,20 @@ def make_part(
     try:
         with suppress(OSError):
             os.chdir(folder)
-        run = partial(resolve_name(convert), source, only_shards=part, workers=1, engine=write)
-        if not is_url(out):
-            return run(out, **options), []
-        from packer.format.remote_pack import put_pack
-
-        local = local_name(out, part, digest([json.dumps(plan).encode()]).hex())
-        report = run(local, **{**options, "format": "h5", "overwrite": True})
+        place, name = out + PARTIAL_SUFFIX, part.replace("/", "-of-")
+        local = os.path.join(
+            place, "parts", name, os.path.basename(out)
+        )  # overlapping attempts share its lock
+        if is_url(out):
+            local = local_name(out, part, digest([json.dumps(plan).encode()]).hex())
+        make_folder(os.path.dirname(local))
+        run = partial(resolve_name(convert), source, local, only_shards=part, workers=1, engine=write)
+        report = run(**{**options, "overwrite": True})
         (made,) = parts_of(local)
-        records = read_journal(os.path.join(made, "journal"))[1:]
+        records = read_records(made)
         for file, seal, *_ in records:
             if isinstance(seal, str):
-                put_pack(join(out, file), os.path.join(made, "pack", file))
+                hand_over(os.path.join(made, "pack", file), out, file)
         remove(os.path.dirname(local))
         return report, records
     except PackerError as error:
@@ -178,6 +174,18 @@ def make_part(
         raise
     finally:
         os.chdir(before)
+
+
+def hand_over(path: str, out: str, file: str) -> None:
+    """Move a shard into the working folder of its pack, or upload it. out: the pack, or its URL; file: its name."""
+    if is_url(out):
+        from packer.format.remote_pack import put_pack
+
+        put_pack(join(out, file), path)
+    elif os.path.exists(path):  # else an earlier attempt has moved it
+        to = os.path.join(out + PARTIAL_SUFFIX, "pack", file)
+        remove(to)
+        os.rename(path, to)
 
 
 def published(convert: Callable[Concatenate[S, Out, P], R]) -> Callable[Concatenate[S, Out, P], R]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from packer.convert.block_workers import BlockRun, Part, WorkerState
+from packer.convert.block_workers import BlockRun, Part
 from packer.convert.conversion_task import ConversionTask, NothingPackedError, Report, RunOptions
 from packer.convert.pixel_sums import statistics_of
 from packer.convert.recorded_shards import ALL, RecordedShards, index_shards
@@ -33,43 +33,10 @@ def write_pack(task: ConversionTask, out: str, running: RunOptions, name: str | 
         def finish(part: Part) -> None:
             reports.append(seal(task, writer, part.outcome, part.resumed))
 
-        _write_parts(task, iter((_part(writer, running),)), running, finish, name or out)
+        part = Part(writer, skip=running.skip)
+        run = BlockRun(task, running, iter((part,)), len(part.todo), finish, name or out)
+        run.write(running.progress)
     return reports[0]
-
-
-def _part(writer: PackWriter, running: RunOptions, number: int = 0, first: int = 0) -> Part:
-    """Return a part under way; without `skip`, make blocks with skipped inputs again, which stops at these."""
-    if not running.skip:
-        done = writer.done.items()
-        writer.done = {block: note for block, note in done if not Block.from_note(note).reasons}
-    return Part(writer, number, first)
-
-
-def _write_parts(
-    task: ConversionTask,
-    parts: Iterator[Part],
-    running: RunOptions,
-    finish: Callable[[Part], None],
-    name: str,
-    before: int = 0,
-) -> None:
-    """Write the blocks of some parts of a pack on one pool of workers. See BlockRun.
-
-    before: rows of finished shards, for the progress.
-    """
-    rows, total = task.storing.shard_rows, len(task.order.samples)
-    rows = min(rows or total, total)
-    part_blocks = -(-rows // task.storing.block_rows(task.maker, rows))
-    state = WorkerState(
-        *(task.maker, task.order.samples, task.fields),
-        train=task.order.train,
-        skip=running.skip,
-        blocks=-(-total // rows) * part_blocks,
-        part_blocks=part_blocks,
-        out=name,
-    )
-    run = BlockRun(state, parts, running.workers, finish)
-    run.write(lambda done: running.progress(before + done))
 
 
 def part_writer(
@@ -156,9 +123,8 @@ class ShardRun:
         self._rows, self._total = task.storing.shard_rows or 0, len(task.order.samples)
         count = -(-self._total // self._rows)
         compressed = sum(f.compressed for f in task.fields)
-        check_listable(
-            name, count * compressed * -(-self._rows // task.storing.block_rows(task.maker, self._rows))
-        )
+        self._blocks = -(-self._rows // task.storing.block_rows(task.maker, self._rows))  # of a shard
+        check_listable(name, count * compressed * self._blocks)
         own, numbers = out, range(count)
         if running.only is not None:
             own, numbers = part_name(out, running.only), range(running.only[0] - 1, count, running.only[1])
@@ -187,7 +153,10 @@ class ShardRun:
                 self._size(file) for file in self._files.keys() - set(todo) - self._shards.empty.keys()
             )
             running.progress(done)
-            _write_parts(self._task, map(self._open_shard, todo), running, self._finish, self._name, done)
+            blocks = len(todo) * self._blocks
+            parts = map(self._open_shard, todo)
+            run = BlockRun(self._task, running, parts, blocks, self._finish, self._name)
+            run.write(lambda rows: running.progress(done + rows))
             if running.only is None:
                 header = index_shards(self._shards, self._name, self._task.subject)
             else:
@@ -209,16 +178,12 @@ class ShardRun:
 
     def _is_done(self, file: str) -> bool:
         """Return True for a shard that an earlier run has finished: its seal says so, no row is read."""
-        skip = self._running.skip
-        if file in self._shards.empty:
-            return skip
-        pack = self._shards.open_shard(file)
-        if pack is None or (pack.header.skipped and not skip):
+        if not self._shards.is_done(file, skip=self._running.skip):
             return False
-        # What a run leaves that was killed just after it had given the shard its name.
-        remove(os.path.join(self._place.pack, file + PARTIAL_SUFFIX))
-        if file not in self._shards.seals:
-            self._shards.record([file, seal_of(pack.seal)])
+        path = os.path.join(self._place.pack, file)
+        remove(path + PARTIAL_SUFFIX)  # left by a run that was killed just after it had named the shard
+        if file not in self._shards.seals and file not in self._shards.empty:
+            self._shards.record([file, seal_of(read_seal(path))])
         return True
 
     def _open_shard(self, file: str) -> Part:
@@ -227,9 +192,8 @@ class ShardRun:
         remove(path)
         task, again = self._task.shard(number, self._rows), replace(self._running, overwrite=True)
         writer = self._open[file] = part_writer(task, path, again, os.path.join(self._name, file))
-        part = _part(writer, again, number, number * self._rows)
         writer.files.close()
-        return part
+        return Part(writer, skip=again.skip, number=number, first=number * self._rows)
 
     def _finish(self, part: Part) -> None:
         """Seal a shard whose blocks are all there, and record it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +11,20 @@ from packer.convert.conversion_task import NO_ROWS, NothingPackedError
 from packer.errors import FormatError, MissingObjectError, UsageError
 from packer.format.file_io import make_folder, remove
 from packer.format.header import INDEX_FILE, PARTIAL_SUFFIX, Header
-from packer.format.journal import read_journal
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.shards import merge_headers, seal_of, shard_name, write_index
-from packer.format.working_folder import WorkingFolder, check_parts, failure, locked, parts_of, plan_of
-from packer.remote.urls import is_url, join
+from packer.format.working_folder import (
+    WorkingFolder,
+    check_ours,
+    check_parts,
+    failure,
+    locked,
+    parts_of,
+    plan_of,
+    read_records,
+)
+from packer.remote.urls import join
 from packer.sentence import Option
 
 ALL = "all shards"  # record of the number of shards, their format, and the inputs skipped in planning
@@ -26,15 +34,14 @@ class RecordedShards:
     """The shards that the journal of a working folder records, and where they are.
 
     seals: file -> seal; empty: file of a shard that does not exist -> its inputs, which were all skipped;
-    all: the record that describes all shards. folder: path or URL of the shards' folder.
+    all: the record that describes all shards. url: that of the shards, if they are in an object store.
     """
 
-    def __init__(self, place: WorkingFolder, folder: str = "") -> None:
-        self.place, self.folder = place, folder or place.pack
+    def __init__(self, place: WorkingFolder, url: str = "") -> None:
+        self.place, self.url, self.folder = place, url, url or place.pack
         self.empty: dict[str, list[dict[str, str]]] = {}
         self.all: list[Any] = []
         self.seals: dict[str, str] = {}
-        self._elsewhere: dict[str, str] = {}
         self._alike: dict[str, Any] = {}
         for record in place.resumed:
             self.add(record)
@@ -44,32 +51,25 @@ class RecordedShards:
         self.place.record(record)
         self.add(record)
 
-    def add(self, record: list[Any], folder: str = "") -> None:
-        """Add an entry of a journal. folder: that of the shard, if it is in another one."""
+    def add(self, record: list[Any]) -> None:
+        """Add an entry of a journal."""
         if record[0] == ALL:
             self.all = record
         elif len(record) > 1:
             file, found = record[:2]
-            if folder and os.path.exists(os.path.join(folder, file)):
-                self._elsewhere[file] = folder
             if isinstance(found, str):
                 self.seals[file] = found
                 self.empty.pop(file, None)
             elif file not in self.seals:  # else its inputs were packed after all
                 self.empty[file] = found
 
-    def find_parts(self, out: str) -> None:
-        """Add the finished shards of all parts of a pack, which stay where they are."""
-        for path in parts_of(out):
-            for record in read_journal(os.path.join(path, "journal"))[1:]:
-                self.add(record, os.path.join(path, "pack"))
-
     def gather_parts(self, out: str) -> None:
         """Move the finished shards of all parts of a pack into this folder, and remove the parts' folders."""
         make_folder(self.place.pack)
         for path in parts_of(out):
+            check_ours(path)
             with locked(path, out):
-                for record in read_journal(os.path.join(path, "journal"))[1:]:
+                for record in read_records(path):
                     self.record(record)  # first: after a kill the shard is found in either folder
                     shard, to = (
                         os.path.join(folder, "pack", record[0]) for folder in (path, self.place.path)
@@ -79,37 +79,35 @@ class RecordedShards:
                         os.rename(shard, to)
                 remove(os.path.join(path, "journal"))
                 remove(path)
-        self._elsewhere.clear()
 
     @property
     def files(self) -> list[str]:
         """Names of all shards of the pack."""
         return [shard_name(number, self.all[2]) for number in range(self.all[1])] if self.all else []
 
-    @property
-    def skipped(self) -> list[dict[str, str]]:
-        """Skipped inputs that no shard lists: in planning, and of empty shards."""
-        return [*self.all[3], *(one for file in sorted(self.empty) for one in self.empty[file])]
+    def left_out(self, files: Iterable[str]) -> list[dict[str, str]]:
+        """Return the skipped inputs of shards that do not exist."""
+        return [one for file in files for one in self.empty.get(file, ())]
 
     def header_of(self, files: Collection[str]) -> Header:
         """Return the merged header of some shards."""
-        headers = [pack.header for file in files if (pack := self.open_shard(file))]
-        left_out = [one for file in sorted(self.empty) if file in files for one in self.empty[file]]
-        return merge_headers(headers, left_out) if headers else replace(NO_ROWS, skipped=tuple(left_out))
+        headers, skipped = (
+            [pack.header for file in files if (pack := self.open_shard(file))],
+            self.left_out(files),
+        )
+        return merge_headers(headers, skipped) if headers else replace(NO_ROWS, skipped=tuple(skipped))
 
-    def there(self, *, skip: bool) -> set[int]:
-        """Return the numbers of finished shards. skip: count those with skipped inputs, too."""
-        packs = [None if file in self.empty else self.open_shard(file) for file in self.files]
-        found = {number for number, pack in enumerate(packs) if pack and (skip or not pack.header.skipped)}
-        return found | {number for number, file in enumerate(self.files) if skip and file in self.empty}
+    def is_done(self, file: str, *, skip: bool) -> bool:
+        """Return True for a finished shard. skip: count one with skipped inputs, too."""
+        pack = self.open_shard(file)
+        return skip if file in self.empty else pack is not None and (skip or not pack.header.skipped)
 
     def open_shard(self, file: str) -> Pack | None:
         """Return a shard if it is complete and has the recorded seal, if any; its rows are not checked."""
-        if file in self.empty:
+        if file in self.empty or (self.url and file not in self.seals):
             return None
-        folder = self._elsewhere.get(file, self.folder)
         try:
-            pack = open_pack(join(folder, file) if is_url(folder) else os.path.join(folder, file))
+            pack = open_pack(join(self.folder, file) if self.url else os.path.join(self.folder, file))
         except (FormatError, MissingObjectError):
             return None
         # Share equal members of the header with the previous shard's, to save memory with very many shards.
@@ -128,7 +126,8 @@ def list_shards(out: str, *, overwrite: bool = False) -> Header:
     """
     own, parts = out.rstrip("/") + PARTIAL_SUFFIX, parts_of(out)
     plan = next(filter(None, map(plan_of, (*parts, own))), None)
-    if plan is None:
+    records = [] if plan is None else [one for path in (*parts, own) for one in read_records(path)]
+    if plan is None or not any(record[0] == ALL for record in records):
         found = "exists already, and no" if os.path.lexists(out) else "no"
         raise UsageError(
             f"{out}: {found} shards wait to be listed. Check the name, or run packer convert with"
@@ -137,31 +136,23 @@ def list_shards(out: str, *, overwrite: bool = False) -> Header:
     check_parts(out, plan)
     place = WorkingFolder(out, plan=plan, overwrite=overwrite, resume=True)
     try:
-        shards = RecordedShards(place)
-        shards.find_parts(out)
-        check_complete(shards, out)
+        shards, recorded = RecordedShards(place), {str(record[0]) for record in records}
+        shards.add(next(record for record in records if record[0] == ALL))
+        if missing := [file for file in shards.files if file not in recorded]:  # before anything is moved
+            raise missing_shards(out, missing, len(shards.files))
         shards.gather_parts(out)
         return index_shards(shards, out, out)
     finally:
         place.close(keep=True)
 
 
-def check_complete(shards: RecordedShards, name: str) -> list[Pack]:
-    """Return all shards of a pack. Raises UsageError, or FormatError in a store, if some are missing."""
-    packs = {file: shards.open_shard(file) for file in shards.files if file not in shards.empty}
-    missing = [file for file, pack in packs.items() if pack is None]
-    if missing and is_url(shards.folder):
-        raise FormatError(
-            f"{join(shards.folder, missing[0])}: is not the shard that was uploaded. Find the other writer of"
-            " this URL; the same command writes the shard again."
-        )
-    if missing or not shards.all:
-        raise UsageError(
-            f"{name}: {len(missing):,} of its {len(shards.files):,} shards are missing, the first is"
-            f" {missing[0]}. Run the unfinished parts again, or the same conversion without"
-            f" {Option('only_shards')}, which writes missing shards and the index."
-        )
-    return [pack for pack in packs.values() if pack is not None]
+def missing_shards(out: str, missing: Sequence[str], count: int) -> UsageError:
+    """Return the error for a pack that lacks some of its shards."""
+    return UsageError(
+        f"{out}: {len(missing):,} of its {count:,} shards are missing, the first is {missing[0]}."
+        f" Run the unfinished parts again, or the same conversion without {Option('only_shards')}, which"
+        " writes missing shards and the index."
+    )
 
 
 def index_shards(recorded: RecordedShards, name: str, subject: str) -> Header:
@@ -169,8 +160,18 @@ def index_shards(recorded: RecordedShards, name: str, subject: str) -> Header:
 
     name: name of the pack; subject: its source, for messages.
     """
-    place, url = recorded.place, recorded.folder if is_url(recorded.folder) else ""
-    shards, skipped = check_complete(recorded, name), recorded.skipped
+    place, files = recorded.place, [file for file in recorded.files if file not in recorded.empty]
+    packs = {file: recorded.open_shard(file) for file in files}
+    missing = [file for file, pack in packs.items() if pack is None]
+    skipped = [*recorded.all[3], *recorded.left_out(recorded.files)]
+    if missing and recorded.url:
+        raise FormatError(
+            f"{join(recorded.url, missing[0])}: is not the shard that was uploaded. Find the other writer of"
+            " this URL; the same command writes the shard again."
+        )
+    if missing:
+        raise missing_shards(name, missing, len(recorded.files))
+    shards = [pack for pack in packs.values() if pack is not None]
     if not shards:
         place.begin_anew()
         raise NothingPackedError.of(subject, skipped)
@@ -180,10 +181,10 @@ def index_shards(recorded: RecordedShards, name: str, subject: str) -> Header:
         for left in set(os.listdir(place.pack)) - {shard.name for shard in shards}:
             remove(os.path.join(place.pack, left))
         write_index(place.pack, shards, skipped)
-        if url:
+        if recorded.url:
             from packer.remote import access  # local conversions need not load it
 
-            access.put_file(join(url, INDEX_FILE), os.path.join(place.pack, INDEX_FILE))
+            access.put_file(join(recorded.url, INDEX_FILE), os.path.join(place.pack, INDEX_FILE))
             place.close(keep=False)
         else:
             place.publish()

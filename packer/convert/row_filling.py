@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future
@@ -159,16 +158,8 @@ class FillingState(WorkerState):
 
     def __init__(self, task: ConversionTask, writer: PackWriter, names: Sequence[str]) -> None:
         self.writer = writer
-        super().__init__(
-            *(task.maker, task.order.samples, writer.fields),
-            train=task.order.train,
-            skip=False,
-            blocks=writer.blocks,
-            part_blocks=writer.blocks,
-            out=writer.out,
-        )
+        super().__init__(task, writer.out, skip=False, slots=_PLACES)
         self._names = names
-        self._making = np.frombuffer(mmap.mmap(-1, 8 * _PLACES), "<i8")  # sample + 1, by process
 
     def rows(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Make rows and write each to its place. Returns: the checksum of each row's fields, never 0."""

@@ -5,6 +5,7 @@
               blocks/     blocks of fields whose stored size is unknown in advance (block_files.py)
               staging/    of a table, or of samples: raw rows, until their number is known
               pack.packing/  of a table: the working folder of its pack
+              parts/      shards that other processes are converting for this one (engines.py)
               old         the pack that is being replaced, between two renames
               keys, keys.offsets, socket, state  of a pack that is read while it is filled (packer/filling)
 
@@ -43,7 +44,7 @@ from packer.format.output_names import check_output
 from packer.sentence import Option
 from packer.standard_streams import open_closed
 
-_ENTRIES = frozenset(("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old"))
+_ENTRIES = frozenset(("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old", "parts"))
 _FILLING = frozenset(("keys", "keys.offsets", "socket", "state"))
 _DYING_SECONDS = 1.0  # how long workers of a killed process may keep its lock
 
@@ -181,7 +182,6 @@ class WorkingFolder:
         remove(old)
 
     def _take_over(self, plan: Mapping[str, Any] | None, resume: bool) -> None:
-        path = os.path.join(self.path, "journal")
         before = None if plan is None else plan_of(self.path)
         if before is not None:
             self.cleared = difference(before, plan)
@@ -192,13 +192,14 @@ class WorkingFolder:
             )
         same = before is not None and not self.cleared
         if same:
-            self.resumed = read_journal(path)[1:]
+            self.resumed = read_records(self.path)
         else:
-            for entry in os.scandir(self.path):
+            # Parts first: processes that outlived their run can then put nothing into the pack.
+            for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name != "parts"):
                 remove(entry.path)
         make_folder(self.blocks)
         if plan is not None:
-            self._journal = Journal(path)
+            self._journal = Journal(os.path.join(self.path, "journal"))
             if not same:
                 self._journal.add(dict(plan))
             self.recorded = bool(self.resumed)
@@ -208,6 +209,11 @@ def plan_of(path: str) -> Mapping[str, Any] | None:
     """Return the plan of the work in a working folder; None without one, or if the record is damaged."""
     plan = next(iter(read_journal(os.path.join(path, "journal"))), None)
     return plan if isinstance(plan, Mapping) else None
+
+
+def read_records(path: str) -> list[Any]:
+    """Return the records of the work in a working folder."""
+    return [] if plan_of(path) is None else read_journal(os.path.join(path, "journal"))[1:]
 
 
 def part_name(out: str, part: tuple[int, int]) -> str:
@@ -226,32 +232,20 @@ def parts_of(out: str) -> list[str]:
     found = sorted(glob.glob(f"{glob.escape(stem)}.part-*{PARTIAL_SUFFIX}"))
     parts = [path for path in found if named.fullmatch(path, len(stem))]
     for path in parts:
-        check_ours(path)
+        check_ours(path, inside=False)
     return parts
 
 
-def count_parts(out: str) -> int:
-    """Return N of the parts k/N of a pack; 0 if there are none."""
-    return max((int(path[: -len(PARTIAL_SUFFIX)].rpartition("-")[2]) for path in parts_of(out)), default=0)
-
-
-def check_parts(out: str, plan: Mapping[str, Any], *, clear: bool = False) -> str:
-    """Raise UsageError if a part of a pack belongs to another conversion, or clear it; return how it differed."""
-    cleared = ""
+def check_parts(out: str, plan: Mapping[str, Any]) -> None:
+    """Raise UsageError if a part of a pack belongs to another conversion."""
     for path in parts_of(out):
         before = plan_of(path)
-        differs = "" if before is None else difference(before, plan)
-        if differs and not clear:
+        if before is not None and (differs := difference(before, plan)):
             raise UsageError(
                 f"{out}: {path} holds a part of another conversion: {differs}."
                 f" {'Install the same' if differs.startswith('versions ') else 'Remove that folder'}, or"
                 " pass another name."
             )
-        if differs:
-            with locked(path, out):
-                remove(path)
-        cleared = cleared or differs
-    return cleared
 
 
 def clear_idle(out: str, done: Callable[[Any], bool] = lambda plan: False) -> bool:

@@ -206,7 +206,7 @@ def test_a_shard_that_was_changed_meanwhile_is_made_again(photo_folder: Path, tm
 
     with pytest.raises(PackerError):
         convert_images(photo_folder, tmp_path / "out", engine=Elsewhere(lost), **options)
-    for shard in tmp_path.glob("out.part-*.packing/pack/*.h5"):
+    for shard in (tmp_path / "out.packing" / "pack").iterdir():
         shard.write_bytes(shard.read_bytes()[:-1])
     report = convert_images(photo_folder, tmp_path / "out", engine=Elsewhere(), **options)
     assert report.resumed == 0
@@ -221,8 +221,8 @@ def test_a_part_that_another_attempt_still_makes(photo_folder: Path, tmp_path: P
 
     def at_work(number: int) -> None:
         if number == 2:
-            (tmp_path / "out.part-2-of-4.packing").mkdir()
-            held.append(os.open(tmp_path / "out.part-2-of-4.packing", os.O_RDONLY))
+            os.makedirs(folder := tmp_path / "out.packing/parts/2-of-4/out.part-2-of-4.packing", 0o700)
+            held.append(os.open(folder, os.O_RDONLY))
             fcntl.flock(held[0], fcntl.LOCK_EX)
 
     held: list[int] = []

@@ -58,7 +58,9 @@ def test_a_conversion_of_all_makes_what_is_missing(photo_folder: Path, tmp_path:
 
 
 @pytest.mark.parametrize("lost", ["removed", "changed", "cut short"])
-def test_a_part_makes_again_what_is_lost(photo_folder: Path, tmp_path: Path, lost: str) -> None:
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_part_makes_again_what_is_lost(photo_folder: Path, tmp_path: Path, lost: str, merged: bool) -> None:
+    """The shards of parts that were merged too early are those of the pack; a part is then made again."""
     for part in ("1/2", "2/2"):
         convert(photo_folder, tmp_path / "out", part)
     shard = tmp_path / "out.part-2-of-2.packing/pack/00003.h5"
@@ -68,10 +70,13 @@ def test_a_part_makes_again_what_is_lost(photo_folder: Path, tmp_path: Path, los
         shard.write_bytes(shard.read_bytes()[-4000:])
     else:
         shutil.copy(shard.with_name("00001.h5"), shard)
-    with pytest.raises(
-        UsageError, match=r"1 of its 5 shards are missing, the first is 00003\.h5\. Run the unfinished"
-    ):
-        merge_shards(tmp_path / "out")
+    if merged:
+        with pytest.raises(
+            UsageError, match=r"1 of its 5 shards are missing, the first is 00003\.h5\. Run the unfinished"
+        ):
+            merge_shards(tmp_path / "out")
+    assert convert(photo_folder, tmp_path / "out", "2/2").resumed == (0 if merged else 5)
+    merge_shards(tmp_path / "out")
     assert convert(photo_folder, tmp_path / "out", "2/2").resumed == 5
     merge_shards(tmp_path / "out")
     convert(photo_folder, tmp_path / "one")
