@@ -49,6 +49,7 @@ from packer.starting import die_with, forks_safely, held_back
 
 _TICK_SECONDS = 0.1
 _AHEAD = 4  # blocks submitted per worker: no worker waits, and wait() costs the same for any number of blocks
+_FINISHERS = 4  # parts that are flushed to disk and named at the same time
 _CRASHES = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL))
 _TRIAL_SECONDS = 60.0
 
@@ -84,7 +85,7 @@ class BlockRun:
     """A run that writes the blocks of the parts of a pack; `write` starts it.
 
     parts: opens each part when its first block is due; blocks: their number; finish: called with each part whose
-    blocks are all there; out: the pack, for messages.
+    blocks are all there, on threads of its own, since it waits for the disk; out: the pack, for messages.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class BlockRun:
         self._parts, self._finish, self._workers = parts, finish, workers
         self._pending: deque[tuple[Part, int]] = deque()
         self._waiting: dict[Future[tuple[Block, list[int]]], tuple[Part, int, int]] = {}
-        self._complete: deque[Part] = deque()
+        self._finishing: set[Future[None]] = set()
         self._free = list(range(slots))
         self._open = self._done = 0
 
@@ -113,32 +114,35 @@ class BlockRun:
         Raises SourceError (a bad input), SpaceError, PackerError (writing failed, a worker died).
         """
         state = self._state
-        while True:
-            try:
-                return self._write(lambda: progress(self._done + state.done))
-            except BrokenProcessPool:
-                crashes = state.crashes()
-                if not crashes or not state.skip:
-                    raise state.died(crashes) from None
-                state.go_on(crashes)
-                left = list(self._waiting.values())
-                self._free += [slot for _, _, slot in left]
-                self._pending.extendleft((part, block) for part, block, _ in reversed(left))
-                self._waiting.clear()
+        with ThreadPoolExecutor(_FINISHERS, thread_name_prefix="packer-seal") as finishers:
+            while True:
+                try:
+                    return self._write(finishers, lambda: progress(self._done + state.done))
+                except BrokenProcessPool:
+                    wait(self._finishing)  # no thread holds a lock when workers are forked again
+                    crashes = state.crashes()
+                    if not crashes or not state.skip:
+                        raise state.died(crashes) from None
+                    state.go_on(crashes)
+                    left = list(self._waiting.values())
+                    self._free += [slot for _, _, slot in left]
+                    self._pending.extendleft((part, block) for part, block, _ in reversed(left))
+                    self._waiting.clear()
 
-    def _write(self, progress: Callable[[], None]) -> None:
+    def _write(self, finishers: Executor, progress: Callable[[], None]) -> None:
         """Write blocks on a pool of workers. Raises a worker's error, or BrokenProcessPool if one died."""
         state = self._state
         with one_thread_an_image(state.has_images), worker_pool(self._workers, state) as pool:
             try:
-                while self._submit(pool) or self._complete:
-                    tick = 0 if self._complete else _TICK_SECONDS
-                    for future in wait(self._waiting, tick, FIRST_COMPLETED).done:
-                        self._take(future)
-                    progress()
-                    if self._complete:
-                        self._finish(self._complete.popleft())
+                while self._submit(pool, finishers) or self._finishing:
+                    ended = wait((*self._waiting, *self._finishing), _TICK_SECONDS, FIRST_COMPLETED).done
+                    for finished in self._finishing & ended:
+                        self._finishing.discard(finished)
                         self._open -= 1
+                        finished.result()
+                    for future in self._waiting.keys() & ended:
+                        self._take(future, finishers)
+                    progress()
             except BaseException:
                 state.stop()
                 pool.shutdown(wait=True, cancel_futures=True)
@@ -148,9 +152,9 @@ class BlockRun:
                             self._take(future)
                 raise
 
-    def _submit(self, pool: Executor) -> bool:
+    def _submit(self, pool: Executor, finishers: Executor) -> bool:
         """Hand out blocks until there are some ahead for each worker; return False if none is being written."""
-        while self._free and (self._pending or self._open_part()):
+        while self._free and (self._pending or self._open_part(finishers)):
             if self._pending:
                 part, block = self._pending.popleft()
                 slot = self._free.pop()
@@ -159,7 +163,7 @@ class BlockRun:
                 self._waiting[future] = part, block, slot
         return bool(self._waiting)
 
-    def _open_part(self) -> bool:
+    def _open_part(self, finishers: Executor) -> bool:
         """Open the next part; return False if there is none, or while enough are open for all workers."""
         most = self._workers + 2  # each holds some files open
         if self._open >= most or (part := next(self._parts, None)) is None:
@@ -167,19 +171,23 @@ class BlockRun:
         self._open += 1
         self._done += part.resumed
         self._pending.extend((part, block) for block in sorted(part.todo))
-        if not part.todo:
-            self._complete.append(part)
+        self._close_part(part, finishers)
         return True
 
-    def _take(self, future: Future[tuple[Block, list[int]]]) -> None:
+    def _close_part(self, part: Part, finishers: Executor | None) -> None:
+        """Finish a part whose blocks are all there."""
+        if not part.todo and finishers is not None:
+            with starting_workers(part.writer.out):
+                self._finishing.add(finishers.submit(self._finish, part))
+
+    def _take(self, future: Future[tuple[Block, list[int]]], finishers: Executor | None = None) -> None:
         """Journal a finished block. Raises the error of the worker."""
         finished, checksums = future.result()
         part, block, slot = self._waiting.pop(future)
         part.record(block, finished, checksums)
         self._free.append(slot)
         self._done += self._state.clear(slot)
-        if not part.todo:
-            self._complete.append(part)
+        self._close_part(part, finishers)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -27,16 +28,11 @@ def write_pack(task: ConversionTask, out: str, running: RunOptions, name: str | 
     """
     if task.storing.shard_rows is not None:
         return ShardRun(task, out, running, name or out).write()
-    reports: list[Report] = []
     with part_writer(task, out, running, name, running.progress) as writer:
-
-        def finish(part: Part) -> None:
-            reports.append(seal(task, writer, part.outcome, part.resumed))
-
         part = Part(writer, skip=running.skip)
-        run = BlockRun(task, running, iter((part,)), len(part.todo), finish, name or out)
+        run = BlockRun(task, running, iter((part,)), len(part.todo), lambda part: None, name or out)
         run.write(running.progress)
-    return reports[0]
+        return seal(task, writer, part.outcome, part.resumed)
 
 
 def part_writer(
@@ -137,6 +133,7 @@ class ShardRun:
         self._count, self._out = count, out
         self._open: dict[str, PackWriter] = {}
         self._reports: list[Report] = []
+        self._recording = threading.Lock()
         self._shards = RecordedShards(self._place)
 
     def write(self) -> Report:
@@ -196,14 +193,15 @@ class ShardRun:
         return Part(writer, skip=again.skip, number=number, first=number * self._rows)
 
     def _finish(self, part: Part) -> None:
-        """Seal a shard whose blocks are all there, and record it."""
+        """Seal a shard whose blocks are all there, and record it. Thread-safe."""
         file = shard_name(part.number, self._task.storing.format)
         writer, task = self._open[file], self._task.shard(part.number, self._rows)
         try:
             self._reports.append(seal(task, writer, part.outcome, part.resumed))
+            record = [file, seal_of(read_seal(os.path.join(self._place.pack, file)))]
         except NothingPackedError as error:
             writer.close()
-            self._shards.record([file, list(error.skipped)])
-        else:
-            self._shards.record([file, seal_of(read_seal(os.path.join(self._place.pack, file)))])
+            record = [file, list(error.skipped)]
+        with self._recording:
+            self._shards.record(record)
         del self._open[file]
