@@ -54,7 +54,7 @@ _CRASHES = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGF
 _TRIAL_SECONDS = 60.0
 
 
-class Part:
+class PackPart:
     """A part of a pack under way: a pack of a single file, or a shard.
 
     writer: its writer; number: of the shard, 0 for a single file; first: its first row in the pack; outcome:
@@ -92,17 +92,17 @@ class BlockRun:
         self,
         task: ConversionTask,
         running: RunOptions,
-        parts: Iterator[Part],
+        parts: Iterator[PackPart],
         blocks: int,
-        finish: Callable[[Part], None],
+        finish: Callable[[PackPart], None],
         out: str,
     ) -> None:
         workers = max(1, min(running.workers, blocks))
         slots = _AHEAD * workers
         self._state = WorkerState(task, out, skip=running.skip, slots=slots)
         self._parts, self._finish, self._workers = parts, finish, workers
-        self._pending: deque[tuple[Part, int]] = deque()
-        self._waiting: dict[Future[tuple[Block, list[int]]], tuple[Part, int, int]] = {}
+        self._pending: deque[tuple[PackPart, int]] = deque()
+        self._waiting: dict[Future[tuple[Block, list[int]]], tuple[PackPart, int, int]] = {}
         self._finishing: set[Future[None]] = set()
         self._free = list(range(slots))
         self._open = self._done = 0
@@ -174,7 +174,7 @@ class BlockRun:
         self._close_part(part, finishers)
         return True
 
-    def _close_part(self, part: Part, finishers: Executor | None) -> None:
+    def _close_part(self, part: PackPart, finishers: Executor | None) -> None:
         """Finish a part whose blocks are all there."""
         if not part.todo and finishers is not None:
             with starting_workers(part.writer.out):

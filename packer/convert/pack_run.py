@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from packer.convert.block_workers import BlockRun, Part
+from packer.convert.block_workers import BlockRun, PackPart
 from packer.convert.conversion_task import ConversionTask, NothingPackedError, Report, RunOptions
 from packer.convert.pixel_sums import statistics_of
 from packer.convert.recorded_shards import ALL, RecordedShards, index_shards
@@ -29,7 +29,7 @@ def write_pack(task: ConversionTask, out: str, running: RunOptions, name: str | 
     if task.storing.shard_rows is not None:
         return ShardRun(task, out, running, name or out).write()
     with part_writer(task, out, running, name, running.progress) as writer:
-        part = Part(writer, skip=running.skip)
+        part = PackPart(writer, skip=running.skip)
         run = BlockRun(task, running, iter((part,)), len(part.todo), lambda part: None, name or out)
         run.write(running.progress)
         return seal(task, writer, part.outcome, part.resumed)
@@ -183,16 +183,16 @@ class ShardRun:
             self._shards.record([file, seal_of(read_seal(path))])
         return True
 
-    def _open_shard(self, file: str) -> Part:
+    def _open_shard(self, file: str) -> PackPart:
         """Begin a shard, or resume it."""
         path, number = os.path.join(self._place.pack, file), self._files[file]
         remove(path)
         task, again = self._task.shard(number, self._rows), replace(self._running, overwrite=True)
         writer = self._open[file] = part_writer(task, path, again, os.path.join(self._name, file))
         writer.files.close()
-        return Part(writer, skip=again.skip, number=number, first=number * self._rows)
+        return PackPart(writer, skip=again.skip, number=number, first=number * self._rows)
 
-    def _finish(self, part: Part) -> None:
+    def _finish(self, part: PackPart) -> None:
         """Seal a shard whose blocks are all there, and record it. Thread-safe."""
         file = shard_name(part.number, self._task.storing.format)
         writer, task = self._open[file], self._task.shard(part.number, self._rows)

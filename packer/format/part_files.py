@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from packer.format.block_files import BlockFiles
 from packer.format.checksums import BlockChecksum
-from packer.format.file_io import pread_all, pwrite_all, start_writeback
+from packer.format.file_io import open_own, pread_all, pwrite_all, start_writeback
 from packer.format.header import Extent, Field
 from packer.format.working_folder import writing
 
@@ -65,7 +65,7 @@ class PartFiles:
         (extent,) = self.extents[name]
         if (fd := self._fds.get(extent.file)) is None:
             path = os.path.join(self.path, extent.file) if extent.file else self.path
-            opened = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            opened = open_own(path)
             fd = self._fds.setdefault(extent.file, opened)
             if fd != opened:  # another thread was faster
                 os.close(opened)
@@ -77,8 +77,8 @@ class PartFiles:
 
     def write_rows(self, name: str, row: int, array: NDArray[np.generic]) -> None:
         """Write rows from `row` on of an uncompressed fixed field. Thread-safe for distinct rows."""
-        fd, offset = self.place(name, row)
         with writing(self.name):
+            fd, offset = self.place(name, row)
             pwrite_all(fd, array.reshape(-1).view(np.uint8).data, offset)
 
     def read_rows(self, name: str, start: int, stop: int) -> NDArray[np.generic]:
@@ -140,11 +140,11 @@ class OpenBlock:
         for name, count in self._counts.items():
             if count != self._rows:
                 raise ValueError(f"{name}: block {self._block} has {self._rows} rows; {count} are given")
-            if name in self._gathered:
-                with writing(self._files.name):
+            with writing(self._files.name):
+                if name in self._gathered:
                     sums[name] = self._files.block_files[name].store(self._block, self._gathered[name])
-            else:
-                fd, offset = self._files.place(name, self._start)
-                start_writeback(fd, offset, count * self._fields[name].row_bytes)
-                sums[name] = int(self._sums[name].intdigest())
+                else:
+                    fd, offset = self._files.place(name, self._start)
+                    start_writeback(fd, offset, count * self._fields[name].row_bytes)
+                    sums[name] = int(self._sums[name].intdigest())
         return list(sums.values())
