@@ -135,7 +135,8 @@ class BlockRun:
         with one_thread_an_image(state.has_images), worker_pool(self._workers, state) as pool:
             try:
                 while self._submit(pool, finishers) or self._finishing:
-                    ended = wait((*self._waiting, *self._finishing), _TICK_SECONDS, FIRST_COMPLETED).done
+                    futures: set[Future[Any]] = {*self._waiting, *self._finishing}
+                    ended = wait(futures, _TICK_SECONDS, FIRST_COMPLETED).done
                     for finished in self._finishing & ended:
                         self._finishing.discard(finished)
                         self._open -= 1

@@ -28,7 +28,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from packer.convert.conversion_task import ConversionTask, Report, RunOptions
 from packer.convert.pack_run import write_pack
-from packer.convert.recorded_shards import RecordedShards, index_shards
+from packer.convert.recorded_shards import RecordedShards, index_shards, plan_of_shards, shard_names
 from packer.errors import (
     FormatError,
     MissingDependencyError,
@@ -105,8 +105,8 @@ class PartsEngine:
             for report, records in _results(calls, name):
                 reports.append(report)
                 with self._recorded(task, out, again) as shards:
-                    for record in records:
-                        shards.record(record)
+                    for file, found in records:
+                        shards.record(file, found)
                 done += report.rows
                 running.progress(done)
             with self._recorded(task, out, again) as shards:
@@ -118,9 +118,11 @@ class PartsEngine:
     def _recorded(self, task: ConversionTask, out: str, running: RunOptions) -> Iterator[RecordedShards]:
         """Yield the finished shards, in the locked working folder: processes forked meanwhile inherit the lock."""
         overwrite = running.overwrite or bool(self.url)
-        place = WorkingFolder(out, plan=task.plan, overwrite=overwrite, resume=running.resume)
+        count = -(-len(task.order.samples) // (task.storing.shard_rows or 1))
+        plan = plan_of_shards(task, count)
+        place = WorkingFolder(out, plan=plan, overwrite=overwrite, resume=running.resume)
         try:
-            yield RecordedShards(place, self.url)
+            yield RecordedShards(place, shard_names(count, task.storing.format), task.skipped, self.url)
         finally:
             place.close(keep=True)
 
@@ -164,8 +166,8 @@ def make_part(
         report = run(**{**options, "overwrite": True})
         (made,) = parts_of(local)
         records = read_records(made)
-        for file, seal, *_ in records:
-            if isinstance(seal, str):
+        for file, found in records:
+            if isinstance(found, str):
                 hand_over(os.path.join(made, "pack", file), out, file)
         remove(os.path.dirname(local))
         return report, records

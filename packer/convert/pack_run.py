@@ -10,7 +10,7 @@ from dataclasses import replace
 from packer.convert.block_workers import BlockRun, PackPart
 from packer.convert.conversion_task import ConversionTask, NothingPackedError, Report, RunOptions
 from packer.convert.pixel_sums import statistics_of
-from packer.convert.recorded_shards import ALL, RecordedShards, index_shards
+from packer.convert.recorded_shards import RecordedShards, index_shards, plan_of_shards, shard_names
 from packer.convert.row_maker import Block
 from packer.convert.sample_order import fill
 from packer.format.file_io import make_folder, remove
@@ -124,17 +124,18 @@ class ShardRun:
         own, numbers = out, range(count)
         if running.only is not None:
             own, numbers = part_name(out, running.only), range(running.only[0] - 1, count, running.only[1])
-        if task.plan is not None:
-            check_parts(out, task.plan)
+        plan, names = plan_of_shards(task, count), shard_names(count, task.storing.format)
+        if plan is not None:
+            check_parts(out, plan)
         self._place = WorkingFolder(
-            own, overwrite=running.overwrite, plan=task.plan, resume=running.resume, name=name
+            own, overwrite=running.overwrite, plan=plan, resume=running.resume, name=name
         )
-        self._files = {shard_name(number, task.storing.format): number for number in numbers}
-        self._count, self._out = count, out
+        self._files = {names[number]: number for number in numbers}
+        self._out = out
         self._open: dict[str, PackWriter] = {}
         self._reports: list[Report] = []
         self._recording = threading.Lock()
-        self._shards = RecordedShards(self._place)
+        self._shards = RecordedShards(self._place, names, task.skipped)
 
     def write(self) -> Report:
         """Write the shards that are missing, and index them unless they are a part."""
@@ -143,8 +144,6 @@ class ShardRun:
             make_folder(place.pack)
             if running.only is None:
                 self._shards.gather_parts(self._out)
-            if not self._shards.all:
-                self._shards.record([ALL, self._count, self._task.storing.format, list(self._task.skipped)])
             todo = [file for file in self._files if not self._is_done(file)]
             done = sum(
                 self._size(file) for file in self._files.keys() - set(todo) - self._shards.empty.keys()
@@ -180,7 +179,7 @@ class ShardRun:
         path = os.path.join(self._place.pack, file)
         remove(path + PARTIAL_SUFFIX)  # left by a run that was killed just after it had named the shard
         if file not in self._shards.seals and file not in self._shards.empty:
-            self._shards.record([file, seal_of(read_seal(path))])
+            self._shards.record(file, seal_of(read_seal(path)))
         return True
 
     def _open_shard(self, file: str) -> PackPart:
@@ -196,12 +195,13 @@ class ShardRun:
         """Seal a shard whose blocks are all there, and record it. Thread-safe."""
         file = shard_name(part.number, self._task.storing.format)
         writer, task = self._open[file], self._task.shard(part.number, self._rows)
+        found: str | list[dict[str, str]]
         try:
             self._reports.append(seal(task, writer, part.outcome, part.resumed))
-            record = [file, seal_of(read_seal(os.path.join(self._place.pack, file)))]
+            found = seal_of(read_seal(os.path.join(self._place.pack, file)))
         except NothingPackedError as error:
             writer.close()
-            record = [file, list(error.skipped)]
+            found = list(error.skipped)
         with self._recording:
-            self._shards.record(record)
+            self._shards.record(file, found)
         del self._open[file]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from packer.convert.conversion_task import NO_ROWS, NothingPackedError
+from packer.convert.conversion_task import NO_ROWS, ConversionTask, NothingPackedError
 from packer.errors import FormatError, MissingObjectError, UsageError
 from packer.format.file_io import make_folder, remove
 from packer.format.header import INDEX_FILE, PARTIAL_SUFFIX, Header
@@ -27,41 +27,37 @@ from packer.format.working_folder import (
 from packer.remote.urls import join
 from packer.sentence import Option
 
-ALL = "all shards"  # record of the number of shards, their format, and the inputs skipped in planning
-
 
 class RecordedShards:
     """The shards that the journal of a working folder records, and where they are.
 
-    seals: file -> seal; empty: file of a shard that does not exist -> its inputs, which were all skipped;
-    all: the record that describes all shards. url: that of the shards, if they are in an object store.
+    files: names of all shards of the pack; skipped: inputs left out in planning; url: that of the shards, if they
+    are in an object store. seals: file -> seal; empty: file of a shard that does not exist -> its inputs, which
+    were all skipped.
     """
 
-    def __init__(self, place: WorkingFolder, url: str = "") -> None:
-        self.place, self.url, self.folder = place, url, url or place.pack
+    def __init__(
+        self, place: WorkingFolder, files: Sequence[str], skipped: Sequence[dict[str, str]], url: str = ""
+    ) -> None:
+        self.place, self.files, self.url, self._folder = place, files, url, url or place.pack
+        self.skipped = skipped
         self.empty: dict[str, list[dict[str, str]]] = {}
-        self.all: list[Any] = []
         self.seals: dict[str, str] = {}
         self._alike: dict[str, Any] = {}
-        for record in place.resumed:
-            self.add(record)
+        for file, found in place.resumed:
+            self._add(file, found)
 
-    def record(self, record: list[Any]) -> None:
-        """Add an entry, and append it to the journal."""
-        self.place.record(record)
-        self.add(record)
+    def record(self, file: str, found: str | list[dict[str, str]]) -> None:
+        """Journal that a shard is finished. found: its seal, or the inputs of one that does not exist."""
+        self.place.record([file, found])
+        self._add(file, found)
 
-    def add(self, record: list[Any]) -> None:
-        """Add an entry of a journal."""
-        if record[0] == ALL:
-            self.all = record
-        elif len(record) > 1:
-            file, found = record[:2]
-            if isinstance(found, str):
-                self.seals[file] = found
-                self.empty.pop(file, None)
-            elif file not in self.seals:  # else its inputs were packed after all
-                self.empty[file] = found
+    def _add(self, file: str, found: str | list[dict[str, str]]) -> None:
+        if isinstance(found, str):
+            self.seals[file] = found
+            self.empty.pop(file, None)
+        elif file not in self.seals:  # else its inputs were packed after all
+            self.empty[file] = found
 
     def gather_parts(self, out: str) -> None:
         """Move the finished shards of all parts of a pack into this folder, and remove the parts' folders."""
@@ -69,21 +65,14 @@ class RecordedShards:
         for path in parts_of(out):
             check_ours(path)
             with locked(path, out):
-                for record in read_records(path):
-                    self.record(record)  # first: after a kill the shard is found in either folder
-                    shard, to = (
-                        os.path.join(folder, "pack", record[0]) for folder in (path, self.place.path)
-                    )
+                for file, found in read_records(path):
+                    self.record(file, found)  # first: after a kill the shard is found in either folder
+                    shard, to = (os.path.join(folder, "pack", file) for folder in (path, self.place.path))
                     if os.path.exists(shard):
                         remove(to)
                         os.rename(shard, to)
                 remove(os.path.join(path, "journal"))
                 remove(path)
-
-    @property
-    def files(self) -> list[str]:
-        """Names of all shards of the pack."""
-        return [shard_name(number, self.all[2]) for number in range(self.all[1])] if self.all else []
 
     def left_out(self, files: Iterable[str]) -> list[dict[str, str]]:
         """Return the skipped inputs of shards that do not exist."""
@@ -107,7 +96,7 @@ class RecordedShards:
         if file in self.empty or (self.url and file not in self.seals):
             return None
         try:
-            pack = open_pack(join(self.folder, file) if self.url else os.path.join(self.folder, file))
+            pack = open_pack(join(self.url, file) if self.url else os.path.join(self._folder, file))
         except (FormatError, MissingObjectError):
             return None
         # Share equal members of the header with the previous shard's, to save memory with very many shards.
@@ -125,25 +114,35 @@ def list_shards(out: str, *, overwrite: bool = False) -> Header:
     Raises UsageError if shards are missing or belong to several plans; PackerError.
     """
     own, parts = out.rstrip("/") + PARTIAL_SUFFIX, parts_of(out)
-    plan = next(filter(None, map(plan_of, (*parts, own))), None)
-    records = [] if plan is None else [one for path in (*parts, own) for one in read_records(path)]
-    if plan is None or not any(record[0] == ALL for record in records):
+    plan = next(filter(None, map(plan_of, (*parts, own))), {})
+    if "shards" not in plan:
         found = "exists already, and no" if os.path.lexists(out) else "no"
         raise UsageError(
             f"{out}: {found} shards wait to be listed. Check the name, or run packer convert with"
             f" {Option('only_shards', '1/4')}, 2/4 and so on first."
         )
     check_parts(out, plan)
+    files = shard_names(plan["shards"], plan["options"]["format"])
     place = WorkingFolder(out, plan=plan, overwrite=overwrite, resume=True)
     try:
-        shards, recorded = RecordedShards(place), {str(record[0]) for record in records}
-        shards.add(next(record for record in records if record[0] == ALL))
-        if missing := [file for file in shards.files if file not in recorded]:  # before anything is moved
-            raise missing_shards(out, missing, len(shards.files))
+        there = {record[0] for path in (*parts, own) for record in read_records(path)}
+        if missing := [file for file in files if file not in there]:  # before anything is moved
+            raise missing_shards(out, missing, len(files))
+        shards = RecordedShards(place, files, plan["skipped"])
         shards.gather_parts(out)
         return index_shards(shards, out, out)
     finally:
         place.close(keep=True)
+
+
+def shard_names(count: int, format: str) -> list[str]:
+    """Return the names of all shards of a pack."""
+    return [shard_name(number, format) for number in range(count)]
+
+
+def plan_of_shards(task: ConversionTask, count: int) -> dict[str, Any] | None:
+    """Return what unfinished shards must match, with what their index needs; None disables resuming."""
+    return None if task.plan is None else {**task.plan, "shards": count, "skipped": list(task.skipped)}
 
 
 def missing_shards(out: str, missing: Sequence[str], count: int) -> UsageError:
@@ -163,7 +162,7 @@ def index_shards(recorded: RecordedShards, name: str, subject: str) -> Header:
     place, files = recorded.place, [file for file in recorded.files if file not in recorded.empty]
     packs = {file: recorded.open_shard(file) for file in files}
     missing = [file for file, pack in packs.items() if pack is None]
-    skipped = [*recorded.all[3], *recorded.left_out(recorded.files)]
+    skipped = [*recorded.skipped, *recorded.left_out(recorded.files)]
     if missing and recorded.url:
         raise FormatError(
             f"{join(recorded.url, missing[0])}: is not the shard that was uploaded. Find the other writer of"

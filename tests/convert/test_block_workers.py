@@ -21,7 +21,7 @@ from packer.errors import SourceError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import Rows
+from packer.format.part_files import Rows
 from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder
 from packer.orders.runs import one_run

@@ -510,7 +510,7 @@ def test_stop_after_skip_makes_an_empty_shard_again(photos: Path, tmp_path: Path
         convert(photos, tmp_path / "p", on_error="stop", **options)
     place = WorkingFolder(str(tmp_path / "q"))
     place.resumed = [["00001.h5", [{"key": "a", "reason": "b"}]], ["00001.h5", "seal"]]
-    records = RecordedShards(place)
+    records = RecordedShards(place, ["00001.h5"], ())
     place.close(keep=False)
     assert (records.empty, records.seals) == ({}, {"00001.h5": "seal"})
 
