@@ -29,7 +29,7 @@ from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder
 from packer.format.header import Field
 from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import Rows
+from packer.format.part_files import Rows
 
 BLOCK_ROWS = 42
 SHARD_BLOCKS = 8
