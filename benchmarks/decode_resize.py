@@ -21,8 +21,13 @@ from packer.bench.hardware_limits import machine, versions
 from packer.convert.pixel_sums import PixelSums
 from packer.errors import PackerError
 from packer.inputs.image_sources import open_source
-from packer.pixels.decode_resize import DecodeResize, PixelSpec, decoder_versions, place
+from packer.pixels.decode_resize import (
+    DecodeResize,
+    PixelSpec,
+    decoder_versions,
+)
 from packer.pixels.image_decoder import ScratchBuffers
+from packer.pixels.row_placement import place
 
 Pixels = NDArray[np.uint8]
 TURN = 40

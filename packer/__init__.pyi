@@ -16,6 +16,7 @@ from packer.convert.sealing import seal_pack as seal_pack
 from packer.errors import PackerError as PackerError
 from packer.filling.opening import fill_pack as fill_pack, open_pack as open_pack
 from packer.format.joined_fields import join_fields as join_fields
+from packer.format.own_arrays import open_arrays as open_arrays
 from packer.format.pack import Pack as Pack
 from packer.format.verify import verify_pack as verify_pack
 from packer.inputs.image_pairs import Soft as Soft
@@ -31,6 +32,7 @@ from packer.orders.mixture import Mixture as Mixture
 from packer.orders.regions import Regions as Regions
 from packer.orders.row_orders import Rows as Rows, Sequential as Sequential, Slices as Slices
 from packer.orders.sampling import Balanced as Balanced, Weighted as Weighted
+from packer.orders.windows import Windows as Windows
 from packer.previews.contact_sheet import preview as preview, show as show
 from packer.reports.data_card import report as report
 from packer.samples.pack_builder import PackBuilder as PackBuilder, create as create

@@ -256,7 +256,7 @@ PACKAGES: dict[str, set[str]] = {
 WRITERS = {
     "packer.format.row_keys": "an unnamed temporary file",
     "packer.load.caches.row_memory": "memory without a name, by a descriptor of this user's process",
-    "packer.pixels.image_decoder": "the null device",
+    "packer.pixels.quiet_stderr": "the null device",
     "packer.standard_streams": "the null device",
     "packer.remote.object_store": "an existing file of a cache; it imports nothing of format",
     "packer.testing.codec_checks": "memory",

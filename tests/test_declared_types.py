@@ -65,6 +65,8 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
     "Split": {"shares": "a=0.5,b=0.5"},
     "Soft": {"folder": "masks"},
     "Weighted": {"weights": [1, 2]},
+    "open_arrays": {"x": np.arange(4)},
+    "Windows": {"length": 2},
     **{
         name: {}
         for name in [

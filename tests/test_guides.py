@@ -59,10 +59,11 @@ def blocks(text: str) -> list[Block]:
 
 @pytest.fixture
 def folder(photo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """photos/, masks/ of the same names, coco/, flights.csv, new.csv and test.csv; it is the current folder, without a GPU."""
+    """The current folder, without a GPU: photos/, clips/, masks/, coco/, flights.csv, new.csv, test.csv."""
     parent = photo_folder.parent
     monkeypatch.chdir(parent)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    shutil.copytree(photo_folder, "clips")
     photos = sorted(photo_folder.rglob("*.jpg"))
     for photo in photos:
         mask = (parent / "masks" / photo.relative_to(photo_folder)).with_suffix(".png")

@@ -37,8 +37,14 @@ from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.machine import cores
 from packer.opencv import cv2
-from packer.pixels.decode_resize import Box, DecodeResize, PixelSpec, decoder_versions, resize
+from packer.pixels.decode_resize import (
+    DecodeResize,
+    PixelSpec,
+    decoder_versions,
+)
 from packer.pixels.image_decoder import ScratchBuffers, decode
+from packer.pixels.resampling import resize
+from packer.pixels.row_placement import Box
 from packer.pixels.row_size import RowSize
 from packer.serving.preprocess import Preprocess, record_of
 from packer.source_kinds import PLAIN_ARCHIVES

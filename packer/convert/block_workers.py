@@ -198,7 +198,7 @@ def one_thread_an_image(images: bool) -> Iterator[None]:
         yield
         return
     from packer.opencv import cv2
-    from packer.pixels.image_decoder import without_pillow_warnings
+    from packer.pixels.quiet_stderr import without_pillow_warnings
 
     previous = cv2.getNumThreads()
     cv2.setNumThreads(1)
@@ -258,7 +258,7 @@ def _adopt_in_process(run: WorkerState) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the pool sends it to the other workers when one has died
     die_with(run.parent)
     if run.maker.made_fields:
-        from packer.pixels.image_decoder import silence_process
+        from packer.pixels.quiet_stderr import silence_process
 
         silence_process()
         faulthandler.disable()  # the parent names the image whose decoder crashed

@@ -36,7 +36,7 @@ from packer.inputs.pair_names import PairPlace
 from packer.inputs.webdataset_tars import is_part
 from packer.pixels.decode_resize import codec_builds, decoder_versions
 from packer.pixels.exact_values import count_bands
-from packer.pixels.image_decoder import without_pillow_warnings
+from packer.pixels.quiet_stderr import without_pillow_warnings
 from packer.sentence import Option, Sentence
 
 _TRIED = 16  # images tried until a readable one tells the number of bands

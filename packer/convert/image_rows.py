@@ -21,8 +21,9 @@ from packer.inputs.image_pairs import Pair
 from packer.inputs.image_sources import MOST_BYTES_A_PIXEL, check_bytes
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource
-from packer.pixels.decode_resize import DecodeResize, ImagePlacement
-from packer.pixels.image_decoder import read_orientation
+from packer.pixels.decode_resize import DecodeResize
+from packer.pixels.image_files import read_orientation
+from packer.pixels.row_placement import ImagePlacement
 
 _AT_ONCE = 1 << 16
 

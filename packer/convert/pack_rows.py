@@ -28,12 +28,12 @@ from packer.format.part_files import Rows
 from packer.orders.runs import Runs, consecutive, one_run
 from packer.pixels.decode_resize import (
     DecodeResize,
-    ImagePlacement,
     PixelSpec,
     codec_builds,
     decoder_versions,
-    place_soft,
 )
+from packer.pixels.resampling import place_soft
+from packer.pixels.row_placement import ImagePlacement
 from packer.pixels.row_size import RowSize
 from packer.read.array_store import PackStore
 from packer.read.encoded_images import EncodedImages

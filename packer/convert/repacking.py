@@ -48,7 +48,8 @@ from packer.format.output_names import check_output, check_space
 from packer.format.pack import Pack
 from packer.format.pack_opening import check_order, open_pack
 from packer.path_text import on_disk
-from packer.pixels.decode_resize import FITS, PixelSpec
+from packer.pixels.decode_resize import PixelSpec
+from packer.pixels.row_placement import FITS
 from packer.pixels.row_size import RowSize
 from packer.remote.urls import check_local
 from packer.sentence import Call, Option

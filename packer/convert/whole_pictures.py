@@ -13,7 +13,7 @@ from packer.codecs import jpeg, jpeg_parts, png
 from packer.errors import ImageError, UsageError
 from packer.format.header import Field
 from packer.pixels.decode_resize import DecodeResize, Encoded, PixelSpec
-from packer.pixels.image_decoder import foreign_profile
+from packer.pixels.image_files import foreign_profile
 from packer.pixels.row_size import RowSize
 from packer.sentence import Option
 

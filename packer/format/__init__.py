@@ -20,6 +20,7 @@
     pack_opening.py     open_pack: opens a file, a directory, shards or a URL as a Pack
     joined_pack.py      several packs as one, row after row, in memory; what must be alike in them
     joined_fields.py    several packs as one, whose rows have the fields of all, in memory
+    own_arrays.py       open_arrays: HDF5, .npy and arrays of others, read in place as a pack
     remote_file.py      files of remote packs: ranged reads of header, seal and checksums
     remote_pack.py      remote packs opened by URL; their rows, cached in files or passed through memory
     stretches.py        places of a remote pack's stretches (runs of blocks); fetching and verifying them

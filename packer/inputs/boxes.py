@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError
-from packer.pixels.decode_resize import ImagePlacement
+from packer.pixels.row_placement import ImagePlacement
 
 Turn = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """A function from points [..., 2] of an image, as in the file, to pixels of the upright image."""

@@ -3,7 +3,7 @@
 These names match image cat/1.jpg, unless they match a second image, in any Unicode form:
 
     cat/1.jpg  cat\\1.jpg     its path relative to the images' folder
-    1.jpg                     the end of its path, first_few at a folder or at the file name
+    1.jpg                     the end of its path, beginning at a folder or at the file name
     1                         its name without folder and extension
     /data/photos/cat/1.jpg    its path after a prefix
 """

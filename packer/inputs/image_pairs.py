@@ -7,7 +7,7 @@ The partner of image ``cat/1.jpg`` is found by these rules (pair_names.py):
     masks/*_m.png from *_s.jpg   masks/cat/1_m.png for cat/1_s.jpg: each * stands for the same text in both;
                                  {stem} means * too
     data/*/masks                 patterns may be of paths: data/train/masks/1.png for train/images/1.jpg
-    all of these                 case_001.png for case_001_0000.png: words at the first_few or end of names
+    all of these                 case_001.png for case_001_0000.png: words at the beginning or end of names
                                  that all images have, or all partners, are left out, if each image then gets
                                  a partner of its own, in one way only. Folders may then differ in levels that
                                  are the same for all, or in any way if file names are enough. A note says so.
@@ -15,7 +15,7 @@ The partner of image ``cat/1.jpg`` is found by these rules (pair_names.py):
 A pattern without a folder is about files beside the images. Files of a pair that lie in the images' folder,
 or below it, are no images. A partner may have a different size, but not a
 different aspect ratio: it shows the same frame. Sampling is nearest, so no new values appear, or linear for
-soft values (pixels/decode_resize.py); the bars of "pad" hold 0. pixels/exact_values.py says how each kind of
+soft values (pixels/resampling.py); the bars of "pad" hold 0. pixels/exact_values.py says how each kind of
 file is stored.
 """
 
@@ -55,9 +55,11 @@ from packer.inputs.pair_names import (
     nearest,
     patterns,
 )
-from packer.pixels.decode_resize import ImagePlacement, PixelSpec, place_soft
+from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.exact_values import MaskKind, decode_mask
-from packer.pixels.image_decoder import format_of_image
+from packer.pixels.image_files import format_of_image
+from packer.pixels.resampling import place_soft
+from packer.pixels.row_placement import ImagePlacement
 from packer.sentence import Option, Sentence
 
 RESERVED = frozenset(

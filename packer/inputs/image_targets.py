@@ -16,7 +16,7 @@ Without chosen columns there are two, file and label (label_csv.py). Without a h
 coordinate_order.py finds other orders and formats of the columns, spare_columns.py the label column if none
 is chosen. Input coordinates are continuous pixels of the upright image (or of the picture as stored, see
 coordinate_frames.py), or fractions of its width and height; stored coordinates are pixels of the row
-(decode_resize.py). Boxes are clipped to the visible part of the image; boxes outside it are dropped with
+(row_placement.py). Boxes are clipped to the visible part of the image; boxes outside it are dropped with
 their labels.
 """
 
@@ -49,7 +49,7 @@ from packer.inputs.point_names import point_names, read_pairs, sides
 from packer.inputs.spare_columns import SpareColumns
 from packer.path_text import compose, show_differences, simplify
 from packer.pixels.coordinate_units import check_unit
-from packer.pixels.decode_resize import ImagePlacement
+from packer.pixels.row_placement import ImagePlacement
 from packer.pixels.stored_size import StoredSize
 from packer.sentence import Option
 

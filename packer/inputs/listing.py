@@ -18,7 +18,11 @@ from packer.inputs.image_sources import MOST_BYTES_A_PIXEL
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import SAMPLE, ImageSource, evenly
 from packer.pixels.decode_resize import PixelSpec
-from packer.pixels.image_decoder import ImageHeader, largest_value, read_image_header
+from packer.pixels.image_files import (
+    ImageHeader,
+    largest_value,
+    read_image_header,
+)
 from packer.pixels.image_pages import has_more_pages
 from packer.sentence import Option, Sentence
 

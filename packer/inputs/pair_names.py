@@ -208,7 +208,7 @@ def _matched(images: list[Name], partners: list[Name], *, cut: bool) -> list[int
 def _owners(
     images: list[Name], places: dict[Name, int], left_out: tuple[str, str], put: tuple[str, str]
 ) -> Iterator[int]:
-    """Yield the partner of each image, -1 for none, with another first_few and end of names."""
+    """Yield the partner of each image, -1 for none, with another beginning and end of names."""
     first, last = map(len, left_out)
     for folder, text in images:
         core = text[first : len(text) - last]
@@ -225,7 +225,7 @@ def _shared_parts(texts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def common_beginning(texts: Collection[str]) -> str:
-    """Return the first_few that all texts share."""
+    """Return the beginning that all texts share."""
     first, last = min(texts), max(texts)  # what these two share, all share
     return "".join(
         one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))

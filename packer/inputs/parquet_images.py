@@ -28,14 +28,14 @@ from packer.inputs.file_names import UNLABELED, changed, file_splits, is_hidden,
 from packer.inputs.image_archives import spooled
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource, SourceOptions, Splits
-from packer.pixels.image_decoder import format_of_image
+from packer.pixels.image_files import format_of_image
 from packer.sentence import Option, Sentence
 from packer.source_kinds import IMAGES
 
 _ROWS_AT_ONCE = 256
 _BUFFER = 1 << 20
 _HEAD = 32
-"""Bytes at the first_few of a file that identify its image format."""
+"""Bytes at the beginning of a file that identify its image format."""
 _NAMES = ("image", "img")
 _KINDS = {
     **dict.fromkeys(("binary", "large_binary"), "image"),

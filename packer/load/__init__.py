@@ -10,6 +10,7 @@
     row_dataset.py      PackedDataset: rows, for torch's DataLoader
     base_dataset.py     opens packs and chooses rows; classes, targets, keys and repr of both datasets
     order_choice.py     the order that the arguments mean, or that suits the pack
+    row_windows.py      the argument `window`: groups of rows, batches with an axis of frames
     placement_choice.py where rows are kept: on the GPU, in memory or on the disk
     sampled_statistics.py  mean and std of a sample, for packs that are still being filled
     batch.py            the named tuple of a batch, its reusable buffers, host memory as a device

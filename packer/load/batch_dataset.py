@@ -33,6 +33,7 @@ from packer.load.ranks import AccelerateLoop
 from packer.load.row_dataset import PackedDataset
 from packer.load.stats import Stats
 from packer.orders.epochs import RowOrder, Share, read_request, read_requests
+from packer.orders.windows import WindowOrder, Windows
 from packer.starting import ForkSafeLock
 
 if TYPE_CHECKING:
@@ -96,6 +97,9 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
     collate : "list", "pad" or Padding, optional
         Images that differ in size as a list, or padded to one tensor, with the fields ``pixel_mask`` and
         ``image_sizes``.
+    window : int or Windows, optional
+        Samples of so many consecutive rows, such as clips: images [N, window, C, H, W]; batch_size and
+        weights then count windows. For packs converted with shuffle=False.
     ends : "even", "uneven", "drop" or "pad", optional
         Rows that do not fill a batch on every rank. "even" repeats the epoch's first rows until all ranks
         have equally many; "pad" repeats them until batches are full; "uneven" repeats none; "drop" (or
@@ -190,6 +194,7 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
         augment: Augment | None = None,
         transform: Callable[..., Any] | PythonTransform | None = None,
         collate: str | Padding = "list",
+        window: Windows | int | None = None,
         ends: str | None = None,
         drop_last: bool = False,
         rank: int | None = None,
@@ -199,7 +204,7 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
     ) -> None:
         plan = LoadPlan.resolve(
             ChosenRows.open(path, fields, split=split, classes=classes, subset=subset),
-            EpochArguments(batch_size, shuffle, order, seed, ends, drop_last, rank, world_size),
+            EpochArguments(batch_size, shuffle, order, seed, ends, drop_last, rank, world_size, window),
             BatchArguments(output, device, placement, augment, transform, collate, threads, prefetch),
         )
         self._keep(plan.rows)
@@ -256,7 +261,8 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
     def dataset(self) -> PackedDataset[Value]:
         """The same rows as a PackedDataset: ``len(ds.dataset)`` is the number of rows on all ranks."""
         if self._dataset is None:
-            self._dataset = PackedDataset.of_rows(self._rows)
+            order = self.order if isinstance(self.order, WindowOrder) else None
+            self._dataset = PackedDataset.of_rows(self._rows, order)
         return self._dataset
 
     @property

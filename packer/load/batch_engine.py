@@ -35,8 +35,10 @@ from packer.load.batch import (
     size_of,
 )
 from packer.load.fillers import RowFiller
+from packer.load.row_windows import group_frames
 from packer.load.stats import Stats
 from packer.orders.epochs import ReadRequest
+from packer.orders.windows import WindowOrder
 from packer.read.row_selection import ROW, stored
 from packer.starting import ForkSafeThreads, interrupt_later
 
@@ -115,7 +117,7 @@ class BatchEngine:
         for pending in ahead(map(self._start, requests), self._depth):
             asked = clock()
             batches, draws = self._receive(pending, stats)
-            sizes, first = pending.request.sizes, 0
+            request, sizes, first = pending.request, pending.request.sizes, 0
             stats.wait_seconds += clock() - asked
             stats.copy_seconds = self._device.copy_seconds - copied
             del pending
@@ -125,6 +127,8 @@ class BatchEngine:
                     asked = clock()
                     batch = self._augmenter.apply(batch, draws, first)
                     stats.augment_seconds += clock() - asked
+                if isinstance(request.order, WindowOrder):
+                    batch = group_frames(batch, request.order, request.windows(first, first + size))
                 first += size
                 stats.batches += 1
                 stats.rows += size

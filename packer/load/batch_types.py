@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from packer.load.padded_batches import Padding
     from packer.load.processes.transforms import PythonTransform
     from packer.orders.epochs import RowOrder
+    from packer.orders.windows import Windows
 
     Value = TypeVar("Value", default=torch.Tensor)
 
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
         augment: Augment | None
         transform: Callable[..., Any] | PythonTransform | None
         collate: str | Padding
+        window: Windows | int | None
         ends: str | None
         drop_last: bool
         rank: int | None

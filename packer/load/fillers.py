@@ -12,9 +12,13 @@ from concurrent.futures import Future
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from packer.format.header import Field
-from packer.load.batch import Bytes, Filled, Host, LentSlot
+from packer.load.batch import Bytes, Filled, Host, LentSlot, Scratch, SlotLayout
 from packer.orders.epochs import ReadRequest
+from packer.orders.runs import consecutive
 from packer.read.array_store import ArrayStore, PackStore
 from packer.read.row_selection import stored
 from packer.starting import ForkSafeThreads
@@ -61,7 +65,10 @@ class RowFiller:
         self.fields: tuple[Field, ...] = tuple(fields)
         self._ragged = [f for f in stored(fields) if f.ragged]
         self._row_bytes = sum(f.row_bytes for f in stored(fields) if not f.ragged)
-        self._split_bytes = SPLIT_CODED_BYTES if any(f.codec for f in self.files.fields) else SPLIT_BYTES
+        self._scratch = Scratch()
+        coded = any(f.codec for f in self.files.fields)
+        self._split_bytes = SPLIT_CODED_BYTES if coded else SPLIT_BYTES
+        self._decodes = coded and self.store is self.files
 
     def allocate(self, nbytes: int) -> Bytes:
         """Return memory for a slot, uint8 [nbytes]."""
@@ -84,10 +91,24 @@ class RowFiller:
         """Read fixed fields of entries start..stop-1 into `out`, ragged ones into lists."""
         began = time.perf_counter()
         rows = request.within(start, stop)
-        if out:
+        if out and request.order.span > 1 and self._decodes:
+            self._copy_once(rows.rows(), out)
+        elif out:
             self.store.copy(rows, out)
         ragged = {f.name: list(self.files.decoded(f.name, rows)) for f in self._ragged}
         return Filled(ragged, time.perf_counter() - began)
+
+    def _copy_once(self, rows: NDArray[np.int64], out: dict[str, Bytes]) -> None:
+        """Copy the rows of windows; rows that several of them share are decoded once."""
+        some, where = np.unique(rows, return_inverse=True)
+        if len(some) == len(rows):
+            self.store.copy(consecutive(rows), out)
+            return
+        read = SlotLayout(self.store.fixed, len(some))
+        memory = read.raw(self._scratch.memory(read.nbytes), len(some))
+        self.store.copy(consecutive(some), {name: memory[name] for name in out})
+        for name, array in out.items():
+            np.take(memory[name], where, axis=0, out=array, mode="clip")  # "raise" would copy twice
 
     def drop(self) -> None:
         """Begin no more reads."""

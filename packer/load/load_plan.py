@@ -20,11 +20,13 @@ from packer.load.padded_batches import PaddedFiller, Padding, check_padded, pars
 from packer.load.placement_choice import place_rows
 from packer.load.processes.transforms import THREAD, PythonTransform, adapted, flip_of
 from packer.load.ranks import TrainingRanks
+from packer.load.row_windows import check_with_windows, find_windows
 from packer.load.sampled_statistics import sampled_statistics
 from packer.machine import cores
 from packer.orders.epochs import RowOrder, Share
 from packer.orders.row_orders import Rows
 from packer.orders.runs import one_run
+from packer.orders.windows import WindowOrder, Windows
 from packer.pytorch import import_torch
 from packer.read.array_store import ArrayStore, PackStore
 from packer.read.row_selection import stored
@@ -49,6 +51,7 @@ class EpochArguments(NamedTuple):
     drop_last: bool
     rank: int | None
     world_size: int | None
+    window: Windows | int | None
 
 
 class BatchArguments(NamedTuple):
@@ -99,7 +102,11 @@ class LoadPlan:
         batch_size, seed = whole("batch_size", epochs.batch_size, 1), whole("seed", epochs.seed)
         ranks = TrainingRanks(pack.path, epochs.rank, epochs.world_size)
         about = order_choice.context(store, rows.subset, batch_size * ranks.now()[1], rows.weights, seed)
-        order = order_choice.parse_order(epochs.order, shuffle, about)
+        windows = find_windows(epochs.window, rows)
+        if windows is None:
+            order = order_choice.parse_order(epochs.order, shuffle, about)
+        else:
+            order = windows.ordered(order_choice.parse_order(epochs.order, shuffle, windows.context(about)))
         ends = order_choice.parse_ends(epochs.ends, epochs.drop_last, ordered=order.fixed)
         output, device = batches.output, host_of(batches.output, batches.device).name
         transform = parse_transform(batches.transform, rows.fields)
@@ -135,6 +142,9 @@ class LoadPlan:
         """Return this plan with a placement. Raises UsageError for images that do not fit the arguments."""
         fields, path = self.rows.fields, store.pack.path
         alone = "" if self.transform is None else "transform"
+        if isinstance(self.order, WindowOrder):
+            fitted = self._fitted(fields) if self.views and not alone else {}
+            check_with_windows(bool(alone), self.padding is not None, fitted)
         if self.padding is not None:
             check_padded(fields, path, self.padding, bool(alone), bool(self.views))
             alone = "collate='pad'"
@@ -152,6 +162,12 @@ class LoadPlan:
         by_row = any(one.chosen and isinstance(one, Rows) for one in self.order.orders)
         if not (by_row and coded and self.placement == "disk"):
             return None
+        if isinstance(self.order, WindowOrder):
+            return Sentence(
+                f"{self.rows.pack.path}: its rows are compressed in blocks of {header.block_rows:,}, so"
+                " shuffled windows decode a block for almost every window. Convert it again without compression,"
+                " or pass placement='ram', or order='slices' for speed."
+            )
         return Sentence(
             f"{self.rows.pack.path}: its rows are compressed in blocks of {header.block_rows:,} and were not"
             " shuffled when it was made, so a shuffled epoch decodes a block for almost every row. Convert it"
@@ -200,6 +216,7 @@ class LoadPlan:
         batch_rows = self.batch_size
         if self.ends != "pad":  # its batches are full even if the pack has fewer rows
             batch_rows = max(1, min(batch_rows, self.order.length))
+        batch_rows *= self.order.span
         reading = Reading(
             files, self._kept(files), ForkSafeThreads(self.threads), host_of(self.output, self.device)
         )

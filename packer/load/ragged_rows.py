@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from packer.augment.pass_stages import run_pass
 from packer.augment.placement import REDUCTIONS, boxes_seen, placed, reductions
 from packer.format.header import Field
-from packer.load.batch import Bytes, Filled, Scratch
+from packer.load.batch import Bytes, Filled
 from packer.load.fillers import Reading, RowFiller
 from packer.orders.epochs import ReadRequest
 from packer.read.encoded_images import EncodedImages, channels_of, dtype_of
@@ -50,7 +50,6 @@ class CropFiller(RowFiller):
         wider = channels == 3 and image.codec is not None  # raw rows are copied unchanged
         wider = wider and all(pipeline.first.wider for pipeline in augmenter.views.values())
         self._pixel, self._dtype = 4 if wider else channels, np.dtype(dtype_of(image))
-        self._scratch = Scratch()
 
     def fill(self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes]) -> Filled:
         """Read all fields; make the images of each view, and the masks."""

@@ -18,7 +18,9 @@ from packer.given_values import shown
 from packer.load.base_dataset import BaseDataset, ChosenRows, PackPaths
 from packer.load.batch import SlotLayout, allocate, as_tensor, batch_type, make_batch
 from packer.load.batch_types import RowDataset, Value
+from packer.load.row_windows import find_windows, group_frames
 from packer.orders.runs import consecutive, one_run
+from packer.orders.windows import WindowOrder, Windows
 from packer.pytorch import import_torch
 from packer.read.array_store import PackStore
 from packer.read.row_selection import ROW
@@ -58,6 +60,8 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
         with splits gives a warning.
     classes, subset : optional
         Rows of some classes, or of a selection, as in PackedBatchDataset.
+    window : int or Windows, optional
+        Samples of so many consecutive rows, as in PackedBatchDataset: ``ds[i]`` has images [window, C, H, W].
     transform : function, optional
         Function of an image, uint8 tensor [C, H, W], such as a Compose of torchvision.transforms.v2; its
         result replaces the image. It gets only the image, so it is refused beside masks, boxes and keypoints,
@@ -125,6 +129,7 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
         split: str | Sequence[str] | None = None,
         classes: Sequence[str | int] | str | int | None = None,
         subset: ArrayLike | slice | range | None = None,
+        window: Windows | int | None = None,
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
     ) -> None:
@@ -136,6 +141,7 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
                 " Pass a list of paths without weights, or take PackedBatchDataset."
             )
         self._keep(rows)
+        self._windows = find_windows(window, rows)
         if rows.overlooked:
             warnings.warn(rows.overlooked, stacklevel=3)
         self._functions = {}
@@ -167,21 +173,23 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
             self._functions[name] = function
 
     @classmethod
-    def of_rows(cls, rows: ChosenRows) -> Self:
-        """Return the dataset of chosen rows. Imports torch only when rows are read."""
+    def of_rows(cls, rows: ChosenRows, windows: WindowOrder | None = None) -> Self:
+        """Return the dataset of chosen rows, or of their windows. Imports torch only when rows are read."""
         made = cls.__new__(cls)
         made._keep(rows)
-        made._functions = {}
+        made._functions, made._windows = {}, windows
         return made
 
     @cached_property
     def _row_keys(self) -> RowKeys:
         self.pack.check_keyed()
+        if self._windows is not None:
+            raise UsageError(f"{self.pack.path}: windows have no keys. Ask for them by number.")
         return RowKeys(self.pack.path, len(self), partial(_keys, self._store))
 
     def __len__(self) -> int:
-        """Return the number of rows."""
-        return self.subset.rows
+        """Return the number of rows, or of windows."""
+        return self.subset.rows if self._windows is None else self._windows.count
 
     def __repr__(self) -> str:
         """Return a summary over several lines: rows, fields and transforms."""
@@ -211,8 +219,8 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
 
     def _each(self, rows: NDArray[np.int64]) -> list[Batch[Value]]:
         columns = self._transformed(self._read(rows))
-        every = zip(*(columns[name] for name in self._names), strict=True)
-        return list(map(batch_type(self._names, object)._make, every))  # type: ignore[attr-defined]
+        every = zip(*columns.values(), strict=True)
+        return list(map(batch_type(tuple(columns), object)._make, every))  # type: ignore[attr-defined]
 
     def _numbers(self, index: Any) -> NDArray[Any]:
         """Return an index as an array, keys replaced by row numbers."""
@@ -236,7 +244,7 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
             for name in self._functions:
                 columns[name] = _stack(columns[name], ARGUMENTS[name])
         lists = all(isinstance(column, list) for column in columns.values())
-        batch: Batch[Value] = make_batch(self._names, (columns[name] for name in self._names), lists=lists)
+        batch: Batch[Value] = make_batch(tuple(columns), columns.values(), lists=lists)
         return batch
 
     def _transformed(self, columns: dict[str, Any]) -> dict[str, Any]:
@@ -249,11 +257,18 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
         return columns
 
     def _read(self, rows: NDArray[np.int64]) -> dict[str, Any]:
-        """Read all fields of some rows into new memory: arrays [n, ...], ragged fields as lists."""
+        """Read all fields of some rows, or windows, into new memory: arrays [n, ...], ragged as lists."""
         n = len(self)
         if rows.size and not (-n <= rows.min() and rows.max() < n):
             raise IndexError(f"row {rows.min() if rows.min() < -n else rows.max()} of {n}")
         rows = np.where(rows < 0, rows + n, rows)
+        if self._windows is None:
+            return self._frames(rows)
+        frames = self._frames(self._windows.frames(rows)[0].reshape(-1))
+        batch = make_batch(tuple(frames), frames.values())
+        return dict(group_frames(batch, self._windows, rows)._asdict())
+
+    def _frames(self, rows: NDArray[np.int64]) -> dict[str, Any]:
         runs = consecutive(rows)
         layout = SlotLayout(self._stored, max(len(rows), 1))
         memory = allocate(layout.nbytes)

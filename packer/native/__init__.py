@@ -3,9 +3,8 @@
     module.c                start-up, and the table of functions
     native.h                shared by the C files: compilers, copies past the caches, arguments, the GIL
     random_permutation.c    loops of randomness.py
-    mixture.c               loops of orders/mixture.py
     gather.c                loops of read/gather.py: rows out of files, guarded against truncation
-    resample.c              loops of pixels/decode_resize.py
+    resample.c              loops of pixels/resampling.py
     jpeg_restarts.c         loops of codecs/jpeg_parts.py: JPEG files, cut at restart markers
     csv.c                   loops of tables/reading/record_parser.py
     csv_numbers.h           decimal numbers to doubles, for csv.c

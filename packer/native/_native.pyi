@@ -13,17 +13,6 @@ def permute(
 def unpermute(
     numbers: Buffer, positions: Buffer, n: int, a: int, b: int, key: int, round_keys: bytes, /
 ) -> int: ...
-def deal(
-    positions: _Integers,
-    key: int,
-    batch: int,
-    length: int,
-    nodes: _Integers,
-    draws: _Integers,
-    where: _Integers,
-    ends: _Integers,
-    /,
-) -> None: ...
 def copy_rows(
     extents: _Integers,
     files: _Integers,

@@ -7,14 +7,12 @@ static PyMethodDef methods[] = {
     /* random_permutation.c */
     ENTRY(permute, "As randomness.permute_numpy."),
     ENTRY(unpermute, "As randomness.unpermute_numpy."),
-    /* mixture.c */
-    ENTRY(deal, "As Mixture._turned, then _deal, in orders/mixture.py."),
     /* gather.c */
     ENTRY(copy_rows, "As copy_numpy in read/gather.py."),
     ENTRY(read_rows, "As read_numpy in read/gather.py."),
     ENTRY(willneed_rows, "As willneed_numpy in read/gather.py."),
     /* resample.c */
-    ENTRY(resample, "As resample_numpy in pixels/decode_resize.py."),
+    ENTRY(resample, "As resample_numpy in pixels/resampling.py."),
     ENTRY(channel_sums, "As channel_sums_opencv in convert/block_workers.py."),
     /* jpeg_restarts.c */
     ENTRY(jpeg_plain_shape, "As plain_shape in codecs/jpeg.py."),

@@ -148,7 +148,6 @@ computes. */
 
 LOOP(permute);
 LOOP(unpermute);
-LOOP(deal);
 LOOP(copy_rows);
 LOOP(read_rows);
 LOOP(willneed_rows);

@@ -1,4 +1,4 @@
-/* The loops of pixels/decode_resize.py, which specifies them and has them in NumPy, to the same byte.
+/* The loops of pixels/resampling.py, which specifies them and has them in NumPy, to the same byte.
 
 Plain C, integers only, so that every compiler and processor computes equal bytes. It is fast because:
 

@@ -82,6 +82,7 @@ class RowOrder:
     name: ClassVar[str]
     repeats: ClassVar[bool] = False  # True if a row may come several times in an epoch
     fixed: ClassVar[bool] = False  # True if all epochs are alike
+    span: int = 1  # rows at each position
     by_run: ClassVar[bool] = (
         False  # True if a run of positions is placed as a whole, not position by position
     )
@@ -143,6 +144,14 @@ class RowOrder:
     def rows_at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Return the row at each position, as a number of the subset, int64 [k], k from 1."""
         return self.within(consecutive(positions), epoch).rows()
+
+    def numbers(self, at: Runs, epoch: int) -> NDArray[np.int64]:
+        """Return the sample at each position: its row, or its window."""
+        return self.within(at, epoch).rows()
+
+    def keys(self, at: Runs, epoch: int) -> Runs | None:
+        """Return the key of the draws of each row at these positions; None if the rows are the keys."""
+        return at if self.repeats else None
 
     def upcoming(self, at: Runs, epoch: int, asked: Asked) -> list[Runs]:
         """Return rows of the subset to prefetch before these positions are read: windows, each in file order.
@@ -327,8 +336,9 @@ class PlacedRows:
 class ReadRequest:
     """Batches that are read together. The first thread that needs the rows evaluates the order, once.
 
-    positions: positions of all batches in the epoch. sizes: rows of each batch. placed: rows of several
-    requests, of which this request's begin at entry `at`; if `at` is None, this request's rows alone. soon:
+    positions: positions of all batches in the epoch. sizes: rows of each batch, `order.span` for each
+    position. placed: rows of several requests, of which this request's begin at entry `at`; if `at` is None,
+    this request's rows alone. soon:
     positions of this rank to prefetch when this request starts, since their rows still have to arrive from a
     disk, a remote store or a process that fills the pack; with `asked`, their windows.
     """
@@ -366,20 +376,22 @@ class ReadRequest:
             self.asked.clear()
         return joined(self.order.upcoming(self.soon, self.epoch, self.asked))
 
-    def counters(self, start: int = 0, stop: int | None = None) -> Runs | None:
-        """Return positions of entries start..stop-1 as draw keys if the order repeats rows.
+    def windows(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the windows of entries start..stop-1 of an order of windows."""
+        span = self.order.span
+        return self.order.numbers(self.positions.part(start // span, stop // span), self.epoch)
 
-        Returns None for other orders, whose draw keys are the rows.
-        """
-        if not self.order.repeats:
-            return None
-        return self.positions if stop is None else self.positions.part(start, stop)
+    def counters(self, start: int = 0, stop: int | None = None) -> Runs | None:
+        """Return the draw keys of entries start..stop-1; None if their rows are the keys."""
+        keys = self.order.keys(self.positions, self.epoch)
+        return keys if keys is None or stop is None else keys.part(start, stop)
 
 
 def read_request(order: RowOrder, epoch: int, share: Share, first: int, last: int) -> ReadRequest:
     """Return a request for batches first..last-1 of a rank, without prefetching."""
     positions = share.positions(first, last)
-    return ReadRequest(order, epoch, positions, share.sizes(first, last), PlacedRows(order, epoch, positions))
+    sizes = [order.span * size for size in share.sizes(first, last)]
+    return ReadRequest(order, epoch, positions, sizes, PlacedRows(order, epoch, positions))
 
 
 def read_requests(

@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import native, randomness
+from packer import randomness
 from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.orders.epochs import Context, RowOrder, order_key
@@ -147,18 +146,8 @@ class Mixture(Interleaved):
         """See Interleaved."""
         counts, length = tuple(draws for _, draws in self.parts), self.length
         batch, key = min(self.bound[1], length), order_key(self.seed, epoch, self.name)
-        if not native.COMPILED or length >= _LARGE:
-            everywhere = np.arange(len(positions))
-            yield from _deal(counts, 0, everywhere, _turned(positions, batch, length, key))
-            return
-        draws, where = np.empty_like(positions), np.empty_like(positions)
-        ends = np.empty(len(counts), np.int64)
-        native.loops.deal(positions, key, batch, length, _nodes(counts), draws, where, ends)
-        first = 0
-        for number, stop in enumerate(ends.tolist()):
-            if stop > first:
-                yield number, where[first:stop], draws[first:stop]
-            first = stop
+        everywhere = np.arange(len(positions))
+        return _deal(counts, 0, everywhere, _turned(positions, batch, length, key))
 
 
 def _draws(weights: Sequence[float], length: int) -> list[int]:
@@ -209,23 +198,3 @@ def _deal(
     before = before.astype(np.int64, copy=False)
     yield from _deal(counts[:middle], first, where[mine], before[mine])
     yield from _deal(counts[middle:], first + middle, where[~mine], (places - before)[~mine])
-
-
-@lru_cache(maxsize=64)
-def _nodes(counts: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the halves of `_deal`, for C, int64 [k, 4]: all draws, the first half's draws, both halves.
-
-    A half is a later row, or -1 - a pack.
-    """
-    nodes: list[list[int]] = []
-
-    def add(first: int, last: int) -> int:
-        if last - first == 1:
-            return -1 - first
-        number, middle = len(nodes), (first + last) // 2
-        nodes.append([sum(counts[first:last]), sum(counts[first:middle])])
-        nodes[number] += [add(first, middle), add(middle, last)]
-        return number
-
-    add(0, len(counts))
-    return np.array(nodes, np.int64).reshape(-1, 4)

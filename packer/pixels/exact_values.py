@@ -60,11 +60,12 @@ from packer.errors import ImageError, PackerError
 from packer.opencv import cv2
 from packer.pixels.image_decoder import (
     DecodedImage,
-    QuietStderr,
     ScratchBuffers,
+    decode,
+)
+from packer.pixels.image_files import (
     TiffLevels,
     check_pixels,
-    decode,
     exif_orientation,
     format_of_image,
     integer_orientation,
@@ -73,6 +74,7 @@ from packer.pixels.image_decoder import (
     opened,
     read_image_header,
 )
+from packer.pixels.quiet_stderr import QuietStderr
 from packer.sentence import Option
 
 _MASK_FORMATS = frozenset(("PNG", "TIFF", "BMP", "WebP", "GIF", "JPEG"))

@@ -6,7 +6,10 @@ import struct
 from collections.abc import Iterator
 
 from packer.errors import ImageError
-from packer.pixels.image_decoder import format_of_image, opened
+from packer.pixels.image_files import (
+    format_of_image,
+    opened,
+)
 
 _SUBFILE = 254  # TIFF 6.0, NewSubfileType
 _OF_ANOTHER_PAGE = 1 | 4  # a copy of lower resolution, a mask

@@ -8,7 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.codecs.jpeg import swaps_sides
-from packer.pixels.image_decoder import read_image_header, read_orientation
+from packer.pixels.image_files import (
+    read_image_header,
+    read_orientation,
+)
 
 
 class StoredSize(NamedTuple):

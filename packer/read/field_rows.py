@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +19,11 @@ from packer.format.checksums import BlockChecksum
 from packer.format.header import OFFSETS, Extent, Field
 from packer.format.joined_fields import FieldsPack
 from packer.format.joined_pack import JoinedPack
+from packer.format.own_arrays import ArraysPack
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.orders.runs import Runs, Subset, cut, one_run
-from packer.read.gather import Bytes, by_part, check_range, empty, open_array, read_part
+from packer.read.gather import DONE, Bytes, by_part, check_range, copy_rows, empty, open_array, read_part
 
 _COMPARED_BYTES = 1 << 20  # read at once while a block's checksum is computed
 
@@ -111,6 +113,26 @@ class FixedRows(FieldRows):
     def __init__(self, pack: Pack, field: Field) -> None:
         array = open_array(pack, field.name)
         self.read, self.willneed = array.read, array.willneed  # type: ignore[method-assign]
+
+
+class MemoryRows(FieldRows):
+    """A fixed field in an array of this process. values: C-contiguous [N, ...]."""
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self._values = values  # holds the memory
+        self._rows: Bytes = np.ascontiguousarray(values).reshape(len(values), -1).view(np.uint8)
+        self._extents = np.array([[0, 0, 0], [len(values), 0, 0]], np.int64)
+        self._files = np.array([[-1, self._rows.ctypes.data, self._rows.nbytes]], np.int64)
+
+    def read(self, runs: Runs, out: Bytes) -> None:
+        """See FieldRows."""
+        starts, lengths = np.ascontiguousarray(runs.starts), np.ascontiguousarray(runs.lengths)
+        if copy_rows(self._extents, self._files, starts, lengths, self._rows.shape[1], out) != DONE:
+            check_range(runs, len(self._rows))
+            np.take(self._rows, runs.rows(), axis=0, out=out, mode="clip")
+
+    def willneed(self, runs: Runs) -> None:
+        """See FieldRows: nothing."""
 
 
 class RaggedRows(FieldRows):
@@ -351,8 +373,11 @@ def open_rows(pack: Pack, name: str, verify: bool = False) -> FieldRows:
         rows = open_rows(source, own, verify)
         return rows if places is None else MatchedRows(rows, places)
     field = pack.header.field(name)
+    if isinstance(pack, ArraysPack) and name in pack.memory:
+        return MemoryRows(pack.memory[name])
     if isinstance(pack, JoinedPack) and any(
-        isinstance(one, FieldsPack) or any(one.arrival(array) is not None for array in field.arrays)
+        isinstance(one, FieldsPack | ArraysPack)
+        or any(one.arrival(array) is not None for array in field.arrays)
         for one in pack.shards
     ):
         return JoinedRows([open_rows(one, name, verify) for one in pack.shards], pack.shards)

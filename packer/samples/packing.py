@@ -19,7 +19,8 @@ from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.header import COORDINATES, Field
-from packer.pixels.decode_resize import FITS, decoder_versions
+from packer.pixels.decode_resize import decoder_versions
+from packer.pixels.row_placement import FITS
 from packer.pixels.row_size import parse_size
 from packer.samples.dataset_rows import in_child
 from packer.samples.field_plan import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from packer.codecs.jpeg import EXIF_TAG, jpeg_orientation, swaps_sides, upright
-from packer.pixels.image_decoder import exif_orientation
+from packer.pixels.image_files import exif_orientation
 
 ORIENTATIONS = range(1, 9)
 

@@ -14,7 +14,12 @@ from packer.convert.repacking import merge_packs
 from packer.errors import FormatError
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.pixels.decode_resize import DecodeResize, PixelSpec, place, resize
+from packer.pixels.decode_resize import (
+    DecodeResize,
+    PixelSpec,
+)
+from packer.pixels.resampling import resize
+from packer.pixels.row_placement import place
 
 
 @pytest.fixture

@@ -32,7 +32,8 @@ from packer.format.working_folder import WorkingFolder
 from packer.inputs.image_pairs import Soft
 from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs
-from packer.pixels.decode_resize import ImagePlacement, decoder_versions
+from packer.pixels.decode_resize import decoder_versions
+from packer.pixels.row_placement import ImagePlacement
 from packer.read.array_store import PackStore
 from packer.tables.table_conversion import append_table, convert_table
 from tests.format.packs import files_of

@@ -25,7 +25,14 @@ from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
 from packer.inputs.findings import Findings
 from packer.inputs.image_pairs import Pair, open_pair
-from packer.pixels.decode_resize import FITS, DecodeResize, ImagePlacement, PixelSpec
+from packer.pixels.decode_resize import (
+    DecodeResize,
+    PixelSpec,
+)
+from packer.pixels.row_placement import (
+    FITS,
+    ImagePlacement,
+)
 
 Encode = Callable[..., bytes]
 SPEC = PixelSpec((8, 8), "stretch")

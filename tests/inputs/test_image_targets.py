@@ -19,7 +19,7 @@ from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
 from packer.inputs.listing import Listing
 from packer.inputs.opened_source import ImageSource
-from packer.pixels.decode_resize import ImagePlacement
+from packer.pixels.row_placement import ImagePlacement
 
 KEYS = ["cat/1.jpg", "cat/2.png", "dog/3.jpg"]
 CROP = ImagePlacement.of("crop", (200, 400), (100, 100))  # shows x from 100 to 300, at half the size

@@ -12,7 +12,7 @@ from packer.errors import PackerError
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets, read_targets
 from packer.inputs.label_options import Labels
-from packer.pixels.decode_resize import ImagePlacement
+from packer.pixels.row_placement import ImagePlacement
 
 KEYS = ["a.jpg", "b.jpg", "c.jpg"]
 CORNERS = "xmin,ymin,xmax,ymax"

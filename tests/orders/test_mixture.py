@@ -13,13 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.order_quality import measure
-from packer import native
 from packer.errors import UsageError
 from packer.orders.blocks import Blocks
 from packer.orders.epochs import Context, RowOrder, Share, read_requests
 from packer.orders.mixture import Mixture
 from packer.orders.row_orders import Rows, Sequential, Slices
-from packer.orders.runs import Runs, Subset, one_run
+from packer.orders.runs import Subset, one_run
 from packer.orders.sampling import Balanced
 from packer.testing import check_order
 
@@ -101,63 +100,6 @@ def test_shares_are_exact_in_an_epoch_and_within_two_rows_in_a_batch(
             ends = np.append(np.arange(0, 20 * n, size), 20 * n)
             found = np.diff(own[ends])
             assert abs(found - np.diff(ends) * counts[number] / (20 * n)).max() < most
-
-
-compiled = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
-
-
-@compiled
-@given(
-    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 50)), min_size=1, max_size=9),
-    st.integers(1, 40),
-    st.lists(st.integers(0, 10**6), max_size=200),
-    st.sampled_from([1, 20, 10**6]),
-)
-def test_the_loop_in_c_deals_as_numpy_does(
-    packs: list[tuple[int, int]], batch: int, picked: list[int], times: int
-) -> None:
-    sizes, weights = zip(*packs, strict=True)
-    mixture = mixture_of(sizes, weights, batch=batch, rows=times * 60 * len(packs))
-    length = mixture.length
-    for positions in (
-        one_run(length // 3, min(length, length // 3 + 500)),
-        Runs(np.array(picked) % length, np.ones(len(picked), int)),
-    ):
-        found = mixture.over(sum(sizes), 5).within(positions, 2).rows()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(native, "COMPILED", False)
-            assert np.array_equal(mixture.over(sum(sizes), 5).within(positions, 2).rows(), found)
-
-
-@compiled
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"positions": np.array([9, 10])},
-        {"positions": np.array([-1, 0])},
-        {"batch": 0},
-        {"length": 11},
-        {"nodes": np.array([[10, 7, 0, -2]])},
-        {"nodes": np.array([[10, 7, -1, -3]])},
-        {"nodes": np.array([[0, 0, -1, -2]])},
-        {"draws": np.zeros(3, np.int64)},
-        {"ends": np.zeros(0, np.int64)},
-        {"where": np.zeros(2, np.int32)},
-    ],
-    ids=str,
-)
-def test_the_loop_in_c_refuses_what_does_not_go_together(wrong: dict[str, object]) -> None:
-    right = {
-        "positions": np.array([0, 9]),
-        "key": 3,
-        "batch": 4,
-        "length": 10,
-        "nodes": np.array([[10, 7, -1, -2]]),
-    }
-    right |= {"draws": np.zeros(2, np.int64), "where": np.zeros(2, np.int64), "ends": np.zeros(2, np.int64)}
-    native.loops.deal(*right.values())
-    with pytest.raises(ValueError, match="deal: "):
-        native.loops.deal(*(right | wrong).values())
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -20,7 +20,7 @@ from PIL import Image
 from packer.errors import ImageError, UsageError
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
 from packer.pixels.exact_values import count_bands
-from packer.pixels.image_decoder import TiffLevels
+from packer.pixels.image_files import TiffLevels
 
 Encode = Callable[..., bytes]
 draws = np.random.default_rng(5)
@@ -157,7 +157,7 @@ def test_resizing_is_pillows_of_floats(fit: str, size: tuple[int, int], channels
 
 
 def places(fit: str, size: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    from packer.pixels.decode_resize import place
+    from packer.pixels.row_placement import place
 
     box, target = place(fit, (48, 36), size)
     return tuple(box), tuple(target)

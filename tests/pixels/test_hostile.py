@@ -19,13 +19,15 @@ from packer.codecs.jpeg import jpeg_orientation
 from packer.errors import ImageError
 from packer.pixels.decode_resize import MAX_PIXELS
 from packer.pixels.image_decoder import (
-    MAX_CHUNKS,
-    QuietStderr,
     ScratchBuffers,
     decode,
+)
+from packer.pixels.image_files import (
+    MAX_CHUNKS,
     is_short_of_memory,
     read_image_header,
 )
+from packer.pixels.quiet_stderr import QuietStderr
 from tests.open_files import open_files
 
 SECONDS = 20.0  # of work that took minutes, on a busy machine; most of these take milliseconds
@@ -233,7 +235,7 @@ def test_an_image_is_not_called_damaged_for_lack_of_memory(monkeypatch: pytest.M
 
     monkeypatch.setattr("PIL.BmpImagePlugin.BmpImageFile.load", lack)
     assert refused(data) == "a damaged or truncated BMP file."
-    monkeypatch.setattr("packer.pixels.image_decoder.np.empty", lack)
+    monkeypatch.setattr("packer.pixels.image_files.np.empty", lack)
     with pytest.raises(MemoryError):
         decoded(data)
     assert np.empty is not None

@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from packer.pixels.decode_resize import FITS, Box, place, resize
 from packer.pixels.image_decoder import KEEP_BYTES, ScratchBuffers
+from packer.pixels.resampling import resize
+from packer.pixels.row_placement import (
+    FITS,
+    Box,
+    place,
+)
 
 RATIOS = (1.1, 1.25, 1.5625, 1.8, 2.0, 2.3, 2.6, 2.7, 3.0, 4.0, 5.5, 8.0, 12.0)
 

@@ -16,7 +16,11 @@ from numpy.typing import NDArray
 
 from packer import native
 from packer.convert.pixel_sums import channel_sums, channel_sums_numpy
-from packer.pixels.decode_resize import FilterAxis, resample_numpy, triangle
+from packer.pixels.resampling import (
+    FilterAxis,
+    resample_numpy,
+    triangle,
+)
 
 Resample = Callable[[NDArray[np.uint8], NDArray[np.uint8], FilterAxis, FilterAxis], None]
 compiled = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
@@ -36,7 +40,7 @@ KINDS = [(1, 1), (3, 3), (4, 3), (4, 4)]
 
 
 def weighted(source: NDArray[np.uint8], axis: FilterAxis) -> NDArray[np.uint8]:
-    """The sums of rows as decode_resize.py words them."""
+    """The sums of rows as resampling.py words them."""
     rows = [
         np.tensordot(weights.astype(np.int64), source[first : first + len(weights)].astype(np.int64), 1)
         for first, weights in zip(axis.first, axis.weights, strict=True)

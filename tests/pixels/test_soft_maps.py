@@ -9,7 +9,14 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from packer.pixels.decode_resize import FITS, ImagePlacement, place_soft, resize
+from packer.pixels.resampling import (
+    place_soft,
+    resize,
+)
+from packer.pixels.row_placement import (
+    FITS,
+    ImagePlacement,
+)
 
 
 def smooth(height: int, width: int) -> NDArray[Any]:

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from packer.codecs.jpeg import upright
-from packer.pixels.image_decoder import read_orientation
+from packer.pixels.image_files import read_orientation
 from packer.pixels.stored_size import StoredSize, read_stored_size, turn_points
 
 

@@ -32,11 +32,13 @@ from packer import (
     Soft,
     Split,
     Weighted,
+    Windows,
     convert_images,
     convert_table,
     create,
     fill_pack,
     join_fields,
+    open_arrays,
     open_pack,
     pack_dataset,
 )
@@ -144,6 +146,10 @@ def choose() -> None:
         Weighted(weights),
     ):
         PackedBatchDataset("train.h5", 8, order=order, classes=["cat", "dog"], subset=range(100))
+    PackedBatchDataset("clips.h5", 8, window=Windows(8, step=4, dilation=2), shuffle=True)
+    PackedDataset("clips.h5", window=8)
+    PackedBatchDataset(open_arrays("own.h5", image="images", label="y"), 8)
+    PackedDataset(open_arrays(image="x.npy", label=np.arange(8)))
     PackedBatchDataset([("web.h5", 0.7), ("curated.h5", 0.3)], 8, order=Mixture(rows=1_000_000))
     PackedBatchDataset(["a.h5", "b.h5"], 256, shuffle=True, threads=2, prefetch=4, placement="ram")
     PackedBatchDataset("whole.h5", 8, order=Buckets(), collate=Padding(multiple=32, mask_fill=255))

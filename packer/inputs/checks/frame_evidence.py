@@ -12,7 +12,7 @@ from packer.errors import ImageError
 from packer.inputs.image_sources import check_bytes
 from packer.inputs.listing import Listing
 from packer.pixels.decode_resize import MAX_PIXELS
-from packer.pixels.image_decoder import opened
+from packer.pixels.image_files import opened
 
 _READ = 6
 """Pairs that are read."""

@@ -72,7 +72,7 @@ class FolderNames:
 
 
 def _shared(stems: Collection[str]) -> tuple[int, int]:
-    """Return the lengths of the first_few and the end that all names share; digits are not cut off."""
+    """Return the lengths of the beginning and the end that all names share; digits are not cut off."""
     if len(stems) < _FEWEST:
         return 0, 0
     before = len(common_beginning(stems).rstrip("0123456789"))

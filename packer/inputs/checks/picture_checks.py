@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from packer.inputs.file_names import examples, shorten
 from packer.inputs.listing import Finding, Listing
 from packer.pixels.color_profiles import describe, is_srgb
-from packer.pixels.decode_resize import place
+from packer.pixels.row_placement import place
 from packer.sentence import Option, Sentence
 
 Size = tuple[int, int]

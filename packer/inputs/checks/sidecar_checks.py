@@ -86,7 +86,7 @@ def check_unread_tables(listing: Listing) -> Iterator[Finding]:
 
 
 def _words(path: str) -> set[str]:
-    """Return the words at the first_few of a file; empty if it cannot be read."""
+    """Return the words at the beginning of a file; empty if it cannot be read."""
     try:
         data = first_bytes(os.fsdecode(on_disk(path)), "labels are needed", _HEAD)
     except SourceError:

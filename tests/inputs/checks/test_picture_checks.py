@@ -14,8 +14,9 @@ from PIL import Image
 
 from packer.inputs.checks.examine import examine
 from packer.inputs.checks.picture_checks import note_on_size
-from packer.pixels.decode_resize import PixelSpec, place
+from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.image_pages import has_more_pages
+from packer.pixels.row_placement import place
 from tests.inputs.checks.conftest import list_folder
 from tests.pixels.profiles import ADOBE, P3, PROPHOTO, SRGB, cmyk, grey, rgb
 
