@@ -103,6 +103,7 @@ class BlockRun:
         self._parts, self._finish, self._workers = parts, finish, workers
         self._pending: deque[tuple[PackPart, int]] = deque()
         self._waiting: dict[Future[tuple[Block, list[int]]], tuple[PackPart, int, int]] = {}
+        self._finishers = ThreadPoolExecutor(_FINISHERS, thread_name_prefix="packer-seal")
         self._finishing: set[Future[None]] = set()
         self._free = list(range(slots))
         self._open = self._done = 0
@@ -114,10 +115,10 @@ class BlockRun:
         Raises SourceError (a bad input), SpaceError, PackerError (writing failed, a worker died).
         """
         state = self._state
-        with ThreadPoolExecutor(_FINISHERS, thread_name_prefix="packer-seal") as finishers:
+        with self._finishers:
             while True:
                 try:
-                    return self._write(finishers, lambda: progress(self._done + state.done))
+                    return self._write(lambda: progress(self._done + state.done))
                 except BrokenProcessPool:
                     wait(self._finishing)  # no thread holds a lock when workers are forked again
                     crashes = state.crashes()
@@ -129,12 +130,12 @@ class BlockRun:
                     self._pending.extendleft((part, block) for part, block, _ in reversed(left))
                     self._waiting.clear()
 
-    def _write(self, finishers: Executor, progress: Callable[[], None]) -> None:
+    def _write(self, progress: Callable[[], None]) -> None:
         """Write blocks on a pool of workers. Raises a worker's error, or BrokenProcessPool if one died."""
         state = self._state
         with one_thread_an_image(state.has_images), worker_pool(self._workers, state) as pool:
             try:
-                while self._submit(pool, finishers) or self._finishing:
+                while self._submit(pool) or self._finishing:
                     futures: set[Future[Any]] = {*self._waiting, *self._finishing}
                     ended = wait(futures, _TICK_SECONDS, FIRST_COMPLETED).done
                     for finished in self._finishing & ended:
@@ -142,7 +143,7 @@ class BlockRun:
                         self._open -= 1
                         finished.result()
                     for future in self._waiting.keys() & ended:
-                        self._take(future, finishers)
+                        self._take(future)
                     progress()
             except BaseException:
                 state.stop()
@@ -153,18 +154,19 @@ class BlockRun:
                             self._take(future)
                 raise
 
-    def _submit(self, pool: Executor, finishers: Executor) -> bool:
+    def _submit(self, pool: Executor) -> bool:
         """Hand out blocks until there are some ahead for each worker; return False if none is being written."""
-        while self._free and (self._pending or self._open_part(finishers)):
+        while self._free and (self._pending or self._open_part()):
             if self._pending:
-                part, block = self._pending.popleft()
-                slot = self._free.pop()
+                (part, block), slot = self._pending[0], self._free[-1]
                 with starting_workers(part.writer.out):
                     future = pool.submit(in_worker, "block", part.writer.files, block, part.first, slot)
                 self._waiting[future] = part, block, slot
+                self._pending.popleft()  # only now: submit raises an error if a worker has died
+                self._free.pop()
         return bool(self._waiting)
 
-    def _open_part(self, finishers: Executor) -> bool:
+    def _open_part(self) -> bool:
         """Open the next part; return False if there is none, or while enough are open for all workers."""
         most = self._workers + 2  # each holds some files open
         if self._open >= most or (part := next(self._parts, None)) is None:
@@ -172,23 +174,23 @@ class BlockRun:
         self._open += 1
         self._done += part.resumed
         self._pending.extend((part, block) for block in sorted(part.todo))
-        self._close_part(part, finishers)
+        self._close_part(part)
         return True
 
-    def _close_part(self, part: PackPart, finishers: Executor | None) -> None:
-        """Finish a part whose blocks are all there."""
-        if not part.todo and finishers is not None:
-            with starting_workers(part.writer.out):
-                self._finishing.add(finishers.submit(self._finish, part))
-
-    def _take(self, future: Future[tuple[Block, list[int]]], finishers: Executor | None = None) -> None:
+    def _take(self, future: Future[tuple[Block, list[int]]]) -> None:
         """Journal a finished block. Raises the error of the worker."""
         finished, checksums = future.result()
         part, block, slot = self._waiting.pop(future)
         part.record(block, finished, checksums)
         self._free.append(slot)
         self._done += self._state.clear(slot)
-        self._close_part(part, finishers)
+        self._close_part(part)
+
+    def _close_part(self, part: PackPart) -> None:
+        """Finish a part if its blocks are all there."""
+        if not part.todo:
+            with starting_workers(part.writer.out):
+                self._finishing.add(self._finishers.submit(self._finish, part))
 
 
 @contextmanager

@@ -54,9 +54,8 @@ R = TypeVar("R")
 Out = str | os.PathLike[str]
 
 ENGINES = ("local", "ray")
-_ROUNDS = (
-    2  # parts per process: with more, inputs are listed more often; with fewer, processes idle at the end
-)
+# Parts per process: with more, inputs are listed more often; with fewer, processes idle at the end.
+_ROUNDS = 2
 _PATIENCE_SECONDS = 10.0
 _RETRIES = 4  # retries of a part whose process or machine was lost
 _CALLERS = ("engine", "only_shards", "on_plan", "on_progress", "progress", "resume", "workers")
@@ -155,12 +154,11 @@ def make_part(
     try:
         with suppress(OSError):
             os.chdir(folder)
-        place, name = out + PARTIAL_SUFFIX, part.replace("/", "-of-")
-        local = os.path.join(
-            place, "parts", name, os.path.basename(out)
-        )  # overlapping attempts share its lock
         if is_url(out):
             local = local_name(out, part, digest([json.dumps(plan).encode()]).hex())
+        else:  # overlapping attempts meet at its lock
+            folders = out + PARTIAL_SUFFIX, "parts", part.replace("/", "-of-"), os.path.basename(out)
+            local = os.path.join(*folders)
         make_folder(os.path.dirname(local))
         run = partial(resolve_name(convert), source, local, only_shards=part, workers=1, engine=write)
         report = run(**{**options, "overwrite": True})
