@@ -100,7 +100,7 @@ class BlockRun:
         workers = max(1, min(running.workers, blocks))
         slots = _AHEAD * workers
         self._state = WorkerState(task, out, skip=running.skip, slots=slots)
-        self._parts, self._finish, self._workers = parts, finish, workers
+        self._parts, self._finish, self._workers, self._out = parts, finish, workers, out
         self._pending: deque[tuple[PackPart, int]] = deque()
         self._waiting: dict[Future[tuple[Block, list[int]]], tuple[PackPart, int, int]] = {}
         self._finishers = ThreadPoolExecutor(_FINISHERS, thread_name_prefix="packer-seal")
@@ -135,6 +135,8 @@ class BlockRun:
         state = self._state
         with one_thread_an_image(state.has_images), worker_pool(self._workers, state) as pool:
             try:
+                with starting_workers(self._out):
+                    pool.submit(os.getpid)  # forks all workers, before other threads hold locks
                 while self._submit(pool) or self._finishing:
                     futures: set[Future[Any]] = {*self._waiting, *self._finishing}
                     ended = wait(futures, _TICK_SECONDS, FIRST_COMPLETED).done
@@ -159,7 +161,7 @@ class BlockRun:
         while self._free and (self._pending or self._open_part()):
             if self._pending:
                 (part, block), slot = self._pending[0], self._free[-1]
-                with starting_workers(part.writer.out):
+                with starting_workers(self._out):
                     future = pool.submit(in_worker, "block", part.writer.files, block, part.first, slot)
                 self._waiting[future] = part, block, slot
                 self._pending.popleft()  # only now: submit raises an error if a worker has died
@@ -189,7 +191,7 @@ class BlockRun:
     def _close_part(self, part: PackPart) -> None:
         """Finish a part if its blocks are all there."""
         if not part.todo:
-            with starting_workers(part.writer.out):
+            with starting_workers(self._out):
                 self._finishing.add(self._finishers.submit(self._finish, part))
 
 
