@@ -36,6 +36,8 @@ def simplify(text: str) -> str:
     >>> simplify("Cat"), simplify("ﬁ sh") == simplify("FI\u00a0 sh")
     ('cat', True)
     """
+    if text.isascii():  # the usual case, of which columns may hold millions
+        return " ".join(text.lower().split())
     seen = (char for char in unicodedata.normalize("NFKC", text) if unicodedata.category(char) != "Cf")
     return " ".join("".join(seen).casefold().split())
 

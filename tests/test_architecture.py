@@ -103,7 +103,6 @@ UNITS: dict[str, set[str]] = {
         "packer.inputs",
         "packer.orders",
         "packer.pixels",
-        "packer.progress",
         "packer.randomness",
         "packer.read",
     },

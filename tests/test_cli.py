@@ -204,7 +204,7 @@ def test_info(photos: Path, run: Run):
 def test_info_tells_what_normalize_means_for_a_pack_made_like_another(photos: Path, run: Run):
     run("convert", photos, "train.h5", "--size", 32)
     done = run("convert", photos / "blue", "test.h5", "--like", "train.h5")
-    assert "Normalize() without numbers uses mean and std of train.h5." in done.out
+    assert (done.code, "Normalize" in done.out) == (0, False)
     own = next(line for line in run("info", "train.h5").out.splitlines() if line.startswith("image  "))
     numbers = own.removeprefix("image").strip()
     assert (

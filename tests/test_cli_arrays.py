@@ -77,7 +77,7 @@ def test_what_was_found_is_said() -> None:
     [
         (
             ["photos.npy", "labels.npy", "out.h5"],
-            "none is called image. Name those that are: fields=Fields(rename={'photos': 'image'}).",
+            "none is called image. Name the fields: fields=Fields(rename={'photos': 'image'}).",
         ),
         (["data.h5", "out.h5", "--rename", "z=image"], "rename: data.h5 has no 'z'; it holds"),
         (["data.h5", "out.h5", "--rename", "image"], "--rename image: is not NAME=FIELD"),

@@ -122,7 +122,8 @@ SWAPPED = "is not a pack, but {} is: they are swapped. Pass packer {}."
         ("split a=0.5,b=0.5 train.h5", "a=0.5,b=0.5: " + SWAPPED.format("train.h5", "split train.h5 a=0.5,b=0.5")),
         (
             "split train.h5 0.8,0.2",
-            "split 0.8,0.2: names no splits; each share needs a name. Pass --split train=0.8,val=0.2.",
+            "split 0.8,0.2: is not a list of names, each with a positive share, a number of rows, rest, first:N or"
+            " last:N. Pass for example train=0.9,val=0.1 or train=rest,test=last:500000.",
         ),
         (
             "merge train.h5 gone -o both.h5",
@@ -172,7 +173,7 @@ def test_a_dot_in_a_name_is_no_suffix(run: Run, here: Path, name: str):
 
 def test_export_and_preview_take_several_splits(run: Run, here: Path):
     assert run("export", "train.h5", "out", "--split", "val,train").code == 0
-    assert sorted(os.listdir("out")) == ["classes.txt", "labels.csv", "train", "val"]
+    assert sorted(os.listdir("out")) == ["blue", "green", "labels.csv", "red"]
     assert run("preview", "train.h5", "--split", "val, test").out.startswith("preview.png: 12 images")
     said = "Error: train.h5: has no split 'gone'; its splits: test, train, val. Pass one of these.\n"
     assert run("export", "train.h5", "more", "--split", "val,gone").err == said

@@ -195,8 +195,8 @@ class Chain:
         }
         if options["size"] in (32, 64):
             options["fit"] = self.random.choice(["crop", "pad", "stretch"])
-        elif options["store"] in ("zstd", "gzip"):
-            options["store"] = "raw"
+        else:
+            options["store"] = "jpeg"
         if self.boxed:
             options["labels"] = self.labels(options["labels"])
         if not self.split_folders and self.random.random() < 0.4:
@@ -207,7 +207,7 @@ class Chain:
             options["classes"] = sorted({p.label for p in pictures})  # few pictures: train may lack some
         out = self.path(".h5" if "shards" not in options and options.get("format") != "npy" else "")
         self.call(packer.convert_images, source, out, **options)
-        lossy = storing["store"] == "jpeg" or self.suffix == ".jpg"
+        lossy = options["store"] == "jpeg" or self.suffix == ".jpg"
         state = State(
             out,
             {p.number: p for p in pictures},
@@ -277,6 +277,9 @@ class Chain:
         options = {**storing, "shuffle": self.random.random() < 0.5, "seed": self.random.randint(0, 9)}
         if self.random.random() < 0.3:
             options["size"] = self.random.choice([32, "max=48"])
+        image = next(f for f in packer.open_pack(state.path).fields if f.name == "image").loaded
+        if image.shape is None and options.get("size") != 32:
+            options["store"] = storing["store"] = "jpeg"
         out = self.path(".h5" if "shards" not in options and options.get("format") != "npy" else "")
         self.call(packer.repack, state.path, out, **options)
         loss = "jpeg" if storing["store"] == "jpeg" else state.loss
@@ -286,32 +289,28 @@ class Chain:
     def export(self, state: State) -> State:
         """Export the pack as files, and convert them."""
         folder = self.path()
-        self.call(packer.export_images, state.path, folder, encoding=self.random.choice(["png", "jpeg"]))
+        self.call(packer.export_images, state.path, folder)
         options: dict[str, Any] = {}
         source = folder
         if "mask" in state.fields:
             source = folder / "image"
             options["pairs"] = {"mask": folder / "mask"}
         if (folder / "labels.csv").exists():
-            options["labels"] = folder / "labels.csv"
             columns = (folder / "labels.csv").read_text(encoding="utf-8-sig").splitlines()[0].split(",")
+            options["labels"] = packer.Labels(folder / "labels.csv", "label")
             if "boxes" in state.fields:
-                points = [c for c in columns if c in ("x1", "y1")]
-                options["labels"] = packer.Labels(
-                    options["labels"], columns[1], boxes="xmin,ymin,xmax,ymax", keypoints=points
-                )
-        if (folder / "classes.txt").exists():
-            options["classes"] = folder / "classes.txt"
+                options["labels"] = self.labels(folder / "labels.csv")
+            if "split" in columns and not self.split_folders:
+                options["split"] = packer.Split(column="split")
         pack = packer.open_pack(state.path)
-        if pack.header.classes and pack.header.splits and not options.keys() & {"labels", "classes"}:
-            options["classes"] = list(pack.header.classes)  # small splits: train may lack some
+        if pack.header.classes:
+            options["classes"] = list(pack.header.classes)
         image = next(f for f in pack.fields if f.name == "image").loaded
-        size: Any = "keep" if image.shape is None else list(image.shape[:2])
-        if image.shape is not None:
-            size = tuple(size)
+        size: Any = "keep" if image.shape is None else tuple(image.shape[:2])
+        store = "jpeg" if image.shape is None else "raw"
         out = self.path(".h5")
-        self.call(packer.convert_images, source, out, size=size, store="raw", **options)
-        base = {**state.base, "size": size, "store": "raw"}
+        self.call(packer.convert_images, source, out, size=size, store=store, **options)
+        base = {**state.base, "size": size, "store": store}
         for name in ("quality", "shards", "format", "split", "fit"):
             base.pop(name, None)
         return self.checked(replace(state, path=out, loss="jpeg", base=base))

@@ -187,24 +187,24 @@ def repack(pack: str, out: str, *, output: Output, **given: Any) -> None:
 @click.argument("pack", metavar="PACK", type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
 @options(
-    option("--as encoding", ("png", "jpeg"), "png: lossless; jpeg: smaller (JPEG rows unchanged).", "png"),
-    option("--quality", "N", "Quality of JPEG files.", 95),
     "--split",
     "--workers",
     OUTPUT,
 )
-def export(pack: str, out: str, *, split: str | None, output: Output, **given: Any) -> None:
+def export(pack: str, out: str, *, split: str | None, workers: int | None, output: Output) -> None:
     """Write the rows of PACK as image files in the folder OUT.
 
-    Images are written in class folders, with masks, labels and boxes beside them.
+    JPEG rows are written as the files that they are, other images and masks as PNG files, and labels, splits,
+    boxes and points as labels.csv.
 
     \b
     packer export train.h5 images/
-    packer export train.h5 photos/ --as jpeg --split val
+    packer export train.h5 photos/val --split val
     """
     from packer.convert.export import export_images
 
-    report = export_images(pack, out, split=splits_of(pack, split), progress=not output.quiet, **given)
+    chosen = splits_of(pack, split)
+    report = export_images(pack, out, split=chosen, workers=workers, progress=not output.quiet)
     record = {"out": out, "files": report.files, "nbytes": report.nbytes, "seconds": report.seconds}
     output.note(report.notes)
     files, took = units.count(report.files, "file"), units.duration(report.seconds)

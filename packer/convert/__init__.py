@@ -5,14 +5,16 @@
     repacking.py         merge_packs, split_pack, repack, append_images
     sealing.py           seal_pack: seals a pack that was edited in place
     export.py            export_images; names of the files
-    export_files.py      rows of a pack as image files; labels.csv and classes.txt
+    export_files.py      images and masks of a pack as PNG and JPEG files
+    export_labels.py     labels, splits, boxes and points of a pack as one CSV
     row_maker.py         RowMaker: base of sources of rows, read a few rows at a time
     pixel_sums.py        sums for mean and standard deviation
     image_options.py     options that decide the content of a pack, as the pack records them
     image_rows.py        rows from image files
     pack_rows.py         rows from packs
     whole_pictures.py    rows that are uncropped images of different sizes
-    splits.py            samples of each split: by share, position, column or group
+    splits.py            splits as users write them: shares, numbers of rows, positions, columns, groups
+    split_assignment.py  assign: the split of each row, of every kind of source
     sample_order.py      the sample of each row; closes the holes of skipped inputs
     some_rows.py         an engine that writes a few rows, of all splits and classes
     staged_rows.py       rows of unknown number: written to temporary files, then read in the pack's order

@@ -17,12 +17,13 @@ from packer.convert.image_options import ImageOptions, Pairs, PathLike
 from packer.convert.image_planning import ConversionPlan, plan_conversion, refuse
 from packer.convert.reference_pack import Classes, ReferencePack, parse_classes
 from packer.convert.row_storage import RowStorage
-from packer.convert.splits import Split
+from packer.convert.splits import Part, Split
 from packer.declared_types import checks_arguments
 from packer.inputs.image_sources import Source
 from packer.inputs.label_options import Labels
 from packer.inputs.mask_values import Values
 from packer.pixels.decode_resize import MAX_PIXELS
+from packer.pixels.row_size import RowSize
 
 
 @checks_arguments
@@ -44,7 +45,7 @@ def convert_images(
     like: PathLike | None = None,
     pairs: Pairs | None = None,
     mask_values: Values | Mapping[str, Values] | None = None,
-    split: str | Mapping[str, float | str] | Split | None = None,
+    split: str | Mapping[str, Part] | Split | None = None,
     shuffle: bool = True,
     seed: int = 0,
     shards: int | str | None = None,
@@ -79,8 +80,8 @@ def convert_images(
         turns the shape of most, or is no power of two (training usually crops larger rows). Images of
         different sizes: "max=512" limits the longest side, "min=256" the shortest side; they keep their
         aspect ratio, the other side is rounded down, and they are never enlarged; "keep" stores the original
-        size. With store="jpeg", JPEG files that need not shrink keep their bytes. fit, for rows of one size:
-        "crop" (resize the shortest side, then centre crop; the default), "pad" or "stretch".
+        size. They are stored as JPEG files; JPEG files that need not shrink keep their pixels. fit, for rows
+        of one size: "crop" (resize the shortest side, then centre crop; the default), "pad" or "stretch".
     channels
         "rgb" (the default), "gray" or "rgba". Or the number of bands of every file, which are stored
         unchanged: TIFF files of bands, ``.npy`` arrays [h, w, C] (in folders and lists; accepted only then),
@@ -95,9 +96,9 @@ def convert_images(
         another profile than sRGB. "srgb": the colors of such images are converted to sRGB, by LittleCMS; for
         rgb, gray and rgba of uint8.
     store, quality
-        "raw" pixels, the default; "jpeg": each row is a JPEG file of that quality (90), decoded at loading;
-        or blocks of rows compressed losslessly by "gzip", "zstd" or another codec (HDF5 only; ``--compress``
-        in `packer convert --help` lists all).
+        "raw" pixels, the default for one size; "jpeg": each row is a JPEG file of that quality (90), decoded
+        at loading; or blocks of rows compressed losslessly by "gzip", "zstd" or another codec (HDF5 only;
+        ``--compress`` in `packer convert --help` lists all).
     labels
         A file of image names and labels, such as a CSV (``Labels`` describes the formats), or
         ``Labels("labels.csv", column="species", separator="|")`` to choose columns of labels, boxes and
@@ -185,6 +186,8 @@ def convert_images(
         engine=engine if callable(engine) else None,
     )
     match = None if like is None else ReferencePack.of(like)
+    if store is None and size is not None and RowSize.parse(size).ragged:
+        store = "jpeg"
     options = ImageOptions.of(
         match,
         size=size,

@@ -11,7 +11,7 @@ from packer.arguments import as_whole, whole
 from packer.channels import CHANNELS
 from packer.convert.reference_pack import ReferencePack
 from packer.convert.row_storage import RowStorage
-from packer.convert.splits import Split
+from packer.convert.splits import Part, Split
 from packer.convert.whole_pictures import check_stored
 from packer.errors import UsageError
 from packer.format.header_forms import NORMALIZE
@@ -55,14 +55,14 @@ class ImageOptions:
         if self.channels != "auto":
             _ = self.spec  # checks its values
         store = self.storing.store
+        if self.size.ragged:
+            check_stored(self.size, store, self.channels, self.dtype)
         if store == "jpeg" and (self.dtype != "uint8" or self.channels not in CHANNELS):
             deep = self.dtype != "uint8"
             raise UsageError(
                 f"store jpeg: JPEG files hold 8 bits and no bands. Pass {Option('store', 'raw')}, or "
                 f"no {Option('dtype', self.dtype) if deep else Option('channels', self.channels)}."
             )
-        if self.size.ragged:
-            check_stored(self.size, store, self.channels)
 
     @classmethod
     def of(
@@ -75,7 +75,7 @@ class ImageOptions:
         dtype: str | None,
         max_pixels: int,
         labels: PathLike | Labels | None,
-        split: str | Mapping[str, float | str] | Split | None,
+        split: str | Mapping[str, Part] | Split | None,
         seed: int,
         pairs: Pairs | None = None,
         icc: str | None = None,
@@ -111,7 +111,7 @@ class ImageOptions:
             whole("max_pixels", max_pixels),
             labels=labels if isinstance(labels, Labels) else Labels(labels),
             pairs=pairs,
-            split=Split.of(split),
+            split=Split.parse(split),
             seed=whole("seed", seed),
             icc=icc or ("ignore" if like is None else like.icc),
             mask_values=MaskValues.of_pairs(mask_values, masks),
@@ -134,7 +134,7 @@ class ImageOptions:
             RowStorage.of(record),
             Labels.of_record(record, labels),
             {name: Soft(folder_of(given)) if name in soft else given for name, given in pairs.items()},
-            Split.of_record(record),
+            Split.from_record(record),
             "seed" in record,
             record.get("seed", record.get("split_seed", 0)),
             record.get(NORMALIZE),
@@ -156,8 +156,7 @@ class ImageOptions:
             "icc": None if self.icc == "ignore" else self.icc,
             "max_pixels": self.max_pixels,
             "seed": self.seed if self.shuffle else None,
-            **({} if self.split is None else self.split.record()),
-            "split_seed": None if self.split is None else self.seed,
+            **({} if self.split is None else self.split.record(self.seed)),
             "pairs": sorted(self.pairs) or None,
             "soft": sorted(name for name, given in self.pairs.items() if isinstance(given, Soft)) or None,
             "mask_values": {name: one.text for name, one in self.mask_values.items()} or None,

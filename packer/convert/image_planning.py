@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from packer import native, units
 from packer.channels import CHANNELS
@@ -19,7 +18,7 @@ from packer.convert.plan_contents import PlanContents
 from packer.convert.reference_pack import ReferencePack
 from packer.convert.row_storage import estimate
 from packer.convert.sample_order import SampleOrder, arrange
-from packer.convert.splits import Split, check_groups, group_owners, names_of, note_on_groups
+from packer.convert.split_assignment import Owners, assign
 from packer.convert.whole_pictures import partner_versions
 from packer.errors import ImageError, UsageError
 from packer.format.pack import Pack
@@ -116,7 +115,7 @@ def plan_conversion(
     if not dry_run:
         refuse(found)
     maker = ImageRows(opened, options, targets, partners)
-    order = _order(opened, targets, options)
+    order = _order(opened, maker, options)
     row_bytes = estimate(maker, options.storing, order)
     options = replace(options, storing=options.storing.with_rows(row_bytes))
     task = _task(listing, maker, order, options if existing is None else asked)
@@ -193,7 +192,7 @@ def _partners(
                 parts=opened.parts,
                 soft=isinstance(given, Soft),
                 mask_values=options.mask_values.get(name),
-                whole=options.storing.store if options.size.ragged else None,
+                whole=options.size.ragged,
             )
         )
         for name, given in options.pairs.items()
@@ -209,16 +208,19 @@ def _notes(
 ) -> Iterator[str]:
     """Yield notes for the user, shown before the conversion begins. found: the notes of checks."""
     opened, size, store = listing.source, options.size, options.storing.store
-    if like is not None:
-        pixels = size.option, options.fit, options.channels, options.dtype
-        yield like.note(*pixels, options.storing, listing.classes)
+    if like is not None and like.pack.header.normalization and options.normalize is None:
+        differ = "channels" if options.channels != like.channels else "types"
+        yield (
+            "Normalize() without numbers uses mean and std of the new pack, not those of"
+            f" {like.pack.path}, as the {differ} differ."
+        )
     yield from opened.findings.notes
     yield from (finding.sentence for finding in found if not finding.error)
-    if not native.COMPILED and (size.rule != "keep" or store != "jpeg"):
-        yield native.without("pixels", *(["markers"] if size.limits and store == "jpeg" else []))
-    allowed = not options.spec.deep and options.channels in (
-        ("rgb",) if size.rule == "keep" else ("rgb", "gray")
-    )
+    if size.ragged and not all(key.lower().endswith((".jpg", ".jpeg")) for key in opened.keys):
+        yield f"Images of size {size.option} keep different sizes, so all are stored as JPEG files."
+    if not native.COMPILED and size.rule != "keep":
+        yield native.without("pixels", *(["markers"] if size.limits else []))
+    allowed = not options.spec.deep and options.channels in ("rgb", "gray")
     pack_bytes, file_bytes = row_bytes * len(opened), float(opened.sizes.mean())
     if store != "jpeg" and allowed and pack_bytes > max(_LARGE, _MANY_TIMES * file_bytes * len(opened)):
         yield Sentence(
@@ -262,7 +264,7 @@ def _targets(
     else:
         used = {"Labels.as_": True, "Labels.column": source.label_chosen}
         used["Labels.separator"] = source.targets.column is not None
-        about = [] if options.split is None else [*options.split.about_columns()]
+        about = [] if options.split is None else options.split.about_columns()
         for option in (*about, *(one for one in labels.about_csv() if not used.get(one.name))):
             raise UsageError(
                 f"{option}: is about columns of a CSV, but none is given. Pass {Option('labels', 'FILE')}."
@@ -298,41 +300,14 @@ def _targets(
     return targets.renumbered(classes, source.name)
 
 
-def _order(source: ImageSource, targets: ImageTargets, options: ImageOptions) -> SampleOrder:
+def _order(source: ImageSource, maker: ImageRows, options: ImageOptions) -> SampleOrder:
     """Return the order of the rows: splits by folders, drawn splits, or no splits."""
-    count = len(source)
     if options.split is not None and source.splits:
         raise UsageError(
             f"{source.name}: its folders are splits already ({', '.join(source.splits)}). Pass no "
             f"{Option('split')}, or only one of the folders as source."
         )
-    members = source.splits or {"": np.arange(count)}
-    if options.split is not None:
-        members = _dealt(options.split, source, targets, options.seed)
-    return arrange(members, shuffle=options.shuffle, seed=options.seed)
-
-
-def _dealt(
-    split: Split, source: ImageSource, targets: ImageTargets, seed: int
-) -> dict[str, NDArray[np.int64]]:
-    """Return the images of each split. Raises UsageError, SourceError."""
-    count, cells = len(source), targets.beside.get(split.column or "", [])
-    if split.columns == ():
-        return split.members(count, seed, strata=targets.strata)
-    called, groups = np.unique(targets.beside.get(split.group or "", [""] * count), return_inverse=True)
-    if split.column is None:
-        _, _, shares = split.portions(count)
-        strata = np.zeros(count) if targets.strata is None else targets.strata
-        dealt = group_owners(groups, np.unique(strata, return_inverse=True)[1], shares, seed)
-        source.findings.notes.append(note_on_groups(split, shares, dealt, dealt[groups]))
-        return {name: np.flatnonzero(dealt[groups] == number) for number, name in enumerate(shares)}
-    kept = np.ones(count, np.bool_)
-    kept[list(source.findings.refused)] = False
-    names = names_of(
-        source.name, split, (cell for cell, packed in zip(cells, kept.tolist(), strict=True) if packed)
-    )
-    # The split of refused images does not matter: they do not become rows.
-    owners = np.array([names.index(cell) if cell in names else 0 for cell in cells], np.int64)
-    if split.group is not None:
-        check_groups(source.name, split, names, owners[kept], groups[kept], called.__getitem__)
-    return {name: np.flatnonzero(owners == number) for number, name in enumerate(names)}
+    folders = Owners.from_splits(source.splits, len(source))
+    owners = folders if options.split is None else assign(options.split, maker, options.seed)
+    source.findings.notes.extend(owners.notes)
+    return arrange(owners, shuffle=options.shuffle, seed=options.seed)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from packer.convert.image_options import ImageOptions
 from packer.convert.row_maker import Block, RowMaker
+from packer.convert.split_assignment import Codes
 from packer.convert.whole_pictures import WholePictures, store_partner
 from packer.errors import ImageError
 from packer.format.checksums import Buffer, block_checksum, digest
@@ -35,10 +36,13 @@ class ImageRows(RowMaker):
         self, source: ImageSource, options: ImageOptions, targets: ImageTargets, pairs: Sequence[Pair]
     ) -> None:
         self._source, self._spec, self._targets, self._pairs = source, options.spec, targets, pairs
+        self.subject: str = source.name
+        self.count: int = len(source)
+        self.kept: NDArray[np.bool_] = np.ones(len(source), np.bool_)
+        self.kept[list(targets.findings.refused)] = False
         self._whole, spec, storing = None, options.spec, options.storing
         if options.size.ragged:
-            raw, sized = storing.store == "raw", bool(pairs)
-            self._whole = WholePictures(options.size, spec, storing.quality, raw=raw, sized=sized)
+            self._whole = WholePictures(options.size, spec, storing.quality, sized=bool(pairs))
         self._pixels = DecodeResize(spec)
         self._placed = bool(pairs) or targets.needs_geometry
         self._refused = targets.findings.refused
@@ -48,7 +52,7 @@ class ImageRows(RowMaker):
         sizes: tuple[Field, ...] = ()
         if self._whole is not None:
             image, sizes = self._whole.image, self._whole.sizes
-            self.ragged_bytes: int = self._whole.usual_bytes(int(source.sizes.mean()))
+            self.ragged_bytes: int = options.size.usual_bytes(int(source.sizes.mean()))
         self.digests: NDArray[np.uint64] = np.frombuffer(mmap.mmap(-1, 8 * max(1, len(source))), np.uint64)
         """Checksum of each file that was packed, 0 for others; in memory that forked processes share."""
         self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs), *sizes)
@@ -103,6 +107,11 @@ class ImageRows(RowMaker):
     def labels(self) -> NDArray[np.int64] | None:
         """Return the class of each image, of several the rarest; None without classes."""
         return self._targets.rarest
+
+    def codes(self, column: str | None) -> Codes | None:
+        """Return the cells of a column beside the labels; of None the classes."""
+        values = self._targets.strata if column is None else self._targets.beside[column]
+        return None if values is None else Codes.from_values(values)
 
     def name(self, sample: int) -> str:
         """Return the path of the file, or its path in the archive."""

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from packer.codecs import jpeg_parts
 from packer.convert.row_maker import Block, RowMaker
+from packer.convert.split_assignment import Codes, Owners
 from packer.convert.whole_pictures import (
-    RAW_BYTES,
     WholePicture,
     WholePictures,
     partner_versions,
@@ -86,6 +86,19 @@ def together(packs: Sequence[Pack]) -> tuple[Pack, list[NDArray[np.int64]]]:
     return replace(pack, header=replace(pack.header, classes=classes)), numbers
 
 
+def split_owners(pack: Pack) -> Owners:
+    """Return the split of each row, splits by their first row. Raises UsageError for rows in no split."""
+    splits = sorted(pack.header.splits.items(), key=lambda item: item[1])
+    within = sum(b - a for _, spans in splits for a, b in spans)
+    if splits and within != pack.rows:
+        raise UsageError(
+            f"{pack.path}: {pack.rows - within:,} of its {pack.rows:,} rows are in no split; all rows need a"
+            " split, or none. Merge only packs that all have splits, or only packs without."
+        )
+    members = {name: np.concatenate([np.arange(a, b) for a, b in spans]) for name, spans in splits}
+    return Owners.from_splits(members, pack.rows)
+
+
 class PackRows(RowMaker):
     """Rows of a new pack from rows of a pack; unchanged fields are read as columns.
 
@@ -112,14 +125,21 @@ class PackRows(RowMaker):
         checksums.
         """
         self.pack, self._numbers, self._spec, self._whole = pack, numbers, spec, whole
+        self.count: int = pack.rows
+        self.classed = pack.header.classes is not None or pack.header.table is None
         self._reader = PackStore(pack, pack.fields, verify=verify)
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
         self._files = [counted_files([part.header]) for part in pack.parts]
         self._image = image = next((f for f in pack.fields if f.name == "image"), None)
         self._resized = spec is not None or whole is not None  # the size fields change, or are dropped
-        self._sized = None if image is None else image.own_size
+        sized = None if image is None else image.own_size
+        if sized is not None and sized.codec is None:
+            raise UsageError(
+                f"{pack.path}: its images of different sizes are raw, which packer no longer writes. Convert"
+                " the images again."
+            )
         ragged = image is not None and image.ragged
-        self._copied = ragged and spec is None and (jpeg or self._sized is not None)
+        self._copied = ragged and spec is None and (jpeg or sized is not None)
         new_image = None if image is None else self._new_image(image.loaded)
         self.fields: tuple[Field, ...] = tuple(
             self._new_field(f, new_image)
@@ -140,7 +160,7 @@ class PackRows(RowMaker):
                 fields = [f for f in fields if f.own_size is not None or f.name == "image"]
             nbytes = sum(e.nbytes for f in fields for e in pack.header.extents[f.name]) // pack.rows
             nbytes += 8 * len(fields) if pack.header.table is not None else 0
-            self.ragged_bytes: int = nbytes if whole is None else self._usual_bytes(whole, nbytes)
+            self.ragged_bytes: int = nbytes if whole is None else whole.size.usual_bytes(nbytes)
 
     def _new_image(self, loaded: Field) -> Field:
         """Return the image field of the new rows.
@@ -178,10 +198,20 @@ class PackRows(RowMaker):
         before = {name: ", ".join(sorted(versions)) for name, versions in found.items()}
         return [storage, before] if copied else [before, here if self.made_fields else {}, storage]
 
-    def labels(self) -> NDArray[np.int64]:
-        """Return the label of each row, of packs that have them."""
-        labels: NDArray[np.int64] = self._reader.array("label", one_run(0, self.pack.rows)).astype(np.int64)
+    def labels(self) -> NDArray[np.int64] | None:
+        """Return the label of each row, of packs with one whole number a row."""
+        if not any(f.name == "label" and f.dtype == "<i8" and f.shape == () for f in self.pack.fields):
+            return None
+        labels: NDArray[np.int64] = self._reader.array("label", one_run(0, self.count))
         return labels
+
+    def codes(self, column: str | None) -> Codes | None:
+        """Return the label of each row in its split, so that new packs get equal shares of each."""
+        label, splits = super().codes(column), split_owners(self.pack)
+        if len(splits.names) < 2:
+            return label
+        labels = 0 if label is None else label.numbers.astype(np.int64)
+        return Codes.from_values(labels * np.int64(len(splits.names)) + splits.numbers)
 
     @property
     def remade(self) -> bool:
@@ -301,14 +331,9 @@ class PackRows(RowMaker):
 
     def _new_picture(self, whole: WholePictures, data: bytes, sample: int) -> WholePicture:
         """Return the new row of an image: its JPEG file, copied or shrunk, if possible, else from pixels."""
-        if self._sized is not None and self._sized.codec == "jpeg" and whole.of_files:
+        if whole.of_files:
             return whole(data)
         return whole.again(self._picture("image", data, sample))
-
-    def _usual_bytes(self, whole: WholePictures, nbytes: int) -> int:
-        """Return the estimated bytes of a new row. nbytes: average bytes of a row now."""
-        raw = self._sized is not None and self._sized.codec is None
-        return whole.usual_bytes(nbytes // (RAW_BYTES if raw else 1))
 
     def _fill(
         self, run: Runs, row: Mapping[str, NDArray[Any]], encoded: bytes | None, sample: int
@@ -320,10 +345,6 @@ class PackRows(RowMaker):
         if self._spec is None:
             self._reader.copy(run, {"image": out.reshape(1, -1).view(np.uint8)})
             return 0, 0
-        if encoded is not None and self._sized is not None and self._sized.codec is None:
-            pixels = self._picture("image", encoded, sample)
-            self._pixels.again(pixels, out)
-            return pixels.shape[0], pixels.shape[1]
         if encoded is not None:
             return self._pixels(encoded, out)
         assert self._image is not None
@@ -348,9 +369,8 @@ class PackRows(RowMaker):
         sized = f.own_size
         if self._spec is None:
             assert sized is not None
-            assert self._whole is not None
             soft = f.about["sampling"] == "linear"
-            _, codec = partner(sized.dtype, sized.channels or 1, soft=soft, raw=self._whole.raw)
+            _, codec = partner(sized.dtype, sized.channels or 1, soft=soft)
             return Field(f.name, "|u1", None, f.about, codec)
         if sized is not None:
             about = {"layout": f.about["layout"], "fit": self._spec.fit}

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from operator import eq
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from packer.channels import COLORS
-from packer.convert.row_storage import RowStorage
 from packer.errors import UsageError
 from packer.format.header import Field
 from packer.format.pack import Pack
@@ -101,45 +99,6 @@ class ReferencePack(NamedTuple):
             return None
         return {name: list(recorded[name]) for name in ("mean", "std")}
 
-    def note(
-        self,
-        size: Any,
-        fit: str,
-        channels: str | int,
-        dtype: str,
-        storing: RowStorage,
-        classes: Sequence[str] | None,
-    ) -> str:
-        """Return a note on options that are equal to the pack's, and on those that differ.
-
-        Arguments: as used.
-        """
-        stored = RowStorage.kept(self.pack).described
-        side = str(size) if isinstance(size, (str, int)) else "x".join(map(str, size))
-        known = self.pack.header.classes
-        shown = {
-            f"classes {len(classes or ()):,}": (classes and tuple(classes)) == known,
-            f"size {side}": size == self.size,
-            f"fit {fit}": fit == self.fit,
-            f"channels {channels}": channels == self.channels,
-            f"dtype {dtype}": dtype == self.dtype,
-            **dict(zip(storing.described, map(eq, storing.described, stored), strict=True)),
-        }
-        if storing.described[1] == stored[1] == "one file":
-            del shown["one file"]  # the usual case
-        alike, others = ([words for words, same in shown.items() if same is kind] for kind in (True, False))
-        taken = f"As in {self.pack.path}: {', '.join(alike) or 'nothing'}."
-        if others:
-            taken += f" Different: {', '.join(others)}."
-        if not self.pack.header.normalization:
-            return taken
-        if self.normalize(channels, dtype) is not None:
-            return f"{taken} Normalize() without numbers uses mean and std of {self.pack.path}."
-        differ = "channels" if channels != self.channels else "types"
-        return (
-            f"{taken} Normalize() without numbers uses mean and std of the new pack, as the {differ} differ."
-        )
-
     def check(self, label: Field | None, source: str) -> None:
         """Raise UsageError unless dtype and shape of labels are those of the pack.
 
@@ -156,16 +115,11 @@ class ReferencePack(NamedTuple):
 
 def pixel_options(image: Field) -> tuple[str | int, str]:
     """Return the options `channels` (a number for bands) and `dtype` of the images of a pack."""
-    image, sized = image.loaded, image.own_size
+    image = image.loaded
     color, shape = str(image.about.get("color", "rgb")), image.shape or ()
-    if sized is not None:
-        count, dtype = sized.channels or 1, sized.dtype
-    else:
-        count, dtype = (shape[2] if len(shape) == 3 else 0), image.dtype
-    named = not count or (COLORS.get(count) == color and (color != "rgba" or dtype == "|u1"))
-    if sized is not None and sized.codec is not None:
-        named = True  # JPEG rows have a colour name, never a number of bands
-    return color if named else count, np.dtype(dtype).name
+    count = shape[2] if len(shape) == 3 else 0  # images of different sizes are JPEG files, without bands
+    named = not count or (COLORS.get(count) == color and (color != "rgba" or image.dtype == "|u1"))
+    return color if named else count, np.dtype(image.dtype).name
 
 
 def _kind(field: Field) -> str:

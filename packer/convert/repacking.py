@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from packer.arguments import choice, whole
 from packer.convert.conversion_run import Conversion, already, staging_folder
@@ -27,14 +26,15 @@ from packer.convert.duplicate_keys import (
 )
 from packer.convert.image_options import ImageOptions, Pairs
 from packer.convert.image_planning import ConversionPlan, plan_conversion
-from packer.convert.pack_rows import PackRows, check_whole, together
+from packer.convert.pack_rows import PackRows, check_whole, split_owners, together
 from packer.convert.recorded_shards import list_shards
 from packer.convert.reference_pack import pixel_options
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange
 from packer.convert.sealing import check_values
 from packer.convert.shard_appending import adding, append_shards, check_alike, check_growable, take_back
-from packer.convert.splits import Split
+from packer.convert.split_assignment import assign
+from packer.convert.splits import Part, Split
 from packer.convert.whole_pictures import WholePictures, check_stored
 from packer.declared_types import checks_arguments
 from packer.errors import FormatError, UsageError
@@ -52,11 +52,10 @@ from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.row_placement import FITS
 from packer.pixels.row_size import RowSize
 from packer.remote.urls import check_local
-from packer.sentence import Call, Option
+from packer.sentence import Call
 from packer.tables.table_packs import is_table, tables_together
 
 PathLike = str | os.PathLike[str]
-_MOST_STRATA = 1000  # most distinct integer labels of a table, without class names, that are split evenly
 
 
 @checks_arguments
@@ -143,15 +142,15 @@ def merge_packs(
     if len(opened) < 2:
         raise UsageError("merge: needs two or more packs. Pass their paths.")
     rows, storing = _opened(opened, run.out)
-    members = _members(rows.pack)
+    owners = split_owners(rows.pack)
     how: dict[str, Any] = {"merge": len(opened), "seed": seed if shuffle else None, **storing.options()}
     left: list[int] = []
     if choice("duplicates", duplicates, DUPLICATES) != "keep":
         left = _known_rows(opened, rows.pack, duplicates)
     if left:
-        members = {name: samples[~np.isin(samples, left)] for name, samples in members.items()}
+        owners = owners.only(~np.isin(np.arange(rows.count), left))
         how["duplicates"] = "skip"
-    order = arrange(members, shuffle=shuffle, seed=seed)
+    order = arrange(owners, shuffle=shuffle, seed=seed)
     report = _write(run, rows, _task(rows, storing, order, how, how["seed"]), storing.notes(opened[0]))
     return replace(report, notes=(*report.notes, *left_out(len(left), "an earlier pack")))
 
@@ -183,7 +182,7 @@ def _known_rows(packs: Sequence[Pack], together: Pack, duplicates: str) -> list[
 @checks_arguments
 def split_pack(
     path: PathLike,
-    shares: str | Mapping[str, float],
+    shares: str | Mapping[str, Part] | Split,
     *,
     out: PathLike | None = None,
     seed: int = 0,
@@ -229,17 +228,18 @@ def split_pack(
     stem, dot, ending = os.path.basename(os.fspath(path).rstrip("/")).rpartition(".")
     stem, ending = (stem, dot + ending) if dot else (ending, "")
     folder = os.path.dirname(os.fspath(path).rstrip("/")) if out is None else os.fspath(out)
-    (rows, _), split = _opened(opened, os.fspath(path)), Split(shares)
-    splits = _members(rows.pack)
-    if taken := sorted(set(split.parts) & set(splits)):
+    rows, _ = _opened(opened, os.fspath(path))
+    split = shares if isinstance(shares, Split) else Split(shares)
+    split.check_no_columns("packs")
+    splits = split_owners(rows.pack)
+    if taken := sorted(set(split.parts) & set(splits.names)):
         raise UsageError(
             f"split {taken[0]}: {os.fspath(path)} has a split of this name already; new packs get rows of"
-            " every split"
-            f' ({", ".join(splits)}) and need other names. Load it with split="{taken[0]}", or pass other'
-            " names."
+            f' every split ({", ".join(splits.names)}) and need other names. Load it with split="{taken[0]}",'
+            " or pass other names."
         )
-    members = split.members(rows.pack.rows, seed, strata=_strata(rows, splits))
-    for name in members:
+    parts = assign(split, rows, seed)
+    for name in parts.names:
         if name in ("", ".", "..") or "/" in name or os.sep in name or not name.isprintable():
             raise UsageError(
                 f"split {name!r}: cannot be part of a file name; letters, digits and signs other than / are"
@@ -253,21 +253,21 @@ def split_pack(
         progress=progress,
         on_progress=on_progress,
     )
-    reports, parts = {}, {}
-    for name, samples in members.items():
+    reports, unfinished = {}, {}
+    for number, name in enumerate(parts.names):
         to = os.path.join(folder, f"{stem}.{os.fsdecode(on_disk(name))}{ending}")
-        members_by_split = {split: old[np.isin(old, samples)] for split, old in splits.items()}
-        order, storing = arrange(members_by_split, shuffle=False, seed=seed), RowStorage.kept(opened[0])
-        how = {"part": {"name": name, "shares": split.shares, "seed": seed}, **storing.options()}
+        order = arrange(splits.only(parts.numbers == number), shuffle=False, seed=seed)
+        storing, record = RowStorage.kept(opened[0]), split.record(seed)
+        how = {"part": {"name": name, "shares": record["split"], "seed": seed}, **storing.options()}
         task = _task(rows, storing, order, how, rows.pack.header.seed)
         # Keep packs that an interrupted run has finished.
         if not overwrite and (finished := _finished(to, task)) is not None:
             reports[name] = begin(to).report(replace(finished, skipped=()), already=True)
         else:
             check_output(to, overwrite=overwrite)
-            parts[name] = to, task
-    reports |= {name: _write(begin(to), rows, task) for name, (to, task) in parts.items()}
-    return {name: reports[name] for name in members}
+            unfinished[name] = to, task
+    reports |= {name: _write(begin(to), rows, task) for name, (to, task) in unfinished.items()}
+    return {name: reports[name] for name in parts.names}
 
 
 @checks_arguments
@@ -399,7 +399,7 @@ def repack(
         "max=256" and "min=256" too.
     store, quality
         Default: as in the pack; "raw" also removes compression. JPEG rows are copied unchanged unless size,
-        store or quality change. Images of different sizes keep their sizes if only the store changes.
+        store or quality change. Images of different sizes are JPEG files.
     shuffle, seed
         Shuffle the rows (of each split) with this seed; without shuffle they keep their order.
     out, fit, format, shards, workers, overwrite, resume, progress, on_progress
@@ -446,7 +446,7 @@ def repack(
         shards=shards,
         layout=format is None,
     )
-    order = arrange(_members(rows.pack), shuffle=shuffle, seed=seed)
+    order = arrange(split_owners(rows.pack), shuffle=shuffle, seed=seed)
     how: dict[str, Any] = {"shuffle": shuffle, "seed": seed if shuffle else None}
     if not table:
         how = {"size": None if spec is None or rule is None else rule.option, "fit": fit} | (
@@ -592,20 +592,15 @@ def _resizer(
 
     Raises UsageError if they cannot be stored this way.
     """
-    sized = image.own_size
-    assert sized is not None
-    raw = storing.store == "raw"
-    encode_again = quality is not None and rule is None and not raw
-    if rule is None and raw is (sized.codec is None) and not encode_again and not storing.compressed:
+    encode_again = quality is not None and rule is None
+    if rule is None and storing.store == "jpeg" and not encode_again:
         return None
     rule = rule or RowSize.of_option(image.about.get("size", "keep"))
-    channels, dtype = pixel_options(image) if "color" in image.about else ("gray", "uint8")
-    if storing.store == "jpeg" and image.deep:
-        raise UsageError(f"store jpeg: JPEG files hold 8 bits and no bands. Pass {Option('store', 'raw')}.")
+    channels, _ = pixel_options(image) if "color" in image.about else ("gray", "")
     check_stored(rule, storing.store, channels)
-    spec = PixelSpec((rule.height, rule.width), "stretch", channels, dtype=dtype)
+    spec = PixelSpec((rule.height, rule.width), "stretch", channels)
     masks = any("sampling" in f.about for f in pack.fields)
-    return WholePictures(rule, spec, storing.quality, raw=raw, sized=masks, encode_again=encode_again)
+    return WholePictures(rule, spec, storing.quality, sized=masks, encode_again=encode_again)
 
 
 def _write(run: Conversion, rows: PackRows, task: ConversionTask, notes: Sequence[str] = ()) -> Report:
@@ -629,44 +624,3 @@ def _finished(out: str, task: ConversionTask) -> Report | None:
         return already(out, task.provenance, rows, task.newest, overwrite=False)
     except FormatError:
         return None  # no pack
-
-
-def _members(pack: Pack) -> dict[str, NDArray[np.int64]]:
-    """Return the rows of each split, by first row; {"": all rows} without splits.
-
-    Raises UsageError for rows in no split.
-    """
-    if not pack.header.splits:
-        return {"": np.arange(pack.rows)}
-    members = {
-        name: np.concatenate([np.arange(0), *(np.arange(a, b) for a, b in spans)])
-        for name, spans in sorted(pack.header.splits.items(), key=lambda item: item[1])
-    }
-    within = sum(map(len, members.values()))
-    if within != pack.rows:
-        raise UsageError(
-            f"{pack.path}: {pack.rows - within:,} of its {pack.rows:,} rows are in no split; all rows need a"
-            " split, or none. Merge only packs that all have splits, or only packs without."
-        )
-    return members
-
-
-def _strata(rows: PackRows, splits: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64] | None:
-    """Return the stratum of each row: class and split; None for a single stratum.
-
-    New packs get equal shares of each stratum. splits: as returned by `_members`. A table's labels do
-    not count if they have too many distinct values.
-    """
-    pack, labels = rows.pack, None
-    if any(f.name == "label" and f.dtype == "<i8" and f.shape == () for f in pack.fields):
-        labels = rows.labels()
-        if is_table(pack) and pack.header.classes is None and len(np.unique(labels)) > _MOST_STRATA:
-            labels = None
-    if len(splits) < 2:
-        return labels
-    owners = np.empty(pack.rows, np.int64)
-    for number, members in enumerate(splits.values()):
-        owners[members] = number
-    if labels is None:
-        return owners
-    return len(splits) * np.unique(labels, return_inverse=True)[1].astype(np.int64) + owners

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.convert.pixel_sums import PixelSums
+from packer.convert.split_assignment import RowSource
 from packer.errors import ImageError, PackerError, SourceError
 from packer.format.header import TRAIN, Field
 from packer.format.part_files import Rows
@@ -92,7 +93,7 @@ class Block:
         return cls(sums=pixel_sums, reasons=reasons, bytes_read=bytes_read, narrowed=narrowed)
 
 
-class RowMaker:
+class RowMaker(RowSource):
     """Base class of sources of rows, with all fields except the key.
 
     Subclasses define ``columns``, ``make``, or both. Thread-safe, and safe in forked processes, with equal
@@ -117,10 +118,6 @@ class RowMaker:
 
     def ahead(self, samples: NDArray[np.int64]) -> None:
         """Start to read the inputs of the next rows, in this order, if that helps."""
-
-    def labels(self) -> NDArray[np.int64] | None:
-        """Return the label of each sample, to stratify splits; None without labels."""
-        return None
 
     def name(self, sample: int) -> str:
         """Return the name of the sample's input, for messages."""

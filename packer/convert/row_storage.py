@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import units
 from packer.arguments import as_bytes, as_whole, choice, whole
 from packer.codecs import NAMES, jpeg
 from packer.codecs.block_codecs import block_codec, codec_record
@@ -93,13 +92,10 @@ class RowStorage:
         image = next((f for f in fields if f.name == "image"), None)
         main = image or next((f for f in fields if f.compressed), None)
         codec = dict((main and main.codec) or {})
-        pixels = (
-            image is None or not image.ragged or (image.own_size is not None and image.own_size.codec is None)
-        )
         format = _format(format, out, sharded=shards is not None)
         if store is None:
             kept = main is not None and main.compressed and format == "h5"
-            store = str(codec["name"]) if kept else "raw" if pixels else "jpeg"
+            store = str(codec["name"]) if kept else "jpeg" if image and image.ragged else "raw"
         if quality is None:
             quality = int(codec.get("quality") or record.get("quality") or 90)
         elif store != "jpeg":
@@ -146,12 +142,6 @@ class RowStorage:
             " are"
             " stored raw. An output that ends in .h5 keeps the compression."
         ]
-
-    @property
-    def described(self) -> tuple[str, str]:
-        """Store and shards in words: ("store jpeg of quality 90", "shards of 1,000 rows" or "one file")."""
-        shards = "one file" if self.shard_rows is None else f"shards of {units.count(self.shard_rows, 'row')}"
-        return f"store {self.store}{f' of quality {self.quality}' * (self.store == 'jpeg')}", shards
 
     @property
     def gathered(self) -> bool:
@@ -273,10 +263,7 @@ def estimate(maker: RowMaker, storing: RowStorage, order: SampleOrder) -> float:
     image = next((f for f in maker.fields if f.name == "image" and f.pixels), None)
     other = keys + sum(f.row_bytes for f in maker.fields if not f.ragged and f is not image)
     if image is None or image.shape is None:
-        if any(
-            f.own_size is not None and (f.name != "image" or f.codec is None or "size" in f.about)
-            for f in maker.fields
-        ):
+        if any(f.own_size is not None and (f.name != "image" or "size" in f.about) for f in maker.fields):
             sizes = [
                 sum(map(len, row)) for row in _rows(maker, picked, [f for f in maker.fields if f.ragged])
             ]

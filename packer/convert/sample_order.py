@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from tempfile import TemporaryFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
+from packer.convert.split_assignment import Owners
 from packer.format.header import TRAIN
 
+_AT_ONCE = 1 << 20  # rows ordered at once
 Samples = NDArray[np.int64]
 """The sample of each row."""
 
@@ -38,23 +42,49 @@ class SampleOrder:
         }
 
 
-def arrange(members: Mapping[str, NDArray[np.int64]], *, shuffle: bool, seed: int) -> SampleOrder:
-    """Return the order of rows with splits one after the other.
+def arrange(owners: Owners, *, shuffle: bool, seed: int, folder: str | None = None) -> SampleOrder:
+    """Return the order of rows with splits one after the other, each in the order of the source.
 
-    members: split -> its samples, int64, ascending; {"": all} without splits. shuffle: permute the rows of
-    each split, drawn from the seed and the split's name.
+    shuffle: permute the rows of each split, drawn from the seed and the split's name. folder: keep the order
+    in an unnamed file there, mapped, for numbers of rows that memory may not hold; None: in memory. Raises
+    OSError.
     """
-    parts, splits, first = [], {}, 0
-    for name, samples in members.items():
-        count = len(samples)
-        if shuffle and count:
-            key = randomness.key(seed, "convert", name) if name else randomness.key(seed, "convert")
-            samples = samples[randomness.permute(np.arange(count), count, key)]
-        parts.append(samples)
-        if name:
-            splits[name] = (first, first + count)
-        first += count
-    return SampleOrder(np.concatenate(parts), splits)
+    samples = _store(_rows_by_split(owners), folder)
+    stops = np.cumsum([np.count_nonzero(owners.numbers == number) for number in range(len(owners.names))])
+    bounds = [0, *stops.tolist()]
+    splits = dict(zip(owners.names, pairwise(bounds), strict=True))
+    if shuffle:
+        samples = _store(_shuffled(samples, splits, seed), folder)
+    return SampleOrder(samples, {name: span for name, span in splits.items() if name})
+
+
+def _rows_by_split(owners: Owners) -> Iterator[Samples]:
+    """Yield the rows of each split in rising order, some at a time."""
+    for number in range(len(owners.names)):
+        for start in range(0, len(owners.numbers), _AT_ONCE):
+            yield start + np.flatnonzero(owners.numbers[start : start + _AT_ONCE] == number)
+
+
+def _shuffled(rising: Samples, splits: Mapping[str, tuple[int, int]], seed: int) -> Iterator[Samples]:
+    """Yield the rows of each split in random order, some at a time."""
+    for name, (start, stop) in splits.items():
+        key = randomness.key(seed, "convert", name) if name else randomness.key(seed, "convert")
+        # Rows that follow each other are computed: reading a file in random order is slow.
+        together = stop > start and rising[stop - 1] - rising[start] == stop - start - 1
+        for at in range(start, stop, _AT_ONCE):
+            places = randomness.permute(np.arange(at, min(at + _AT_ONCE, stop)) - start, stop - start, key)
+            yield rising[start] + places if together else rising[start + places]
+
+
+def _store(pieces: Iterator[Samples], folder: str | None) -> Samples:
+    """Return the pieces as one array. folder: map it from an unnamed file there; None: in memory."""
+    if folder is None:
+        return np.concatenate([np.empty(0, np.int64), *pieces])
+    with TemporaryFile(dir=folder) as file:
+        for piece in pieces:
+            piece.tofile(file)
+        file.flush()
+        return np.memmap(file, np.int64, "r")
 
 
 def fill(

@@ -50,18 +50,19 @@ class StagedRows:
     """Staged rows: `append` writes them, `in_order` reads them. Not thread-safe.
 
     dtype: dtype of the records; a member with the members `at` and `length` locates a value in the blob;
-    path, blob: the two files; rows, blob_bytes: size so far.
+    name: name of the output in messages; path, blob: the two files; rows, blob_bytes: size so far.
     """
 
     dtype: np.dtype[Any]
+    name: str
     path: str
     blob: str
     rows: int
     blob_bytes: int
 
     def __init__(self, place: WorkingFolder, dtype: np.dtype[Any], name: str) -> None:
-        """name: name of the output in messages. Raises PackerError."""
-        self._place, self.dtype, self._name = place, dtype, name
+        """Raises PackerError."""
+        self._place, self.dtype, self.name = place, dtype, name
         self._placed = [member for member in dtype.names or () if dtype[member].names]
         folder = os.path.join(place.path, "staging")
         self.path, self.blob = os.path.join(folder, "records"), os.path.join(folder, "blob")
@@ -106,7 +107,7 @@ class StagedRows:
         for member in self._placed:
             records[member]["at"] += self.blob_bytes
         data = records.view(np.uint8) if len(records) else np.empty(0, np.uint8)
-        with writing(self._name):
+        with writing(self.name):
             pwrite_all(self._fds[0], data.data, self.rows * self.dtype.itemsize)
             pwrite_all(self._fds[1], memoryview(blob), self.blob_bytes)
         if note is not None:
@@ -146,7 +147,7 @@ class StagedRows:
             work=self.scratch("shuffled"),
             workers=workers,
         ) as records:
-            with writing(self._name):
+            with writing(self.name):
                 records.prepare()
             yield records
 

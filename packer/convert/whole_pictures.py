@@ -1,4 +1,4 @@
-"""Whole pictures: rows that are uncropped images of different sizes, JPEG or raw; their sizes and masks."""
+"""Whole pictures: rows that are uncropped images of different sizes, JPEG files; their sizes and masks."""
 
 from __future__ import annotations
 
@@ -20,16 +20,13 @@ from packer.sentence import Option
 SIZES = tuple(Field(name, "<i4", (), {"of": "image"}) for name in ("height", "width"))
 """Fields of the height and width of each image."""
 
-RAW_BYTES = 10
-"""Estimated bytes of pixels per byte of an image file."""
-
 
 class WholePicture(NamedTuple):
     """A row of a whole picture.
 
-    data: a JPEG file, or the bytes of the pixels; pixels: [h, w, C], upright, possibly in a buffer that the
+    data: a JPEG file; pixels: [h, w, C], upright, possibly in a buffer that the
     thread's next image overwrites; source: (height, width) before shrinking, upright; narrowed: the input had
-    more than 8 bits a channel, or 8 bits for a row of 16.
+    more than 8 bits a channel.
     """
 
     data: bytes
@@ -47,7 +44,6 @@ class WholePictures:
     """A function from image files to rows of whole pictures; thread-safe, with equal results."""
 
     size: RowSize
-    raw: bool
     image: Field
 
     def __init__(
@@ -56,38 +52,35 @@ class WholePictures:
         spec: PixelSpec,
         quality: int,
         *,
-        raw: bool = False,
         sized: bool = False,
         encode_again: bool = False,
     ) -> None:
         """size: the size rule; spec: channels, and the most pixels of an input; quality: JPEG quality.
 
-        raw: rows are pixels, not JPEG files; sized: always store heights and widths; encode_again: encode
-        files with this quality even if they could be copied.
+        sized: always store heights and widths; encode_again: encode files with this quality even if they
+        could be copied.
         """
         self.of_files: bool = not encode_again
         """True if rows are made from JPEG files, if there are any, not from their pixels."""
-        self.size, self.raw, self._spec, self._quality = size, raw, spec, quality
+        self.size, self._spec, self._quality = size, spec, quality
         self._pixels = DecodeResize(replace(spec, fit="stretch"))
         about: dict[str, Any] = {"layout": "HWC", "color": spec.color}
-        about |= {"channels": spec.channels} if isinstance(spec.channels, int) else {}
-        about |= {"dtype": "<u2"} if spec.dtype != "uint8" else {}
         about |= {"size": size.option} if size.limits else {}
-        self.image = Field("image", "|u1", None, about, None if raw else {"name": "jpeg", "shape": None})
+        self.image = Field("image", "|u1", None, about, {"name": "jpeg", "shape": None})
         """The field of these rows."""
-        self.sizes: tuple[Field, ...] = SIZES if size.limits or raw or sized else ()
+        self.sizes: tuple[Field, ...] = SIZES if size.limits or sized else ()
         """Fields of the height and width of each row, if stored."""
 
     def __call__(self, data: Encoded) -> WholePicture:
-        """Return the row of an image file: the JPEG file unchanged if possible, else encoded, or raw pixels.
+        """Return the row of an image file: the JPEG file unchanged if possible, else encoded.
 
         A JPEG file stays unchanged if it need not shrink, the loader can decode it, and its colors are not
-        converted; bytes after its end are removed. If a rule limits the size, upright JPEG rows get restart markers, so that the loader can
-        decode a part of them.
+        converted; bytes after its end are removed. If a rule limits the size, upright JPEG rows get restart
+        markers, so that the loader can decode a part of them.
         Raises: ImageError with the reason, without the file's name.
         """
         converts = self._spec.icc == "srgb" and isinstance(data, bytes) and foreign_profile(data)
-        if not self.raw and isinstance(data, bytes) and not converts:
+        if isinstance(data, bytes) and not converts:
             try:
                 file = jpeg.without_trailer(data)
                 height, width, _ = jpeg.size(file)
@@ -119,36 +112,29 @@ class WholePictures:
         rows["image"][at] = picture.data
         if self.sizes:
             rows["height"][at], rows["width"][at] = picture.size
-        return picture.pixels if self.size.limits or self.raw else None
-
-    def usual_bytes(self, given: int) -> int:
-        """Return the estimated bytes of a row. given: average bytes of the files."""
-        if not self.raw:
-            return self.size.usual_bytes(given)
-        most = self.size.height * self.size.width * self._spec.shape[2] * np.dtype(self._spec.dtype).itemsize
-        return min(RAW_BYTES * given, most) if self.size.limits else RAW_BYTES * given
+        return picture.pixels if self.size.limits else None
 
     def _stored(self, pixels: NDArray[Any]) -> bytes:
-        if self.raw:
-            return pixels.tobytes()
         try:
             return jpeg.encode(pixels, self._quality, restarts=bool(self.size.limits))
         except ValueError as error:
             raise ImageError(f"cannot be stored as JPEG ({error}).") from None
 
 
-def check_stored(size: RowSize, store: str, channels: str | int) -> None:
+def check_stored(size: RowSize, store: str, channels: str | int, dtype: str = "uint8") -> None:
     """Raise UsageError unless whole pictures can be stored this way."""
     allowed = ("rgb", "gray") if size.limits else ("rgb",)
-    if store == "jpeg" and channels not in allowed:
-        raise UsageError(
-            f"size {size.option}: JPEG rows of this size are {' or '.join(allowed)}, not {channels}. Pass "
-            f"{Option('store', 'raw')}, or {Option('channels', 'rgb')}."
-        )
-    if store not in ("raw", "jpeg"):
+    one_size = f"one size for all images, such as {Option('size', 256)}"
+    if store != "jpeg":
         raise UsageError(
             f"{Option('store', store)}: is for rows of one size; with size {size.option} images keep"
-            f" different sizes. Pass {Option('store', 'jpeg')}, or {Option('store', 'raw')}."
+            f" different sizes, as JPEG files. Pass {Option('store', 'jpeg')}, or {one_size}."
+        )
+    if channels not in allowed or dtype != "uint8":
+        found = dtype if dtype != "uint8" else channels
+        raise UsageError(
+            f"size {size.option}: images that keep different sizes are JPEG files of 8 bits,"
+            f" {' or '.join(allowed)}, not {found}. Leave it out, or pass {one_size}."
         )
 
 
@@ -161,7 +147,10 @@ def partner_versions(fields: Sequence[Field]) -> dict[str, str]:
 
 
 def store_partner(field: Field, values: NDArray[Any]) -> bytes:
-    """Return the bytes of a mask or soft map of a whole picture, raw or PNG. values: [h, w] or [h, w, C]."""
+    """Return the bytes of a mask or soft map of a whole picture: PNG, or raw if PNG cannot hold it.
+
+    values: [h, w] or [h, w, C].
+    """
     sized = field.own_size
     assert sized is not None
     return values.astype(sized.dtype, copy=False).tobytes() if sized.codec is None else png.encode(values)

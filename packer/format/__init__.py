@@ -32,7 +32,6 @@
     edited_pack.py      packs that were edited in place: open them as they are, seal them again
     hdf5_arrays.py      datasets of foreign HDF5 files
     file_rows.py        numbers of the rows in a table's files, also of several packs
-    hdf5_writers.py     HDF5 files of programs that store no samples, such as tables and weights
     row_keys.py         index from keys to rows: hashes in memory or in a file
     block_spans.py      byte ranges of elements and of blocks
     verify.py           verify_pack: compares every byte with its checksum

@@ -5,7 +5,6 @@ Values are read by offset where the file stores them raw, else through HDF5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +16,22 @@ from packer.errors import SourceError
 from packer.format.file_io import pread_path
 from packer.format.hdf5_container import open_hdf5
 from packer.format.hdf5_inspection import is_elsewhere, raw_extents
-from packer.format.hdf5_writers import check_writer, matlab_class
 from packer.format.header import HEADER_DATASET, Extent
 
 _SLAB_BYTES = 16 << 20
 _BEGIN = 16  # bytes that tell the format of an encoded image
 _OF_MATLAB = ("#refs#", "#subsystem#")  # groups of values that variables refer to
+_WRITERS = (
+    ("_NCProperties", "", "a NetCDF file", "xarray"),
+    ("_Netcdf4Dimid", "", "a NetCDF file", "xarray"),
+    ("encoding-type", "anndata", "an AnnData file", "anndata"),
+    ("layer_names", "", "a file of a Keras model's weights", "Keras"),
+    ("model_config", "", "a file of a Keras model's weights", "Keras"),
+    ("pandas_type", "", "a pandas HDFStore", "pandas"),
+    ("CLASS", "TABLE", "a table of PyTables", "pandas"),
+    ("PSEUDOATOM", "object", "Python objects pickled by PyTables", "PyTables"),
+)
+"""Attribute, its value ("": any), what a file with it is, and the program that reads it."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,7 @@ class Hdf5Array:
     name: its path in the file. extents: places of its rows, None where HDF5 has to decode them. text: values
     are strings. turned: MATLAB wrote it, with its axes in reverse. classes: names of an enumeration from 0.
     ragged: values are lists of numbers. begin: first bytes of the first value, which may be an encoded image.
+    slab: rows to decode at once, so that each chunk is decoded once.
     """
 
     name: str
@@ -43,6 +53,7 @@ class Hdf5Array:
     classes: tuple[str, ...] = ()
     ragged: bool = False
     begin: bytes = b""
+    slab: int = 0
 
 
 def list_arrays(path: str) -> list[Hdf5Array]:
@@ -59,9 +70,10 @@ def list_arrays(path: str) -> list[Hdf5Array]:
                 raise SourceError(
                     f"{path}: is a pack already. Load it, or convert it with packer repack, split or merge."
                 )
-            check_writer(path, file)
+            _check_writer(path, file)
 
-            def visit(name: str, item: object) -> None:
+            def visit(name: str, item: h5py.HLObject) -> None:
+                _check_writer(path, item)
                 if isinstance(item, h5py.Dataset) and not name.startswith(_OF_MATLAB):
                     if is_elsewhere(item.id):
                         elsewhere.append(name)
@@ -86,11 +98,32 @@ def list_arrays(path: str) -> list[Hdf5Array]:
     return found
 
 
+def _check_writer(path: str, item: h5py.HLObject) -> None:
+    """Raise SourceError for an object of a program that stores something else than arrays of samples."""
+    for attribute, value, kind, program in _WRITERS if len(item.attrs) else ():
+        if attribute in item.attrs and value in ("", _text(item, attribute)):
+            raise SourceError(
+                f"{path}: is {kind}, not arrays of samples. Read it with {program}, and pass its arrays, or "
+                "its table to convert_table."
+            )
+
+
+def _text(item: h5py.HLObject, name: str) -> str:
+    """Return an attribute as text, "" if there is none."""
+    value = item.attrs.get(name, "")
+    return value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _matlab_class(item: h5py.Dataset) -> str:
+    """Return the class that MATLAB 7.3 gave a variable, such as "double" or "cell"; "" for other files."""
+    return _text(item, "MATLAB_class")
+
+
 def _array(name: str, dataset: h5py.Dataset) -> Hdf5Array:
-    shape, dtype, matlab = tuple(dataset.shape or ()), dataset.dtype, matlab_class(dataset)
+    shape, dtype, matlab = tuple(dataset.shape or ()), dataset.dtype, _matlab_class(dataset)
     if matlab == "cell":
         first = dataset.file[dataset[(0,) * len(shape)]] if dataset.size and dtype == h5py.ref_dtype else None
-        text = isinstance(first, h5py.Dataset) and matlab_class(first) == "char"
+        text = isinstance(first, h5py.Dataset) and _matlab_class(first) == "char"
         return Hdf5Array(name, dtype, (dataset.size,) if text else shape[::-1], None, text)
     if matlab == "char":
         return Hdf5Array(name, dtype, shape[-1:], None, True)
@@ -98,8 +131,9 @@ def _array(name: str, dataset: h5py.Dataset) -> Hdf5Array:
     if h5py.check_string_dtype(dtype) is not None:
         return Hdf5Array(name, dtype, shape, None, True, begin=begin)
     extents: tuple[Extent, ...] | None = None
+    row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+    chunk = (dataset.chunks or (1,))[0] if shape else 1
     if shape and dtype.kind in "iuf":
-        row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
         extents = raw_extents(dataset, row_bytes) if dataset.size else None
         if extents is not None and shape[0] and not _lies_there(dataset, extents):
             extents = None  # the file has a user block, or its numbers have fewer bits than their bytes
@@ -118,6 +152,7 @@ def _array(name: str, dataset: h5py.Dataset) -> Hdf5Array:
         classes,
         h5py.check_vlen_dtype(dtype) is not None,
         begin,
+        max(1, _SLAB_BYTES // max(1, row_bytes) // chunk) * chunk,
     )
 
 
@@ -150,9 +185,9 @@ def read_array(path: str, name: str) -> NDArray[Any] | list[Any]:
         dataset = file[name]
         enum = h5py.check_enum_dtype(dataset.dtype)
         try:
-            if matlab_class(dataset) == "cell":
+            if _matlab_class(dataset) == "cell":
                 return [_cell(file[ref]) for ref in dataset[...].reshape(-1, order="F")]
-            if matlab_class(dataset) == "char":
+            if _matlab_class(dataset) == "char":
                 return [_matlab_text(line).rstrip() for line in dataset[...].T]
             if h5py.check_string_dtype(dataset.dtype) is not None:
                 texts: NDArray[Any] = dataset.asstr(errors="surrogateescape")[...]
@@ -186,20 +221,11 @@ def _unreadable(path: str, what: str, error: Exception) -> SourceError:
     )
 
 
-def read_slabs(path: str, names: Sequence[str]) -> Iterator[Mapping[str, NDArray[Any]]]:
-    """Yield the rows of several datasets of equal length in order, in slabs.
-
-    A slab has complete chunks, so that each chunk is decoded once. Raises SourceError.
-    """
+def read_rows(path: str, name: str, start: int, stop: int) -> NDArray[Any]:
+    """Return some rows of a dataset, decoded by HDF5. Raises SourceError."""
     with open_hdf5(path) as file:
-        sets = {name: file[name] for name in names}
-        rows = min(dataset.shape[0] for dataset in sets.values())
-        row_bytes = sum(d.dtype.itemsize * int(np.prod(d.shape[1:], dtype=np.int64)) for d in sets.values())
-        chunk = max((d.chunks[0] for d in sets.values() if d.chunks), default=1)
-        step = max(1, _SLAB_BYTES // max(1, row_bytes) // chunk) * chunk
-        for start in range(0, rows, step):
-            stop = min(rows, start + step)
-            try:
-                yield {name: dataset[start:stop] for name, dataset in sets.items()}
-            except OSError as error:
-                raise _unreadable(path, f"rows {start} to {stop - 1}", error) from None
+        try:
+            rows: NDArray[Any] = file[name][start:stop]
+        except OSError as error:
+            raise _unreadable(path, f"rows {start} to {stop - 1}", error) from None
+    return rows

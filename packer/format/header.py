@@ -23,15 +23,15 @@ Fields and arrays
 
 Pictures that keep their size
     A ragged field with ``about.layout`` and without a codec that fixes the shape. ``image`` ("HWC",
-    ``about.color``) is ``jpeg`` or has no codec. Without a codec a row holds the pixels, row by row, channels
-    last, uint8 or ``about.dtype`` ("<u2"); with ``about.color`` "bands" a pixel has ``about.channels``
-    numbers. Masks and soft maps have: ``about.of`` "image", the field of the image that has their height and
-    width; ``about.sampling``; layout "HW", or "HWC" with ``about.channels``; ``about.dtype`` unless it is
-    uint8 ("<u2", "<f4"). They are ``png``, or without a codec hold the values, little-endian, in the order of
-    pixels. If any such field has no codec, the fields ``height`` and ``width`` (int32, ``about.of`` "image")
-    MUST be present: the size of the upright picture. A row's bytes MUST match that size. Otherwise they MAY
-    be present: JPEG and PNG files contain their size. Images that convert shrank by a rule have
-    ``about.size`` ("max=512", "min=256").
+    ``about.color``) is ``jpeg``; a reader MAY accept it without a codec: a row then holds the pixels, row by
+    row, channels last, uint8 or ``about.dtype`` ("<u2"); with ``about.color`` "bands" a pixel has
+    ``about.channels`` numbers. Masks and soft maps have: ``about.of`` "image", the field of the image that
+    has their height and width; ``about.sampling``; layout "HW", or "HWC" with ``about.channels``;
+    ``about.dtype`` unless it is uint8 ("<u2", "<f4"). They are ``png``, or without a codec hold the values,
+    little-endian, in the order of pixels. If any such field has no codec, the fields ``height`` and ``width``
+    (int32, ``about.of`` "image") MUST be present: the size of the upright picture. A row's bytes MUST match
+    that size. Otherwise they MAY be present: JPEG and PNG files contain their size.
+    Images that convert shrank by a rule have ``about.size`` ("max=512", "min=256").
 
 Codecs
     A field MAY have a codec, a JSON object with a ``name``. ``jpeg``: a ragged field whose rows are JPEG
@@ -229,16 +229,12 @@ class Field:
     @property
     def deep(self) -> bool:
         """True for images that JPEG cannot hold: 16 bits, or other than 1, 3 or 4 channels."""
-        own = self.own_size
-        if own is not None:
-            return own.dtype != "|u1" or own.channels not in (1, 3, 4)
         return self.pixels and (self.dtype != "|u1" or (self.shape or ())[2] not in (1, 3, 4))
 
     @property
     def most(self) -> int:
         """Largest value of a pixel; it counts as 1.0 in mean and std."""
-        own = self.own_size
-        return int(np.iinfo(self.dtype if own is None else own.dtype).max)
+        return int(np.iinfo(self.dtype).max)
 
     @property
     def own_size(self) -> OwnSize | None:

@@ -62,16 +62,14 @@ class OwnSize(NamedTuple):
         return prod(self.shape(height, width)) * int(self.dtype[2])
 
 
-def partner(
-    dtype: str, channels: int, *, soft: bool, raw: bool
-) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def partner(dtype: str, channels: int, *, soft: bool) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return `about` and `codec` for a field that accompanies the images, such as masks.
 
-    raw: True stores without a codec, which happens anyway with values that PNG cannot hold.
+    Values that PNG cannot hold have no codec.
     """
     about: dict[str, Any] = {"layout": "HW" if channels == 1 else "HWC", "of": "image"}
     about["sampling"] = "linear" if soft else "nearest"
     about |= {"channels": channels} if channels > 1 else {}
     about |= {"dtype": dtype} if dtype != "|u1" else {}
-    packed = not raw and dtype in _PNG_DTYPES and channels in _PNG_CHANNELS
+    packed = dtype in _PNG_DTYPES and channels in _PNG_CHANNELS
     return about, {"name": "png", "shape": None} if packed else None

@@ -31,7 +31,8 @@ _CSV: Mapping[str, Any] = {
 def convert_again(pack: Pack) -> str:
     """Return the command, with SRC, FILE, DIR and PACK for names that packs do not record.
 
-    Returns "" for a pack that was made from packs, samples, or appended rows.
+    Returns "" for a pack that was made from packs, samples, or appended rows, or with options that only
+    Python has.
     """
     headers = [part.header for part in pack.parts]
     provenance = headers[0].provenance
@@ -43,6 +44,8 @@ def convert_again(pack: Pack) -> str:
         return ""  # appended
     if sum(header.rows for header in headers) > source.get("images", pack.rows):
         return ""  # the same images were appended again
+    if any(isinstance(part, list) for part in (options.get("split") or {}).values()):
+        return ""  # splits by ranges of rows
     words = ["packer", "convert", "SRC", pack.path, *_words(options, source.get("reading", {}))]
     table = headers[0].table or {}
     if any(header.skipped for header in headers) or table.get("skipped", {}).get("rows"):

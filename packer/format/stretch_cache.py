@@ -5,9 +5,10 @@ alone:
 
     NAME-DIGEST.cached/
         about.json      identifies the folder, so that packer removes only what it wrote; reserved bytes
-                        ("reserved"); the boot in which it was opened ("boot"); modified at each use
+                        ("reserved"); modified at each use
         files/          the pack's files, sparse, as long as in the store, each created when first needed
-        state           a byte per stretch: MISSING, SUSPECT or KEPT; mapped by all processes
+        state           a byte per stretch, MISSING or KEPT, set once its bytes are on the disk; mapped by
+                        all processes
         lock            held by every process that has the pack open
         turn0 to turn63 held while a stretch with such a number is fetched
 
@@ -39,6 +40,7 @@ from packer.format.file_io import (
     SHARED,
     create_anew,
     foreign,
+    fsync_path,
     inode_of,
     locked,
     make_folder,
@@ -61,11 +63,8 @@ FILES = "files"
 ABOUT = "about.json"
 ONE_FILE = "pack.h5"
 """Name in the cache of a pack that is one file."""
-SUSPECT, KEPT = 1, 2
-"""States of a stretch that is not missing.
-
-SUSPECT: present when the system went down, to be verified before use.
-"""
+KEPT = 1
+"""State of a stretch that is not missing."""
 _LOCK = "lock"
 _TURNS = 64
 _GROWTH = 64 << 20  # bytes reserved at once
@@ -170,16 +169,17 @@ class StretchCache:
         return memoryview(b"") if states[number] == KEPT else stretches.fetch(number)
 
     def _keep(self, stretches: StretchMap, number: int, path: str) -> None:
-        """Verify a suspect stretch; fetch a missing one if there is room."""
+        """Verify a stretch that another process fetched; fetch a missing one if there is room."""
         (states, common), (begin, end) = self._both(stretches), stretches.place(number)
-        if common[number] != MISSING and states[number] != KEPT:
+        if common[number] != states[number]:
             with suppress(OSError):
                 if not stretches.damaged(number, memoryview(pread_path(path, end - begin, begin))):
-                    states[number] = common[number] = KEPT
+                    states[number] = KEPT
         pages = -(-end // _PAGE) - begin // _PAGE
         if states[number] != KEPT and self._take(pages * _PAGE):
             try:
                 stretches.fetch(number, path)
+                fsync_path(path)  # else the state could outlive the bytes when the system goes down
                 states[number] = common[number] = KEPT
             except (OSError, SpaceError) as error:
                 self.full = self._ended = True
@@ -211,14 +211,8 @@ class StretchCache:
         Raises OSError, UsageError.
         """
         make_folder(self.folder, self._folder_mode)
-        if _about(self.folder) is None:
-            # Left behind by a process that was killed while it created or removed the folder.
-            ours = (_LOCK, STATES, FILES, f"{ABOUT}.new")
-            if not all(name in ours or name.startswith("turn") for name in os.listdir(self.folder)):
-                raise UsageError(
-                    f"{self.folder}: holds files that packer did not write. Pass another cache=."
-                )
-            self._note(0, "")
+        if _about(self.folder) is None:  # or its creator, or who removed it, was killed
+            self._note(0)
         make_folder(os.path.join(self.folder, FILES), self._folder_mode)
         path = os.path.join(self.folder, STATES)
         held, alone = open_own(os.path.join(self.folder, _LOCK), mode=self._mode), False
@@ -252,14 +246,8 @@ class StretchCache:
             taken = 0
             states[states != MISSING] = MISSING  # write only where needed: a written page takes memory
             for file in there:
-                fd = open_own(os.path.join(self.folder, FILES, file or ONE_FILE))
-                os.ftruncate(fd, 0)
-                os.close(fd)
-                os.close(open_sparse(os.path.join(self.folder, FILES, file or ONE_FILE), self._sizes[file]))
-        # The system may have gone down after a state was written and before its bytes were.
-        if (_about(self.folder) or {}).get("boot") != _boot():
-            states[states == KEPT] = SUSPECT
-        self._note(0, _boot())
+                remove(os.path.join(self.folder, FILES, file or ONE_FILE))
+        self._note(0)
         if not self._reserve(taken + least, taken + least):
             raise UsageError(
                 f"{self._cache}: the tables and cached rows of this pack need {size(taken + least)};"
@@ -291,23 +279,16 @@ class StretchCache:
             reserved = {folder: about["reserved"] for folder, about in _folders(self._cache)}
             for nbytes in (wanted, least):
                 if sum(reserved.values()) + nbytes <= self._most:
-                    self._note(reserved.get(self.folder, 0) + nbytes, _boot())
+                    self._note(reserved.get(self.folder, 0) + nbytes)
                     return nbytes
             if not _remove_oldest(self._cache, self.folder):
                 return 0
 
-    def _note(self, reserved: int, boot: str) -> None:
+    def _note(self, reserved: int) -> None:
         path = os.path.join(self.folder, ABOUT)
         with open(create_anew(f"{path}.new", self._mode), "w", encoding="utf-8") as file:
-            json.dump({"kind": _KIND, "url": self._url, "reserved": reserved, "boot": boot}, file)
+            json.dump({"kind": _KIND, "url": self._url, "reserved": reserved}, file)
         os.replace(f"{path}.new", path)
-
-
-def _boot() -> str:
-    """Return the identifier of the system's boot; "" where it has none."""
-    with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()
-    return ""
 
 
 def _about(folder: str) -> dict[str, Any] | None:

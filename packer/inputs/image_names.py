@@ -5,7 +5,7 @@ These names match image cat/1.jpg, unless they match a second image, in any Unic
     cat/1.jpg  cat\\1.jpg     its path relative to the images' folder
     1.jpg                     the end of its path, beginning at a folder or at the file name
     1                         its name without folder and extension
-    /data/photos/cat/1.jpg    its path after a prefix
+    /data/photos/cat/1.jpg    its path behind the name of the images' folder, or of their archive
 """
 
 from __future__ import annotations
@@ -14,26 +14,32 @@ import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+from packer.inputs.image_archives import archive_stem
 from packer.path_text import compose
+from packer.source_kinds import is_archive
 
 UNKNOWN, AMBIGUOUS = -1, -2
 """Indices of names that match no image, or several."""
 
 
 class ImageNames:
-    """The names of images. keys: their paths, "/"-separated."""
+    """The names of images. keys: their paths, "/"-separated. source: their folder or archive."""
 
     keys: Sequence[str]
 
-    def __init__(self, keys: Sequence[str]) -> None:
+    def __init__(self, keys: Sequence[str], source: str = "") -> None:
+        called = compose(os.path.basename(os.path.abspath(source)))
+        self._folders = (
+            {called, archive_stem(called)} if is_archive(called) else {called} if source else set()
+        )
         self.keys, self._names = keys, list(map(compose, keys))
         self._paths = self._by(lambda name: name)
         self._ends: dict[int, dict[str, int]] = {}
 
-    def find(self, name: str, *, loose: bool = True, prefixed: bool = True) -> tuple[int, str]:
-        """Return the index of the image that a name matches, or UNKNOWN or AMBIGUOUS; and its prefix, or "".
+    def find(self, name: str, *, loose: bool = True) -> int:
+        """Return the index of the image that a name matches, or UNKNOWN or AMBIGUOUS.
 
-        loose: match ends and stems, and if `prefixed` paths after a prefix, not only paths.
+        loose: match not only paths.
         """
         name = compose(name)
         path = name.removeprefix("./")
@@ -41,27 +47,23 @@ class ImageNames:
             path = path.replace("\\", "/").removeprefix("./")
         index = self._paths.get(path, UNKNOWN)
         if not loose:
-            return index, ""
+            return index
         if index == UNKNOWN and os.path.splitext(path)[1]:
             index = self._ending(path)
         if index == UNKNOWN:
             index = self._stems.get(name, UNKNOWN)
-        return self._behind_prefix(path) if index == UNKNOWN and prefixed else (index, "")
+        return self._below_source(path) if index == UNKNOWN else index
 
     def alike(self, name: str) -> list[str]:
         """Return the paths that differ from a name at most in case and Unicode form."""
         return [self.keys[index] for index in self._alike.get(compose(name).casefold(), ())]
 
-    def _behind_prefix(self, path: str) -> tuple[int, str]:
-        """Return the image whose path ends `path`, or UNKNOWN or AMBIGUOUS; and the prefix before it."""
-        found: list[str] = []
-        rest = path
-        while "/" in rest:
-            rest = rest.partition("/")[2]
-            found += [rest] if rest in self._paths else []
-        if len(found) != 1:
-            return (AMBIGUOUS if found else UNKNOWN), ""
-        return self._paths[found[0]], path.removesuffix(found[0])
+    def _below_source(self, path: str) -> int:
+        """Return the image whose path stands behind the source's name, or UNKNOWN or AMBIGUOUS."""
+        parts = path.split("/")
+        rests = ["/".join(parts[at:]) for at, part in enumerate(parts, 1) if part in self._folders]
+        found = {self._paths[rest] for rest in rests if rest in self._paths}
+        return UNKNOWN if not found else found.pop() if len(found) == 1 else AMBIGUOUS
 
     def _ending(self, path: str) -> int:
         """Return the image whose path ends in `path`, or UNKNOWN or AMBIGUOUS."""

@@ -118,12 +118,12 @@ class Pair(AbstractContextManager["Pair"]):
         *,
         soft: bool = False,
         mask_values: MaskValues | None = None,
-        whole: str | None = None,
+        whole: bool = False,
     ) -> None:
         """Determine dtype and channels: those of ``like``, else of the first readable file.
 
-        images: the partner of each image, with key "" for a missing one. whole: "raw" or "jpeg", how rows of
-        varying size are stored; None for rows of one size.
+        images: the partner of each image, with key "" for a missing one. whole: rows vary in size, as their
+        images do.
         """
         self._name, self._place, self._images = name, place, images
         self.soft, self.mask_values = soft, mask_values
@@ -133,8 +133,8 @@ class Pair(AbstractContextManager["Pair"]):
         dtype, channels = self._kind if mask_values is None else mask_values.stored(self._kind)
         bits = {"bits": 1} if dtype == "|b1" else {}
         dtype = "|u1" if bits else dtype
-        about, codec = partner(dtype, channels, soft=soft, raw=whole == "raw")
-        if whole is None:
+        about, codec = partner(dtype, channels, soft=soft)
+        if not whole:
             shape = spec.size if channels == 1 else (*spec.size, channels)
             about = {"layout": about["layout"], "fit": spec.fit, "sampling": about["sampling"]}
             self.field: Field = Field(name, dtype, shape, about | bits)
@@ -279,7 +279,7 @@ def open_pair(
     parts: Mapping[str, ImageSource] = MappingProxyType({}),
     soft: bool = False,
     mask_values: MaskValues | None = None,
-    whole: str | None = None,
+    whole: bool = False,
 ) -> Pair:
     """Match a partner to each image.
 
@@ -291,8 +291,7 @@ def open_pair(
         images: folder of the images, if they are files; the images themselves are never partners. findings:
         refuses images with no partner or several.
     parts: images that are fields of samples, which `folder` may name. soft: sample linearly instead of
-        nearest. mask_values: values that become classes. whole: "raw" or "jpeg", how rows of varying size are
-        stored; None: one size.
+        nearest. mask_values: values that become classes. whole: rows vary in size, as their images do.
     Raises: UsageError for an invalid field name or a missing folder; SourceError if an image has no partner
         or several, or if none of the first files can be read.
     """

@@ -320,7 +320,7 @@ def read_targets(
     labels: the file (invalid bytes are kept, as in file names), and columns.
     keys: paths of the images. A row names an image by its path, or by its stem if only one image has it.
     findings: refuses images with invalid labels, leaves out rows that name no image.
-    beside: further columns to read as text, with one cell for each image. folder: folder of the keys.
+    beside: further columns to read as text, with one cell for each image. folder: of the keys, or an archive.
     sample: `ImageSource.sample_sizes`; None if there are no images.
     content: the parsed JSON of the file, or None.
     Raises: SourceError if a row is invalid or names no image, if two rows of an image disagree, or if an

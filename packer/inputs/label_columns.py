@@ -90,7 +90,7 @@ class ColumnFinder:
             file = self._file(rows, free)
         first, *rest = rows
         name, labels = first[file], [(k, cell) for k, cell in enumerate(first) if k != file and cell]
-        if is_image(name) or self._names.find(name)[0] != UNKNOWN:
+        if is_image(name) or self._names.find(name) != UNKNOWN:
             return False
         names = [cell for cell in first if cell]
         if names == list(map(str, range(len(names)))):
@@ -140,7 +140,7 @@ class ColumnFinder:
         self, where: str, header: list[str], rows: Rows, file: int, others: Sequence[int]
     ) -> None:
         """Raise SourceError if another column names images as well as that of the files, but others."""
-        loose = all(self._names.find(name, loose=False)[0] == UNKNOWN for name in _distinct(rows, file))
+        loose = all(self._names.find(name, loose=False) == UNKNOWN for name in _distinct(rows, file))
         named = self._count(rows, file, loose)
         # Numbers name images only if the label column is none of the others.
         counting = bool(self._chosen) and _counts_rows(rows, file)
@@ -157,11 +157,11 @@ class ColumnFinder:
                     )
 
     def _differ(self, one: str, other: str) -> bool:
-        return self._names.find(one)[0] != self._names.find(other)[0]
+        return self._names.find(one) != self._names.find(other)
 
     def _count(self, rows: Rows, place: int, loose: bool) -> int:
         """Return the number of distinct cells of a column that name images."""
-        return sum(self._names.find(name, loose=loose)[0] != UNKNOWN for name in _distinct(rows, place))
+        return sum(self._names.find(name, loose=loose) != UNKNOWN for name in _distinct(rows, place))
 
     def _file(self, rows: Rows, places: Sequence[int]) -> int:
         """Return the column that names most images; the first of file names, or the first, if none does."""
@@ -175,7 +175,7 @@ class ColumnFinder:
     def _weights(self, rows: Rows, places: Sequence[int], loose: bool) -> list[int]:
         """Return a weight for each column: of each distinct cell that names an image, 2 for a file, else 1.
 
-        loose: accept ends, stems and prefixes, not only paths; numbers only if no column holds file names,
+        loose: match not only paths; numbers only if no column holds file names,
         and in another column than the first only if cells of that come again, or count the rows.
         """
         columns = [_distinct(rows, place) for place in places]
@@ -185,10 +185,8 @@ class ColumnFinder:
         for place, names in enumerate(columns):
             numbers = not files and (place == 0 or not first)
             tried = [name for name in names if numbers or not name.isdecimal()]
-            found = [(name, *self._names.find(name, loose=loose)) for name in tried]
-            weights.append(
-                sum(1 + (not prefix and is_image(name)) for name, index, prefix in found if index != UNKNOWN)
-            )
+            found = [name for name in tried if self._names.find(name, loose=loose) != UNKNOWN]
+            weights.append(sum(1 + is_image(name) for name in found))
         return weights
 
 

@@ -1,8 +1,4 @@
-"""LabelTable: the rows of a label file, matched to images (image_names.py), with the columns that are read.
-
-A prefix of names is allowed if the names of all rows share it, and if it does not end in another folder:
-names in test/ do not match images in train/.
-"""
+"""LabelTable: the rows of a label file, matched to images (image_names.py), with the chosen columns."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from numpy.typing import NDArray
 
 from packer import units
 from packer.errors import SourceError
-from packer.inputs.file_names import SPLIT_NAMES, shorten, split_in
+from packer.inputs.file_names import SPLIT_NAMES, shorten
 from packer.inputs.findings import Findings
 from packer.inputs.image_names import AMBIGUOUS, ImageNames
 from packer.inputs.label_columns import ColumnFinder
@@ -51,15 +47,14 @@ class LabelTable(CheckedRows):
     ) -> None:
         """Read the file.
 
-        keys: paths of the images. chosen, beside, file_column: see ColumnFinder. folder: the images' folder.
+        keys: paths of the images. chosen, beside, file_column: see ColumnFinder. folder: of the images, or
+        an archive.
         spare: chooses more columns by the first rows. content: parsed JSON of the file. findings: leaves out
         invalid rows and rows that name no image.
         """
         super().__init__(path, array("q"), findings)
         beside = [name for name in beside if name not in chosen]
-        self._keys, self._names = keys, ImageNames(keys)
-        self._prefix: str | None = None  # common prefix of the names in all rows; None before the first row
-        self._folder = os.path.abspath(folder)
+        self._keys, self._names, self._folder = keys, ImageNames(keys, folder), os.path.basename(folder)
         self.columns: dict[str, list[str]] = {name: [] for name in (*(chosen or ("",)), *beside)}
         """Cells of each column that is read; key "" for the label column if no columns were chosen."""
         self.label_name = "the label"
@@ -117,7 +112,7 @@ class LabelTable(CheckedRows):
                 problem = units.count(len(row), "column")
                 allowed = f"the first row has {len(header)}. Correct it"
             else:
-                image = self._image(row[file], line)
+                image = self._names.find(row[file])
                 if image >= 0:
                     yield line, image, [row[place] for place in places]
                     continue
@@ -133,10 +128,11 @@ class LabelTable(CheckedRows):
         if image == AMBIGUOUS:
             problem, link = f"several images are called {shorten(name)}", ": "
         problem += f"{link}{shorten(near)}" if near else ""
+        behind = f", or stand behind {shorten(self._folder)}/" if self._folder else ""
         return problem, (
             f"names are paths relative to the images' folder, such as {shorten(self._keys[0])}, their ends, "
-            f"or unique names without extension, in one of the columns {shorten(', '.join(header))}. Correct "
-            f"the row, pass {Option('Labels.file_column')} for another column"
+            f"or unique names without extension{behind}, in one of the columns {shorten(', '.join(header))}. "
+            f"Correct the row, pass {Option('Labels.file_column')} for another column"
         )
 
     def _unread_splits(
@@ -151,46 +147,6 @@ class LabelTable(CheckedRows):
                     "and "
                     f"is not read. Pass {Option('Split.column', name)} for these splits."
                 )
-
-    def _image(self, name: str, line: int = 1) -> int:
-        """Return the index of the image that a name matches, UNKNOWN for none, AMBIGUOUS for several.
-
-        Raises SourceError if the prefixes of two names differ, or if a prefix is that of another folder.
-        """
-        index, prefix = self._names.find(name, prefixed=self._prefix != "")
-        if index < 0:
-            return index
-        if self._prefix is None:
-            self._check_prefix(prefix, self._keys[index], line)
-            self._prefix = prefix
-            if prefix:
-                shown = f"{name!r} is {self._keys[index]!r}"
-                self.findings.note(
-                    f"{self.subject}: its names begin with {prefix!r}, which is ignored: {shown}."
-                )
-        if prefix != self._prefix:
-            raise SourceError(
-                f"{self.subject} {self.unit} {line}: {shorten(name)} does not begin with {self._prefix}, as "
-                "the names before it do; all names have the same prefix, or none, before the path relative "
-                "to the images' folder. Pass the folder that holds all images."
-            )
-        return index
-
-    def _check_prefix(self, prefix: str, key: str, line: int) -> None:
-        """Raise SourceError if `prefix` shows that the rows name files of another folder than the images'."""
-        parent, folder = os.path.split(self._folder)
-        last = os.path.basename(prefix.rstrip("/"))
-        if last in ("", folder):
-            return
-        mine, other = os.path.join(self._folder, key), os.path.join(parent, last, key)
-        splits = split_in(last), split_in(folder)
-        twin = os.path.isfile(mine) and os.path.isfile(other) and not os.path.samefile(mine, other)
-        if twin or (None not in splits and splits[0] != splits[1]):
-            raise SourceError(
-                f"{self.subject} {self.unit} {line}: {shorten(prefix + key)} is in the folder {last}, but "
-                f"the images are those of {folder}; labels of another folder are not used. Pass that folder, "
-                "or write the names as paths relative to the images' folder."
-            )
 
     def taken(self, rows: NDArray[np.intp]) -> LabelTable:
         """Return a table of some of the rows."""

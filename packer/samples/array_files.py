@@ -15,13 +15,13 @@ from packer.errors import SourceError
 from packer.format.hdf5_arrays import Hdf5Array, list_arrays, read_array
 from packer.format.header import Extent
 from packer.pixels.image_files import format_of_image
-from packer.samples.columns import ArrayColumn, Column, DecodedColumn, FileColumn, ListColumn, TurnedColumn
+from packer.samples.columns import ArrayColumn, Column, FileColumn, Hdf5Column, ListColumn, TurnedColumn
 from packer.source_kinds import HDF5, HDF5_BEGIN, is_hdf5
 
 _MATLAB = ".mat"
 _HDF5 = (*HDF5, _MATLAB)
 _HDF5_BEGINS = (b"MATLAB 7.3", HDF5_BEGIN)
-_DECODED_BYTES = 256 << 20  # a larger compressed dataset is decoded to a temporary file instead of memory
+_DECODED_BYTES = 256 << 20  # rows of a larger compressed dataset are staged instead of held in memory
 _WEAK = ("", "BMP", "PPM")  # formats whose files begin with two bytes, as numbers may
 _FROM_MATLAB = (
     "flat = lambda d, at='': {{k: v for n, x in d.items() if n[:2] != '__' for k, v in (flat(x, at + n + "
@@ -46,7 +46,7 @@ def _open(path: str) -> list[Column]:
         raise SourceError(f"{path}: is not a file. Check the path.")
     if path.lower().endswith(_HDF5) or is_hdf5(path):
         _check_matlab(path)
-        return [column for one in list_arrays(path) for column in _of_hdf5(path, one)]
+        return [column for one in list_arrays(path) for column in _hdf5_columns(path, one)]
     stem = os.path.splitext(os.path.basename(path))[0]
     try:
         if path.lower().endswith(".npz"):
@@ -134,13 +134,13 @@ def _columns(name: str, where: str, array: NDArray[Any] | Column) -> list[Column
     return [column]
 
 
-def _of_hdf5(path: str, one: Hdf5Array) -> list[Column]:
+def _hdf5_columns(path: str, one: Hdf5Array) -> list[Column]:
     """Return the column of a dataset, or the columns of its members; [] of a single value."""
     where = f"{path}/{one.name}"
     encoded = is_encoded(one.begin)
     if not one.shape and not encoded:
         return []
-    column: Column = DecodedColumn(where, path, one.name, one.dtype, one.shape)
+    column: Column = Hdf5Column(where, path, one.name, one.dtype, one.shape, one.slab)
     if encoded or (one.dtype.kind in "OV" and not (one.text or one.dtype.names or one.ragged)):
         column = Column(one.name, where, one.dtype, one.shape)
     elif one.text:
@@ -152,10 +152,10 @@ def _of_hdf5(path: str, one: Hdf5Array) -> list[Column]:
     elif column.row_bytes * column.shape[0] <= _DECODED_BYTES:
         column = ArrayColumn(one.name, where, np.asarray(read_array(path, one.name)))
     column.encoded, column.classes = encoded, one.classes
-    return [_of_matlab(column) if one.turned else column]
+    return [_matlab_column(column) if one.turned else column]
 
 
-def _of_matlab(column: Column) -> Column:
+def _matlab_column(column: Column) -> Column:
     """Return a variable of MATLAB with its axes in MATLAB's order; vectors have one axis.
 
     Vectors of whole numbers are integers: MATLAB's numbers are floats unless they are declared.

@@ -2,36 +2,36 @@
 
 The rule for files: `x`, `image` or `images` is the image (`x` of other shapes: the features), `y`, `label` or
 `labels` the label, in any group and letter case; `x_train`, `train_x`, `train/x` are those of a split. Other
-arrays with a value for each sample keep their names. What this leaves open is an error, settled by `rename`.
+arrays with a value for each sample keep their names. Files of which no array is named so, and whatever else
+this leaves open, are an error that `rename` settles.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from packer.channels import COLORS
-from packer.errors import SourceError, UsageError
+from packer.errors import PackerError, SourceError, UsageError
 from packer.inputs.file_names import SPLIT_NAMES, split_word
 from packer.samples.array_files import is_encoded, open_array_file
 from packer.samples.array_problems import (
-    check_alike,
-    check_choice,
+    are_pictures,
     check_encoded,
-    check_one_picture,
     check_readable,
-    check_unnamed,
     field_name,
     holds_images,
+    is_picture,
     is_readable,
     is_turned,
     listing,
-    same_role,
     some,
 )
 from packer.samples.columns import ArrayColumn, Column, JoinedColumn, ListColumn, TurnedColumn
@@ -43,7 +43,8 @@ from packer.source_kinds import is_array_file
 
 _IMAGES, _X, _LABELS = ("image", "images"), "x", ("y", "label", "labels")
 _FEATURES = "features"
-_BY_POSITION = ["arr_0", "arr_1"]  # names that numpy.savez(file, x, y) gives
+_FEW = 20  # samples
+_TRIED = 5  # renames, before an error proposes none
 
 
 @dataclass
@@ -69,7 +70,7 @@ class ArraySource:
         """Bytes of all values."""
         return self.rows * sum(column.row_bytes for column in self.fields.values())
 
-    def of(self, names: Sequence[str]) -> ArraySource:
+    def select(self, names: Sequence[str]) -> ArraySource:
         """Return the source with some of its fields. Raises UsageError."""
         missing = [name for name in names if name not in self.fields]
         if missing:
@@ -98,14 +99,14 @@ def open_arrays(source: Any, declared: Declared) -> ArraySource:
     elif isinstance(source, list) or is_array_file(source):
         paths = [os.fspath(path) for path in (source if isinstance(source, list) else [source])]
         subject = ", ".join(paths) if len(paths) < 4 else f"{paths[0]} and {len(paths) - 1:,} more"
-        found = _of_files(paths)
+        found = _open_files(paths)
         files = len(paths) == 1 < len(found)
     else:
         found = [_given("array", source)]
     _check_renamed(subject, found, rename)
     if names is not None and not rename and not set(names) <= {one.name for one in found}:
         if files:
-            return _chosen(subject, found, rename).of(names)
+            return _chosen(subject, found, rename).select(names)
         if not isinstance(source, Mapping) and len(names) == len(found):
             rename = {one.name: name for one, name in zip(found, names, strict=True)}
     if isinstance(source, Mapping) or names is not None:
@@ -113,7 +114,7 @@ def open_arrays(source: Any, declared: Declared) -> ArraySource:
     return _chosen(subject, found, rename)
 
 
-def _of_files(paths: Sequence[str]) -> list[Column]:
+def _open_files(paths: Sequence[str]) -> list[Column]:
     """Return the arrays of files; those of several files with the same names are called file/array."""
     files = [(os.path.splitext(os.path.basename(path))[0], open_array_file(path)) for path in paths]
     found = [one for _, columns in files for one in columns]
@@ -171,9 +172,9 @@ def _named(
     if len(fields) < len(found):
         raise UsageError(f"rename={dict(rename)!r}: gives two arrays the same name. Pass different names.")
     if names is not None:
-        fields = ArraySource(subject, fields).of(names).fields
+        fields = ArraySource(subject, fields).select(names).fields
     else:
-        check_encoded(subject, found, lambda one: one.name)
+        check_encoded(subject, found)
     if not fields:
         raise UsageError(f"{subject}: holds no arrays. Pass at least one.")
     _check_lengths(subject, fields)
@@ -206,18 +207,89 @@ def _check_lengths(subject: str, fields: Mapping[str, Column]) -> None:
 
 def _chosen(subject: str, found: list[Column], rename: Mapping[str, str]) -> ArraySource:
     """Choose the fields among the arrays of files. Raises UsageError, SourceError."""
-    check_encoded(subject, found, _role)
+    check_encoded(subject, found)
     if not found:
         raise SourceError(f"{subject}: holds no arrays of numbers or text. Check the file.")
-    if not rename and [one.name for one in found] == _BY_POSITION:
-        rename = dict(zip(_BY_POSITION, default_names([_looks(one) for one in found], ""), strict=True))
+    try:
+        return _choose_splits(subject, found, rename)
+    except _OpenChoiceError as error:
+        remedy = _remedy(subject, found, rename)
+        raise UsageError(f"{subject}: holds {listing(found)}; {error}. {remedy}.") from None
+
+
+class _OpenChoiceError(UsageError):
+    """Names that leave open which arrays are the fields; the text continues the list of the arrays."""
+
+
+def _remedy(subject: str, found: Sequence[Column], rename: Mapping[str, str]) -> str:
+    """Return the remedy for arrays that leave open what they are: a `rename` that was tried, or a join."""
+    if are_pictures(found):
+        return "An array holds all samples: pack pictures of an array each by a generator of (image, label)"
+    ways = []
+    proposals = _proposals(found, rename)
+    if not any(map(_role, found)) and len({(one.dtype, one.shape[1:]) for one in found}) == 1 < len(found):
+        ways.append("If each is a class or a part, pass (numpy.concatenate(arrays), labels)")
+        proposals = iter([{one.name: field_name(one.name) for one in found}])
+    for proposal in islice(proposals, _TRIED):
+        with suppress(PackerError):
+            _choose_splits(subject, found, {**rename, **proposal})
+            ways.append(f"Name the fields: {Option('Fields.rename', {**rename, **proposal})}")
+            break
+    return ". ".join(ways) or "Pass the arrays themselves, (images, labels)"
+
+
+def _proposals(found: Sequence[Column], rename: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Yield names that may settle which arrays are the fields: images and labels, one group, one array."""
+    free = [one for one in found if one.name not in rename and is_readable(one)]
+    roles = {one.name: _role(one) for one in free if _role(one)}
+    named = {*roles.values(), *rename.values()}
+    images = sorted(filter(holds_images, free), key=lambda one: -one.shape[0])
+    images = [] if IMAGE in named else images[:1]
+    rows = {side for one in images or found for side in (one.shape[0], one.shape[-1])}
+    labels = [] if LABEL in named else [one for one in free if one.shape[1:] in ((), (1,))]
+    labels = [one for one in labels if one.shape[0] in rows]
+    both = {one.name: IMAGE for one in images}
+    if len(labels) == 1:
+        both[labels[0].name] = LABEL
+    if both:
+        yield both
+    for name in roles:
+        group = name.rpartition("/")[0]
+        yield {other: role for other, role in roles.items() if other.rpartition("/")[0] == group}
+    for one in sorted(free, key=lambda one: -one.row_bytes * one.shape[0]):
+        yield {one.name: roles.get(one.name) or field_name(one.name)}
+
+
+def _choose_splits(subject: str, found: Sequence[Column], rename: Mapping[str, str]) -> ArraySource:
+    """Choose the fields of each split, or of the only set of samples, and join them.
+
+    Raises UsageError, SourceError.
+    """
     several = len(set(rename.values())) < len(rename)  # arrays of several splits have one name
     splits = _splits(found, rename) if several or not rename else {}
+    sets = {}
+    for split, columns in (splits or {"": _arrays_of_one_set(found, rename)}).items():
+        mine = {old: new for old, new in rename.items() if any(one.name == old for one in columns)}
+        sets[split] = _choose(subject, columns, mine, of_split=bool(split))
+    shared = _shared_fields(subject, sets)
+    parts = {name: [fields[name] for fields in sets.values()] for name in shared}
+    source, stop = _source(subject, {name: _one_after_another(parts[name]) for name in shared}), 0
+    for split in splits:
+        rows = sets[split][shared[0]].shape[0]
+        source.spans[split] = range(stop, stop + rows)
+        stop += rows
+    source.notes += _notes(found, parts, rename)
     if splits:
-        return _joined(subject, found, splits, rename)
+        sizes = ", ".join(f"{split} {len(span):,}" for split, span in source.spans.items())
+        source.notes.append(f"splits, by the names of the arrays: {sizes}.")
+    return source
+
+
+def _arrays_of_one_set(found: Sequence[Column], rename: Mapping[str, str]) -> list[Column]:
+    """Return the arrays without those of splits and groups beside the arrays that `rename` names."""
     renamed = {_split_and_name(name)[0] for name in rename} - {""}
     names = {_own_name(name) for name in rename}
-    mine = [
+    return [
         one
         for one in found
         if one.name in rename
@@ -226,10 +298,6 @@ def _chosen(subject: str, found: list[Column], rename: Mapping[str, str]) -> Arr
             and (not renamed or _split_and_name(one.name)[0] in {"", *renamed})
         )
     ]
-    choice = _choose(subject, mine, rename)
-    source = _source(subject, choice.fields)
-    source.notes += _notes(found, choice, rename)
-    return source
 
 
 def _splits(found: Sequence[Column], rename: Mapping[str, str]) -> dict[str, list[Column]]:
@@ -270,33 +338,27 @@ def _role(one: Column) -> str:
         colored = len(rows) == 3 and bool({rows[0], rows[2]} & COLORS.keys())
         pixels = len(rows) == 3 and looks_like_image(one.dtype, one.shape[:3]) and one.dtype == np.uint8
         return IMAGE if colored or pixels or looks_like_image(one.dtype, rows) else _FEATURES
-    return ""
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """Fields of a set of arrays. names: array -> field; turned: arrays whose samples lie on the last axis."""
-
-    names: dict[str, str]
-    fields: dict[str, Column]
-    turned: list[str]
+    return _FEATURES if name == _FEATURES and rows and not holds_images(one) else ""
 
 
 def _choose(
     subject: str, found: Sequence[Column], rename: Mapping[str, str], *, of_split: bool = False
-) -> _Choice:
-    """Choose the arrays of one set of samples. of_split: names tell a split. Raises UsageError."""
+) -> dict[str, Column]:
+    """Return the fields of one set of samples. of_split: names tell a split. Raises UsageError."""
     roles = dict(rename)
     for one in found:
         role = _role(one)
         if role and one.name not in rename and role not in rename.values():
             if role in roles.values():
-                raise same_role(subject, found, role, [o.name for o in found if _role(o) == role])
+                names = some([other.name for other in found if _role(other) == role])
+                raise _OpenChoiceError(f"of {names} each could be {role!r}; join parts by numpy.concatenate")
             roles[one.name] = role
     given = [one for one in found if one.name in roles]
     if not given:
         given = [one for one in found if is_readable(one)] or list(found)
-        roles = _without_names(subject, given)
+        if len(given) > 1:
+            raise _OpenChoiceError("none is called image, x, features, label or y")
+        roles = {given[0].name: _lone_field(given[0])}
     try:
         rows = _rows(subject, {roles[one.name]: one for one in given})
     except UsageError:
@@ -305,43 +367,67 @@ def _choose(
         given = [one for one in given if one.name in rename]
         rows = _rows(subject, {roles[one.name]: one for one in given})
     turned = any(one.shape[0] != rows for one in given)
-    placed = {one.name: _placed(one, rows) if turned else one for one in found}
-    held = {name: one for name, one in placed.items() if one.shape[0] == rows and is_readable(one)}
+    placed = [_placed(one, rows) if turned else one for one in found]
+    held = [one for one in placed if one.shape[0] == rows and is_readable(one)]
     for one in given:
-        check_readable(placed[one.name], roles[one.name])
-    names = {name: roles.get(name) or field_name(_own_name(name) if of_split else name) for name in held}
+        check_readable(one)
+    held.sort(key=lambda one: roles.get(one.name) != IMAGE)
+    if len(rename) == len(held):
+        held.sort(key=lambda one: [*rename].index(one.name))
     fields: dict[str, Column] = {}
-    order = [*rename] if len(rename) == len(names) else sorted(names, key=lambda n: names[n] != IMAGE)
-    names = {name: names[name] for name in order}
-    for name in names:
-        if names[name] in fields:
-            raise UsageError(
-                f"{held[name].where}: its field would be {names[name]!r}, like that of another array. Name"
-                " them by rename."
+    for one in held:
+        name = roles.get(one.name) or field_name(_own_name(one.name) if of_split else one.name)
+        if name in fields:
+            raise _OpenChoiceError(f"two would be {name!r}")
+        fields[name] = one
+    _check_choice(found, fields, rename)
+    return fields
+
+
+def _lone_field(one: Column) -> str:
+    """Return the field of an array that is alone and not named by the rule."""
+    plain = _FEATURES if one.name == "array" or not _own_name(one.name) else field_name(one.name)
+    return IMAGE if holds_images(one) else plain
+
+
+def _check_choice(found: Sequence[Column], fields: Mapping[str, Column], rename: Mapping[str, str]) -> None:
+    """Raise UsageError for a choice that lacks the images or labels that the arrays probably hold."""
+    names = {one.name: field for field, one in fields.items()}
+    rows, labelled = next(iter(fields.values())).shape[0], LABEL in fields
+    for one in found:
+        if one.name in rename:
+            continue
+        field, role = names.get(one.name), _role(one)
+        single = one.shape[1:] in ((), (1,)) and not role
+        if not labelled and is_picture(one) and (len(found) == 1 or role):
+            raise _OpenChoiceError(f"{one.name} looks like one picture; images are [N, H, W, C]")
+        if field and not role and len(found) > 1 and IMAGE not in fields and holds_images(one):
+            raise _OpenChoiceError("none is called image")
+        if field in _IMAGES and one.dtype.kind in "OUS":
+            raise _OpenChoiceError(f"{one.name} holds no pixels; images are arrays of numbers")
+        if (
+            single
+            and one.shape[0] == rows
+            and len(found) == 2
+            and IMAGE in fields
+            and not (labelled or rename)
+        ):
+            raise _OpenChoiceError("none is called label")
+        if field is None and one.shape[0] == rows and {*fields} == {LABEL}:
+            check_readable(one)
+        # Of few samples, anchors or means may have nearly as many.
+        likely = (len(one.shape) > 1 and rows > _FEW) or (single and not labelled)
+        near = field is None and 0 < abs(one.shape[0] - rows) <= max(1, rows // 100)
+        if near and (role not in ("", *fields) or (likely and not rename)):
+            raise _OpenChoiceError(
+                f"{one.name} has nearly as many values as there are samples, of which one may lack it"
             )
-        fields[names[name]] = held[name]
-    check_choice(subject, found, names, fields, rename, _role)
-    return _Choice(names, fields, [one.name for one in found if one.name in names and one.shape[0] != rows])
-
-
-def _without_names(subject: str, found: Sequence[Column]) -> dict[str, str]:
-    """Return the names of arrays of which none is named by the rule: a lone array's, or their own.
-
-    Raises UsageError.
-    """
-    if len(found) == 1:
-        [one] = found
-        check_one_picture(subject, one)
-        plain = _FEATURES if one.name == "array" or not _own_name(one.name) else field_name(one.name)
-        return {one.name: IMAGE if holds_images(one) else plain}
-    check_unnamed(subject, found)
-    return {one.name: field_name(one.name) for one in found}
 
 
 def _rows(subject: str, fields: Mapping[str, Column]) -> int:
     """Return the number of samples, which is the first or the last side of all these arrays.
 
-    The last one only if the arrays agree on no other, or if only so a lone array holds images. Raises
+    The last one only if images or labels agree on no other, or if only so a lone array holds images. Raises
     UsageError.
     """
     if [*fields] == [IMAGE] and is_turned(fields[IMAGE]):
@@ -349,7 +435,8 @@ def _rows(subject: str, fields: Mapping[str, Column]) -> int:
     if len({one.shape[0] for one in fields.values()}) > 1:
         ends = set.intersection(*({one.shape[0], one.shape[-1]} for one in fields.values()))
         turned = [(name, one) for name, one in fields.items() if one.shape[0] not in ends]
-        if len(ends) == 1 and all(n != IMAGE or looks_like_image(o.dtype, o.shape[:-1]) for n, o in turned):
+        meant = bool({IMAGE, LABEL} & {*fields}) and len(ends) == 1
+        if meant and all(n != IMAGE or looks_like_image(o.dtype, o.shape[:-1]) for n, o in turned):
             return ends.pop()
         _check_lengths(subject, fields)
     return next(iter(fields.values())).shape[0]
@@ -363,51 +450,45 @@ def _placed(one: Column, rows: int) -> Column:
     return TurnedColumn(one, [axes[-1], *axes[:-1]])
 
 
-def _joined(
-    subject: str, found: Sequence[Column], splits: Mapping[str, list[Column]], rename: Mapping[str, str]
-) -> ArraySource:
-    """Return the arrays of several splits, one after the other. Raises UsageError."""
-    sets = {}
-    for split, columns in splits.items():
-        mine = {one.name: rename[one.name] for one in columns if one.name in rename}
-        sets[split] = _choose(subject, columns, mine, of_split=True)
-    [(first, model), *others] = sets.items()
-    for split, choice in others:
-        for name in {**model.fields, **choice.fields}:
-            parts = [model.fields.get(name), choice.fields.get(name)]
-            if name in (IMAGE, _FEATURES, LABEL) or None not in parts:
-                check_alike(subject, name, {first: parts[0], split: parts[1]}, sets[first].names)
-    shared = [name for name in model.fields if all(name in one.fields for one in sets.values())]
-    source = _source(subject, {n: _one_after_another([s.fields[n] for s in sets.values()]) for n in shared})
-    stop = 0
-    for split, choice in sets.items():
-        rows = choice.fields[shared[0]].shape[0]
-        source.spans[split] = range(stop, stop + rows)
-        stop += rows
-    names = {array: name for one in sets.values() for array, name in one.names.items() if name in shared}
-    turned = [name for one in sets.values() for name in one.turned]
-    source.notes += _notes(found, _Choice(names, source.fields, turned), rename)
-    splits_found = ", ".join(f"{split} {len(span):,}" for split, span in source.spans.items())
-    source.notes.append(f"splits, by the names of the arrays: {splits_found}.")
-    return source
+def _shared_fields(subject: str, sets: Mapping[str, Mapping[str, Column]]) -> list[str]:
+    """Return the fields that all splits have.
+
+    Raises UsageError if one differs in dtype or shape, or if a split lacks the image, features or label.
+    """
+    [first, *_] = sets.values()
+    shared = [name for name in first if all(name in fields for fields in sets.values())]
+    for name in dict.fromkeys([*shared, IMAGE, _FEATURES, LABEL]):
+        parts = {split: fields.get(name) for split, fields in sets.items()}
+        forms = {s: f"{one.dtype.name}{list(one.shape[1:])}" if one else "none" for s, one in parts.items()}
+        if len(set(forms.values())) > 1 and not any(isinstance(one, ListColumn) for one in parts.values()):
+            said = ", ".join(f"{split} has {form}" for split, form in forms.items())
+            raise UsageError(
+                f"{subject}: {name!r} differs between the splits: {said} per sample. Make them alike, or pack"
+                f" one set of arrays: {Option('Fields.rename', {one.name: f for f, one in first.items()})}."
+            )
+    return shared
 
 
 def _one_after_another(columns: Sequence[Column]) -> Column:
-    if any(isinstance(one, ListColumn) for one in columns):
+    if len(columns) > 1 and any(isinstance(one, ListColumn) for one in columns):
         values = [value for one in columns for value in one.take(np.arange(one.shape[0]))]
         return ListColumn(columns[0].name, columns[0].where, values)
-    return JoinedColumn(columns)
+    return JoinedColumn(columns) if len(columns) > 1 else columns[0]
 
 
-def _notes(found: Sequence[Column], choice: _Choice, rename: Mapping[str, str]) -> list[str]:
-    """Return a note on arrays that were named or left out, and on samples that lie on the last axis."""
-    names = choice.names
+def _notes(
+    found: Sequence[Column], fields: Mapping[str, Sequence[Column]], rename: Mapping[str, str]
+) -> list[str]:
+    """Return notes on arrays that were named or left out, and on samples that lie on the last axis."""
+    columns = [one for parts in fields.values() for one in parts]
+    names = {one.name: field for field, parts in fields.items() for one in parts}
     others = [one for one in found if one.name not in names]
-    guessed = {old: new for old, new in names.items() if old not in rename}
-    said = [f"{old} is {new!r}" for old, new in guessed.items() if rename or old not in (new, "array")]
+    mine = {old: new for old, new in names.items() if old not in rename}
+    guessed = [f"{old} is {new!r}" for old, new in mine.items() if rename or old not in (new, "array")]
     notes: list[str] = []
-    if said or others:
-        chosen = some(said) or f"fields are {some([*names.values()])}"
+    if guessed or others:
+        chosen = some(guessed) or f"fields are {some([*fields])}"
+        chosen += "" if rename or LABEL in fields else "; none is 'label'"
         left_out = f"; left out: {listing(others)}" if others else ""
         notes.append(
             Sentence(
@@ -415,17 +496,8 @@ def _notes(found: Sequence[Column], choice: _Choice, rename: Mapping[str, str]) 
                 f"{Option('Fields.rename')}."
             )
         )
-    single = [n for n, one in choice.fields.items() if one.shape[1:] in ((), (1,)) and is_readable(one)]
-    example = {array: LABEL for array, name in names.items() if name == single[0]} if single else {}
-    if single and LABEL not in choice.fields and not rename and {IMAGE, _FEATURES} & choice.fields.keys():
-        notes.append(
-            Sentence(
-                f"no array is called label, so the pack has none. Candidates: {some(single)}. Pass for"
-                f" example {Option('Fields.rename', example)}."
-            )
-        )
-    if choice.turned:
-        notes.append(f"{some(choice.turned)}: the samples lie on the last axis, which becomes the first.")
+    if turned := [one.name for one in columns if one not in found]:
+        notes.append(f"{some(turned)}: the samples lie on the last axis, which becomes the first.")
     return notes
 
 

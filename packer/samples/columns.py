@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
-from typing import IO, Any
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +16,11 @@ from numpy.typing import NDArray
 from packer.convert.row_maker import RowMaker
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import digest
-from packer.format.hdf5_arrays import read_slabs
+from packer.format.hdf5_arrays import read_rows
 from packer.format.header import COORDINATES, Extent, Field, Header
 from packer.format.pack import Pack
 from packer.format.part_files import Rows
-from packer.orders.runs import consecutive, one_run
+from packer.orders.runs import consecutive
 from packer.pixels.coordinate_units import check_unit
 from packer.read.array_store import PackStore
 from packer.samples.field_plan import (
@@ -41,7 +42,8 @@ class Column:
     """All values of an array. dtype, shape, name: of the array [N, ...]; where: its name in messages.
 
     The base class itself is an array whose values cannot be read. path: the file that holds it, or "".
-    classes: names of its numbers. encoded: its values, or it itself, are the bytes of image files.
+    classes: names of its numbers. encoded: its values, or it itself, are the bytes of image files. slab: rows
+    to read at once, in order, if reading is decoding; 0: rows are read in any order.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Column:
     path: str = ""
     classes: tuple[str, ...] = ()
     encoded: bool = False
+    slab: int = 0
 
     def __init__(self, name: str, where: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         self.name, self.where, self.dtype, self.shape = name, where, dtype, shape
@@ -66,23 +69,18 @@ class Column:
         kind = "text" if isinstance(self, ListColumn) else self.dtype.name
         return f"{shown(self.name)} {kind}{list(self.shape)}"
 
-    @property
-    def decoded(self) -> Sequence[DecodedColumn]:
-        """The compressed datasets, which must be decoded in order."""
-        return ()
-
     def take(self, samples: NDArray[np.int64]) -> Any:
         """Return the values of some samples, [len(samples), ...]."""
         raise NotImplementedError
 
     def pieces(self) -> Iterator[NDArray[Any]]:
         """Yield all values in order, in pieces."""
-        rows, step = self.shape[0], max(1, _DIGEST_BYTES // max(1, self.row_bytes))
+        rows, step = self.shape[0], self.slab or max(1, _DIGEST_BYTES // max(1, self.row_bytes))
         return (self.part(start, min(rows, start + step)) for start in range(0, rows, step))
 
-    def part(self, start: int, stop: int) -> NDArray[Any]:
+    def part(self, start: int, stop: int) -> Any:
         """Return the values from `start` to `stop`."""
-        raise NotImplementedError
+        return self.take(np.arange(start, stop))
 
 
 class ListColumn(Column):
@@ -112,10 +110,6 @@ class ArrayColumn(Column):
             return self._array[first : first + count]
         return self._array[samples]
 
-    def part(self, start: int, stop: int) -> NDArray[Any]:
-        """See Column."""
-        return self._array[start:stop]
-
 
 class FileColumn(Column):
     """A column of raw rows in a file, in one or several extents, read by the same reader as packs."""
@@ -141,48 +135,25 @@ class FileColumn(Column):
             self._reader.prefetch(runs)
         return self._reader.array(self._field.name, runs)
 
-    def part(self, start: int, stop: int) -> NDArray[Any]:
-        """See Column."""
-        return self._reader.array(self._field.name, one_run(start, stop))
 
-
-class DecodedColumn(Column):
-    """A compressed HDF5 dataset, decoded once into an unnamed file, from which rows are read."""
+class Hdf5Column(Column):
+    """A compressed HDF5 dataset, decoded by HDF5 at each reading."""
 
     def __init__(
-        self, where: str, path: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+        self, where: str, path: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], slab: int
     ) -> None:
         super().__init__(name, where, dtype, shape)
-        self.path = path
-        self._column: Column = self
+        self.path, self.slab = path, slab
+        self._name = name
 
-    @property
-    def decoded(self) -> Sequence[DecodedColumn]:
+    def take(self, samples: NDArray[np.int64]) -> NDArray[Any]:
         """See Column."""
-        return (self,)
-
-    def decode(self, file: IO[bytes]) -> None:
-        """Write the values to an unnamed file, which must stay open. Raises SourceError, OSError."""
-        for piece in self.pieces():
-            file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
-        file.flush()
-        extent = Extent("", 0, self.shape[0], self.row_bytes)
-        place = f"/dev/fd/{file.fileno()}"  # also available on macOS
-        self._column = FileColumn(self.name, self.where, place, self.dtype, self.shape, (extent,))
-
-    def pieces(self) -> Iterator[NDArray[Any]]:
-        """See Column; before `decode`, each call decodes all values."""
-        if self._column is not self:
-            return super().pieces()
-        return (slab[self.name] for slab in read_slabs(self.path, [self.name]))
-
-    def take(self, samples: NDArray[np.int64]) -> Any:
-        """See Column."""
-        return self._column.take(samples)
-
-    def part(self, start: int, stop: int) -> NDArray[Any]:
-        """See Column."""
-        return self._column.part(start, stop)
+        runs = consecutive(samples)
+        ends = (runs.starts + runs.lengths).tolist()
+        parts = [
+            read_rows(self.path, self._name, *run) for run in zip(runs.starts.tolist(), ends, strict=True)
+        ]
+        return np.concatenate([np.empty((0, *self.shape[1:]), self.dtype), *parts])
 
 
 class TurnedColumn(Column):
@@ -194,11 +165,7 @@ class TurnedColumn(Column):
             self.column, self.axes = column.column, tuple(column.axes[axis] for axis in axes)
         super().__init__(column.name, column.where, column.dtype, tuple(column.shape[a] for a in axes))
         self.path, self.classes = column.path, column.classes
-
-    @property
-    def decoded(self) -> Sequence[DecodedColumn]:
-        """See Column."""
-        return self.column.decoded
+        self.slab = 0 if self.axes[0] else column.slab
 
     def take(self, samples: NDArray[np.int64]) -> NDArray[Any]:
         """See Column."""
@@ -206,12 +173,6 @@ class TurnedColumn(Column):
             return self._turned[samples]
         taken: NDArray[Any] = self.column.take(samples).transpose(self.axes)
         return taken
-
-    def part(self, start: int, stop: int) -> NDArray[Any]:
-        """See Column."""
-        if self.axes[0]:
-            return self._turned[start:stop]
-        return self.column.part(start, stop).transpose(self.axes)
 
     @cached_property
     def _turned(self) -> NDArray[Any]:
@@ -226,12 +187,7 @@ class JoinedColumn(Column):
         first = parts[0]
         self._parts, self._stops = parts, np.cumsum([one.shape[0] for one in parts])
         super().__init__(first.name, first.where, first.dtype, (int(self._stops[-1]), *first.shape[1:]))
-        self.classes = first.classes
-
-    @property
-    def decoded(self) -> Sequence[DecodedColumn]:
-        """See Column."""
-        return [one for part in self._parts for one in part.decoded]
+        self.classes, self.slab = first.classes, max(part.slab for part in parts)
 
     def take(self, samples: NDArray[np.int64]) -> NDArray[Any]:
         """See Column."""
@@ -242,10 +198,6 @@ class JoinedColumn(Column):
             taken[at] = part.take(samples[at] - (self._stops[owner] - part.shape[0]))
         return taken
 
-    def part(self, start: int, stop: int) -> NDArray[Any]:
-        """See Column."""
-        return self.take(np.arange(start, stop))
-
     def pieces(self) -> Iterator[NDArray[Any]]:
         """See Column."""
         return chain.from_iterable(part.pieces() for part in self._parts)
@@ -254,21 +206,18 @@ class JoinedColumn(Column):
 class ColumnField:
     """A field from a column or from a list of rows: its plan, its rows, a digest of its values.
 
-    column: None if `values` holds the rows already. row_bytes: mean bytes of a ragged row, 0 for a fixed
-    field.
+    column: None if `values` holds the rows already. row_bytes: mean bytes of these rows, else 0.
     """
 
     plan: FieldPlan
     column: Column | None
 
-    def __init__(
-        self, plan: FieldPlan, column: Column | None, values: Sequence[bytes] = (), row_bytes: float = 0
-    ) -> None:
+    def __init__(self, plan: FieldPlan, column: Column | None, values: Sequence[bytes] = ()) -> None:
         self.plan, self.column, self._values = plan, column, values
-        self.row_bytes: float = row_bytes or sum(map(len, values)) / max(1, len(values))
+        self.row_bytes: float = sum(map(len, values)) / max(1, len(values))
 
     @classmethod
-    def of(cls, name: str, column: Column, declared: Declared) -> ColumnField:
+    def from_column(cls, name: str, column: Column, declared: Declared) -> ColumnField:
         """Return the field of a column. Raises UsageError for unsupported dtypes and shapes, SourceError."""
         form, sized = declared.form(name), declared.sized
         values: Sequence[Any]
@@ -292,7 +241,7 @@ class ColumnField:
                 plan = plan_rows(name, dtype, column.shape[1:], declared=shape)
                 plan = replace(plan, rounds=form is not None)
                 return cls(plan if sized is None or name != IMAGE else sized.plan(plan), column)
-            plan = plan_field(name, values, form, declared.channels, sized)
+            plan = plan_field(name, values, declared)
         except ValueRefusedError as error:
             raise UsageError(f"{column.where}: {error}.") from None
         rows: list[Any] = []
@@ -318,24 +267,11 @@ class ColumnField:
         except ValueRefusedError as error:
             raise SourceError(f"{self.column.where}: {error}.") from None
 
-    def values(self, count: int) -> Iterator[NDArray[Any]]:
-        """Yield the values of all rows, in pieces."""
-        field = self.plan.field
-        for start in range(0, count, _VALUES_AT_ONCE):
-            rows = self.rows(np.arange(start, min(count, start + _VALUES_AT_ONCE)))
-            if field.ragged:
-                yield np.frombuffer(b"".join(map(bytes, rows)), field.about.get("dtype", field.dtype))
-            else:
-                yield np.asarray(rows)
-
-    def digest(self, progress: Callable[[int], None]) -> str:
-        """Return a digest of all values. progress: called with the number of bytes read so far."""
+    def digest(self) -> str:
+        """Return a digest of all values."""
 
         def pieces() -> Iterator[Any]:
-            done = 0
             for part in () if self.column is None else self.column.pieces():
-                done += part.nbytes
-                progress(done)
                 yield np.ascontiguousarray(part).reshape(-1).view(np.uint8)
             for value in self._values:
                 yield len(value).to_bytes(8, "little")
@@ -344,67 +280,120 @@ class ColumnField:
         return digest(pieces()).hex()
 
 
-class ColumnSamples(RowMaker):
-    """Rows from columns of equal length, without a call per row."""
+class SampleRows(RowMaker):
+    """Samples as rows of a pack.
 
-    count: int
+    subject: their name in messages. plans: field -> its plan. rows: their number; None: unknown. notes: notes
+    on the input. named: class names of the input. classes: class names to check labels against; None: no
+    check. spans: rows of each split, if the input tells them. nbytes: bytes of all values, 0 if unknown. once:
+    why an interrupted run cannot be resumed, "" if it can. forks: read some in a forked process. skipped:
+    samples that `pieces` left out.
+    """
 
-    def __init__(self, fields: Mapping[str, ColumnField], count: int, classes: Sequence[str] | None) -> None:
-        """count: number of samples. classes: class names to check labels against; None: no check."""
-        self._columns, self.count, self._classes = dict(fields), count, classes
-        self.fields: tuple[Field, ...] = tuple(column.plan.field for column in fields.values())
-        self.ragged_bytes: int = round(sum(column.row_bytes for column in fields.values()))
+    subject: str
+    plans: Mapping[str, FieldPlan]
+    rows: int | None
+    notes: Sequence[str] = ()
+    named: tuple[str, ...] | None = None
+    classes: Sequence[str] | None = None
+    spans: Mapping[str, range] = MappingProxyType({})
+    nbytes: int = 0
+    once: str = ""
+    forks: bool = False
+    skipped: Sequence[dict[str, str]] = ()
 
-    def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
-        """Return the rows of all fields, with labels checked. Raises SourceError."""
-        rows = self.taken(samples)
-        if self._classes is not None and LABEL in rows:
-            check_labels(np.asarray(rows[LABEL]), samples, len(self._classes))
-        return rows
+    def __init__(
+        self, subject: str, plans: Mapping[str, FieldPlan], rows: int | None, ragged_bytes: int
+    ) -> None:
+        self.subject, self.plans, self.rows, self.ragged_bytes = subject, plans, rows, ragged_bytes
+        self.count = rows or 0
+        self.fields: tuple[Field, ...] = tuple(plan.field for plan in plans.values())
 
-    def taken(self, samples: NDArray[np.int64]) -> dict[str, Rows]:
-        """Return the rows of some samples, without checking labels."""
-        return {name: column.rows(samples) for name, column in self._columns.items()}
+    def pieces(self) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+        """Return the number and the rows of pieces, in order, to be staged; None: read by sample numbers."""
+        return None
+
+    def identity(self) -> Mapping[str, Any] | None:
+        """Return what identifies the values when a run is resumed."""
+        return None
+
+    def check_pixels(self) -> None:
+        """Raise UsageError for boxes or keypoints in another unit than pixels, unless that was checked."""
 
     def name(self, sample: int) -> str:
         """Return the sample's number, for messages."""
         return f"sample {sample}"
 
+    def wrong_label(self, labels: Any) -> tuple[int, str] | None:
+        """Return the place of the first label outside 0 .. classes - 1, and the reason to refuse it."""
+        if self.classes is None:
+            return None
+        values = np.atleast_1d(labels)
+        places = np.flatnonzero((values < 0) | (values >= len(self.classes)))
+        if not len(places):
+            return None
+        return int(places[0]), (
+            f"its label is {values[places[0]]}; the {len(self.classes)} classes are numbered from 0. Correct it, "
+            "or pass all classes."
+        )
+
+
+class ColumnSamples(SampleRows):
+    """Rows from columns of equal length, without a call per row. slab: rows to stage at once; 0: none."""
+
+    slab: int = 0
+
+    def __init__(self, subject: str, columns: Mapping[str, ColumnField], count: int) -> None:
+        ragged_bytes = round(sum(column.row_bytes for column in columns.values()))
+        plans = {name: column.plan for name, column in columns.items()}
+        super().__init__(subject, plans, count, ragged_bytes)
+        self._columns = dict(columns)
+
+    def field_rows(self, name: str, samples: NDArray[np.int64]) -> Rows:
+        """Return a field's rows of some samples."""
+        return self._columns[name].rows(samples)
+
+    def read_fields(self, samples: NDArray[np.int64]) -> dict[str, Rows]:
+        """Return the rows of some samples, without checking labels."""
+        return {name: self.field_rows(name, samples) for name in self.plans}
+
+    def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
+        """Return the rows of all fields, with labels checked. Raises SourceError."""
+        rows = self.read_fields(samples)
+        if wrong := self.wrong_label(rows.get(LABEL)):
+            raise SourceError(f"sample {samples[wrong[0]]}: {wrong[1]}")
+        return rows
+
+    def pieces(self) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+        """See SampleRows."""
+        parts = self._parts(self.slab) if self.slab else ()
+        return ((len(part), self.columns(part)) for part in parts) if self.slab else None
+
+    def _parts(self, step: int) -> Iterator[NDArray[np.int64]]:
+        """Yield the numbers of all samples, in parts."""
+        return (np.arange(at, min(self.count, at + step)) for at in range(0, self.count, step))
+
     def labels(self) -> NDArray[np.int64] | None:
         """Return the label of each sample, if labels are single integers or booleans; else None."""
-        column = self._columns.get(LABEL)
-        if (
-            column is None
-            or column.plan.field.shape != ()
-            or np.dtype(column.plan.field.dtype).kind not in "iub"
-        ):
+        field = self.plans[LABEL].field if LABEL in self.plans else None
+        if field is None or field.shape != () or np.dtype(field.dtype).kind not in "iub":
             return None
-        return np.asarray(column.rows(np.arange(self.count))).astype(np.int64)
+        return np.asarray(self.field_rows(LABEL, np.arange(self.count))).astype(np.int64)
 
-    def check_pixels(self, subject: str) -> None:
+    def check_pixels(self) -> None:
         """Raise UsageError for boxes or keypoints of images that look like fractions of the images' sides."""
-        for name in COORDINATES if IMAGE in self._columns else ():
-            if name in self._columns:
-                check_unit(subject, name, self._columns[name].values(self.count), None, None)
+        for field in self.fields if IMAGE in self.plans else ():
+            if field.name in COORDINATES:
+                parts = (self.field_rows(field.name, part) for part in self._parts(_VALUES_AT_ONCE))
+                if field.ragged:
+                    dtype = field.about.get("dtype", field.dtype)
+                    parts = (np.frombuffer(b"".join(map(bytes, part)), dtype) for part in parts)
+                check_unit(self.subject, field.name, map(np.asarray, parts), None, None)
 
-    def fingerprint(self, progress: Callable[[int], None] = lambda nbytes: None) -> dict[str, Any]:
-        """Return the columns' identity for resuming: the number of rows and a digest of all values.
-
-        progress: called with the bytes read of the current column.
-        """
-        found = {name: column.digest(progress) for name, column in self._columns.items()}
+    def identity(self) -> Mapping[str, Any]:
+        """Return the number of rows and a digest of all values."""
+        found = {name: column.digest() for name, column in self._columns.items()}
         return {"rows": self.count, "digest of the values": found}
-
-
-def check_labels(labels: NDArray[Any], samples: NDArray[np.int64], classes: int) -> None:
-    """Raise SourceError for a label outside 0 .. classes - 1."""
-    wrong = (labels < 0) | (labels >= classes)
-    if wrong.any():
-        at = int(np.argmax(wrong.reshape(len(labels), -1).any(1)))
-        raise SourceError(
-            f"sample {samples[at]}: its label is {labels[at]}; the {classes} classes are numbered from 0. "
-            "Correct it, or pass all classes."
-        )
 
 
 def number_labels(fields: dict[str, Column], classes: Sequence[str] | None) -> tuple[str, ...] | None:

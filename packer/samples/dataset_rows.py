@@ -1,8 +1,9 @@
-"""Rows from a map-style dataset (``len`` and ``[i]``), read by any number of workers with equal results."""
+"""Rows from a map-style dataset (``len`` and ``[i]``), read by any number of workers, or from an iterable."""
 
 from __future__ import annotations
 
 import fcntl
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -11,7 +12,7 @@ import signal
 import stat
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -21,13 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
-from packer.convert.row_maker import Block, RowMaker
+from packer.convert.row_maker import Block
 from packer.errors import ImageError, PackerError, SourceError
-from packer.samples.columns import check_labels
-from packer.samples.field_plan import LABEL
-from packer.samples.sample_layout import SamplePlan
+from packer.samples.columns import SampleRows
+from packer.samples.field_plan import LABEL, Declared
+from packer.samples.sample_layout import SamplePlan, plan_samples
 from packer.samples.values import ValueRefusedError, copy_sample, shown
-from packer.starting import ForkSafeLock, die_with
+from packer.sentence import Option
+from packer.starting import ForkSafeLock, die_with, forks_safely
 
 T = TypeVar("T")
 PROBED = 16  # samples read to infer the fields
@@ -47,7 +49,7 @@ class SampleFailedError(ImageError):
     original: BaseException | None = None
 
     @classmethod
-    def of(cls, error: Exception) -> SampleFailedError:
+    def from_exception(cls, error: Exception) -> SampleFailedError:
         """Return the error for an exception of the dataset."""
         failed = cls(f"raised {type(error).__name__}: {shown(error) or 'no message'}.")
         with suppress(Exception):
@@ -55,7 +57,7 @@ class SampleFailedError(ImageError):
         return failed
 
 
-class DatasetRows(RowMaker):
+class DatasetRows(SampleRows):
     """Rows from a map-style dataset.
 
     The global generators of Python, NumPy and torch are seeded by (seed, sample) before each sample, so that
@@ -64,42 +66,44 @@ class DatasetRows(RowMaker):
     """
 
     def __init__(
-        self, dataset: Dataset, subject: str, plan: SamplePlan, *, seed: int, classes: int | None
+        self, dataset: Dataset, declared: Declared, *, seed: int, key: str | None, workers: int
     ) -> None:
-        self._dataset, self._subject, self._plan, self._seed, self._classes = (
-            dataset,
-            subject,
-            plan,
-            seed,
-            classes,
+        """Plan the fields from a few samples. key: identifies the content. Raises UsageError, SourceError."""
+        subject, count, self.forks = type(dataset).__name__, len(dataset), workers > 1 and forks_safely()
+        if count < 1:
+            raise SourceError(f"{subject}: holds no samples; a pack has at least one.")
+        self._plan: SamplePlan = in_child(
+            lambda: plan_samples(probe(dataset, subject, count, seed), subject, declared), forks=self.forks
         )
-        self.fields = plan.fields
-        self.ragged_bytes: int = plan.ragged_bytes
-        self._ragged = {f.name for f in plan.fields if f.ragged}
+        super().__init__(subject, self._plan.plans, count, self._plan.ragged_bytes)
+        self.notes = self._plan.notes
+        self.named = class_names_of(dataset, LABEL, declared.rename)
+        self.once = "" if key is not None else f"{subject}: its content cannot be identified, so"
+        self._dataset, self._seed, self._key = dataset, seed, key
         self._parent = os.getpid()
         self._isolated = False
         self._alone = ForkSafeLock()
+
+    def identity(self) -> Mapping[str, Any] | None:
+        """See SampleRows."""
+        named = {"rows": self.count, "key": self._key, "seed of draws": self._seed}
+        return None if self._key is None else named
 
     def make(self, sample: int, at: int, block: Block) -> None:
         """Read a sample from the dataset into row `at` of a block. Raises ImageError."""
         if os.getpid() != self._parent and not self._isolated:
             isolate_child()
             self._isolated = True
-        nbytes = 0
         with self._alone:
             try:
                 rows = self._plan.rows(get(self._dataset, sample, self._seed))
             except ValueRefusedError as error:
                 raise ImageError(f"{error}.") from None
+            if wrong := self.wrong_label(rows.get(LABEL)):
+                raise ImageError(wrong[1])
             for name, value in rows.items():
                 block.rows[name][at] = value
-                nbytes += len(value) if name in self._ragged else value.nbytes
-        if self._classes is not None and LABEL in block.rows and LABEL not in self._ragged:
-            try:
-                check_labels(block.rows[LABEL][at : at + 1].reshape(1, -1), np.array([sample]), self._classes)
-            except SourceError as error:
-                raise ImageError(str(error).partition(": ")[2]) from None
-        block.bytes_read += nbytes
+        block.bytes_read += sum(len(v) if isinstance(v, bytes) else v.nbytes for v in rows.values())
 
     def labels(self) -> NDArray[np.int64] | None:
         """Return the label of each sample from the dataset's ``targets`` (as in torchvision), or None."""
@@ -111,7 +115,58 @@ class DatasetRows(RowMaker):
 
     def name(self, sample: int) -> str:
         """Return the sample's name for messages: dataset[number]."""
-        return f"{self._subject}[{sample}]"
+        return f"{self.subject}[{sample}]"
+
+
+class IterableRows(SampleRows):
+    """Rows from an iterable of samples, to be staged. skipped: samples left out, if `skip`."""
+
+    def __init__(self, samples: Iterable[Any], declared: Declared, *, skip: bool) -> None:
+        """Plan the fields from the first samples. Raises UsageError, SourceError."""
+        subject, self._skip = type(samples).__name__, skip
+        numbered = _numbered(samples, subject)
+        first = [(number, copy_sample(sample)) for number, sample in itertools.islice(numbered, PROBED)]
+        if not first:
+            raise SourceError(f"{subject}: yields no samples; a pack has at least one.")
+        self._plan = plan_samples([sample for _, sample in first], subject, declared, some=False)
+        super().__init__(subject, self._plan.plans, None, self._plan.ragged_bytes)
+        self.notes = self._plan.notes
+        self.named = class_names_of(samples, LABEL, declared.rename)
+        self.once = f"{subject}: can be read only once, in order, so"
+        self.skipped: list[dict[str, str]] = []
+        self._numbered = itertools.chain(first, numbered)
+
+    def pieces(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """See SampleRows. Raises SourceError."""
+        for number, sample in self._numbered:
+            try:
+                rows = self._plan.rows(sample)
+            except ValueRefusedError as error:
+                if not self._skip:
+                    raise SourceError(
+                        f"{self.subject}, sample {number}: {error}. Correct it, or pass "
+                        f"{Option('on_error', 'skip')}.",
+                    ) from None
+                self.skipped.append({"key": str(number), "reason": f"{error}."})
+            else:
+                yield 1, {name: [row] for name, row in rows.items()}
+
+
+def _numbered(samples: Iterable[Any], subject: str) -> Iterator[tuple[int, Any]]:
+    """Yield the samples with their numbers. Raises SourceError from the iterable's exception."""
+    iterator = iter(samples)
+    for number in itertools.count():
+        try:
+            sample = next(iterator)
+        except StopIteration:
+            return
+        except PackerError:
+            raise
+        except Exception as error:
+            raise sample_error(
+                f"{subject}, sample {number}", SampleFailedError.from_exception(error)
+            ) from error
+        yield number, sample
 
 
 def get(dataset: Dataset, sample: int, seed: int) -> Any:
@@ -122,7 +177,7 @@ def get(dataset: Dataset, sample: int, seed: int) -> Any:
     except MemoryError:
         raise
     except Exception as error:
-        raise SampleFailedError.of(error) from error
+        raise SampleFailedError.from_exception(error) from error
 
 
 def seed_draws(key: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
@@ -279,34 +279,26 @@ def check_name(name: str) -> None:
         )
 
 
-def plan_field(
-    name: str,
-    values: Sequence[Any],
-    form: Form | None,
-    channels: str | None = None,
-    sized: Sized | None = None,
-) -> FieldPlan:
+def plan_field(name: str, values: Sequence[Any], declared: Declared) -> FieldPlan:
     """Return the plan of a field from the values of some samples (at least one). Raises ValueRefusedError."""
+    form, channels, sized = declared.form(name), declared.channels, declared.sized
     color, asked = "", channels is not None
     if any(map(is_pillow, values)):
         color = _color(name, values, channels)
         values = [pillow_pixels(v, color, asked=asked) if is_pillow(v) else v for v in values]
     if form is not None and form.dtype is None:
-        about = _TEXTS[form.text]
-        return FieldPlan(Field(name, "|u1", None, dict(about)))
+        return FieldPlan(Field(name, "|u1", None, dict(_TEXTS[form.text])))
     found = [as_value(value) for value in values]
-    kinds = {type(value) for value in found}
-    if len(kinds) > 1:
+    if len({type(value) for value in found}) > 1:
         raise ValueRefusedError(
             f"is {' and '.join(sorted(map(_kind, found)))}; a field holds one kind of value"
         )
-    if form is None and isinstance(found[0], str):
-        return FieldPlan(Field(name, "|u1", None, {"encoding": "utf-8"}))
-    if form is None and isinstance(found[0], bytes):
-        return FieldPlan(Field(name, "|u1", None, {}))
     arrays = [value for value in found if isinstance(value, np.ndarray)]
     if not arrays:
-        raise ValueRefusedError(f"is {_kind(found[0])}, but declared as {form.text if form else ''}")
+        if form is not None:
+            raise ValueRefusedError(f"is {_kind(found[0])}, but declared as {form.text}")
+        kind = "text" if isinstance(found[0], str) else "bytes"
+        return FieldPlan(Field(name, "|u1", None, dict(_TEXTS[kind])))
     if sized is not None and name == IMAGE:
         plan = sized.plan(plan_rows(name, arrays[0].dtype, arrays[0].shape, color=color))
     else:
@@ -318,18 +310,18 @@ def _plan_arrays(name: str, arrays: Sequence[NDArray[Any]], form: Form | None, c
     shapes = list(dict.fromkeys(array.shape for array in arrays))
     filled = [array.dtype for array in arrays if array.size] or [arrays[0].dtype]
     dtype = form.dtype if form is not None and form.dtype is not None else np.result_type(*filled)
+    inner, declared = shapes[0][1:], None if form is None else form.shape
     if form is not None and form.ragged:
-        return FieldPlan(ragged_field(name, dtype, form.shape or ()), color)
-    declared = None if form is None else form.shape
-    if declared is None and len(shapes) > 1:
-        if len({shape[1:] for shape in shapes}) > 1 or any(not shape for shape in shapes):
-            a, b = list(shapes[0]), list(shapes[1])
-            raise ValueRefusedError(
-                f"has the shape {b} in one sample and {a} in another; rows have equal shapes, or differ "
-                "only in the first side. Resize in the dataset, for example by a transform"
-            )
-        return FieldPlan(ragged_field(name, dtype, shapes[0][1:]), color)
-    return plan_rows(name, dtype, shapes[0], color=color, declared=declared)
+        inner = form.shape or ()
+    elif declared is not None or len(shapes) == 1:
+        return plan_rows(name, dtype, shapes[0], color=color, declared=declared)
+    elif len({shape[1:] for shape in shapes}) > 1 or not all(shapes):
+        raise ValueRefusedError(
+            f"has the shape {list(shapes[1])} in one sample and {list(shapes[0])} in another; rows have equal "
+            "shapes, or differ only in the first side. Resize in the dataset, for example by a transform"
+        )
+    about = {"dtype": np.dtype(dtype).str, "row_shape": [*inner]}
+    return FieldPlan(Field(name, "|u1", None, about), color)
 
 
 def plan_rows(
@@ -383,11 +375,6 @@ def with_masks(plans: Mapping[str, FieldPlan]) -> dict[str, FieldPlan]:
     return {name: replace(plan, field=beside_images(plan.field, image)) for name, plan in plans.items()}
 
 
-def ragged_field(name: str, dtype: np.dtype[Any], row_shape: Iterable[int] = ()) -> Field:
-    """Return a ragged field of arrays [n, *row_shape]."""
-    return Field(name, "|u1", None, {"dtype": np.dtype(dtype).str, "row_shape": list(row_shape)})
-
-
 def is_image_like(value: Any) -> bool:
     """Return True for a Pillow image, or an array that looks like an image (see `looks_like_image`)."""
     if is_pillow(value):
@@ -430,15 +417,12 @@ def _color(name: str, values: Sequence[Any], channels: str | None) -> str:
 def _encoded(text: str) -> bytes:
     """Encode text as UTF-8; escaped bytes of file names are restored. Raises ValueRefusedError."""
     with suppress(UnicodeEncodeError):
-        return text.encode()
-    data = text.encode("utf-8", "surrogatepass")
-    with suppress(UnicodeEncodeError):
         data = text.encode("utf-8", "surrogateescape")
-    if data.decode("utf-8", "surrogateescape") != text:
-        raise ValueRefusedError(
-            f"is text with lone surrogates, which UTF-8 cannot encode ({text!a:.60}). Correct it"
-        )
-    return data
+        if data.decode("utf-8", "surrogateescape") == text:
+            return data
+    raise ValueRefusedError(
+        f"is text with lone surrogates, which UTF-8 cannot encode ({text!a:.60}). Correct it"
+    )
 
 
 def _kind(value: Value) -> str:

@@ -17,6 +17,7 @@ from packer.convert.conversion_run import Conversion, check_room, interrupted
 from packer.convert.conversion_task import Report
 from packer.convert.pack_run import write_pack
 from packer.convert.reference_pack import Classes
+from packer.convert.splits import Part, Split
 from packer.declared_types import checks_arguments
 from packer.errors import PackerError, SourceError, UsageError
 from packer.format.output_names import check_output
@@ -134,7 +135,7 @@ class PackBuilder:
                 rows[name] = converted
             except ValueRefusedError as error:
                 raise SourceError(f"sample {first + at}: {error}.") from None
-        self._add(rows, count)
+        self.add_rows(rows, count)
 
     def finish(self) -> Report:
         """Write the pack from the staged rows and rename it to its final name, as the end of ``with`` does.
@@ -177,9 +178,10 @@ class PackBuilder:
             )
         staged.flush()
         options = self._options.for_fields(None, staged.fields)
-        maker = StagedSamples(staged, options.classes)
-        maker.check_pixels(run.out)
-        order, running = options.order(maker, staged.rows), run.running.for_staged
+        maker = StagedSamples(staged)
+        maker.classes, maker.classed = options.classes, options.classes is not None
+        maker.check_pixels()
+        order, running = options.order(maker), run.running.for_staged
         check_room(self._place.pack, maker.pack_bytes(staged.rows), run.out)
         run.bar.start(staged.rows, "rows")
         with maker.in_order(order, shuffled=options.shuffle, workers=running.workers):
@@ -215,10 +217,6 @@ class PackBuilder:
         self._staging = SampleStaging(self._place, fields, self._run.out)
         self._opened.append(self._staging)
 
-    def add_rows(self, rows: Mapping[str, Any]) -> None:
-        """Append a sample that the plans have converted to rows."""
-        self._add({name: [row] for name, row in rows.items()}, 1)
-
     def _begin(self, first: Mapping[str, Sequence[Any]], number: int) -> None:
         """Plan the fields from the first samples."""
         declared = self._options.declared
@@ -237,7 +235,8 @@ class PackBuilder:
                 f"{which}: {name!r} {found}; every sample has {', '.join(sorted(wanted))}. Pass these."
             )
 
-    def _add(self, rows: Mapping[str, Any], count: int) -> None:
+    def add_rows(self, rows: Mapping[str, Any], count: int) -> None:
+        """Append samples that the plans have converted to rows: for each field an array or a list."""
         assert self._staging is not None
         try:
             self._staging.add(rows, count)
@@ -288,7 +287,7 @@ def create(
     classes: Classes | None = None,
     store: str = "raw",
     quality: int = 90,
-    split: str | Mapping[str, float] | Mapping[str, range] | None = None,
+    split: str | Mapping[str, Part] | Split | None = None,
     shuffle: bool = True,
     seed: int = 0,
     shards: int | str | None = None,
@@ -344,7 +343,7 @@ def create(
         progress=progress is True,
         on_progress=progress if callable(progress) else None,
     )
-    options = PackingOptions.of(
+    options = PackingOptions.parse(
         run.out, fields, size, fit, classes, store, quality, shuffle, seed, split, shards
     )
     if options.declared.rename:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -14,38 +12,27 @@ import numpy as np
 
 from packer import units
 from packer.convert.conversion_run import Conversion, check_room
-from packer.convert.conversion_task import ConversionTask, Engine, Report
+from packer.convert.conversion_task import Engine, Report
 from packer.convert.reference_pack import Classes
+from packer.convert.splits import Part, Split
 from packer.declared_types import checks_arguments
-from packer.errors import PackerError, SourceError, UsageError
-from packer.format.header import Field
-from packer.format.working_folder import failure
-from packer.progress import Progress
+from packer.errors import PackerError, UsageError
 from packer.samples.array_problems import some
 from packer.samples.array_sources import ArraySource, open_arrays
-from packer.samples.columns import ColumnField, ColumnSamples, number_labels
+from packer.samples.columns import ColumnField, ColumnSamples, SampleRows, number_labels
 from packer.samples.dataset_rows import (
-    PROBED,
-    Dataset,
     DatasetRows,
-    SampleFailedError,
-    class_names_of,
-    in_child,
+    IterableRows,
     is_map_style,
-    probe,
     restored_generators,
-    sample_error,
     with_dataset_cause,
 )
 from packer.samples.field_plan import LABEL, Forms, form_of, with_masks
 from packer.samples.pack_builder import PackBuilder
 from packer.samples.packing import Fields, PackingOptions
-from packer.samples.sample_layout import plan_samples
 from packer.samples.value_notes import check_classes, column_notes
-from packer.samples.values import ValueRefusedError, copy_sample
 from packer.sentence import Option
 from packer.source_kinds import is_array_file
-from packer.starting import forks_safely
 
 
 @checks_arguments
@@ -59,7 +46,7 @@ def pack_dataset(
     classes: Classes | None = None,
     store: str = "raw",
     quality: int = 90,
-    split: str | Mapping[str, float] | Mapping[str, range] | None = None,
+    split: str | Mapping[str, Part] | Split | None = None,
     shuffle: bool = True,
     seed: int = 0,
     shards: int | str | None = None,
@@ -95,9 +82,9 @@ def pack_dataset(
     classes
         Class names, indexed by the labels, as in convert_images. Default: those of the dataset.
     store, quality, split, shuffle, seed, shards, overwrite
-        As in convert_images. Splits are stratified by label if labels are an array. `split` may also give
-        ranges of samples: ``{"train": range(50000), "test": range(50000, 60000)}``. The global generators of
-        Python, NumPy and torch are seeded by (seed, sample) for each sample of a dataset.
+        As in convert_images. Splits are stratified by label if labels are an array. `split` in a mapping may
+        also give ranges of samples: ``{"train": range(50000), "test": range(50000, 60000)}``. The global
+        generators of Python, NumPy and torch are seeded by (seed, sample) for each sample of a dataset.
     workers
         Processes that read a dataset (threads where forking is unsafe); default: one per core. The result
         does not depend on it. A generator runs in this process.
@@ -131,8 +118,8 @@ def pack_dataset(
     Notes
     -----
     Values are stored exactly, but floats are rounded to a declared dtype. `out` only ever holds a complete
-    pack. Rows of generators and of compressed HDF5 datasets are written twice: staged in raw form beside the
-    output, then in the order of the pack.
+    pack. Rows of generators and of large compressed HDF5 datasets are written twice: staged in raw form beside
+    the output, then in the order of the pack.
 
     A field named ``image`` of 8 or 16 bits is stored [H, W, C]: [C, H, W] is transposed, [H, W] gets one
     channel. Packs with images have a field ``key``, the number of the sample.
@@ -157,23 +144,95 @@ def pack_dataset(
         on_progress=progress if callable(progress) else None,
         engine=engine,
     )
-    options = PackingOptions.of(
+    options = PackingOptions.parse(
         run.out, fields, size, fit, classes, store, quality, shuffle, seed, split, shards
     )
-    run.check_paths(dataset if _is_arrays(dataset) else None)
-    job = _Job(run, options, on_plan, progress is True, dry_run)
+    arrays = _is_arrays(dataset)
+    run.check_paths(dataset if arrays else None)
+    map_style = not arrays and is_map_style(dataset)
     try:
-        if _is_arrays(dataset):
-            return job.arrays(open_arrays(dataset, options.declared))
-        _check_samples(dataset)
-        if is_map_style(dataset):
-            return job.dataset(dataset, _key(dataset, resume))
-        return job.iterable(dataset)
-    except _Planned as planned:
-        return planned.report
+        with restored_generators() if map_style else nullcontext():
+            if arrays:
+                rows: SampleRows = array_rows(open_arrays(dataset, options.declared), options, run.engine)
+            else:
+                _check_samples(dataset)
+                if map_style:
+                    key, workers = _key(dataset, resume), run.running.workers
+                    rows = DatasetRows(dataset, options.declared, seed=options.seed, key=key, workers=workers)
+                else:
+                    rows = IterableRows(dataset, options.declared, skip=run.running.skip)
+            return _pack(rows, options, run, on_plan, dry_run)
     except PackerError as error:
         with_dataset_cause(error)
         raise
+
+
+def array_rows(source: ArraySource, options: PackingOptions, engine: Engine | None) -> ColumnSamples:
+    """Return the rows of arrays, with notes on their values. Raises UsageError, SourceError."""
+    named = None if options.declared.form(LABEL) else number_labels(source.fields, options.classes)
+    if options.classes is None:
+        source.notes += check_classes(source.subject, source.fields.get(LABEL), source.spans, named)
+    columns = {
+        name: ColumnField.from_column(name, column, options.declared)
+        for name, column in source.fields.items()
+    }
+    for name, plan in with_masks({name: column.plan for name, column in columns.items()}).items():
+        columns[name].plan = plan
+    rows = ColumnSamples(source.subject, columns, source.rows)
+    rows.notes = [*source.notes, *column_notes(columns, named)]
+    rows.named, rows.spans, rows.nbytes = named, source.spans, source.nbytes
+    if engine is None and (slab := max(column.slab for column in source.fields.values())):
+        rows.slab, rows.once = slab, f"{source.subject}: is compressed, so its rows are staged, and"
+    return rows
+
+
+def _pack(
+    source: SampleRows,
+    options: PackingOptions,
+    run: Conversion,
+    on_plan: Callable[[Sequence[str]], None] | None,
+    dry_run: bool,
+) -> Report:
+    """Pack samples; those of unknown number, or that can only be read in order, are staged first."""
+    if source.once and run.running.resume:
+        raise UsageError(
+            f"{source.once} an interrupted run cannot be resumed. Leave out {Option('resume', True)}, or for a "
+            f"dataset pass text that identifies its content, such as {Option('resume', 'birds v3')}."
+        )
+    options = options.for_splits(source.subject, source.spans).for_fields(source.named, source.fields)
+    source.classes, source.classed = options.classes, options.classes is not None
+    rows, pieces, notes, nbytes = source.rows, source.pieces(), source.notes, 0
+    if rows is not None:
+        nbytes = source.pack_bytes(rows)
+        if not run.running.resume:
+            check_room(run.out, 0 if run.engine else nbytes * (2 if pieces else 1))
+    # Before any work that grows with the number of samples.
+    if on_plan is not None:
+        forms = some([f"{f.name} {form_of(f)}" for f in source.fields])
+        many, size = (
+            ("samples", "") if rows is None else (units.count(rows, "row"), f"; about {units.size(nbytes)}")
+        )
+        out = "" if run.engine else f" -> {run.out}"
+        on_plan([f"{source.subject}: {many}{out}: {forms}{size}", *notes])
+    if dry_run:
+        return Report(run.out, rows or 0, notes=tuple(notes))
+    if pieces is not None:
+        run.bar.start(None, "rows")
+        with PackBuilder(run, options, notes) as builder:
+            builder.plan(source.plans)
+            for count, columns in pieces:
+                builder.add_rows(columns, count)
+            builder.skipped = tuple(source.skipped)
+            return builder.finish()
+    source.check_pixels()
+    with run.bar:
+        if source.nbytes:
+            run.bar.say("reading all values, to identify them")
+        identity = source.identity() if run.engine is None else None
+    order = options.order(source)
+    task = options.task(source, order, source.subject, identity, forks=source.forks)
+    report = run.pack(task, task.nbytes, notes)
+    return replace(report, bytes_read=source.nbytes) if source.nbytes and not report.already else report
 
 
 def _is_arrays(dataset: Any) -> bool:
@@ -229,12 +288,12 @@ def _check_samples(dataset: Any) -> None:
             "{'features': X, 'label': y}, or samples as a list"
         )
     elif _are_splits(dataset):
-        rows = [len(one[0]) for one in dataset]
-        joined = ", ".join(f"numpy.concatenate([s[{n}] for s in sets])" for n in range(len(dataset[0])))
+        ranges, stop = {}, 0
+        for name, (images, *_) in zip(("train", "test"), dataset, strict=False):
+            ranges[name], stop = range(stop, stop + len(images)), stop + len(images)
         reason = (
-            f"holds {len(rows)} sets of arrays, of {', '.join(f'{n:,}' for n in rows[:8])} samples. Join"
-            f" them: pack_dataset(({joined}), \"out.h5\", split={{'train': range({rows[0]}), 'test':"
-            f" range({rows[0]}, {sum(rows)})}})"
+            f"holds {len(dataset)} sets of arrays. Join them: pack_dataset(tuple(map(numpy.concatenate, "
+            f'zip(*sets))), "out.h5", split={ranges})'
         )
     elif isinstance(dataset, Mapping):
         reason = (
@@ -268,177 +327,3 @@ def _key(dataset: Any, resume: bool | str) -> str | None:
         found = getattr(dataset, "_fingerprint", None)
         return None if found is None else f"fingerprint {found}"
     return None
-
-
-class _Planned(Exception):
-    """Raised once a dry run has planned. report: its result."""
-
-    def __init__(self, report: Report) -> None:
-        super().__init__()
-        self.report = report
-
-
-class _Job:
-    """A conversion of samples with checked options."""
-
-    def __init__(
-        self,
-        run: Conversion,
-        options: PackingOptions,
-        on_plan: Callable[[Sequence[str]], None] | None,
-        shown: bool,
-        dry_run: bool,
-    ) -> None:
-        self._run, self._options, self._on_plan, self._shown = run, options, on_plan, shown
-        self._dry_run = dry_run
-
-    def arrays(self, source: ArraySource) -> Report:
-        """Pack arrays or files of arrays."""
-        run, options = self._run, self._options
-        compressed = any(column.decoded for column in source.fields.values())
-        if compressed:
-            self._refuse_resuming(f"{source.subject}: is compressed, so its rows are staged, and")
-        options = options.for_splits(source.subject, source.spans)
-        named = None if options.declared.form(LABEL) else number_labels(source.fields, options.classes)
-        if options.classes is None:
-            source.notes += check_classes(source.subject, source.fields.get(LABEL), source.spans, named)
-        columns = {
-            name: ColumnField.of(name, column, options.declared) for name, column in source.fields.items()
-        }
-        for name, marked in with_masks({name: column.plan for name, column in columns.items()}).items():
-            columns[name].plan = marked
-        options = options.for_fields(named, [column.plan.field for column in columns.values()])
-        maker = ColumnSamples(columns, source.rows, options.classes)
-        staged = [one for field in columns.values() if field.column for one in field.column.decoded]
-        room = sum(one.row_bytes * one.shape[0] for one in staged)
-        notes = [*source.notes, *column_notes(columns, named)]
-        nbytes = maker.pack_bytes(source.rows)
-        needed = room if run.engine else nbytes + room
-        self._begin(source.subject, maker.fields, source.rows, needed, notes, nbytes)
-        folder = os.path.dirname(os.path.abspath(run.out))
-        with ExitStack() as stack:
-            try:
-                for column in staged:
-                    column.decode(stack.enter_context(tempfile.TemporaryFile(dir=folder)))
-            except OSError as error:
-                raise failure(run.out, error) from error
-            maker.check_pixels(source.subject)
-            identity = None
-            if not compressed and run.engine is None:
-                with Progress(self._shown, "B") as bar:
-                    bar.start(source.nbytes)
-                    identity = maker.fingerprint(bar.move)
-            task = options.task(maker, options.order(maker, source.rows), source.subject, identity)
-            return self._write(task, notes, source.nbytes)
-
-    def dataset(self, dataset: Dataset, key: str | None) -> Report:
-        """Pack a map-style dataset."""
-        run, options, subject = self._run, self._options, type(dataset).__name__
-        count = len(dataset)
-        if count < 1:
-            raise SourceError(f"{subject}: holds no samples; a pack has at least one.")
-        if key is None:
-            self._refuse_resuming(f"{subject}: its content cannot be identified, so")
-        forks = run.running.workers > 1 and forks_safely()
-        with restored_generators():
-            plan = in_child(
-                lambda: plan_samples(probe(dataset, subject, count, options.seed), subject, options.declared),
-                forks=forks,
-            )
-            notes = [*plan.notes]
-            options = options.for_fields(class_names_of(dataset, LABEL, options.declared.rename), plan.fields)
-            classes = None if options.classes is None else len(options.classes)
-            maker = DatasetRows(dataset, subject, plan, seed=options.seed, classes=classes)
-            # Before any work that grows with the number of samples.
-            nbytes = maker.pack_bytes(count)
-            self._begin(subject, maker.fields, count, nbytes, notes, nbytes)
-            identity = None if key is None else {"rows": count, "key": key, "seed of draws": options.seed}
-            order = options.order(maker, count)
-            return self._write(options.task(maker, order, subject, identity, forks=forks), notes)
-
-    def _write(self, task: ConversionTask, notes: Sequence[str], bytes_read: int = 0) -> Report:
-        """Write the pack, unless resuming finds it complete."""
-        report = self._run.pack(task, task.nbytes, notes)
-        return replace(report, bytes_read=bytes_read) if bytes_read and not report.already else report
-
-    def iterable(self, samples: Iterable[Any]) -> Report:
-        """Pack an iterable of samples."""
-        subject = type(samples).__name__
-        self._refuse_resuming(f"{subject}: can be read only once, in order, so")
-        options = self._options
-        skip = self._run.running.skip
-        source = _numbered(samples, subject)
-        first = [(number, copy_sample(sample)) for number, sample in itertools.islice(source, PROBED)]
-        if not first:
-            raise SourceError(f"{subject}: yields no samples; a pack has at least one.")
-        plan = plan_samples([sample for _, sample in first], subject, options.declared, some=False)
-        notes = [*plan.notes]
-        self._begin(subject, plan.fields, None, 0, notes)
-        options = options.for_fields(class_names_of(samples, LABEL, options.declared.rename), plan.fields)
-        builder = PackBuilder(self._run, options, notes)
-        self._run.bar.start(None, "rows")
-        skipped: list[dict[str, str]] = []
-        with builder:
-            builder.plan(plan.plans)
-            for number, sample in itertools.chain(first, source):
-                try:
-                    rows = plan.rows(sample)
-                except ValueRefusedError as error:
-                    if not skip:
-                        raise SourceError(
-                            f"{subject}, sample {number}: {error}. Correct it, or pass "
-                            f"{Option('on_error', 'skip')}.",
-                        ) from None
-                    skipped.append({"key": str(number), "reason": f"{error}."})
-                    continue
-                builder.add_rows(rows)
-            builder.skipped = tuple(skipped)
-            return builder.finish()
-
-    def _refuse_resuming(self, why: str) -> None:
-        if self._run.running.resume:
-            raise UsageError(
-                f"{why} an interrupted run cannot be resumed. Leave out {Option('resume', True)}, or for a "
-                f"dataset pass text that identifies its content, such as {Option('resume', 'birds v3')}."
-            )
-
-    def _begin(
-        self,
-        subject: str,
-        fields: Sequence[Field],
-        rows: int | None,
-        needed: int,
-        notes: Sequence[str],
-        nbytes: int = 0,
-    ) -> None:
-        """Check the disk space and call `on_plan`, before any work that grows with the number of samples.
-
-        rows: number of samples or None. needed: bytes on the disk. nbytes: uncompressed size of the pack.
-        Raises SpaceError; _Planned if that was all.
-        """
-        if not self._run.running.resume:
-            check_room(self._run.out, needed)
-        if self._on_plan is not None:
-            forms = some([f"{f.name} {form_of(f)}" for f in fields])
-            many, size = "samples", ""
-            if rows is not None:
-                many, size = units.count(rows, "row"), f"; about {units.size(nbytes)}"
-            out = "" if self._run.engine else f" -> {self._run.out}"
-            self._on_plan([f"{subject}: {many}{out}: {forms}{size}", *notes])
-        if self._dry_run:
-            raise _Planned(Report(self._run.out, rows or 0, notes=tuple(notes)))
-
-
-def _numbered(samples: Iterable[Any], subject: str) -> Iterator[tuple[int, Any]]:
-    """Yield the samples with their numbers. Raises SourceError from the iterable's exception."""
-    iterator = iter(samples)
-    for number in itertools.count():
-        try:
-            sample = next(iterator)
-        except StopIteration:
-            return
-        except PackerError:
-            raise
-        except Exception as error:
-            raise sample_error(f"{subject}, sample {number}", SampleFailedError.of(error)) from error
-        yield number, sample

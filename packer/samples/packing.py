@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from packer.convert.reference_pack import Classes, parse_classes
 from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange
-from packer.convert.splits import Split, members_of, parse_spans
+from packer.convert.split_assignment import Owners, assign
+from packer.convert.splits import Part, Split
 from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.format.checksums import digest
@@ -36,8 +37,6 @@ from packer.samples.field_plan import (
 )
 from packer.samples.values import check_color
 from packer.sentence import Option
-
-_MOST_STRATA = 1000  # splits are stratified up to this number of distinct labels
 
 
 @checked_class
@@ -82,7 +81,7 @@ class Fields:
 
 @dataclass(frozen=True)
 class PackingOptions:
-    """Checked options of pack_dataset and create. storing: rows on disk; spans: samples of each split."""
+    """Checked options of pack_dataset and create. storing: rows on disk; spans: splits of the source."""
 
     declared: Declared
     classes: tuple[str, ...] | None
@@ -90,10 +89,10 @@ class PackingOptions:
     shuffle: bool
     seed: int
     split: Split | None
-    spans: dict[str, range] | None
+    spans: Mapping[str, range] = field(default_factory=dict)
 
     @classmethod
-    def of(
+    def parse(
         cls,
         out: str,
         fields: str | Sequence[str] | Forms | Fields | None,
@@ -104,7 +103,7 @@ class PackingOptions:
         quality: int,
         shuffle: bool,
         seed: int,
-        split: str | Mapping[str, float] | Mapping[str, range] | None,
+        split: str | Mapping[str, Part] | Split | None,
         shards: int | str | None,
     ) -> PackingOptions:
         """Check all options. Raises UsageError."""
@@ -122,25 +121,26 @@ class PackingOptions:
         rename = {str(old): str(new) for old, new in (fields.rename or {}).items()}
         for name in rename.values():
             check_name(name)
-        spanned = isinstance(split, Mapping) and not all(map(np.isscalar, split.values()))
+        parsed = Split.parse(split)
+        if parsed is not None:
+            parsed.check_no_columns("samples")
         return cls(
             Declared(forms, rename, fields.channels, sized),
             None if classes is None else tuple(parse_classes(classes)),
             storing,
             shuffle,
             whole("seed", seed),
-            None if spanned else _without_columns(Split.of(split)),
-            parse_spans(split) if spanned else None,  # type: ignore[arg-type]
+            parsed,
         )
 
-    def for_splits(self, subject: str, spans: dict[str, range]) -> PackingOptions:
+    def for_splits(self, subject: str, spans: Mapping[str, range]) -> PackingOptions:
         """Return the options with the splits of the source, if any. Raises UsageError for others beside."""
-        if spans and (self.split is not None or self.spans is not None):
+        if spans and self.split is not None:
             raise UsageError(
                 f"{Option('split')}: the arrays of {subject} are splits already: {', '.join(spans)}. Leave it"
                 f" out, or name the arrays of one of them by {Option('Fields.rename')}."
             )
-        return replace(self, spans=spans) if spans else self
+        return replace(self, spans=spans)
 
     def for_fields(self, found: tuple[str, ...] | None, fields: Sequence[Field]) -> PackingOptions:
         """Return the options for these fields; `found`, the source's class names, replaces missing `classes`.
@@ -180,17 +180,12 @@ class PackingOptions:
             )
         return self if self.classes is not None or not numbers else replace(self, classes=found)
 
-    def order(self, maker: RowMaker, count: int) -> SampleOrder:
+    def order(self, maker: RowMaker) -> SampleOrder:
         """Return the order of the samples in the pack. Raises UsageError."""
-        labels = maker.labels() if self.split is not None else None
-        if labels is not None and len(np.unique(labels)) > _MOST_STRATA:
-            labels = None
-        members = {"": np.arange(count)}
-        if self.split is not None:
-            members = self.split.members(count, self.seed, strata=labels)
-        elif self.spans is not None:
-            members = members_of(self.spans, count)
-        return arrange(members, shuffle=self.shuffle, seed=self.seed)
+        spans = {name: np.arange(span.start, span.stop) for name, span in self.spans.items()}
+        known = Owners.from_splits(spans, maker.count)
+        owners = known if self.split is None else assign(self.split, maker, self.seed)
+        return arrange(owners, shuffle=self.shuffle, seed=self.seed)
 
     def task(
         self,
@@ -212,10 +207,8 @@ class PackingOptions:
             storing = storing.with_rows(row)
         options = {
             "seed": self.seed if self.shuffle else None,
-            "split": (None if self.split is None else self.split.shares)
-            if self.spans is None
-            else {name: [span.start, span.stop] for name, span in self.spans.items()},
-            "split_seed": None if self.split is None else self.seed,
+            "split": {name: [span.start, span.stop] for name, span in self.spans.items()} or None,
+            **({} if self.split is None else self.split.record(self.seed)),
             "channels": self.declared.channels,
             "fit": None if self.declared.sized is None else self.declared.sized.fit,
             "fields": {f.name: form_of(f) for f in maker.fields},
@@ -244,13 +237,3 @@ def _unfit(label: Field | None) -> str:
     several = len(label.shape or ()) == 1 and label.shape != (1,)
     remedy = "Of one-hot labels pass y.argmax(1)." if several else "Convert them to int64."
     return f"label is {form_of(label).removesuffix('[]')}. {remedy}"
-
-
-def _without_columns(split: Split | None) -> Split | None:
-    """Return the split. Raises UsageError for a split by columns."""
-    for option in () if split is None else split.about_columns():
-        raise UsageError(
-            f"{option}: applies to columns of a table or of a CSV of labels; samples have none. Pass "
-            "shares, or the rows of each split."
-        )
-    return split

@@ -16,7 +16,6 @@ from packer.samples.field_plan import (
     PICTURES,
     Declared,
     FieldPlan,
-    Form,
     is_image_like,
     pixel_notes,
     plan_field,
@@ -95,7 +94,7 @@ def plan_samples(
     some: the samples represent the dataset, so check the unit of their boxes and keypoints. Raises
     UsageError, SourceError.
     """
-    layout, notes = _layout(samples[0], subject, declared.forms, declared.rename)
+    layout, notes = _layout(samples[0], subject, declared)
     try:
         values = [layout.values(sample) for sample in samples]
         columns = {name: [sample[name] for sample in values] for name in layout.members}
@@ -128,7 +127,7 @@ def plan_fields(
     notes: list[str] = []
     for name, values in columns.items():
         try:
-            plans[name] = plan_field(name, values, declared.form(name), declared.channels, declared.sized)
+            plans[name] = plan_field(name, values, declared)
         except ValueRefusedError as error:
             raise SourceError(f"{subject}: field {name!r} {error}.") from None
         notes += pixel_notes(plans[name].field)
@@ -142,58 +141,52 @@ def plan_fields(
     return with_masks(plans), notes
 
 
-def _layout(
-    sample: Any, subject: str, forms: Mapping[str, Form | None] | None, rename: Mapping[str, str]
-) -> tuple[SampleLayout, list[str]]:
-    known, values = _mapping(sample), _tuple(sample)
+def _layout(sample: Any, subject: str, declared: Declared) -> tuple[SampleLayout, list[str]]:
+    """Return the layout of samples like this one, and notes. Raises UsageError."""
+    forms, rename, known, values = declared.forms, declared.rename, _mapping(sample), _tuple(sample)
+    members: dict[str, Any]
     if known is not None:
-        fields = {rename.get(str(key), str(key)): key for key in known}
-        _check_rename(rename, list(map(str, known)), subject)
-        if forms is not None:
-            for name in forms:
-                if name not in fields:
-                    raise UsageError(
-                        f"fields: the samples of {subject} have {', '.join(fields)}, but no {name!r}. Pass "
-                        "these names, or rename."
-                    )
-            fields = {name: fields[name] for name in forms}
-        return SampleLayout(fields, forms is None, True), _notes(fields, known)
-    if values is not None:
-        if forms is not None:
-            names = [*forms]
-        else:
-            names = default_names([_looks(value) for value in values], f"{subject}: its samples are tuples")
+        members = {str(key): key for key in known}
+    elif values is not None:
+        names = [*forms] if forms is not None else []
+        names = names or default_names([_looks(v) for v in values], f"{subject}: its samples are tuples")
         if len(names) != len(values):
             raise UsageError(
                 f"fields: the samples of {subject} have {len(values)} values, but {len(names)} fields are "
                 "named. Name each value."
             )
-        _check_rename(rename, names, subject)
-        return SampleLayout({rename.get(name, name): at for at, name in enumerate(names)}, True, False), []
-    if forms is None and isinstance(sample, (str, bytes)):
+        members = {name: at for at, name in enumerate(names)}
+    elif forms is None and isinstance(sample, (str, bytes)):
         raise UsageError(
             f"{subject}: its samples are text or bytes. Name their field, for example fields=['text']; for "
             "image files use convert_images."
         )
-    names = [*forms] if forms is not None else ["image" if is_image_like(sample) else "features"]
-    if len(names) != 1:
-        raise UsageError(
-            f"fields: a sample of {subject} is a single value, but {len(names)} fields are named. Name one "
-            "field."
-        )
-    _check_rename(rename, names, subject)
-    return SampleLayout({rename.get(names[0], names[0]): None}, False, False), []
-
-
-def _check_rename(rename: Mapping[str, str], names: Sequence[str], subject: str) -> None:
-    for old in rename:
-        if old not in names:
+    else:
+        members = dict.fromkeys(forms or ["image" if is_image_like(sample) else "features"])
+        if len(members) != 1:
             raise UsageError(
-                f"rename: the samples of {subject} have {', '.join(names)}, but no {old!r}. Pass one of "
+                f"fields: a sample of {subject} is a single value, but {len(members)} fields are named. Name "
+                "one field."
+            )
+    for old in rename:
+        if old not in members:
+            raise UsageError(
+                f"rename: the samples of {subject} have {', '.join(members)}, but no {old!r}. Pass one of "
                 "these names."
             )
-    if len({rename.get(name, name) for name in names}) != len(names):
+    fields = {rename.get(name, name): key for name, key in members.items()}
+    if len(fields) < len(members):
         raise UsageError(f"rename={dict(rename)!r}: gives two values the same name. Pass different names.")
+    if known is None:
+        return SampleLayout(fields, values is not None, False), []
+    for name in forms or ():
+        if name not in fields:
+            raise UsageError(
+                f"fields: the samples of {subject} have {', '.join(fields)}, but no {name!r}. Pass these "
+                "names, or rename."
+            )
+    fields = {name: fields[name] for name in forms or fields}
+    return SampleLayout(fields, forms is None, True), _notes(fields, known)
 
 
 def _notes(fields: Mapping[str, Any], sample: Mapping[Any, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from packer.convert.staged_rows import ShuffledFile, StagedRows
 from packer.format.header import Field
 from packer.format.part_files import Rows
 from packer.format.working_folder import WorkingFolder
-from packer.samples.columns import Column, ColumnField, ColumnSamples
+from packer.samples.columns import ColumnSamples, SampleRows
 from packer.samples.field_plan import FieldPlan
 
 _BUFFER_BYTES = 4 << 20
@@ -84,36 +84,21 @@ class SampleStaging(StagedRows):
         self._bytes, self._held = bytearray(), 0
 
 
-class StagedColumn(Column):
-    """A field of staged samples; its rows are in the order of arrival."""
-
-    def __init__(self, field: Field, values: NDArray[Any], blob: memoryview) -> None:
-        super().__init__(field.name, field.name, np.dtype(field.dtype), (len(values), *(field.shape or ())))
-        self._field, self._values, self._blob = field, values, blob
-
-    def take(self, samples: NDArray[np.int64]) -> Any:
-        """See Column."""
-        return _rows_of(self._field, self._values[samples], self._blob)
-
-
 class StagedSamples(ColumnSamples):
     """Rows from staged samples."""
 
-    def __init__(self, staged: SampleStaging, classes: Sequence[str] | None) -> None:
-        """staged: all samples, flushed. classes: class names to check labels against; None: no check."""
+    def __init__(self, staged: SampleStaging) -> None:
+        """staged: all samples, flushed."""
+        ragged_bytes = sum(staged.sizes[f.name] for f in staged.fields if f.ragged) / staged.rows
+        plans = {f.name: FieldPlan(f) for f in staged.fields}
+        SampleRows.__init__(self, staged.name, plans, staged.rows, round(ragged_bytes))
         self._staged, self._blob = staged, staged.mapped_blob()
-        records = np.memmap(staged.path, staged.dtype, "r")
+        self._records = np.memmap(staged.path, staged.dtype, "r")
         self._file: ShuffledFile | None = None
-        columns = {
-            f.name: ColumnField(
-                FieldPlan(f),
-                StagedColumn(f, records[f.name], self._blob),
-                (),
-                staged.sizes[f.name] / staged.rows if f.ragged else 0,
-            )
-            for f in staged.fields
-        }
-        super().__init__(columns, staged.rows, classes)
+
+    def field_rows(self, name: str, samples: NDArray[np.int64]) -> Rows:
+        """See ColumnSamples."""
+        return _rows_of(self.plans[name].field, self._records[name][samples], self._blob)
 
     @contextmanager
     def in_order(self, order: SampleOrder, *, shuffled: bool, workers: int) -> Iterator[None]:
@@ -121,7 +106,7 @@ class StagedSamples(ColumnSamples):
         with self._staged.in_order(order.samples, shuffled=shuffled, workers=workers) as self._file:
             yield
 
-    def taken(self, samples: NDArray[np.int64]) -> dict[str, Rows]:
+    def read_fields(self, samples: NDArray[np.int64]) -> dict[str, Rows]:
         """See ColumnSamples."""
         assert self._file is not None
         records = self._file.take(samples).view(self._staged.dtype).reshape(-1)

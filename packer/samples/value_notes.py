@@ -1,4 +1,4 @@
-"""Notes on values of arrays that may be meant otherwise: scales, one-hot labels, labels from 1."""
+"""Notes on values of arrays that may be meant otherwise: flattened images, one-hot labels, labels from 1."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.channels import COLORS
 from packer.errors import UsageError
 from packer.samples.array_problems import flat_sides, some
 from packer.samples.columns import Column, ColumnField
-from packer.samples.field_plan import IMAGE, LABEL, pixel_notes
+from packer.samples.field_plan import LABEL, pixel_notes
 from packer.sentence import Option
 
-_READ = 64  # rows of images that are read
 _MOST_CLASSES = 1000
 
 
@@ -27,7 +25,7 @@ def check_classes(
     """
     if (
         label is None
-        or label.decoded
+        or label.slab
         or "train" not in spans
         or label.dtype.kind not in "iu"
         or len(label.shape) > 2
@@ -64,42 +62,13 @@ def column_notes(columns: Mapping[str, ColumnField], classes: tuple[str, ...] | 
             )
         column = field.column
         if column is not None and column.shape[0]:
-            notes += _image_notes(column) if name == IMAGE else _flat_notes(name, column)
+            notes += _flat_notes(name, column)
     if classes is not None:
         listed = ", ".join(classes[:8]) + (", ..." if len(classes) > 8 else "")
         notes.append(f"label: numbers {len(classes):,} classes: {listed:.200}.")
     elif LABEL in columns:
         notes += _label_notes(columns[LABEL])
     return notes
-
-
-def _image_notes(column: Column) -> Iterator[str]:
-    """Yield notes on the scale and the axes of images."""
-    shape, dtype = column.shape[1:], column.dtype
-    if dtype == np.uint8:
-        if len(shape) == 3 and shape[0] in COLORS and shape[2] in COLORS and shape[0] != shape[1]:
-            yield (
-                f"image: rows {list(shape)} are read as height {shape[0]}, width {shape[1]} and"
-                f" {shape[2]} channels. If they are [C, H, W], pass images.transpose(0, 2, 3, 1)."
-            )
-        return
-    rows = next(iter(column.pieces()))[:_READ]
-    if dtype.kind not in "iuf" or not np.isfinite(rows).all():
-        return
-    low, high = float(rows.min()), float(rows.max())
-    whole = dtype.kind in "iu" or bool((rows == np.round(rows)).all())
-    if low >= 0 and high > 1 and high <= 255 and whole:
-        pixels = 'images.astype("uint8")'
-    elif low >= 0 and high <= 1 and dtype.kind == "f":
-        pixels = '(images * 255).round().astype("uint8")'
-    elif low >= -1 and high <= 1 and dtype.kind == "f":
-        pixels = '((images + 1) * 127.5).round().astype("uint8")'
-    else:
-        return
-    yield (
-        f"image: the first {len(rows)} rows are {dtype.name} from {low:.4g} to {high:.4g}, as of pixels of 8"
-        f" bits. They load with these values; as pixels they are {pixels}."
-    )
 
 
 def _flat_notes(name: str, column: Column) -> Iterator[str]:
@@ -132,10 +101,4 @@ def _label_notes(field: ColumnField) -> Iterator[str]:
             yield (
                 f"label: the numbers 1 to {count:,}, and no 0; losses number classes from 0. For classes"
                 f" pass y - 1, or let the network have {count + 1:,} outputs."
-            )
-        elif values[0] == -1 and 1 < count <= _MOST_CLASSES and values[-1] < count:
-            yield (
-                f"label: the numbers {', '.join(map(str, values[:3]))} ..., where -1 means no label; losses "
-                "number"
-                " classes from 0. If all are classes pass numpy.unique(y, return_inverse=True)[1]."
             )

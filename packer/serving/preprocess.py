@@ -142,7 +142,7 @@ class Preprocess(Generic[Value]):
         self.classes, self._record, self._spec, self._quality = record["classes"], record, spec, quality
         self._whole, self._pixels = None, DecodeResize(spec)
         if size.ragged:
-            self._whole = WholePictures(size, spec, quality or 0, raw=quality is None)
+            self._whole = WholePictures(size, spec, quality)
             self._image = self._whole.image
         else:
             dtype, about = np.dtype(spec.dtype).newbyteorder("<").str, {"layout": "HWC", "color": spec.color}

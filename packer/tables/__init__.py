@@ -4,8 +4,7 @@
     table_conversion.py  convert_table, append_table: check the options, plan, run, report
     table_run.py         from a checked conversion to its pack: stage, fit, map, write
     staging.py           rows in raw form, in the input's order, in a file beside the output
-    table_splits.py      the split of each row by its columns: a split's name, a group, the label
-    table_order.py       row of the input for each row of the pack, split by split
+    staged_columns.py    columns of the staged rows as numbers, for splits; notes on the classes of each split
     suspect_columns.py   notes on features that number the rows, or tell the label
     measuring.py         statistics of the staged rows; notes on numbers beyond the dtype
     table_packs.py       several packs of tables as one

@@ -191,7 +191,7 @@ class StagedTable(StagedRows):
         if first:
             # Estimate from the first piece: records, and at least half their size again for the pack.
             expected = self.rows * self._source.nbytes / max(1, parsed.nbytes)
-            check_space(self._name, round(1.5 * self.dtype.itemsize * (expected - self.rows)))
+            check_space(self.name, round(1.5 * self.dtype.itemsize * (expected - self.rows)))
 
     def finish(self) -> None:
         """Record that all pieces were read. Raises SourceError if no row remains, or files have changed."""

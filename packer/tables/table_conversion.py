@@ -17,7 +17,7 @@ from packer.convert.pack_run import write_pack
 from packer.convert.reference_pack import Classes, parse_classes
 from packer.convert.row_storage import STORES, RowStorage
 from packer.convert.shard_appending import adding, append_shards, check_growable, take_back
-from packer.convert.splits import Split
+from packer.convert.splits import Part, Split
 from packer.declared_types import check_path, checks_arguments, not_a_path
 from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
@@ -81,7 +81,7 @@ def convert_table(
     csv: Csv | Mapping[str, Any] | None = None,
     format: str | None = None,
     store: str | None = None,
-    split: str | Mapping[str, float | str] | Split | None = None,
+    split: str | Mapping[str, Part] | Split | None = None,
     shuffle: bool | None = None,
     seed: int = 0,
     shards: int | str | None = None,
@@ -192,7 +192,7 @@ def convert_table(
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
     in_order = shuffle is None and (like is not None or not choices.label)
     shuffle = not in_order if shuffle is None else shuffle
-    dealt = {"split": Split.of(split), "shuffle": shuffle, "seed": whole("seed", seed)}
+    dealt = {"split": Split.parse(split), "shuffle": shuffle, "seed": whole("seed", seed)}
     source = _source(source)
     run.check_paths(source)
     job = _new_job(run, source, reading, choices, storing, dealt, model)
@@ -251,8 +251,7 @@ def _new_job(
     record = {
         "choices": choices.record() if like is None or choices.keep else None,
         "like": digested,
-        **({} if split is None else split.record()),
-        "split_seed": None if split is None else dealt["seed"],
+        **({} if split is None else split.record(dealt["seed"])),
         "seed": dealt["seed"] if dealt["shuffle"] else None,
         **storing.options(),
     }
@@ -376,7 +375,7 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     reading = read_alike(ReadOptions(), transform.reading)
     table = open_table(names, reading)
     recorded = first.provenance.get("options", {})
-    split = Split.of_record(recorded) if first.splits else None
+    split = Split.from_record(recorded) if first.splits else None
     if split is not None:
         split.check_growable(run.out)
     elif first.splits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +13,8 @@ from packer import native
 from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask, provenance
 from packer.convert.row_storage import RowStorage
-from packer.convert.sample_order import SampleOrder
+from packer.convert.sample_order import SampleOrder, arrange
+from packer.convert.split_assignment import assign
 from packer.convert.splits import Split
 from packer.errors import UsageError
 from packer.format.file_rows import FILES, fits, to_json
@@ -21,10 +23,9 @@ from packer.format.working_folder import writing
 from packer.sentence import Option, Sentence
 from packer.tables.measuring import measure, note_on_classes, notes_on_rounding
 from packer.tables.reading.table_source import TableSource
+from packer.tables.staged_columns import StagedColumns, notes_on_classes
 from packer.tables.staging import StagedTable, TableRows
 from packer.tables.suspect_columns import notes_on_suspects
-from packer.tables.table_order import table_order
-from packer.tables.table_splits import find_owners, notes_on_classes
 from packer.tables.transform.column_types import DEALING, TableColumn, shown_columns
 from packer.tables.transform.fitting import fit, measured
 from packer.tables.transform.row_mapper import RowMapper
@@ -163,18 +164,9 @@ def mapped(
     if counted:
         source[FILES] = to_json(files)
     with writing(job.run.out):
-        owners = find_owners(job.split, job.plan, staged, job.seed, job.table.names[0])
-        order = table_order(
-            staged.rows,
-            split=job.split,
-            shuffle=job.shuffle,
-            seed=job.seed,
-            path=staged.scratch("order"),
-            owners=owners,
-        )
+        order, split_notes = _order(job, staged)
     transform, notes = _fit(job, staged, order)
-    notes += () if owners is None else owners.notes
-    notes += () if owners is not None and owners.even else notes_on_classes(job.plan, staged, order)
+    notes += split_notes
     notes += notes_on_suspects(job.plan, staged, order) if job.like is None else ()
     job.run.bar.start(staged.rows, "rows")
     workers = job.run.running.workers
@@ -195,6 +187,14 @@ def mapped(
             keyed=False,
         )
         yield task, notes
+
+
+def _order(job: TableJob, staged: StagedTable) -> tuple[SampleOrder, list[str]]:
+    """Return the order of the rows in the pack, and notes on the splits."""
+    columns = StagedColumns(job.plan, staged, job.table.names[0])
+    owners = assign(job.split, columns, job.seed)
+    order = arrange(owners, shuffle=job.shuffle, seed=job.seed, folder=os.path.dirname(staged.path))
+    return order, [*owners.notes, *notes_on_classes(job.plan, columns, owners)]
 
 
 def source_notes(job: TableJob) -> list[str]:

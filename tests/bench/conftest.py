@@ -13,9 +13,6 @@ STORED: dict[str, dict[str, Any]] = {
     "whole jpeg": {"size": "max=40", "store": "jpeg"},
     "whole gray jpeg": {"size": "min=24", "store": "jpeg", "channels": "gray", "quality": 75},
     "kept jpeg": {"size": "keep", "store": "jpeg"},
-    "whole raw": {"size": "max=40"},
-    "whole rgba": {"size": "min=24", "channels": "rgba"},
-    "kept raw": {"size": "keep"},
 }
 """Ways to store images other than raw and of one size -> the options of convert_images."""
 

@@ -17,7 +17,6 @@ from packer.convert.conversion_task import ConversionTask, RunOptions
 from packer.convert.pack_run import ShardRun, write_pack
 from packer.convert.row_maker import Block, RowMaker
 from packer.convert.row_storage import RowStorage
-from packer.convert.splits import Split
 from packer.errors import SourceError
 from packer.format.header import Field
 from packer.format.pack import Pack
@@ -27,7 +26,7 @@ from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder
 from packer.orders.runs import one_run
 from packer.read.array_store import PackStore
-from packer.tables.table_order import table_order
+from tests.convert.plain_rows import order_of
 from tests.format.packs import files_of
 
 ROWS = 100
@@ -77,14 +76,14 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def task(maker: RowMaker, storing: RowStorage, *, keyed: bool = False) -> ConversionTask:
-    order = table_order(ROWS, split=Split("train=0.8,val=0.2"), shuffle=True, seed=1)
+    order = order_of(ROWS, "train=0.8,val=0.2", seed=1)
     return ConversionTask("s.csv", maker, order, storing, {}, {"seed": 1}, keyed=keyed)
 
 
 def check(pack: Pack) -> None:
     """Every row of the order, whole."""
     assert verify_pack(pack.path).problems == ()
-    order = table_order(ROWS, split=Split("train=0.8,val=0.2"), shuffle=True, seed=1)
+    order = order_of(ROWS, "train=0.8,val=0.2", seed=1)
     numbers = pack.read("number")
     assert numbers.tolist() == order.samples[:].tolist()
     assert pack.header.splits == {name: (span,) for name, span in order.splits.items()}

@@ -173,7 +173,8 @@ def test_appending_reads_labels_as_the_pack_was_made(photo_folder: Path, tmp_pat
         ),
         (
             {"split": 3},
-            "split 3: names no splits; each share needs a name. Pass split='train=0.9,val=0.1'.",
+            "split 3: is not a list of names, each with a positive share, a number of rows, rest, first:N or"
+            " last:N. Pass for example train=0.9,val=0.1 or train=rest,test=last:500000.",
         ),
     ],
 )

@@ -2,59 +2,92 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from packer import randomness
-from packer.convert.sample_order import (
-    arrange,
-    fill,
-)
+from packer.convert.sample_order import arrange, fill
+from packer.convert.split_assignment import Owners
+from tests.convert.plain_rows import PlainRows, members, order_of
+
+SPLITS = [
+    None,
+    "a=0.5,b=0.3,c=0.2",
+    "a=rest,b=last:37",
+    "b=rest,c=0.25,a=first:11,d=last:5",
+    {"x": range(400), "y": "rest"},
+    "a=rest,b=100,c=last:7",
+]
 
 
-@pytest.mark.parametrize("count", [1, 2, 255, 300])
-def test_without_splits_the_rows_are_the_seeds_permutation(count: int):
-    samples = np.arange(count)
-    order = arrange({"": samples}, shuffle=True, seed=7)
-    expected = randomness.permute(samples, count, randomness.key(7, "convert"))
-    assert order.samples.tolist() == expected.tolist()
-    assert order.splits == {}
-    assert sorted(order.samples.tolist()) == samples.tolist()
-
-
-def test_unshuffled_keeps_the_order():
-    members = {"train": np.array([0, 3, 4]), "val": np.array([1, 2])}
-    order = arrange(members, shuffle=False, seed=7)
-    assert order.samples.tolist() == [0, 3, 4, 1, 2]
-    assert order.splits == {"train": (0, 3), "val": (3, 5)}
-
-
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=5).filter(any), st.integers(-5, 1 << 70))
-def test_splits_lie_one_after_the_other_each_shuffled_in_itself(sizes: list[int], seed: int):
-    sizes = [size for size in sizes if size]
-    dealt = np.split(np.random.default_rng(1).permutation(sum(sizes)), np.cumsum(sizes)[:-1])
-    members = {f"s{k}": np.sort(part) for k, part in enumerate(dealt)}
-    order = arrange(members, shuffle=True, seed=seed)
-    assert list(order.splits) == list(members)
+@pytest.mark.parametrize("split", SPLITS, ids=str)
+@given(rows=st.integers(410, 1200), shuffle=st.booleans(), seed=st.integers(-5, 1 << 70), data=st.data())
+def test_splits_lie_one_after_the_other_each_shuffled_in_itself(
+    split: Any, rows: int, shuffle: bool, seed: int, data: st.DataObject
+):
+    order, expected = order_of(rows, split, shuffle=shuffle, seed=seed), members(PlainRows(rows), split, seed)
+    samples = order.samples
+    assert samples.dtype == np.int64
+    assert list(order.splits) == ([] if split is None else sorted(expected))
     first = 0
-    for name, samples in members.items():
-        a, b = order.splits[name]
-        assert (a, b) == (first, first + len(samples))
-        assert sorted(order.samples[a:b].tolist()) == samples.tolist()
+    for name, own in expected.items():
+        a, b = order.splits.get(name, (0, rows))
+        assert (a, b) == (first, first + len(own))
+        key = randomness.key(seed, "convert", *([name] if name else []))
+        drawn = own[randomness.permute(np.arange(len(own)), len(own), key)] if shuffle else own
+        assert samples[a:b].tolist() == drawn.tolist()
         first = b
-    again = arrange(members, shuffle=True, seed=seed)
-    assert again.samples.tolist() == order.samples.tolist()
+    assert first == rows
+    start = data.draw(st.integers(0, rows))
+    stop = data.draw(st.integers(start, rows))
+    shard = order.part(start, stop)
+    assert shard.samples.tolist() == samples[start:stop].tolist()
+    for name, (a, b) in shard.splits.items():
+        low, high = order.splits[name]
+        assert (
+            shard.samples[a:b].tolist()
+            == samples[max(low, start) : max(low, start, min(high, stop))].tolist()
+        )
 
 
-def test_a_splits_order_depends_on_its_name_and_the_seed_alone():
-    rows = np.arange(50)
-    alone = arrange({"val": rows}, shuffle=True, seed=0).samples.tolist()
-    behind = arrange({"train": np.arange(50, 60), "val": rows}, shuffle=True, seed=0).samples[10:].tolist()
-    assert alone == behind
-    assert alone != arrange({"test": rows}, shuffle=True, seed=0).samples.tolist()
-    assert alone != arrange({"val": rows}, shuffle=True, seed=1).samples.tolist()
+@pytest.mark.parametrize("split", SPLITS, ids=str)
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_an_order_in_a_file_is_the_same(
+    split: Any, shuffle: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    plain = order_of(1000, split, shuffle=shuffle, seed=4)
+    monkeypatch.setattr("packer.convert.sample_order._AT_ONCE", 7)
+    mapped = order_of(1000, split, shuffle=shuffle, seed=4, folder=str(tmp_path))
+    assert mapped.splits == plain.splits
+    assert isinstance(mapped.samples, np.memmap)
+    assert mapped.samples.tolist() == plain.samples.tolist()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_in_no_split_and_splits_without_rows_are_left_out():
+    owners = Owners(("a", "none", "b"), np.array([2, 0, 3, 2, 0]))
+    order = arrange(owners, shuffle=False, seed=7)
+    assert order.samples.tolist() == [1, 4, 0, 3]
+    assert order.splits == {"a": (0, 2), "none": (2, 2), "b": (2, 4)}
+    assert arrange(owners, shuffle=True, seed=7).splits == order.splits
+
+
+def test_an_order_is_frozen_and_depends_on_name_and_seed_alone():
+    """Packs of one seed must not change from version to version."""
+    assert order_of(1000, seed=3).samples[:5].tolist() == [646, 925, 894, 541, 520]
+    split = {"test": "last:90", "train": range(500), "val": range(500, 910)}
+    order = order_of(1000, split, seed=3)
+    assert order.splits == {"test": (0, 90), "train": (90, 590), "val": (590, 1000)}
+    assert order.samples[:5].tolist() == [956, 933, 981, 949, 948]
+    alone = order_of(90, "test=rest", seed=3).samples
+    assert (order.samples[:90] - 910).tolist() == alone.tolist()
+    assert alone.tolist() != order_of(90, "test=rest", seed=4).samples.tolist()
+    assert alone.tolist() != order_of(90, "val=rest", seed=3).samples.tolist()
 
 
 @st.composite

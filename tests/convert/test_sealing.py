@@ -242,20 +242,6 @@ def test_what_cannot_be_decoded_is_refused(tmp_path: Path, photos: Path):
         open_pack(out)
 
 
-def test_whole_pictures_are_measured_one_by_one(tmp_path: Path, photos: Path):
-    out = tmp_path / "p.h5"
-    convert_images(photos, out, size="max=16", store="raw")
-    edit(out, lambda file: file["key"].write_direct(file["key"][:]))
-    assert verify_pack(seal_pack(out).path).ok
-    before = open_pack(out).header.statistics
-    edit(out, lambda file: file["image"].write_direct(255 - file["image"][:]))
-    after = seal_pack(out).header.statistics
-    assert after["image"]["mean"] == pytest.approx([1 - mean for mean in before["image"]["mean"]])
-    edit(out, lambda file: file["height"].write_direct(file["height"][:] + 1))
-    with pytest.raises(FormatError, match=r"row 0 of 'image' has 768 bytes, not those of its height 17"):
-        seal_pack(out)
-
-
 def test_a_directory_of_npy_files(tmp_path: Path, photos: Path):
     out = tmp_path / "p"
     convert_images(photos, out, size=16)

@@ -15,10 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from packer.convert.splits import Split
 from packer.convert.staged_rows import ShuffledFile
 from packer.errors import SourceError
-from packer.tables.table_order import table_order
+from tests.convert.plain_rows import order_of
 
 SPLITS = (None, "a=0.5,b=0.5", "a=rest,b=last:5", "a=rest,b=0.3,c=first:4")
 
@@ -31,7 +30,7 @@ def write(path: Path, rows: int, itemsize: int) -> np.ndarray:
 
 
 def order(rows: int, split: str | None = None, *, shuffle: bool = True, seed: int = 3) -> np.ndarray:
-    return table_order(rows, split=Split.of(split), shuffle=shuffle, seed=seed).samples[:]
+    return order_of(rows, split, shuffle=shuffle, seed=seed).samples
 
 
 def shuffled_file(

@@ -273,25 +273,23 @@ def folder_in(cache: Path) -> Path:
     return folder
 
 
-def reboot(folder: Path) -> None:
-    """Have the folder look as if it was used in another run of the system."""
-    about = json.loads((folder / "about.json").read_text())
-    (folder / "about.json").write_text(json.dumps(about | {"boot": "another run of the system"}))
-
-
-def test_after_a_reboot_stretches_are_compared(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
-    check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=tmp_path)
-    folder = folder_in(tmp_path)
-    reboot(folder)
+def test_a_state_is_set_once_its_bytes_are_on_the_disk(
+    store: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pack = open_remote("s3://bucket/raw.h5")
-    places = StretchMap(pack, pack.files)
-    begin, _ = places.place(int(places.numbers("image").rows()[1]))
-    with open(folder / "files" / "pack.h5", "r+b") as file:
-        file.seek(begin + 5000)
-        file.write(bytes(4096))  # a page that had not reached the disk
-    store.ranges.clear()
-    check_equal(packs / "raw.h5", "s3://bucket/raw.h5", cache=tmp_path)
-    assert [place[1] for place in store.ranges if place[2] - place[1] > END_BYTES] == [begin]
+    stretches = StretchMap(pack, pack.files)
+    cache = StretchCache(pack, pack.files, str(tmp_path), 1 << 30)
+    number = int(stretches.numbers("image").rows()[1])
+    seen: list[tuple[str, int]] = []
+
+    def flush(path: str) -> None:
+        seen.append((os.path.basename(path), int(cache.states(stretches)[number])))
+
+    monkeypatch.setattr("packer.format.stretch_cache.fsync_path", flush)
+    assert len(cache.bring(stretches, number)) == 0
+    assert seen == [("pack.h5", MISSING)]
+    assert cache.states(stretches)[number] == KEPT
+    cache.close()
 
 
 def test_files_are_made_when_they_are_needed(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
@@ -302,14 +300,9 @@ def test_files_are_made_when_they_are_needed(store: ObjectServer, packs: Path, t
         assert len(list(files.iterdir())) == 3  # so few are opened at once
 
 
-@pytest.mark.parametrize("boot", [True, False])
-def test_a_file_that_was_lost_is_fetched_again(
-    store: ObjectServer, packs: Path, tmp_path: Path, boot: bool
-) -> None:
+def test_a_file_that_was_lost_is_fetched_again(store: ObjectServer, packs: Path, tmp_path: Path) -> None:
     check_equal(packs / "shards", "s3://bucket/shards", cache=tmp_path)
     (folder_in(tmp_path) / "files" / "1").unlink()
-    if boot:
-        reboot(folder_in(tmp_path))
     check_equal(packs / "shards", "s3://bucket/shards", cache=tmp_path)
 
 

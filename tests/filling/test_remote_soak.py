@@ -31,7 +31,6 @@ from tests.filling.test_remote_cache import (
     fields_of,
     objects,
     packs,
-    reboot,
     store,
     taken,
 )
@@ -227,20 +226,6 @@ def test_killed_in_the_middle(store: ObjectServer, packs: Path, tmp_path: Path, 
     rank.communicate()
     assert rank.returncode == (0 if whom == "helper" else -signal.SIGKILL)
     check_equal(packs / kind, pack, 2)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_after_another_start_of_the_system(
-    store: ObjectServer, packs: Path, tmp_path: Path, kind: str
-) -> None:
-    check_equal(packs / kind, f"s3://bucket/{kind}", cache=tmp_path)
-    (folder,) = tmp_path.glob("*.cached")
-    reboot(folder)
-    pack = with_cache(f"s3://bucket/{kind}", tmp_path)
-    store.ranges.clear()
-    check_equal(packs / kind, pack)
-    ends = [len(store.objects[key]) - stop for key, _, stop in store.ranges]
-    assert not any(ends)  # all rows are compared on the disk
 
 
 @pytest.mark.parametrize("share", [0.3, 0.0], ids=["30 %", "0 %"])

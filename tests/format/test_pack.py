@@ -22,12 +22,7 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
-from tests.format.packs import FORMATS, keys_of, out_path, rows_of, write_pack
-
-
-@pytest.fixture(params=FORMATS)
-def format(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+from tests.format.packs import keys_of, out_path, rows_of, write_pack
 
 
 def checksums_of(pack: Pack) -> np.ndarray:

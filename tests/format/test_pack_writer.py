@@ -14,12 +14,7 @@ from packer.format.header import Field
 from packer.format.output_names import check_space, format_of
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
-from tests.format.packs import FIELDS, FORMATS, files_of, out_path, rows_of, write_pack
-
-
-@pytest.fixture(params=FORMATS)
-def format(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+from tests.format.packs import FIELDS, files_of, out_path, rows_of, write_pack
 
 
 def begin(out: Path, format: str, **options: object) -> PackWriter:

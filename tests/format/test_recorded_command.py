@@ -95,6 +95,7 @@ def test_packs_that_no_single_conversion_made(photo_folder: Path, monkeypatch: p
     append_images("p", "photos", duplicates="keep")
     merge_packs(["p", "p"], "m.h5", duplicates="keep")
     pack_dataset({"x": [1, 2]}, "s.h5")
-    assert [convert_again(open_pack(name)) for name in ("p", "m.h5", "s.h5")] == [""] * 3
+    convert_images("photos", "r.h5", size=16, split={"a": range(9), "b": "rest"})
+    assert [convert_again(open_pack(name)) for name in ("p", "m.h5", "s.h5", "r.h5")] == [""] * 4
     convert_images("photos", "q.h5", size=16, like="m.h5")
     again("q.h5", SRC="photos", PACK="m.h5")

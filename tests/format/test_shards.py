@@ -17,7 +17,6 @@ from packer.format.header import Field
 from packer.format.pack_opening import open_pack
 from packer.format.shards import read_index, seal_of, shard_name, write_index
 from tests.format.packs import (
-    FORMATS,
     KINDS,
     Content,
     begin,
@@ -164,11 +163,6 @@ def test_every_changed_byte_of_an_index_is_seen(
     (folder / "index.json").write_bytes(bytes(text))
     with pytest.raises(FormatError, match=r"index\.json: is damaged"):
         read_index(str(folder))
-
-
-@pytest.fixture(params=FORMATS)
-def format(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture

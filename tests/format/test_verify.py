@@ -30,11 +30,6 @@ from tests.format.packs import FIELDS, FORMATS, keys_of, out_path, rows_of, writ
 CLASSES = tuple(f"class {i}" for i in range(23))
 
 
-@pytest.fixture(params=FORMATS)
-def format(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def flip(path: Path, offset: int, bit: int = 0) -> None:
     data = bytearray(path.read_bytes())
     data[offset] ^= 1 << bit

@@ -28,11 +28,6 @@ def interrupted(out: Path, plan: dict[str, object] | None = PLAN) -> None:
     place.close(keep=True)
 
 
-@pytest.fixture(params=FORMATS)
-def format(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def test_the_same_plan_goes_on(tmp_path: Path):
     interrupted(tmp_path / "p")
     place = WorkingFolder(str(tmp_path / "p"), plan=PLAN | {"options": {"size": (8, 8)}}, resume=True)

@@ -36,9 +36,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def fields(photos: Path, labels: Labels | str) -> tuple[dict[str, Any], str]:
     """Return the fields of the pack, and the note on EXIF."""
-    report = convert_images(
-        photos, "o.h5", size="keep", store="raw", labels=labels, shuffle=False, overwrite=True
-    )
+    report = convert_images(photos, "o.h5", size="keep", labels=labels, shuffle=False, overwrite=True)
     pack = open_pack("o.h5")
     store, run = PackStore(pack, pack.fields), one_run(0, pack.rows)
     ragged = [field.name for field in pack.fields if field.name in ("image", "boxes", "keypoints")]

@@ -68,7 +68,7 @@ class Run:
         (self.folder / "l.csv").write_text("\n".join(lines))
         labels = Labels("l.csv", **{"boxes": names, **options})
         report = convert_images(
-            self.images, "o.h5", size="keep", store="raw", labels=labels, shuffle=False, overwrite=True
+            self.images, "o.h5", size="keep", labels=labels, shuffle=False, overwrite=True
         )
         self.pack = open_pack("o.h5")
         self.notes = " ".join(note for note in report.notes if "boxes are" in note)
@@ -221,9 +221,7 @@ def points(run: Run, names: str, *, swapped: bool) -> Any:
         lines.append(f"{name},{y},{x}" if swapped else f"{name},{x},{y}")
     (run.folder / "l.csv").write_text("\n".join(lines))
     labels = Labels("l.csv", keypoints=names)
-    report = convert_images(
-        run.images, "o.h5", size="keep", store="raw", labels=labels, shuffle=False, overwrite=True
-    )
+    report = convert_images(run.images, "o.h5", size="keep", labels=labels, shuffle=False, overwrite=True)
     run.notes = " ".join(note for note in report.notes if "points" in note)
     pack = open_pack("o.h5")
     return PackStore(pack, pack.fields).array("keypoints", one_run(0, pack.rows))[:, 0].tolist()

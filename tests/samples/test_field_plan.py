@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 
 from packer.errors import UsageError
 from packer.format.header import DTYPES
-from packer.samples.field_plan import form_of, parse_fields, parse_form, plan_field, plan_rows
+from packer.samples.field_plan import Declared, form_of, parse_fields, parse_form, plan_field, plan_rows
 from packer.samples.values import ValueRefusedError, fit
 
 NUMBERS = sorted(np.dtype(dtype).name for dtype in DTYPES if dtype != "|b1")
+
+
+def declared(name: str, form: str) -> Declared:
+    return Declared({name: parse_form(name, form)})
 
 
 @pytest.mark.parametrize(
@@ -86,8 +90,8 @@ def test_values_are_kept_or_refused(given_as: str, wanted: str, values: list[Any
     "values", [[1, 2], [1.5, 2.0], [True], ["a"], [b"a"], [[1, 2]], [[1], [1, 2]], [np.zeros((2, 3))]]
 )
 def test_a_form_declares_what_values_show(values: list[Any]) -> None:
-    plan = plan_field("x", values, None)
-    again = plan_field("x", values, parse_form("x", form_of(plan.field)))
+    plan = plan_field("x", values, Declared())
+    again = plan_field("x", values, declared("x", form_of(plan.field)))
     assert again.field == plan.field
     for value in values:
         np.testing.assert_array_equal(plan.row(value), again.row(value))
@@ -113,14 +117,14 @@ def test_the_axes_of_images(shape: tuple[int, ...], stored: tuple[int, ...]) -> 
 
 def test_images_declared_as_they_are_stored_or_as_they_come() -> None:
     pixels = np.arange(3 * 8 * 6, dtype=np.uint8).reshape(3, 8, 6)
-    stored = plan_field("image", [pixels], parse_form("image", "uint8[8,6,3]"))
+    stored = plan_field("image", [pixels], declared("image", "uint8[8,6,3]"))
     np.testing.assert_array_equal(stored.row(pixels), pixels.transpose(1, 2, 0))
-    given_so = plan_field("image", [pixels], parse_form("image", "uint8[3,8,6]"))
+    given_so = plan_field("image", [pixels], declared("image", "uint8[3,8,6]"))
     np.testing.assert_array_equal(given_so.row(pixels), pixels)
 
 
 def test_an_empty_list_is_a_row_of_nothing() -> None:
-    plan = plan_field("boxes", [np.ones((2, 4), np.float32)], parse_form("boxes", "float32[*,4]"))
+    plan = plan_field("boxes", [np.ones((2, 4), np.float32)], declared("boxes", "float32[*,4]"))
     assert plan.row([]) == plan.row(np.zeros((0, 4))) == b""
     with pytest.raises(ValueRefusedError, match="has the shape \\[4\\]"):
         plan.row([1, 2, 3, 4])

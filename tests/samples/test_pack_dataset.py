@@ -672,7 +672,7 @@ def test_threads_ask_a_dataset_for_one_sample_at_a_time(
         time.sleep(0.002)  # here another thread would fill it, and draw
         return {"value": buffer, "drawn": random.random()}
 
-    for module in ("packer.convert.block_workers", "packer.samples.pack_dataset"):
+    for module in ("packer.convert.block_workers", "packer.samples.dataset_rows"):
         monkeypatch.setattr(f"{module}.forks_safely", lambda: False)
     for workers in (1, 4):
         pack_dataset(Samples(draw), tmp_path / f"{workers}.h5", workers=workers, store="gzip")
@@ -983,7 +983,8 @@ def test_lists_and_texts_of_an_hdf5_file(tmp_path: Path) -> None:
             tokens[row] = values
         file["text"] = [f"ä{row}" for row in range(ROWS)]
         file["record"] = np.zeros(ROWS, [("a", "i4")])
-    report = pack_dataset(tmp_path / "data.h5", tmp_path / "out.h5", shuffle=False)
+    fields = Fields(rename={"text": "text"})
+    report = pack_dataset(tmp_path / "data.h5", tmp_path / "out.h5", fields=fields, shuffle=False)
     assert "record/a is 'a'" in report.notes[0]
     pack = open_pack(tmp_path / "out.h5")
     for expected, found in zip(TOKENS, rows_of(pack, "tokens"), strict=True):
@@ -1017,7 +1018,7 @@ def test_datasets_of_a_file_are_not_named_by_their_place(tmp_path: Path) -> None
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file["b"], file["a"] = IMAGES, LABELS
     with pytest.raises(
-        UsageError, match=r"holds a int64\[60\], b uint8\[60, 8, 6, 3\]; none is called image or label"
+        UsageError, match=r"holds a int64\[60\], b uint8\[60, 8, 6, 3\]; none is called image, x, features"
     ):
         pack_dataset(tmp_path / "data.h5", tmp_path / "out.h5", fields=["image", "label"])
     pack_dataset((IMAGES, LABELS), tmp_path / "out.h5", fields=["photo", "number"])

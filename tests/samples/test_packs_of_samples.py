@@ -75,24 +75,6 @@ def test_split_and_merge(fields: dict[str, Any], path: Path, tmp_path: Path) -> 
     check(fields, tmp_path / "merged.h5")
 
 
-@pytest.mark.parametrize("given", ["arrays", "dataset", "generator"])
-@pytest.mark.parametrize("options", [{}, {"shuffle": False, "shards": 15}], ids=str)
-def test_splits_that_are_given_as_ranges(given: str, options: dict[str, Any], tmp_path: Path) -> None:
-    numbers = [{"label": number} for number in range(ROWS)]
-    source: Any = {"arrays": {"label": ROW_NUMBERS}, "dataset": numbers, "generator": iter(numbers)}[given]
-    split = {"train": range(25), "test": range(25, ROWS)}
-    pack_dataset(source, tmp_path / "out", split=split, workers=1, **options)
-    pack = open_pack(tmp_path / "out")
-    assert pack.header.splits == {"test": ((0, 15),), "train": ((15, ROWS),)}
-    found = columns(pack)["label"].tolist()
-    assert (found == [*range(25, ROWS), *range(25)]) == ("shuffle" in options)
-    assert sorted(found[:15]) == list(range(25, ROWS))
-    if given == "arrays":
-        assert pack_dataset(source, tmp_path / "out", split=split, resume=True, **options).already
-        with pytest.raises(UsageError, match=r"^split: has 40 samples in all, but there are 30\. Pass "):
-            pack_dataset(ROW_NUMBERS[:30], tmp_path / "other", split=split)
-
-
 @pytest.mark.parametrize(
     "options", [{"store": "gzip"}, {"format": "npy"}, {"shards": 15}, {"shuffle": True}], ids=str
 )
@@ -154,7 +136,7 @@ def test_text_is_loaded_where_it_is_named(tmp_path: Path) -> None:
         (["info"], "tokens   u1  i4 [n]"),
         (["verify"], ": intact; "),
         (["preview", "-o", "sheet.png"], ": has no images; a field 'image' of uint8 or uint16 [H, W, C]"),
-        (["export", "out"], ": holds no images with keys; uint8 or uint16 [H, W, C]"),
+        (["export", "out"], ": holds no images with keys that image files hold"),
     ],
     ids=str,
 )
@@ -163,7 +145,7 @@ def test_commands(
 ) -> None:
     monkeypatch.chdir(path.parent)
     if fields is WITH_IMAGE:
-        said = {"preview": f"{ROWS} images", "export": f"wrote {2 * ROWS + 1} files"}.get(command[0], said)
+        said = {"preview": f"{ROWS} images", "export": f"wrote {ROWS + 1} files"}.get(command[0], said)
     result = CliRunner().invoke(cli, [command[0], str(path), *command[1:]])
     assert said in result.output + str(result.exception)
 

@@ -70,7 +70,7 @@ def convert() -> None:
     packer.merge_shards("train/")
     packer.repack("a.h5", "s.h5", size=128, store="zstd", shards=100_000)
     assert_type(packer.split_pack("a.h5", {"train": 0.9, "val": 0.1})["val"].rows, int)
-    packer.export_images("a.h5", "images/", encoding="jpeg")
+    packer.export_images("a.h5", "images/", split="val")
     assert_type(packer.seal_pack("a.h5").rows, int)
     packer.preview("a.h5", "sheet.png", augment=[RandomCrop(224)], rows=16, repeat=2)
     packer.report(["train.h5", "val.h5"], "card.html")

@@ -1,4 +1,4 @@
-"""The split of each row of a table by its columns: a split's name, a group, the label's classes."""
+"""Columns of a table that decide splits: their names, groups, the label's classes; notes on classes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import pandas
 import pytest
 
 from packer import Split
-from packer.convert.sample_order import arrange
-from packer.convert.splits import stratified
 from packer.errors import SourceError, UsageError
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.tables import table_splits
+from packer.tables import staged_columns
 from packer.tables.table_conversion import append_table, convert_table
+from tests.convert.plain_rows import order_of
 
 ROWS = 3000
 
@@ -24,7 +23,7 @@ ROWS = 3000
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A table of rows that are numbered by i, with columns of groups and splits of every type."""
-    monkeypatch.setattr(table_splits, "_STEP", 700)
+    monkeypatch.setattr(staged_columns, "_STEP", 700)
     draws = np.random.default_rng(0)
     number = draws.integers(0, 100, ROWS)
     frame = pandas.DataFrame(
@@ -60,7 +59,7 @@ def test_each_split_has_its_share_of_each_class(table: Path, label: dict[str, An
     labels = pandas.read_csv(table)[label.get("label", "y")].to_numpy()
     strata = np.unique(labels, return_inverse=True)[1]
     if label:  # numbered as they come in the table: of texts by the first row of each
-        expected = arrange(stratified(strata, ROWS, {"train": 0.8, "val": 0.2}, 3), shuffle=True, seed=3)
+        expected = order_of(ROWS, "train=0.8,val=0.2", label=strata, seed=3)
         assert np.concatenate(list(rows.values())).tolist() == expected.samples.tolist()
     for own in rows.values():
         share = len(own) / ROWS
@@ -103,25 +102,19 @@ def test_a_column_names_the_splits(table: Path, column: str, names: list[str]):
 
 def test_what_columns_of_splits_are_refused(table: Path):
     with pytest.raises(
-        UsageError, match=r"split: no column is named 'folds'; the nearest is 'fold'. Pass a column"
+        UsageError, match=r"split: no column is named 'folds'; the nearest is 'fold'\. Pass a column"
     ):
         convert(table, Split(column="folds"))
-    with pytest.raises(
-        SourceError,
-        match=r"column i has 3,000 different values, as 0, 1, 10; at most 100 splits are allowed",
-    ):
-        convert(table, Split(column="i"), features=["fold"])
-    with pytest.raises(
-        SourceError,
-        match=r"patient p\d+ is in the splits common and rare of column y; a group has to be in one split",
-    ):
-        convert(table, Split(column="y", group="patient"), label="fold")
-    table.write_text(
-        table.read_text().replace("3,common,", "3,common,", 1) + "7,rare,,5,0007,1.5,val,0,True\n"
-    )
-    with pytest.raises(
-        SourceError, match="line 3,002, column 'patient': is missing; it defines the row's split"
-    ):
+    frame = pandas.read_csv(table)
+    frame["code"] = np.where(frame["i"] % 2, "A", "a")
+    frame.loc[3, "patient"] = None
+    frame.to_csv(table, index=False)
+    for split, noun in ((Split(column="code"), "splits"), (Split("a=0.5,b=0.5", group="code"), "groups")):
+        with pytest.raises(
+            SourceError, match=f"t.csv: column code names the {noun} 'A' and 'a', which differ only"
+        ):
+            convert(table, split)
+    with pytest.raises(SourceError, match="line 5, column 'patient': is missing; it defines the row's split"):
         convert(table, Split("a=0.5,b=0.5", group="patient"))
 
 
@@ -163,53 +156,53 @@ def test_the_pack_says_how_rows_were_dealt(table: Path):
 
 # Classes that not every split has
 
-
-def notes_on(folder: Path, labels: Any, folds: Any = None, **options: Any) -> list[str]:
-    rows = len(labels)
-    table = pandas.DataFrame({"x": np.random.default_rng(0).normal(size=rows), "y": labels})
-    if folds is not None:
-        table["fold"], options["split"] = folds, Split(column="fold")
-    table.to_csv(folder / "c.csv", index=False)
-    return [
-        str(note) for note in convert_table(folder / "c.csv", folder / "c.h5", label="y", **options).notes
-    ]
+ALONE = "are in one split only, or not in train; splits and rows of each"
 
 
-def test_classes_of_one_split_are_told(tmp_path: Path) -> None:
-    labels = ["cat"] * 40 + ["dog"] * 40
-    labels[:4] = ["lynx", "lynx", "lynx", "wolf"]
-    folds = ["train", "val", "val", "test"] * 20
-    assert notes_on(tmp_path, labels, folds) == [
-        "1 of 4 classes of 'y' are in one split only, or not in train; splits and rows of each: 'wolf' (test 1)."
-    ]
-
-
-def test_classes_that_train_lacks_are_told(tmp_path: Path) -> None:
-    labels, folds = ["cat", "cat", "dog", "new"] * 20, ["train", "val", "train", "val"] * 19 + ["test"] * 4
-    assert notes_on(tmp_path, labels, folds) == [
-        "1 of 3 classes of 'y' are in one split only, or not in train; splits and rows of each:"
-        " 'new' (test 1, val 19)."
-    ]
-
-
-def test_splits_of_one_class_are_told(tmp_path: Path) -> None:
-    notes = notes_on(tmp_path, [0] * 60 + [1] * 40, split="train=rest,val=last:30")
-    assert notes == [
-        "1 of 2 values of 'y' are in one split only, or not in train; splits and rows of each: '0' (train 60).",
-        "1 of 2 splits have one of the 2 values of 'y': val ('1').",
-    ]
-
-
-def test_a_class_of_one_row_is_in_one_split(tmp_path: Path) -> None:
-    notes = notes_on(tmp_path, ["rare", *["cat", "dog"] * 40], split="train=0.8,val=0.2")
-    assert notes == [
-        "1 of 3 classes of 'y' are in one split only, or not in train; splits and rows of each: 'rare' (train 1)."
-    ]
-
-
-def test_numbers_and_even_splits_are_not_told(tmp_path: Path) -> None:
-    assert notes_on(tmp_path, [n % 2 for n in range(80)], split="train=0.8,val=0.2") == []
-    assert (
-        notes_on(tmp_path, [n * 7 % 80 for n in range(80)], split="train=0.8,val=0.2", overwrite=True) == []
-    )
-    assert notes_on(tmp_path, ["cat", "dog"] * 40, overwrite=True) == []
+@pytest.mark.parametrize(
+    ("labels", "split", "notes"),
+    [
+        (
+            ["lynx", "lynx", "lynx", "wolf", *["cat"] * 36, *["dog"] * 40],
+            ["train", "val", "val", "test"] * 20,
+            [f"1 of 4 classes of 'y' {ALONE}: 'wolf' (test 1)."],
+        ),
+        (
+            ["cat", "cat", "dog", "new"] * 20,
+            ["train", "val", "train", "val"] * 19 + ["test"] * 4,
+            [f"1 of 3 classes of 'y' {ALONE}: 'new' (test 1, val 19)."],
+        ),
+        (
+            [0] * 60 + [1] * 40,
+            "train=rest,val=last:30",
+            [
+                f"1 of 2 values of 'y' {ALONE}: '0' (train 60).",
+                "1 of 2 splits have one of the 2 values of 'y': val ('1').",
+            ],
+        ),
+        (
+            ["rare", *["cat", "dog"] * 40],
+            "train=0.8,val=0.2",
+            [f"1 of 3 classes of 'y' {ALONE}: 'rare' (train 1)."],
+        ),
+        (
+            list("abcde") * 8 + list("fghij"),
+            "train=rest,val=last:5",
+            [
+                f"10 of 10 classes of 'y' {ALONE}: 'a' (train 8), 'b' (train 8), 'c' (train 8) and others.",
+            ],
+        ),
+        ([n % 2 for n in range(80)], "train=0.8,val=0.2", []),
+        ([n * 7 % 80 for n in range(80)], "train=0.8,val=0.2", []),  # numbers
+        (["cat", "dog"] * 40, None, []),
+    ],
+)
+def test_classes_of_one_split_and_splits_of_one_class_are_told(
+    tmp_path: Path, labels: list[Any], split: Any, notes: list[str]
+) -> None:
+    frame = pandas.DataFrame({"x": np.random.default_rng(0).normal(size=len(labels)), "y": labels})
+    if isinstance(split, list):
+        frame["fold"], split = split, Split(column="fold")
+    frame.to_csv(tmp_path / "c.csv", index=False)
+    report = convert_table(tmp_path / "c.csv", tmp_path / "c.h5", label="y", split=split)
+    assert [str(note) for note in report.notes] == notes

@@ -1,0 +1,140 @@
+"""Columns of staged rows as numbers, of which splits are drawn; notes on the classes of each split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packer import units
+from packer.convert.split_assignment import MOST_STRATA, Codes, Owners, RowSource
+from packer.errors import SourceError
+from packer.format.header import TRAIN
+from packer.sentence import Option
+from packer.tables.staging import StagedTable
+from packer.tables.transform.column_types import TEXT, is_missing, shortest
+from packer.tables.transform.records import RecordMember
+from packer.tables.transform.table_transform import TableTransform
+
+_STEP = 1 << 18  # rows read at once
+_SHOWN, _LETTERS = 3, 40  # most classes and splits named in a note; letters of each
+
+
+class StagedColumns(RowSource):
+    """The columns of a staged table."""
+
+    def __init__(self, plan: TableTransform, staged: StagedTable, subject: str) -> None:
+        self._plan, self._staged, self.subject, self.count = plan, staged, subject, staged.rows
+
+    def codes(self, column: str | None) -> Codes | None:
+        """Return the values of a column, of None those of the label; None if splits cannot get shares of it.
+
+        Raises SourceError for empty cells of a column.
+        """
+        if column is None:
+            return self.label
+        member = self._member(column)
+        if empty := sum(int(is_missing(piece).sum()) for piece in self._records(member)):
+            # Only if the column is a feature or kept, too; else the rows are bad.
+            raise SourceError(
+                f"{self.subject}: column {column!r} decides the split of each row and is empty in"
+                f" {units.count(empty, 'row')}. Fill these cells, or use the column for splits alone and pass"
+                f" {Option('on_error', 'skip')}."
+            )
+        return self._codes(member)
+
+    @cached_property
+    def label(self) -> Codes | None:
+        """Values of the label if they are classes, or few whole numbers; else None."""
+        plan = self._plan
+        if len(plan.label) != 1 or plan.separator:
+            return None
+        member = self._member(plan.label[0])
+        if plan.label_kind == "classes":
+            return self._codes(member)
+        return self._codes(member, MOST_STRATA) if member.column.kind.whole or plan.whole_label else None
+
+    def _member(self, name: str) -> RecordMember:
+        return next(w for w in self._plan.layout.members if w.column.name == name)
+
+    def _records(self, member: RecordMember) -> Iterator[NDArray[Any]]:
+        """Yield the raw values, some at a time."""
+        records = np.memmap(self._staged.path, self._staged.dtype, "r")[member.name]
+        return (records[at : at + _STEP] for at in range(0, self.count, _STEP))
+
+    def _codes(self, member: RecordMember, most_whole: int | None = None) -> Codes | None:
+        """Number the distinct values in ascending order, texts in their order in the table.
+
+        most_whole: return None unless there are at most so many values, all of them whole numbers.
+        """
+        texts: dict[bytes, int] = {}
+        blob = self._staged.mapped_blob()
+
+        def pieces() -> Iterator[NDArray[Any]]:
+            for x in self._records(member):
+                if x.dtype != TEXT:
+                    yield np.asarray(x)
+                    continue
+                places = zip(x["at"].tolist(), (x["at"] + x["length"]).tolist(), strict=True)
+                yield np.array([texts.setdefault(bytes(blob[a:b]), len(texts)) for a, b in places])
+
+        found: list[NDArray[Any]] = []
+        for piece in pieces():
+            found.append(np.unique(piece))
+            if most_whole is not None:
+                found = [np.unique(np.concatenate(found))]
+                if len(found[0]) > most_whole or not (found[0] == np.trunc(found[0])).all():
+                    return None
+        values = np.unique(np.concatenate(found))
+        dtype = np.min_scalar_type(len(values))
+        numbers = np.concatenate([np.searchsorted(values, piece).astype(dtype) for piece in pieces()])
+        return Codes(numbers, self._names(member, values.tolist(), list(texts)))
+
+    def _names(self, member: RecordMember, values: list[Any], texts: list[bytes]) -> list[str]:
+        """Return values as the table writes them. texts: those of kept texts, by number."""
+        kind, kinds = member.column.kind, member.column.type
+        if kinds == "category":
+            categories = self._staged.dictionaries[member.index]
+            return [str(categories[value]) for value in values]
+        if kinds == "text":
+            return [str(texts[value], "utf-8", "replace") for value in values]
+        return [str(kind.classes[int(value)]) if kind.classes else shortest(value) for value in values]
+
+
+def notes_on_classes(plan: TableTransform, columns: StagedColumns, owners: Owners) -> list[str]:
+    """Return notes on classes that train lacks or one split has alone, and on splits of a single class."""
+    names, label = owners.names, columns.label if len(owners.names) > 1 else None
+    if label is None or len(label.names) < 2:
+        return []
+    width = len(label.names)
+    if plan.label_kind != "classes" and width**2 > columns.count:
+        return []  # numbers, not classes
+    counts = np.zeros(len(names) * width, np.int64)
+    for at in range(0, columns.count, _STEP):
+        cells = owners.numbers[at : at + _STEP].astype(np.int64) * width + label.numbers[at : at + _STEP]
+        counts += np.bincount(cells, minlength=len(counts))
+    held = counts.reshape(len(names), width)
+    has = held > 0
+    wrong = has.sum(axis=0) == 1
+    if TRAIN in names:
+        wrong |= ~has[names.index(TRAIN)]
+    what = f"{'classes' if plan.label_kind == 'classes' else 'values'} of {plan.label[0]!r}"
+    texts = [f"{name[:_LETTERS]!r}" for name in label.names]
+    lone = [
+        f"{texts[code]} ({', '.join(f'{names[k]} {held[k, code]:,}' for k in np.flatnonzero(has[:, code]))})"
+        for code in np.flatnonzero(wrong)
+    ]
+    single = [f"{names[k]} ({texts[held[k].argmax()]})" for k in np.flatnonzero(has.sum(axis=1) == 1)]
+    each = "in one split only, or not in train; splits and rows of each"
+    told = {
+        f"{len(lone):,} of {width:,} {what} are {each}": lone,
+        f"{len(single):,} of {units.count(len(names), 'split')} have one of the {width:,} {what}": single,
+    }
+    return [
+        f"{note}: {', '.join(found[:_SHOWN])}{' and others' if len(found) > _SHOWN else ''}."
+        for note, found in told.items()
+        if found
+    ]
