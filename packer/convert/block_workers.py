@@ -1,8 +1,8 @@
 """Writes the blocks of packs on parallel workers, which decode, sum and write a few rows at a time.
 
-One pool of workers writes all parts of a pack: the blocks of the next shards follow those of the first, so that
-all workers are busy where a shard has few blocks. The result depends on the plan alone: the place and content
-of a row do not depend on worker or time.
+One pool of workers writes all parts of a pack: the blocks of the next shards follow those of the first, so
+that all workers are busy where a shard has few blocks. The result depends on the plan alone: the place and
+content of a row do not depend on worker or time.
 
 A decoder that crashes ends only its worker: the run finds the image, names or skips it, and continues.
 
@@ -58,7 +58,8 @@ class PackPart:
     """A part of a pack under way: a pack of a single file, or a shard.
 
     writer: its writer; number: of the shard, 0 for a single file; first: its first row in the pack; outcome:
-    merged outcome of its finished blocks; todo: blocks to write; resumed: rows that an interrupted run had done.
+    merged outcome of its finished blocks; todo: blocks to write; resumed: rows that an interrupted run had
+    done.
     """
 
     def __init__(self, writer: PackWriter, *, skip: bool, number: int = 0, first: int = 0) -> None:
@@ -84,8 +85,8 @@ class PackPart:
 class BlockRun:
     """A run that writes the blocks of the parts of a pack; `write` starts it.
 
-    parts: opens each part when its first block is due; blocks: their number; finish: called with each part whose
-    blocks are all there, on threads of its own, since it waits for the disk; out: the pack, for messages.
+    parts: opens each part when its first block is due; blocks: their number; finish: called with each part
+    whose blocks are all there, on threads of its own, since it waits for the disk; out: the pack, for messages.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class BlockRun:
                 raise
 
     def _submit(self, pool: Executor) -> bool:
-        """Hand out blocks until there are some ahead for each worker; return False if none is being written."""
+        """Hand out blocks until each worker has some ahead; return False if none is being written."""
         while self._free and (self._pending or self._open_part()):
             if self._pending:
                 (part, block), slot = self._pending[0], self._free[-1]

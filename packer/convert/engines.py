@@ -115,7 +115,7 @@ class PartsEngine:
 
     @contextmanager
     def _recorded(self, task: ConversionTask, out: str, running: RunOptions) -> Iterator[RecordedShards]:
-        """Yield the finished shards, in the locked working folder: processes forked meanwhile inherit the lock."""
+        """Yield the finished shards, in the locked folder: processes forked meanwhile inherit the lock."""
         overwrite = running.overwrite or bool(self.url)
         count = -(-len(task.order.samples) // (task.storing.shard_rows or 1))
         plan = plan_of_shards(task, count)
@@ -137,8 +137,8 @@ def make_part(
 ) -> tuple[Any, list[Any]]:
     """Convert a part of a pack in this process, possibly on another machine, and hand its shards over.
 
-    part: "k/N"; convert: qualified name of convert_images; folder: working directory of the caller; out: the pack,
-    whose shards go to its working folder, or its URL, to which they are uploaded; plan: the caller's plan.
+    part: "k/N"; convert: qualified name of convert_images; folder: working directory of the caller; out: the
+    pack, whose shards go to its working folder, or its URL, to which they are uploaded; plan: the caller's.
     Returns: the report, and the journal's records of the shards.
     """
     before, host = os.getcwd(), socket.gethostname()
@@ -177,7 +177,7 @@ def make_part(
 
 
 def hand_over(path: str, out: str, file: str) -> None:
-    """Move a shard into the working folder of its pack, or upload it. out: the pack, or its URL; file: its name."""
+    """Move a shard into the working folder of its pack, or upload it. out: the pack, or its URL."""
     if is_url(out):
         from packer.format.remote_pack import put_pack
 

@@ -109,7 +109,7 @@ def _skipped(task: ConversionTask, outcome: Block) -> tuple[dict[str, str], ...]
 
 
 class ShardRun:
-    """A run that writes the shards of a pack, or with ``running.only`` those of a part, in a folder of its own.
+    """A run that writes the shards of a pack, or with ``running.only`` those of a part, in its own folder.
 
     out, name: as in write_pack. Raises PackerError.
     """

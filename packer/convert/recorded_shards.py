@@ -31,9 +31,9 @@ from packer.sentence import Option
 class RecordedShards:
     """The shards that the journal of a working folder records, and where they are.
 
-    files: names of all shards of the pack; skipped: inputs left out in planning; url: that of the shards, if they
-    are in an object store. seals: file -> seal; empty: file of a shard that does not exist -> its inputs, which
-    were all skipped.
+    files: names of all shards of the pack; skipped: inputs left out in planning; url: that of the shards, if
+    they are in an object store. seals: file -> seal; empty: file of a shard that does not exist -> its
+    inputs, which were all skipped.
     """
 
     def __init__(

@@ -95,7 +95,7 @@ class PartFiles:
 
 
 class OpenBlock:
-    """A block being written: uncompressed fixed fields to their place at once, others to block files at the end.
+    """A block being written: uncompressed fixed fields at once to their place, others at the end to files.
 
     So the caller can refill one buffer while it is in the CPU's cache.
     """
@@ -132,7 +132,7 @@ class OpenBlock:
             raise ValueError(f"{f.name}: block {self._block} has {self._rows} rows; more are given")
 
     def close(self) -> list[int]:
-        """Return the checksum of each column as it is stored; 0 for ragged fields of which no rows were given.
+        """Return the checksum of each column as stored; 0 for ragged fields of which no rows were given.
 
         Raises ValueError if rows are missing.
         """

@@ -71,7 +71,8 @@ class WorkingFolder:
         """Create the folder, or take over the remains of an interrupted run, and lock it.
 
         plan: identity of the conversion, plain JSON values; None: clear remains, journal nothing.
-        resume: refuse an interrupted run of another plan instead of clearing it; name: of the output in messages.
+        resume: refuse an interrupted run of another plan instead of clearing it; name: of the output in
+        messages.
         Raises UsageError (the output exists; another plan), PackerError (another process is writing it, the
         folder cannot be created).
         """
