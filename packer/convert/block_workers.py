@@ -86,7 +86,8 @@ class BlockRun:
     """A run that writes the blocks of the parts of a pack; `write` starts it.
 
     parts: opens each part when its first block is due; blocks: their number; finish: called with each part
-    whose blocks are all there, on threads of its own, since it waits for the disk; out: the pack, for messages.
+    whose blocks are all there, on threads of its own, since it waits for the disk; out: the pack, for
+    messages.
     """
 
     def __init__(
