@@ -557,7 +557,7 @@ def test_an_append_with_stop_after_one_with_skip(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("packer.convert.shard_appending._list", stop)
+        patched.setattr("packer.convert.shard_appending._publish_shards", stop)
         append_images(tmp_path / "p", photos, on_error="skip", **added)
     with pytest.raises(SourceError, match=r"red/1.jpg: empty"):
         append_images(tmp_path / "p", photos, **added)
