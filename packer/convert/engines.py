@@ -106,7 +106,7 @@ class PartsEngine:
                 with self._recorded(task, out, again) as shards:
                     for file, found in records:
                         shards.record(file, found)
-                done += report.rows
+                done = min(total, done + report.rows + len(report.skipped))
                 running.progress(done)
             with self._recorded(task, out, again) as shards:
                 header = index_shards(shards, name, name)

@@ -49,7 +49,7 @@ def write(out: Path, rows: int, first: int = 0) -> Header:
             assert writer.blocks <= MAX_BLOCKS
             for name in ("label", "image", "mask"):
                 for row in (0, rows - 1):
-                    writer.write_rows(name, row, row_of(name, first + row))
+                    writer.files.write_rows(name, row, row_of(name, first + row))
             return writer.finish(rows=rows, ragged={})
     except Exception as error:
         if "File too large" in str(error) or "could not write" in str(error):
