@@ -4,7 +4,7 @@
     annotations  [{"image_id": 7, "category_id": 3, "bbox": [left, top, width, height], "iscrowd": 0}, ...]
     categories   [{"id": 3, "name": "car"}, ...]
 
-The fields equal those of boxes in a CSV (image_targets.py): boxes float32 [n, 4] (left, top, right, bottom),
+The fields equal those of boxes in a CSV (table_targets.py): boxes float32 [n, 4] (left, top, right, bottom),
 box_label int64 [n]. The classes are all categories, in the order of their ids. A listed image without
 annotations has no boxes; an unlisted image is an error. The reader skips, with a note, crowds (regions, not
 objects), boxes without area, segmentations, and keypoints (several persons per image have no fixed shape).
@@ -31,15 +31,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
-from packer.inputs.box_table import BoxTable, box_targets
-from packer.inputs.coordinate_columns import SizeSample
+from packer.inputs.boxes import BoxTable
 from packer.inputs.coordinate_order import BoxColumns, read_coco_boxes
 from packer.inputs.file_names import file_splits, shorten, split_of
 from packer.inputs.findings import Findings
-from packer.inputs.image_targets import ImageTargets, read_targets
+from packer.inputs.image_targets import ImageTargets, box_targets
 from packer.inputs.label_files import ABSENT, BoxLayout, ListedFolder, names_of_images, stem_of
 from packer.inputs.label_options import Labels
 from packer.inputs.label_rows import read_json
+from packer.inputs.opened_source import ImageSource
+from packer.inputs.table_targets import read_targets
 from packer.inputs.text_files import open_bytes, read_bytes
 from packer.sentence import Option
 
@@ -114,27 +115,20 @@ def _is_coco(path: str) -> bool:
         return False
 
 
-def read_labels(
-    labels: Labels,
-    keys: list[str],
-    findings: Findings,
-    beside: Sequence[str] = (),
-    folder: str = "",
-    sample: SizeSample | None = None,
-) -> ImageTargets:
-    """Read the labels and boxes of each image from a file. Other arguments: see `read_targets`.
+def read_labels(labels: Labels, images: ImageSource, beside: Sequence[str] = ()) -> ImageTargets:
+    """Read the labels and boxes of each image from a file. Arguments: see `read_targets`.
 
     Raises: SourceError, UsageError.
     """
     path = os.fspath(labels.file or "")
     content = read_json(path)
     if not isinstance(content, dict) or sum(isinstance(content.get(n), list) for n in _LISTS) < _TOLD:
-        return read_targets(labels, keys, findings, beside, folder, sample, content)
+        return read_targets(labels, images, beside, content)
     if beside:
         raise UsageError(f"{path}: has no columns, but column {beside[0]} is needed. Pass a CSV.")
     for option in labels.about_csv():
         raise UsageError(f"{option}: applies to columns, but {path} holds COCO annotations. Leave it out.")
-    return read_coco([CocoPart(path, content=content)], labels, keys, findings)[0]
+    return read_coco([CocoPart(path, content=content)], labels, images.keys, images.findings)[0]
 
 
 def read_coco(
@@ -158,9 +152,9 @@ def read_coco(
         "images without objects are listed, too. Add them, or pass "
         f"{Option('Labels.unlisted', 'empty')} if they have none",
     )
-    table = BoxTable(*map(np.concatenate, zip(*tables, strict=True)))
-    sizes, classes = reader.sizes, reader.classes
-    targets = box_targets(FORM, subject, table, classes, len(keys), findings, unit="annotation", sizes=sizes)
+    columns = map(np.concatenate, zip(*(table[:4] for table in tables), strict=True))
+    table = BoxTable(*columns, subject, "annotation")
+    targets = box_targets(FORM, table, reader.classes, len(keys), findings, reader.sizes)
     findings.note(
         f"{reader.crowds:,} annotations of crowds are left out." if reader.crowds else "",
         "Segmentations and keypoints of COCO annotations are left out." if reader.others else "",
@@ -252,7 +246,7 @@ class _Reader:
         objects &= ~crowds
         sides = np.where(self.sizes > 0, self.sizes, np.nan)[owners, ::-1]
         reading = read_coco_boxes(BoxColumns(path, (), given[objects], sides[objects]), self._format)
-        return BoxTable(reading.corners(given), owners, labels, ids).taken(objects)
+        return BoxTable(reading.corners(given), owners, labels, ids, path).taken(objects)
 
     def _refuse(self, path: str, called: str, found: str, image: int = ABSENT) -> None:
         """Refuse the image of an invalid entry, or leave out an entry without one. Raises SourceError."""

@@ -1,6 +1,6 @@
 """Sources of images: `open_source` lists a folder, a list file, an archive or a dataset as one list of keys.
 
-file_names.py interprets folders, image_targets.py reads labels, image_archives.py reads archives. Datasets in
+file_names.py interprets folders, table_targets.py reads labels, image_archives.py reads archives. Datasets in
 these layouts are recognised by their contents:
 
     a folder with annotations/instances_*.json                           COCO (coco_annotations.py)

@@ -11,7 +11,7 @@ from packer.arguments import one_of
 from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.inputs.coordinate_names import point_order
-from packer.inputs.label_values import LABEL_AS
+from packer.inputs.label_values import LABEL_AS, SEPARATORS
 from packer.inputs.point_names import point_names, read_pairs
 from packer.pixels.coordinate_units import FORMATS, FRAMES, UNITS
 from packer.sentence import Option
@@ -191,6 +191,11 @@ class Labels:
     def columns(self, name: str) -> list[str]:
         """Return the columns in attribute `name`; [] if it is None."""
         return list(getattr(self, name) or ())
+
+    @property
+    def divider(self) -> str | None:
+        """The separator in the form of `split_names`."""
+        return SEPARATORS.get(self.separator or "", self.separator)
 
     @property
     def unwanted(self) -> bool:

@@ -111,6 +111,21 @@ class CheckedRows:
         self.refused.add(row)
 
 
+def read_texts(
+    rows: CheckedRows, texts: Sequence[str], origin: LabelColumn, called: str, names: list[str] | None = None
+) -> tuple[NDArray[Any], list[str] | None, dict[str, Any]]:
+    """Convert a column of labels to numbers, or to multi-hot rows if cells have a separator.
+
+    called: the column in messages. names: see `number_labels`.
+    Returns: the labels, the class names or None, and the field's description (`Field.about`).
+    """
+    if origin.separator is not None:
+        hot, classes = multi_hot(rows, texts, called, origin.separator)
+        return hot, classes, {"columns": classes}
+    values, found = number_labels(rows, texts, column=called, label_as=origin.as_, names=names)
+    return values, found, {}
+
+
 def number_labels(
     rows: CheckedRows,
     texts: Sequence[str],

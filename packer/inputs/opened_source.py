@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from packer.inputs.findings import Findings
 from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
-from packer.inputs.label_values import SEPARATORS, CheckedRows, LabelColumn, multi_hot, number_labels
+from packer.inputs.label_values import CheckedRows, LabelColumn, read_texts
 from packer.pixels.stored_size import StoredSize, read_stored_size
 from packer.sentence import Option
 
@@ -83,32 +82,23 @@ class SourceOptions:
         unit: str,
         *,
         unlabeled: NDArray[np.bool_] | None = None,
-        **more: Any,
+        column: str = "the label",
+        label_as: str | None = None,
+        names: list[str] | None = None,
     ) -> ImageTargets:
         """Return targets from one text per image.
 
-        lines: line numbers. unlabeled: True for images that get UNLABELED, whatever their text, [N]. more:
-        options of `number_labels`. Raises: SourceError, UsageError.
+        lines: line numbers. unlabeled: True for images that get UNLABELED, whatever their text, [N]. column,
+        label_as, names: see `number_labels`. Raises: SourceError, UsageError.
         """
         some = np.arange(len(texts)) if unlabeled is None else np.flatnonzero(~unlabeled)
         rows = CheckedRows(subject, np.asarray(lines, np.int64)[some], self.findings, unit=unit)
         rows.images = some
         rows.refused.update(np.flatnonzero(np.isin(some, list(self.findings.refused))).tolist())
-        read = [texts[k] for k in some.tolist()]
-        more = {"label_as": self.labels.as_, "column": "the label", **more}
-        separator = None if more.get("names") else self.labels.separator
-        separator = SEPARATORS.get(separator or "", separator)
-        column = LabelColumn.of(
-            subject, more["column"], read, more["label_as"], separator, alone=unit == "line"
-        )
-        about: dict[str, Any] = {}
-        labels: NDArray[Any]
-        classes: list[str] | None
-        if separator is None:
-            labels, classes = number_labels(rows, read, **more)
-        else:
-            labels, classes = multi_hot(rows, read, column.name, separator)
-            about = {"columns": classes}
+        read, separator = [texts[k] for k in some.tolist()], None if names else self.labels.divider
+        as_ = label_as or self.labels.as_
+        origin = LabelColumn.of(subject, column, read, as_, separator, alone=unit == "line")
+        labels, classes, about = read_texts(rows, read, origin, column, names)
         if len(some) < len(texts):
             if labels.dtype != np.int64:
                 raise UsageError(
@@ -118,7 +108,7 @@ class SourceOptions:
             numbers, labels = labels, np.full(len(texts), UNLABELED)
             labels[some], about = numbers, {"unlabeled": UNLABELED}
         targets = ImageTargets(labels, classes, about=about, findings=self.findings)
-        targets.column = None if more.get("names") else column
+        targets.column = None if names else origin
         return targets
 
     def without_labels(self, subject: str, splits: Splits, count: int) -> NDArray[np.bool_]:

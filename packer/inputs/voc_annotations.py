@@ -32,10 +32,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError
-from packer.inputs.box_table import BoxTable, box_targets
+from packer.inputs.boxes import BoxTable
 from packer.inputs.file_names import SPLIT_NAMES, file_splits, shorten
 from packer.inputs.findings import Findings
-from packer.inputs.image_targets import ImageTargets
+from packer.inputs.image_targets import ImageTargets, box_targets
 from packer.inputs.label_files import (
     ABSENT,
     LISTS_OF_SPLITS,
@@ -202,8 +202,8 @@ def _read(
     below = np.any(xyxy[:, :2] < 1, axis=1)
     if not below.any():
         xyxy[:, :2] -= 1
-    table, place = BoxTable(xyxy, owners, labels, lines), folder.holding(paths)
-    targets = box_targets(_FORM, place, table, classes, len(keys), findings, unit="object", sizes=sizes)
+    table = BoxTable(xyxy, owners, labels, lines, folder.holding(paths), "object")
+    targets = box_targets(_FORM, table, classes, len(keys), findings, sizes)
     if below.any():
         findings.note(
             f"{int(below.sum()):,} boxes, such as one of {keys[found[int(below.argmax())].image]}, begin "

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from packer import units
 from packer.errors import SourceError, UsageError
-from packer.inputs.box_table import BoxTable, box_targets
+from packer.inputs.boxes import BoxTable
 from packer.inputs.file_names import as_text, examples, file_splits, shorten
 from packer.inputs.findings import Findings
-from packer.inputs.image_targets import ImageTargets
+from packer.inputs.image_targets import ImageTargets, box_targets
 from packer.inputs.label_files import (
     ABSENT,
     BoxLayout,
@@ -187,8 +187,8 @@ def _read(
     around = (rows[:, _COUNT] > 4) & ~posed
     centre, half = np.hsplit(rows[:, _BOX] * (1, 1, 0.5, 0.5), 2)
     xyxy = np.where(around[:, None], rows[:, _AROUND], np.hstack([centre - half, centre + half]))
-    table, place = BoxTable(xyxy, owners, labels, lines), folder.holding(dataset.paths)
-    targets = box_targets(_NAME, place, table, classes, len(keys), findings, unit="line", relative=True)
+    table = BoxTable(xyxy, owners, labels, lines, folder.holding(dataset.paths))
+    targets = box_targets(_NAME, table, classes, len(keys), findings)
     if given is None:
         findings.note(
             "The labels name no classes: they are called by their numbers. Names can be given by "
