@@ -19,8 +19,8 @@ Turn = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 class BoxTable(NamedTuple):
     """Boxes of images, one a row, as they are read.
 
-    xyxy: left, top, right, bottom, float64 [R, 4]. owners: image of each box; labels: its class, or None; lines:
-    its position in the file `subject`, counted in `unit`; int64 [R].
+    xyxy: left, top, right, bottom, float64 [R, 4]. owners: image of each box; labels: its class, or None;
+    lines: its position in the file `subject`, counted in `unit`; int64 [R].
     """
 
     xyxy: NDArray[np.float64]
@@ -42,7 +42,7 @@ class Boxes:
     """The boxes of all images in one array: ten million boxes take 480 MB."""
 
     def __init__(self, table: BoxTable, images: int, sizes: NDArray[np.int64] | None = None) -> None:
-        """Sort the boxes by image. sizes: expected height and width of each image, [images, 2]; 0: unknown."""
+        """Sort the boxes by image. sizes: expected height and width of images, [images, 2]; 0: unknown."""
         table = table.taken(np.argsort(table.owners, kind="stable"))
         self._unit, self._lines, self.sizes = table.unit, table.lines, sizes
         self.subject = os.path.basename(table.subject)  # packs record reasons, but no paths of the machine

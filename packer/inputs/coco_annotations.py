@@ -36,7 +36,7 @@ from packer.inputs.coordinate_order import BoxColumns, read_coco_boxes
 from packer.inputs.file_names import file_splits, shorten, split_of
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets, box_targets
-from packer.inputs.label_files import ABSENT, BoxLayout, ListedFolder, names_of_images, stem_of
+from packer.inputs.label_files import ABSENT, BoxLayout, ListedFolder, NameIndex, stem_of
 from packer.inputs.label_options import Labels
 from packer.inputs.label_rows import read_json
 from packer.inputs.opened_source import ImageSource
@@ -56,6 +56,9 @@ _WORDS = tuple(f'"{word}"'.encode() for word in (*_LISTS, "bbox", "file_name"))
 _MOST_FILES = 32
 _NO_BOX = (math.nan,) * 4
 _MOST = 1e9
+
+Entries = list[dict[str, Any]]
+"""A list of a file."""
 
 
 class CocoPart(NamedTuple):
@@ -152,8 +155,9 @@ def read_coco(
         "images without objects are listed, too. Add them, or pass "
         f"{Option('Labels.unlisted', 'empty')} if they have none",
     )
-    columns = map(np.concatenate, zip(*(table[:4] for table in tables), strict=True))
-    table = BoxTable(*columns, subject, "annotation")
+    columns = zip(*(table[:4] for table in tables), strict=True)
+    xyxy, owners, labels, lines = map(np.concatenate, columns)
+    table = BoxTable(xyxy, owners, labels, lines, subject, "annotation")
     targets = box_targets(FORM, table, reader.classes, len(keys), findings, reader.sizes)
     findings.note(
         f"{reader.crowds:,} annotations of crowds are left out." if reader.crowds else "",
@@ -189,9 +193,9 @@ class _Reader:
         self.paths.append(part.path)
         return self._boxes(part.path, entries["annotations"], self._images(part, entries["images"]), ids)
 
-    def _images(self, part: CocoPart, entries: list[dict[str, Any]]) -> dict[Any, int]:
+    def _images(self, part: CocoPart, entries: Entries) -> dict[Any, int]:
         """Return the index of each image id, ABSENT for a missing file; set `listed` and `sizes`."""
-        below = names_of_images(self._keys, part.folder)
+        below = NameIndex(self._keys, part.folder)
         images: dict[Any, int] = {}
         for place, entry in enumerate(entries, 1):
             identity, name = entry.get("id"), entry.get("file_name")
@@ -221,11 +225,7 @@ class _Reader:
         return images
 
     def _boxes(
-        self,
-        path: str,
-        entries: list[dict[str, Any]],
-        images: Mapping[Any, int],
-        classes: Mapping[Any, int],
+        self, path: str, entries: Entries, images: Mapping[Any, int], classes: Mapping[Any, int]
     ) -> BoxTable:
         """Return the boxes of objects; count those of crowds."""
         owners, labels = _numbers(entries, "image_id", images), _numbers(entries, "category_id", classes)
@@ -257,7 +257,7 @@ class _Reader:
             self._findings.refuse(image, f"its {called} ({file}) {found}.", error)
 
 
-def _entries(part: CocoPart) -> dict[str, list[dict[str, Any]]]:
+def _entries(part: CocoPart) -> dict[str, Entries]:
     """Return the lists `images`, `annotations` and `categories` of a file. Raises: SourceError."""
     path, content = part.path, part.content
     try:
@@ -276,7 +276,7 @@ def _entries(part: CocoPart) -> dict[str, list[dict[str, Any]]]:
     return {name: content[name] for name in _LISTS}
 
 
-def _categories(path: str, entries: list[dict[str, Any]]) -> tuple[dict[Any, int], list[str]]:
+def _categories(path: str, entries: Entries) -> tuple[dict[Any, int], list[str]]:
     """Return the class number of each category id, and the class names, in the order of the ids."""
     found: dict[Any, str] = {}
     for place, entry in enumerate(entries, 1):
@@ -304,7 +304,7 @@ def _line(identity: object, place: int) -> int:
     return identity if type(identity) is int and -(2**63) <= identity < 2**63 else place
 
 
-def _numbers(entries: list[dict[str, Any]], name: str, known: Mapping[Any, int]) -> NDArray[np.int64]:
+def _numbers(entries: Entries, name: str, known: Mapping[Any, int]) -> NDArray[np.int64]:
     """Return the number of each id in a column, int64; _UNKNOWN for an id that `known` lacks."""
     column = (entry.get(name) for entry in entries)
     return np.array([known.get(value, _UNKNOWN) if _is_id(value) else _UNKNOWN for value in column], np.int64)

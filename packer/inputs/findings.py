@@ -48,6 +48,11 @@ class Findings:
         for image in images:
             self.refuse(image, reason, f"{error} {keys[image]}{more}; {rule}")
 
+    def refuse_file(self, image: int, called: str, path: str, error: SourceError) -> None:
+        """Refuse the image of an unreadable label file."""
+        said = str(error)
+        self.refuse(image, f"{called}: {said.removeprefix(path).lstrip(': ')}", said.removesuffix("."))
+
     def compose_classes(self, names: Iterable[str]) -> dict[str, str]:
         """Return name -> the form in which it is a class; note two names that become equal."""
         forms = {name: compose(name) for name in names}

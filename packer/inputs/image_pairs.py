@@ -22,8 +22,8 @@ file is stored.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import islice
@@ -94,8 +94,8 @@ def folder_of(given: Given) -> str | os.PathLike[str]:
 class PairForm(NamedTuple):
     """How partners become rows.
 
-    spec: size and fit of the images, and the limit of pixels per file. like: field whose dtype and channels are
-    required; None: those of the first readable file. mask_values: values that become classes, or None. whole:
+    spec: size and fit of the images, and the limit of pixels per file. like: field whose dtype and channels
+    are required; None: those of the first readable file. mask_values: values that become classes, or None. whole:
     rows vary in size, as their images do.
     """
 
@@ -119,10 +119,6 @@ class Pair(AbstractContextManager["Pair"]):
     sizes: bytes of each file, int64 [N]. times, newest: see ImageSource. soft: partners are sampled linearly.
     mask_values: values that are classes, or None.
     """
-
-    sizes: NDArray[np.int64]
-    times: NDArray[np.int64]
-    findings: Findings
 
     def __init__(
         self, name: str, place: str, images: ImageSource, form: PairForm, findings: Findings, *, soft: bool
@@ -240,7 +236,7 @@ def partners_among(source: Any, pairs: Iterable[Given]) -> Callable[[str], bool]
     """
     tests: list[tuple[str, PairPlace]] = []
     for given in pairs if isinstance(source, str | os.PathLike) else ():
-        called = _place(given).at(source)
+        called = _place(given).at(os.fspath(source))
         belows = _below(os.fspath(source), called.place)
         tests += [(below, called) for below in belows if below or called.pattern != "*"]
     return lambda key: any(
@@ -276,8 +272,8 @@ def open_pair(
     """Match a partner to each image.
 
     name: name of the field, for example "mask". given: folder that holds the partners, perhaps with patterns
-        (see the module), an archive, or a folder in an archive; .npy files in archives are ignored. Or a field
-        of the samples in `source`. source: the images, which are never partners; its findings refuse images
+        (see the module), an archive, or a folder in an archive; .npy files in archives are ignored. Or a
+        field of the samples in `source`. source: the images, which are never partners; its findings refuse images
         with no partner or several. spool_dir: directory for a decompressed tar.
     Raises: UsageError for an invalid field name or a missing folder; SourceError if an image has no partner
         or several, or if none of the first files can be read.
@@ -295,43 +291,33 @@ def open_pair(
                 if not key:
                     missing = f"{source.keys[index]} has no .{called.place} beside it; each sample needs one"
                     source.findings.refuse(index, f"has no {name}.", f"{missing}. Add it")
-        elif os.path.isdir(called.place):
-            files = _folder_files(name, called, source)
         else:
-            files = stack.enter_context(_archive_files(name, called, source, spool_dir))
+            files = stack.enter_context(_files_of(name, called, source, spool_dir))
         soft = isinstance(given, Soft)
         pair = Pair(name, called.place, files, form, source.findings, soft=soft)
         stack.pop_all()
     return pair
 
 
-def _folder_files(name: str, called: PairPlace, source: ImageSource) -> ImageSource:
-    """Return the partners of images in a folder; the images themselves are no partners."""
-    images = source.folder
-    belows = () if images is None else _below(called.place, os.fsdecode(on_disk(images)))
-    images_here = {f"{below}{key}" for below in belows for key in source.keys}
-    found = scan_folder(as_text(called.place), arrays=True).images
-    files = {path: at for at, path in enumerate(found.keys) if path not in images_here}
-    paths = _assign(name, called, source, files)
-    positions = np.array([files.get(path, -1) for path in paths], np.int64)
-    sizes, times = (np.append(values, 0)[positions] for values in (found.sizes, found.times))
-    return FolderImages(paths, sizes, times, folder=found.folder)
-
-
-def _archive_files(name: str, called: PairPlace, source: ImageSource, spool_dir: str | None) -> ImageSource:
-    """Return the partners of images in an archive."""
+def _files_of(name: str, called: PairPlace, source: ImageSource, spool_dir: str | None) -> ImageSource:
+    """Return the partners of images in a folder or an archive; the images themselves are no partners."""
+    if os.path.isdir(called.place):
+        belows = () if source.folder is None else _below(called.place, os.fsdecode(on_disk(source.folder)))
+        images = {f"{below}{key}" for below in belows for key in source.keys}
+        found = scan_folder(as_text(called.place), arrays=True).images
+        files = {path: at for at, path in enumerate(found.keys) if path not in images}
+        paths, places = _assign(name, called, source, files)
+        sizes, times = (np.append(values, 0)[places] for values in (found.sizes, found.times))
+        return FolderImages(paths, sizes, times, folder=found.folder)
     path, inside = split_archive(called.place)
     if path is None:
         raise UsageError(f"{called.place}: no such folder or archive; pair {name} needs one. Check the path.")
-    archive = open_archive(path, as_text(inside), spool_dir)
-    try:
-        members = {key.removeprefix(archive.base): at for at, key in enumerate(archive.keys)}
-        paths = _assign(name, called, source, members)
-    except BaseException:
-        archive.close()
-        raise
-    positions = np.array([members.get(path, -1) for path in paths], np.int64)
-    return ArchiveImages(paths, [archive], np.zeros_like(positions), positions)
+    with ExitStack() as stack:
+        archive = stack.enter_context(closing(open_archive(path, as_text(inside), spool_dir)))
+        files = {key.removeprefix(archive.base): at for at, key in enumerate(archive.keys)}
+        paths, places = _assign(name, called, source, files)
+        stack.pop_all()
+    return ArchiveImages(paths, [archive], np.zeros_like(places), places)
 
 
 def _check_frame(size: tuple[int, int], image: tuple[int, int]) -> None:
@@ -368,8 +354,13 @@ def _kind_of(field: Field) -> MaskKind:
     return MaskKind(field.dtype, ((field.shape or ())[2:] or (1,))[0])
 
 
-def _assign(name: str, called: PairPlace, source: ImageSource, files: Collection[str]) -> list[str]:
-    """Return each image's partner, "" for none; refuse images with none or several. Raises SourceError."""
+def _assign(
+    name: str, called: PairPlace, source: ImageSource, files: Mapping[str, int]
+) -> tuple[list[str], NDArray[np.int64]]:
+    """Return each image's partner and its index, "" and -1 for none; refuse images with none or several.
+
+    files: path -> index. Raises SourceError.
+    """
     keys, findings = source.keys, source.findings
     readable = [path for path in files if path.lower().endswith(EXTENSIONS)]
     found, left = belonging(keys, readable, called)
@@ -391,7 +382,8 @@ def _assign(name: str, called: PairPlace, source: ImageSource, files: Collection
     if left and any(found):
         belong = "file belongs" if len(left) == 1 else "files belong"
         findings.note(f"{called.place}: {len(left):,} {belong} to no image, first {min(left)}; left out.")
-    return [paths[0] if len(paths) == 1 else "" for paths in found]
+    partners = [paths[0] if len(paths) == 1 else "" for paths in found]
+    return partners, np.array([files.get(path, -1) for path in partners], np.int64)
 
 
 def _matched_note(name: str, called: PairPlace, keys: Sequence[str], paths: Sequence[str]) -> str:

@@ -134,12 +134,6 @@ class ImageTargets:
             with suppress(ImageError):  # the conversion reports boxes for another size
                 yield frames.place(index, size.upright, lambda: size.orientation, points, self.relative)
 
-    def upright(
-        self, index: int, points: NDArray[np.float64], size: tuple[int, int], orientation: Orientation
-    ) -> NDArray[np.float64]:
-        """Return points of an image as pixels of the upright image of that (height, width)."""
-        return self.frames.place(index, size, orientation, points, self.relative)
-
     @property
     def rarest(self) -> NDArray[np.int64] | None:
         """Rarest class of each image, int64 [N], UNLABELED for none; None without classes.
@@ -169,7 +163,7 @@ class ImageTargets:
         Raises: ImageError, without the image's name, for a box entirely outside the image.
         """
         placed: dict[str, NDArray[np.float32] | bytes] = {}
-        upright = partial(self.upright, index, size=geometry.source, orientation=orientation)
+        upright = partial(self.frames.place, index, geometry.source, orientation, relative=self.relative)
         if self.boxes is not None:
             try:
                 placed.update(self.boxes.place(index, geometry, upright))

@@ -30,9 +30,6 @@ from packer.sentence import Option
 class LabelTable(CheckedRows):
     """The rows of a label file: the image of each row, and the cells of the chosen columns."""
 
-    images: NDArray[np.int64]
-    lines: NDArray[np.int64]
-
     def __init__(
         self, labels: Labels, images: ImageSource, beside: Sequence[str] = (), content: Any = None
     ) -> None:

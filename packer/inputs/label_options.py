@@ -17,22 +17,15 @@ from packer.pixels.coordinate_units import FORMATS, FRAMES, UNITS
 from packer.sentence import Option
 
 UNLISTED = ("error", "empty")
+_CHOICES = {"boxes_unit": UNITS, "boxes_format": FORMATS, "boxes_frame": FRAMES, "unlisted": UNLISTED}
 _RECORDED = {
     "column": "label",
     "file_column": "label_file_column",
     "as_": "label_as",
     "separator": "label_separator",
-    "boxes": "boxes",
-    "keypoints": "keypoints",
-    "flip_pairs": "flip_pairs",
-    "boxes_unit": "boxes_unit",
-    "boxes_format": "boxes_format",
-    "boxes_frame": "boxes_frame",
-    "unlisted": "unlisted",
-    "unlabeled": "unlabeled",
+    **{name: name for name in ("boxes", "keypoints", "flip_pairs", *_CHOICES, "unlabeled")},
 }
 """Attribute of Labels -> its name in the header of a pack."""
-_CHOICES = {"boxes_unit": UNITS, "boxes_format": FORMATS, "boxes_frame": FRAMES, "unlisted": UNLISTED}
 
 ALL = "all"
 """Value of `unlabeled` for all images."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from packer.cell_names import SEPARATORS as SEPARATORS
 from packer.cell_names import split_names as split_names
@@ -85,22 +85,12 @@ class CheckedRows:
     initially k for row k. refused: rows refused so far.
     """
 
-    subject: str
-    unit: str
-    findings: Findings
-    lines: NDArray[np.int64]
-    images: NDArray[np.int64]
-
     def __init__(
-        self,
-        subject: str,
-        lines: Sequence[int] | NDArray[np.int64],
-        findings: Findings | None = None,
-        *,
-        unit: str = "line",
+        self, subject: str, lines: ArrayLike, findings: Findings | None = None, *, unit: str = "line"
     ) -> None:
         self.subject, self.unit, self.findings = subject, unit, findings or Findings()
-        self.lines, self.images = np.asarray(lines, np.int64), np.arange(len(lines))
+        self.lines = np.asarray(lines, np.int64)
+        self.images = np.arange(len(self.lines))
         self.refused: set[int] = set()
 
     def refuse(self, row: int, found: str, allowed: str) -> None:

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from packer.errors import ImageError, UsageError
 from packer.format.file_io import InputFile, newest_file
-from packer.inputs.file_names import UNLABELED, class_folders, folder_splits, no_images, unlabeled_splits
+from packer.inputs.file_names import (
+    UNLABELED,
+    FolderLayout,
+    class_folders,
+    folder_splits,
+    no_images,
+    unlabeled_splits,
+)
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
@@ -146,12 +153,6 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     other files that hold the images.
     """
 
-    keys: list[str]
-    sizes: NDArray[np.int64]
-    times: NDArray[np.int64]
-    folder: str | None
-    files: tuple[str, ...]
-
     name: str
     """The source as the user wrote it, for messages; packs do not record it, since it may be absolute."""
     targets: ImageTargets
@@ -163,22 +164,16 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     """Findings of all readers of the source."""
     place: str = ""
     """Path that the keys are relative to, for messages."""
-    folders: Collection[str] = ()
-    """Visible folders of the first two levels, with or without images; () unless folders were read."""
     others: Sequence[str] = ()
     """Paths of visible files that are not images: in an archive, only those that may hold labels."""
     parts: Mapping[str, ImageSource] = MappingProxyType({})
     """Field of WebDataset samples -> the image of each sample that it holds, key "" for none."""
     left_out: Mapping[str, int] = MappingProxyType({})
     """Suffix -> number of files that are not images."""
-    foldered: Sequence[str] | None = None
-    """The classes if they are names of folders, else None."""
-    class_parents: Sequence[str] = ("",)
-    """Paths of the folders that hold the class folders, with a trailing slash; "" for the source itself."""
+    layout: FolderLayout = FolderLayout(None, None, {}, [""], [])
+    """The class folders; without classes unless these are names of folders."""
     scanned: bool = False
     """True if a folder was searched for images, False if they were listed."""
-    empty_folders: Sequence[str] = ()
-    """Class folders without images."""
 
     def __init__(
         self,
@@ -204,21 +199,15 @@ class ImageSource(AbstractContextManager["ImageSource"]):
         return self
 
     def arrange(
-        self,
-        name: str,
-        folders: Collection[str],
-        left_out: Mapping[str, int],
-        options: SourceOptions,
-        *,
-        subject: str = "",
+        self, name: str, folders: Collection[str], left_out: Mapping[str, int], options: SourceOptions
     ) -> ImageSource:
         """Set targets and splits from folders.
 
-        folders: see `class_folders`. left_out: suffix -> number of files that are not images. subject: path
-        that the keys are relative to, if not ``name``. Raises: SourceError, UsageError.
+        folders: see `class_folders`. left_out: suffix -> number of files that are not images.
+        Raises: SourceError, UsageError.
         """
-        subject, targets = subject or name, ImageTargets(findings=options.findings)
-        self.place, self.folders, self.left_out, self.scanned = subject, folders, left_out, True
+        self.place = subject = self.place or name
+        self.left_out, self.scanned, targets = left_out, True, ImageTargets(findings=options.findings)
         if not self.keys:
             raise no_images(subject, left_out)
         if options.labels.ignore_source:
@@ -236,10 +225,8 @@ class ImageSource(AbstractContextManager["ImageSource"]):
                 {"unlabeled": UNLABELED} if options.labels.unlabeled and found.labels is not None else None
             )
             targets = ImageTargets(found.labels, found.classes, about=about, findings=options.findings)
-            splits, self.foldered = found.splits, found.classes
-            self.class_parents, self.empty_folders = found.parts, found.empty
-        self.describe(name, targets, splits)
-        return self
+            splits, self.layout = found.splits, found
+        return self.describe(name, targets, splits)
 
     def read(self, index: int) -> bytes:
         """Return all bytes of an image file. Raises: ImageError without the file's name."""

@@ -76,11 +76,9 @@ class PairPlace:
         image = self.images is not None and _called(path, self.images)
         return _called(path, self.pattern) and not (image and len(self.images or "") > len(self.pattern))
 
-    def at(self, source: object) -> PairPlace:
+    def at(self, source: str) -> PairPlace:
         """Return the place with its folder; that of the images if it has none. source: folder or archive."""
-        if self.place or not isinstance(source, str | os.PathLike):
-            return self
-        return replace(self, place=os.fspath(source).rstrip("/") or "/")
+        return self if self.place else replace(self, place=source.rstrip("/") or "/")
 
     def image_name(self, key: str) -> Name | None:
         """Return what is compared of an image's path; None if it does not fit the pattern."""
@@ -226,10 +224,7 @@ def _shared_parts(texts: Sequence[str]) -> list[tuple[str, str]]:
 
 def common_beginning(texts: Collection[str]) -> str:
     """Return the beginning that all texts share."""
-    first, last = min(texts), max(texts)  # what these two share, all share
-    return "".join(
-        one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-    )
+    return os.path.commonprefix(list(texts))  # noqa: RUF071 characters are meant, not folders
 
 
 def _cuts(texts: Sequence[str]) -> list[str]:

@@ -254,7 +254,6 @@ class _Columns(NamedTuple):
                     notes.append(f"All labels {of}are -1, which means that there are none.")
             if unlabeled.all():
                 return targets
-            given = unlabeled if unlabeled.any() else None
             targets = options.number(
                 subject,
                 texts,
@@ -263,7 +262,7 @@ class _Columns(NamedTuple):
                 column=self.label,
                 label_as=label_as,
                 names=names,
-                unlabeled=given,
+                unlabeled=unlabeled,
             )
         elif not options.labels.ignore_source:
             usable = shorten(", ".join(self.usable)) or "none"

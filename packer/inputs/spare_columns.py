@@ -44,8 +44,8 @@ def find_spare(
 ) -> SpareColumns:
     """Return the columns to read besides those taken.
 
-    header: names of the columns. file: index of the column of file names. rows: the first rows; those of another
-    width are ignored. Raises: UsageError if several columns may hold the classes.
+    header: names of the columns. file: index of the column of file names. rows: the first rows; those of
+    another width are ignored. Raises: UsageError if several columns may hold the classes.
     """
     cells = [[cell.strip() for cell in row] for row in rows if len(row) == len(header)]
     if not cells:
@@ -72,8 +72,8 @@ def _class_column(labels: Labels, spare: dict[str, tuple[str, ...]]) -> tuple[st
     shown = [f"{name} ({first_few(_distinct(spare[name]))})" for name in found[:3]]
     if len(found) > 1:
         raise UsageError(
-            f"{os.fspath(labels.file or '')}: columns {' and '.join(shown)} may hold the classes; one of them "
-            f"becomes {field}. Pass {Option('Labels.column', found[0])}, or {none} to read none."
+            f"{os.fspath(labels.file or '')}: columns {' and '.join(shown)} may hold the classes; one of "
+            f"them becomes {field}. Pass {Option('Labels.column', found[0])}, or {none} to read none."
         )
     left = [name for name in spare if name not in found]
     unread = f"{shorten(', '.join(left))} {'are' if len(left) > 1 else 'is'} not read"

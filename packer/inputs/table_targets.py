@@ -53,8 +53,8 @@ def read_targets(
     """Read the targets of each image from a file of rows, as the module's table shows.
 
     labels: the file (invalid bytes are kept, as in file names), and columns.
-    images: their findings refuse images with invalid labels, and leave out rows that name no image. A row names
-    an image by its path, or by its stem if only one image has it.
+    images: their findings refuse images with invalid labels, and leave out rows that name no image. A row
+        names an image by its path, or by its stem if only one image has it.
     beside: further columns to read as text, with one cell for each image.
     content: the parsed JSON of the file, or None.
     Raises: SourceError if a row is invalid or names no image, if two rows of an image disagree, or if an

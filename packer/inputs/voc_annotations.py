@@ -42,12 +42,11 @@ from packer.inputs.label_files import (
     SPLITS,
     BoxLayout,
     ListedFolder,
+    MatchedFiles,
     NameIndex,
-    leave_out_spare,
     match_files,
     path_splits,
     read_list,
-    refuse_file,
 )
 from packer.inputs.label_options import Labels
 from packer.inputs.text_files import read_bytes
@@ -114,7 +113,7 @@ def find_voc(folder: ListedFolder, chosen: Labels, findings: Findings) -> BoxLay
     chosen: whether images without annotation have no objects. findings: leaves out names of missing images
     in lists of splits. Raises: UsageError, SourceError.
     """
-    files = match_files(folder, folder.ending(".xml"), _USUAL, partial(is_voc, folder))
+    files = match_files(folder, folder.ending(".xml"), _USUAL, is_voc)
     if not files.matched:
         return None
     kept = files.served(folder.keys)
@@ -127,7 +126,7 @@ def find_voc(folder: ListedFolder, chosen: Labels, findings: Findings) -> BoxLay
         splits = file_splits([path for path, _ in lists], [split for _, split in lists], owners)
     paths = [files.matched.get(folder.keys[index]) for index in kept.tolist()]
     example = next(iter(files.matched.values()))
-    return BoxLayout(_FORM, example, kept, partial(_read, folder, paths, files.spare, splits, chosen))
+    return BoxLayout(_FORM, example, kept, partial(_read, files, paths, splits, chosen))
 
 
 def _lists(folder: ListedFolder, roots: Collection[str]) -> list[tuple[str, str]]:
@@ -150,9 +149,7 @@ def _owners(
     owners = np.full(len(keys), ABSENT, np.int64)
     for number, (path, _) in enumerate(lists):
         root = path[: path.rindex(LISTS_OF_SPLITS)]
-        names = NameIndex(
-            {os.path.splitext(key[len(root) :])[0]: k for k, key in enumerate(keys) if key.startswith(root)}
-        )
+        names = NameIndex((os.path.splitext(key)[0] for key in keys), root)
         find = partial(_find, names)
         for line, index in read_list(folder.path(path), path, find, findings, quiet=bool(folder.within)):
             if owners[index] not in (ABSENT, number):
@@ -172,16 +169,15 @@ def _find(names: NameIndex, text: str) -> int:
 
 
 def _read(
-    folder: ListedFolder,
+    files: MatchedFiles,
     paths: Sequence[str | None],
-    spare: Sequence[str],
     splits: dict[str, NDArray[np.int64]],
     chosen: Labels,
     keys: list[str],
     findings: Findings,
 ) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
     """Read the annotations of the chosen images. paths: of each, or None. Raises: SourceError."""
-    sizes = np.zeros((len(keys), 2), np.int64)
+    folder, sizes = files.folder, np.zeros((len(keys), 2), np.int64)
     findings.refuse_unlisted(
         [index for index, path in enumerate(paths) if path is None and chosen.unlisted != "empty"],
         keys,
@@ -190,7 +186,7 @@ def _read(
         "images without objects have one, too. Add them, or pass "
         f"{Option('Labels.unlisted', 'empty')} if they have none",
     )
-    leave_out_spare(folder, spare, partial(is_voc, folder), findings, "annotation")
+    files.leave_out_spare(findings, "annotation")
     annotated = [(image, path) for image, path in enumerate(paths) if path]
     found = [one for image, path in annotated for one in _objects(folder, path, image, sizes, findings)]
     found = [one for one in found if one.image not in findings.refused]
@@ -223,7 +219,7 @@ def _objects(
     try:
         root = read_annotation(where)
     except SourceError as error:
-        refuse_file(findings, image, "its annotation", where, error)
+        findings.refuse_file(image, "its annotation", where, error)
         return
     width, height = (_number(root, f"size/{side}") for side in ("width", "height"))
     if 0 < width <= _LONGEST_SIDE and 0 < height <= _LONGEST_SIDE:

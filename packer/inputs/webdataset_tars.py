@@ -172,11 +172,30 @@ class _Samples(NamedTuple):
 
     def read_label(self, sample: str, options: SourceOptions) -> str:
         """Return a sample's label as text. Raises ImageError whose text continues the image's name."""
-        if sample in self.labels:
-            return _label(self.tar, self.labels[sample], options.label)
-        wanted, fields = label_field(options.label), {split_sample(path)[1] for path in self.tar.others}
-        there = f" (there are .{shorten(', .'.join(sorted(fields)))})" if fields - {wanted} else ""
-        raise ImageError(f"has no .{wanted} beside it{there}.")
+        wanted, label = label_field(options.label), options.label
+        if sample not in self.labels:
+            fields = {split_sample(path)[1] for path in self.tar.others}
+            there = f" (there are .{shorten(', .'.join(sorted(fields)))})" if fields - {wanted} else ""
+            raise ImageError(f"has no .{wanted} beside it{there}.")
+        path = self.labels[sample]
+        called, (nbytes, *_) = path.rpartition("/")[2], self.tar.others[path]
+        if nbytes > _LARGEST_LABEL:
+            raise ImageError(f"has a {called} of {nbytes:,} bytes; at most {_LARGEST_LABEL:,} are read.")
+        try:
+            text = self.tar.read_other(path).decode("utf-8").strip()
+            entries = json.loads(text) if wanted == "json" else {label: text}
+        except ImageError as error:
+            raise ImageError(f"has a {called} that {error}") from None
+        except UnicodeDecodeError:
+            raise ImageError(f"has a {called} that is not UTF-8 text.") from None
+        except (ValueError, RecursionError):
+            raise ImageError(f"has a {called} that is not JSON.") from None
+        value = entries.get(label) if isinstance(entries, dict) else None
+        if value == "" and value == text:
+            raise ImageError(f"has an empty {called}.")
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)) or value == "":
+            raise ImageError(f"has a {called} without a number or text called {label}.")
+        return str(value).strip()
 
 
 def _image_field(name: str, listed: Sequence[_Samples], options: SourceOptions) -> str:
@@ -225,8 +244,7 @@ def _read_labels(
     path = os.path.join(folder, CLASSES_FILE)
     names = read_classes(path) if os.path.isfile(path) else None
     column, lines = options.label or "the .cls", range(1, len(texts) + 1)
-    given = unlabeled if unlabeled.any() else None
-    return options.number(name, texts, lines, "sample", column=column, names=names, unlabeled=given)
+    return options.number(name, texts, lines, "sample", column=column, names=names, unlabeled=unlabeled)
 
 
 def _members(
@@ -264,28 +282,6 @@ def _unique(name: str, keys: list[str], tars: Sequence[Archive], owners: NDArray
             "unique. Rename the tars."
         )
     return keys
-
-
-def _label(tar: Archive, path: str, label: str | None) -> str:
-    """Return a sample's label as text. Raises ImageError whose text continues the image's name."""
-    called, (nbytes, *_) = path.rpartition("/")[2], tar.others[path]
-    if nbytes > _LARGEST_LABEL:
-        raise ImageError(f"has a {called} of {nbytes:,} bytes; at most {_LARGEST_LABEL:,} are read.")
-    try:
-        text = tar.read_other(path).decode("utf-8").strip()
-        entries = json.loads(text) if label_field(label) == "json" else {label: text}
-    except ImageError as error:
-        raise ImageError(f"has a {called} that {error}") from None
-    except UnicodeDecodeError:
-        raise ImageError(f"has a {called} that is not UTF-8 text.") from None
-    except (ValueError, RecursionError):
-        raise ImageError(f"has a {called} that is not JSON.") from None
-    value = entries.get(label) if isinstance(entries, dict) else None
-    if value == "" and value == text:
-        raise ImageError(f"has an empty {called}.")
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)) or value == "":
-        raise ImageError(f"has a {called} without a number or text called {label}.")
-    return str(value).strip()
 
 
 def read_classes(path: str) -> list[str]:

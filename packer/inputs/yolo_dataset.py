@@ -26,7 +26,7 @@ from packer import units
 from packer.errors import MissingDependencyError, SourceError, UsageError
 from packer.inputs.file_names import SPLIT_NAMES, as_text, on_disk, shorten, split_in
 from packer.inputs.findings import Findings
-from packer.inputs.label_files import ABSENT, ListedFolder, names_of_images, read_list
+from packer.inputs.label_files import ABSENT, ListedFolder, NameIndex, read_list
 from packer.inputs.text_files import read_bytes
 
 ENDINGS = (".yaml", ".yml")
@@ -211,10 +211,8 @@ def _paths(dataset: YoloDataset) -> list[str]:
     return [one for given in dataset.splits.values() for one in given]
 
 
-def assign_splits(
-    dataset: YoloDataset, folder: ListedFolder, findings: Findings
-) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the names of the splits, and the split of each image of a folder, int64 [N], ABSENT for none.
+def assign_splits(dataset: YoloDataset, folder: ListedFolder, findings: Findings) -> NDArray[np.int64]:
+    """Return the number of the split of each image of a folder, int64 [N], ABSENT for none.
 
     Raises: SourceError.
     """
@@ -237,7 +235,7 @@ def assign_splits(
                 f"{subject}, are all images of {names[other]}, too; they are packed once, in {names[other]}."
             )
         owners[indices[owners[indices] == ABSENT]] = number
-    return names, owners
+    return owners
 
 
 def _images(
@@ -266,7 +264,7 @@ def _images(
 
 def _listed(dataset: YoloDataset, folder: ListedFolder, path: str, findings: Findings) -> Iterator[int]:
     """Yield the images in a list; paths are absolute, relative to it or to the dataset, or of elsewhere."""
-    names, paths = names_of_images(folder.keys), {key: index for index, key in enumerate(folder.keys)}
+    names, paths = NameIndex(folder.keys), {key: index for index, key in enumerate(folder.keys)}
     root, bases = as_text(os.path.abspath(folder.name)), (os.path.dirname(path), *_roots(dataset))
 
     def find(text: str) -> int:

@@ -33,20 +33,12 @@ from packer.inputs.label_files import (
     BoxLayout,
     ListedFolder,
     MatchedFiles,
-    leave_out_spare,
     match_files,
     path_splits,
-    refuse_file,
     stem_of,
 )
 from packer.inputs.text_files import read_bytes, read_lines
-from packer.inputs.yolo_dataset import (
-    YoloDataset,
-    assign_splits,
-    check_unique,
-    dataset_above,
-    find_dataset,
-)
+from packer.inputs.yolo_dataset import YoloDataset, assign_splits, check_unique, dataset_above, find_dataset
 from packer.sentence import Option
 
 _NAME = "YOLO labels"
@@ -71,9 +63,8 @@ box holds the points after it."""
 class _ChosenLabels(NamedTuple):
     """Label files of the chosen images. paths: of each, or None. listed: classes that the user lists."""
 
-    folder: ListedFolder
+    files: MatchedFiles
     described: YoloDataset | None
-    spare: Sequence[str]
     paths: list[str | None]
     splits: dict[str, NDArray[np.int64]]
     listed: Collection[str]
@@ -81,7 +72,7 @@ class _ChosenLabels(NamedTuple):
     def refuse(self, findings: Findings, image: int, line: int, found: str) -> None:
         """Refuse an image for a line of its label file. Raises: SourceError."""
         path = self.paths[image]
-        error = f"{self.folder.name}/{path} line {line}: {found}; {_FORM}. Correct it"
+        error = f"{self.files.folder.name}/{path} line {line}: {found}; {_FORM}. Correct it"
         findings.refuse(image, f"line {line} of {path} {found}.", error)
 
 
@@ -117,22 +108,23 @@ def find_yolo(
     if described is None and not folder.within:
         described = find_dataset(folder)
     if described is None:
-        files = match_files(folder, texts, _USUAL, partial(is_yolo, folder))
+        files = match_files(folder, texts, _USUAL, is_yolo)
         if not files.matched:
             return None
         described = dataset_above(f"{home}/{folder.within}".rstrip("/"))
         images = files.served(folder.keys)
         splits = path_splits([folder.keys[index] for index in images.tolist()])
     else:
-        names, owners = assign_splits(described, folder, findings)
-        files = match_files(folder.taken(owners != ABSENT), texts, _USUAL, lambda paths: True)
-        images = _labelled(described, names, owners, files, folder.keys, findings)
+        names, owners = list(described.splits), assign_splits(described, folder, findings)
+        files = match_files(folder.taken(owners != ABSENT), texts, _USUAL, lambda folder, paths: True)
+        images = _labelled(described, owners, files, folder.keys, findings)
         used = [name for number, name in enumerate(names) if (owners[images] == number).any()]
         splits = file_splits(names, names, owners[images]) if len(used) > 1 else {}
     paths = [files.matched.get(folder.keys[index]) for index in images.tolist()]
     stems = {stem_of(key) for key in folder.keys}
     spare = [path for path in files.spare if stem_of(path) not in stems]
-    dataset = _ChosenLabels(folder, described, spare, paths, splits, listed)
+    files = files._replace(accepts=is_yolo, spare=spare)
+    dataset = _ChosenLabels(files, described, paths, splits, listed)
     example = next(iter(files.matched.values()), "")
     if described is not None and as_text(os.path.abspath(os.path.dirname(described.path))) == home:
         example = os.path.basename(described.path)
@@ -141,7 +133,6 @@ def find_yolo(
 
 def _labelled(
     described: YoloDataset,
-    names: Sequence[str],
     owners: NDArray[np.int64],
     files: MatchedFiles,
     keys: Sequence[str],
@@ -150,7 +141,7 @@ def _labelled(
     """Return the images of the splits that have label files; others are not images without objects."""
     matched = np.array([key in files.matched for key in keys], np.bool_)
     kept = np.zeros(len(owners), np.bool_)
-    for number, name in enumerate(names):
+    for number, name in enumerate(described.splits):
         own = owners == number
         if (matched & own).any():
             kept |= own
@@ -171,14 +162,14 @@ def _read(
     dataset: _ChosenLabels, keys: list[str], findings: Findings
 ) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
     """Read the labels of the chosen images. Raises: SourceError, UsageError."""
-    folder, described = dataset.folder, dataset.described
+    folder, described = dataset.files.folder, dataset.described
     given = classes = _class_names(dataset)
     points = None if described is None else described.points
     rows = _rows(dataset, findings)
     posed = _posed(folder.name, rows, points)
     for row, found in _wrong(rows, posed, len(classes) if classes else _MOST_CLASSES, points is not None):
         dataset.refuse(findings, int(rows[row, _OWNER]), int(rows[row, _LINE]), found)
-    leave_out_spare(folder, dataset.spare, partial(is_yolo, folder), findings, "label file")
+    dataset.files.leave_out_spare(findings, "label file")
     kept = ~np.isin(rows[:, _OWNER], list(findings.refused))
     rows, posed = rows[kept], posed[kept]
     owners, labels, lines = rows[:, [_OWNER, _CLASS, _LINE]].astype(np.int64).T
@@ -211,7 +202,7 @@ def _rows(dataset: _ChosenLabels, findings: Findings) -> NDArray[np.float64]:
     """Return the lines of all label files, float64 [R, _COLUMNS]; refuse images of wrong ones."""
     values = array("d")
     for image, path in enumerate(dataset.paths):
-        for line, text in () if path is None else _lines(dataset.folder.path(path), image, findings):
+        for line, text in () if path is None else _lines(dataset.files.folder.path(path), image, findings):
             found = _parse(text)
             if isinstance(found, str):
                 dataset.refuse(findings, image, line, found)
@@ -227,7 +218,7 @@ def _lines(path: str, image: int, findings: Findings) -> Iterator[tuple[int, str
             if text.strip():
                 yield line, text
     except SourceError as error:
-        refuse_file(findings, image, "its label file", path, error)
+        findings.refuse_file(image, "its label file", path, error)
 
 
 def _parse(text: str) -> list[float] | str:
@@ -305,7 +296,7 @@ def _wrong(
 
 def _class_names(dataset: _ChosenLabels) -> list[str] | None:
     """Return the class names, see the module; None if there are only numbers. Raises: UsageError."""
-    folder, described = dataset.folder, dataset.described
+    folder, described = dataset.files.folder, dataset.described
     if described is not None and described.names is not None:
         return described.names
     labels = {os.path.dirname(path) for path in dataset.paths if path}

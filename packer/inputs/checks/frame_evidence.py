@@ -76,16 +76,15 @@ class ImageForm(NamedTuple):
             return None
 
 
-def why_partners(
-    listing: Listing, pairs: Sequence[tuple[str, str]], seen: dict[str, ImageForm | None]
-) -> Evidence:
+def why_partners(listing: Listing, pairs: Sequence[tuple[str, str]]) -> Evidence:
     """Return the evidence that images of two folders are partners.
 
-    pairs: keys of images. seen: forms of the images that were read, which are added. The evidence: in all
-    pairs that are read one side has one channel and the other several; or few values, and the other many; or
-    the sizes of an image vary, but agree in each pair; or each image looks most like its partner.
+    pairs: keys of images. The evidence: in all pairs that are read one side has one channel and the other
+    several; or few values, and the other many; or the sizes of an image vary, but agree in each pair; or each
+    image looks most like its partner.
     """
     picked = pairs[:: -(-len(pairs) // _READ)] if pairs else []
+    seen: dict[str, ImageForm | None] = listing.forms
     for key in (key for pair in picked for key in pair if key not in seen):
         seen[key] = ImageForm.of(listing, key)
     forms = [(seen[first], seen[second]) for first, second in picked]

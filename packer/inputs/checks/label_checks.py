@@ -189,13 +189,9 @@ def _examples(texts: Sequence[str], separator: str = "") -> str:
 def _is_vector(cells: Collection[Sequence[str]]) -> bool:
     """Return True if all cells hold equally many numbers, and are no sets of numbered classes."""
     lengths = {len(parts) for parts in cells}
-    if len(lengths) > 1 or lengths <= {0, 1} or not all(map(_are_numbers, cells)):
+    if len(lengths) > 1 or lengths <= {0, 1} or not all(all(map(NUMBER.fullmatch, parts)) for parts in cells):
         return False
     return any(len(set(parts)) < len(parts) or not all(map(str.isdecimal, parts)) for parts in cells)
-
-
-def _are_numbers(parts: Sequence[str]) -> bool:
-    return all(map(NUMBER.fullmatch, parts))
 
 
 def _are_several(cells: dict[str, list[str]], separator: str) -> bool:
