@@ -39,7 +39,7 @@ from packer.inputs.image_targets import ImageTargets, box_targets
 from packer.inputs.label_files import ABSENT, BoxLayout, ListedFolder, NameIndex, stem_of
 from packer.inputs.label_options import Labels
 from packer.inputs.label_rows import read_json
-from packer.inputs.opened_source import ImageSource
+from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.inputs.table_targets import read_targets
 from packer.inputs.text_files import open_bytes, read_bytes
 from packer.sentence import Option
@@ -73,8 +73,8 @@ class CocoPart(NamedTuple):
     content: Any = None
 
 
-def find_coco(folder: ListedFolder, chosen: Labels) -> BoxLayout | None:
-    """Return the COCO dataset that a folder holds, or None. chosen: see `read_coco`."""
+def find_coco(folder: ListedFolder, options: SourceOptions) -> BoxLayout | None:
+    """Return the COCO dataset that a folder holds, or None."""
     within = f"{folder.within}/".lstrip("/")
     parts = [part for part in _find_files(folder) if part.folder.startswith(within)]
     if not parts:
@@ -84,7 +84,7 @@ def find_coco(folder: ListedFolder, chosen: Labels) -> BoxLayout | None:
     inner = [
         part._replace(path=folder.path(part.path), folder=part.folder.removeprefix(within)) for part in parts
     ]
-    return BoxLayout(FORM, parts[0].path, images, partial(read_coco, inner, chosen))
+    return BoxLayout(FORM, parts[0].path, images, partial(read_coco, inner, options.labels, options.findings))
 
 
 def _find_files(folder: ListedFolder) -> list[CocoPart]:
@@ -131,11 +131,11 @@ def read_labels(labels: Labels, images: ImageSource, beside: Sequence[str] = ())
         raise UsageError(f"{path}: has no columns, but column {beside[0]} is needed. Pass a CSV.")
     for option in labels.about_csv():
         raise UsageError(f"{option}: applies to columns, but {path} holds COCO annotations. Leave it out.")
-    return read_coco([CocoPart(path, content=content)], labels, images.keys, images.findings)[0]
+    return read_coco([CocoPart(path, content=content)], labels, images.findings, images.keys)[0]
 
 
 def read_coco(
-    parts: Sequence[CocoPart], chosen: Labels, keys: Sequence[str], findings: Findings
+    parts: Sequence[CocoPart], chosen: Labels, findings: Findings, keys: Sequence[str]
 ) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
     """Read the annotations of images; return their boxes with labels, and the splits.
 

@@ -273,8 +273,8 @@ def open_pair(
 
     name: name of the field, for example "mask". given: folder that holds the partners, perhaps with patterns
         (see the module), an archive, or a folder in an archive; .npy files in archives are ignored. Or a
-        field of the samples in `source`. source: the images, which are never partners; its findings refuse images
-        with no partner or several. spool_dir: directory for a decompressed tar.
+        field of the samples in `source`. source: the images, which are never partners; its findings refuse
+        images with no partner or several. spool_dir: directory for a decompressed tar.
     Raises: UsageError for an invalid field name or a missing folder; SourceError if an image has no partner
         or several, or if none of the first files can be read.
     """

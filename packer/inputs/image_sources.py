@@ -179,7 +179,7 @@ def _open_folder(name: str, options: SourceOptions, described: YoloDataset | Non
         if not len(boxes.images):
             raise no_images(name)
         images = found.images.taken(boxes.images)
-        targets, splits = boxes.read(images.keys, options.findings)
+        targets, splits = boxes.read(images.keys)
         if len(images.keys) < len(folder.keys):
             outside = np.delete(np.arange(len(folder.keys)), boxes.images)
             shown = examples(folder.keys[index] for index in outside.tolist())

@@ -79,13 +79,13 @@ class BoxLayout(NamedTuple):
     """A dataset of boxes, found in a folder.
 
     form: name for messages. example: a file that shows the form. images: indices of its images, int64. read:
-    function of their keys and of Findings that returns their targets and splits.
+    function of their keys that returns their targets and splits.
     """
 
     form: str
     example: str
     images: NDArray[np.int64]
-    read: Callable[[list[str], Findings], tuple[ImageTargets, dict[str, NDArray[np.int64]]]]
+    read: Callable[[list[str]], tuple[ImageTargets, dict[str, NDArray[np.int64]]]]
 
 
 class NameIndex:

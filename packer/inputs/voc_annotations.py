@@ -48,7 +48,7 @@ from packer.inputs.label_files import (
     path_splits,
     read_list,
 )
-from packer.inputs.label_options import Labels
+from packer.inputs.opened_source import SourceOptions
 from packer.inputs.text_files import read_bytes
 from packer.sentence import Option
 
@@ -107,11 +107,10 @@ def is_voc(folder: ListedFolder, paths: Sequence[str]) -> bool:
     return 2 * right > len(paths) and boxes > 0
 
 
-def find_voc(folder: ListedFolder, chosen: Labels, findings: Findings) -> BoxLayout | None:
+def find_voc(folder: ListedFolder, options: SourceOptions) -> BoxLayout | None:
     """Return the dataset of Pascal VOC annotations that a folder holds, or None.
 
-    chosen: whether images without annotation have no objects. findings: leaves out names of missing images
-    in lists of splits. Raises: UsageError, SourceError.
+    Raises: UsageError, SourceError.
     """
     files = match_files(folder, folder.ending(".xml"), _USUAL, is_voc)
     if not files.matched:
@@ -121,12 +120,12 @@ def find_voc(folder: ListedFolder, chosen: Labels, findings: Findings) -> BoxLay
     lists = _lists(folder, {key.rpartition("/")[0].rpartition("/")[0] for key in keys})
     splits = {} if lists else path_splits(keys)
     if lists:
-        owners = _owners(folder, keys, lists, findings)
+        owners = _owners(folder, keys, lists, options.findings)
         kept, owners = kept[owners != ABSENT], owners[owners != ABSENT]
         splits = file_splits([path for path, _ in lists], [split for _, split in lists], owners)
     paths = [files.matched.get(folder.keys[index]) for index in kept.tolist()]
     example = next(iter(files.matched.values()))
-    return BoxLayout(_FORM, example, kept, partial(_read, files, paths, splits, chosen))
+    return BoxLayout(_FORM, example, kept, partial(_read, files, paths, splits, options))
 
 
 def _lists(folder: ListedFolder, roots: Collection[str]) -> list[tuple[str, str]]:
@@ -172,14 +171,13 @@ def _read(
     files: MatchedFiles,
     paths: Sequence[str | None],
     splits: dict[str, NDArray[np.int64]],
-    chosen: Labels,
+    options: SourceOptions,
     keys: list[str],
-    findings: Findings,
 ) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
     """Read the annotations of the chosen images. paths: of each, or None. Raises: SourceError."""
-    folder, sizes = files.folder, np.zeros((len(keys), 2), np.int64)
+    folder, findings, sizes = files.folder, options.findings, np.zeros((len(keys), 2), np.int64)
     findings.refuse_unlisted(
-        [index for index, path in enumerate(paths) if path is None and chosen.unlisted != "empty"],
+        [index for index, path in enumerate(paths) if path is None and options.labels.unlisted != "empty"],
         keys,
         "has no annotation.",
         f"{folder.name}: no annotation for",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -37,6 +37,7 @@ from packer.inputs.label_files import (
     path_splits,
     stem_of,
 )
+from packer.inputs.opened_source import SourceOptions
 from packer.inputs.text_files import read_bytes, read_lines
 from packer.inputs.yolo_dataset import YoloDataset, assign_splits, check_unique, dataset_above, find_dataset
 from packer.sentence import Option
@@ -61,19 +62,19 @@ box holds the points after it."""
 
 
 class _ChosenLabels(NamedTuple):
-    """Label files of the chosen images. paths: of each, or None. listed: classes that the user lists."""
+    """Label files of the chosen images. paths: of each, or None."""
 
     files: MatchedFiles
     described: YoloDataset | None
     paths: list[str | None]
     splits: dict[str, NDArray[np.int64]]
-    listed: Collection[str]
+    options: SourceOptions
 
-    def refuse(self, findings: Findings, image: int, line: int, found: str) -> None:
+    def refuse(self, image: int, line: int, found: str) -> None:
         """Refuse an image for a line of its label file. Raises: SourceError."""
         path = self.paths[image]
         error = f"{self.files.folder.name}/{path} line {line}: {found}; {_FORM}. Correct it"
-        findings.refuse(image, f"line {line} of {path} {found}.", error)
+        self.options.findings.refuse(image, f"line {line} of {path} {found}.", error)
 
 
 def is_yolo(folder: ListedFolder, paths: Sequence[str]) -> bool:
@@ -97,11 +98,11 @@ def _holds_labels(path: str) -> bool | None:
 
 
 def find_yolo(
-    folder: ListedFolder, listed: Collection[str], findings: Findings, described: YoloDataset | None = None
+    folder: ListedFolder, options: SourceOptions, described: YoloDataset | None = None
 ) -> BoxLayout | None:
     """Return the YOLO dataset that a folder holds, or None.
 
-    listed: classes that the user lists. described: the content of its data.yaml, if that is elsewhere.
+    described: the content of its data.yaml, if that is elsewhere.
     Raises: UsageError, SourceError.
     """
     texts, home = folder.ending(".txt"), as_text(os.path.abspath(folder.name))
@@ -115,16 +116,16 @@ def find_yolo(
         images = files.served(folder.keys)
         splits = path_splits([folder.keys[index] for index in images.tolist()])
     else:
-        names, owners = list(described.splits), assign_splits(described, folder, findings)
+        names, owners = list(described.splits), assign_splits(described, folder, options.findings)
         files = match_files(folder.taken(owners != ABSENT), texts, _USUAL, lambda folder, paths: True)
-        images = _labelled(described, owners, files, folder.keys, findings)
+        images = _labelled(described, owners, files, folder.keys, options.findings)
         used = [name for number, name in enumerate(names) if (owners[images] == number).any()]
         splits = file_splits(names, names, owners[images]) if len(used) > 1 else {}
     paths = [files.matched.get(folder.keys[index]) for index in images.tolist()]
     stems = {stem_of(key) for key in folder.keys}
     spare = [path for path in files.spare if stem_of(path) not in stems]
     files = files._replace(accepts=is_yolo, spare=spare)
-    dataset = _ChosenLabels(files, described, paths, splits, listed)
+    dataset = _ChosenLabels(files, described, paths, splits, options)
     example = next(iter(files.matched.values()), "")
     if described is not None and as_text(os.path.abspath(os.path.dirname(described.path))) == home:
         example = os.path.basename(described.path)
@@ -158,17 +159,15 @@ def _labelled(
     return np.flatnonzero(kept)
 
 
-def _read(
-    dataset: _ChosenLabels, keys: list[str], findings: Findings
-) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
+def _read(dataset: _ChosenLabels, keys: list[str]) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
     """Read the labels of the chosen images. Raises: SourceError, UsageError."""
-    folder, described = dataset.files.folder, dataset.described
+    folder, described, findings = dataset.files.folder, dataset.described, dataset.options.findings
     given = classes = _class_names(dataset)
     points = None if described is None else described.points
-    rows = _rows(dataset, findings)
+    rows = _rows(dataset)
     posed = _posed(folder.name, rows, points)
     for row, found in _wrong(rows, posed, len(classes) if classes else _MOST_CLASSES, points is not None):
-        dataset.refuse(findings, int(rows[row, _OWNER]), int(rows[row, _LINE]), found)
+        dataset.refuse(int(rows[row, _OWNER]), int(rows[row, _LINE]), found)
     dataset.files.leave_out_spare(findings, "label file")
     kept = ~np.isin(rows[:, _OWNER], list(findings.refused))
     rows, posed = rows[kept], posed[kept]
@@ -198,14 +197,16 @@ def _read(
     return targets, dataset.splits
 
 
-def _rows(dataset: _ChosenLabels, findings: Findings) -> NDArray[np.float64]:
+def _rows(dataset: _ChosenLabels) -> NDArray[np.float64]:
     """Return the lines of all label files, float64 [R, _COLUMNS]; refuse images of wrong ones."""
     values = array("d")
     for image, path in enumerate(dataset.paths):
-        for line, text in () if path is None else _lines(dataset.files.folder.path(path), image, findings):
+        for line, text in (
+            () if path is None else _lines(dataset.files.folder.path(path), image, dataset.options.findings)
+        ):
             found = _parse(text)
             if isinstance(found, str):
-                dataset.refuse(findings, image, line, found)
+                dataset.refuse(image, line, found)
             else:
                 values.extend((image, line, *found))
     return np.array(values).reshape(-1, _COLUMNS)
@@ -316,4 +317,4 @@ def _class_names(dataset: _ChosenLabels) -> list[str] | None:
                 f"{folder.name}/{path}: its class names differ from those of {first}; one list numbers all "
                 f"classes. Remove one, or pass {Option('classes', path)}."
             )
-    return found.get(first) or list(dataset.listed) or None
+    return found.get(first) or list(dataset.options.listed) or None
