@@ -59,7 +59,7 @@ class Boxes:
         upright: returns points as pixels of the upright image. Raises: ImageError.
         """
         rows, (height, width) = self._rows(index), geometry.source
-        corners = upright(self.of(index))
+        corners = upright(self.corners(index))
         xyxy = np.hstack([corners.min(axis=1), corners.max(axis=1)])  # turning exchanges corners
         outside = (xyxy[:, 2:] <= 0).any(axis=1) | (xyxy[:, :2] >= (width, height)).any(axis=1)
         if outside.any():
@@ -75,7 +75,7 @@ class Boxes:
             placed["box_label"] = self.labels[rows][keep].tobytes()
         return placed
 
-    def of(self, index: int) -> NDArray[np.float64]:
+    def corners(self, index: int) -> NDArray[np.float64]:
         """Return the corners of an image's boxes as read, [n, 2, 2]."""
         return self.xyxy[self._rows(index)].reshape(-1, 2, 2)
 

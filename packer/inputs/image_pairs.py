@@ -95,8 +95,8 @@ class PairForm(NamedTuple):
     """How partners become rows.
 
     spec: size and fit of the images, and the limit of pixels per file. like: field whose dtype and channels
-    are required; None: those of the first readable file. mask_values: values that become classes, or None. whole:
-    rows vary in size, as their images do.
+    are required; None: those of the first readable file. mask_values: values that become classes, or None.
+    whole: rows vary in size, as their images do.
     """
 
     spec: PixelSpec
@@ -162,7 +162,7 @@ class Pair(AbstractContextManager["Pair"]):
             if self.mask_values is not None:
                 values = self.mask_values.classes(values)
         except ImageError as error:
-            raise ImageError(f"its {self._name} {self._images.keys[index]}: ", error.sentence) from None
+            raise ImageError(f"its {self._name} {self._images.keys[index]}: {error}") from None
         target = geometry.target
         if (target.height, target.width) != geometry.result:
             out[...] = 0
@@ -246,7 +246,7 @@ def partners_among(source: Any, pairs: Iterable[Given]) -> Callable[[str], bool]
 
 def _place(given: Given) -> PairPlace:
     """Return the place of a pair; its patterns are decoded like names of files."""
-    called = PairPlace.of(os.fspath(folder_of(given)))
+    called = PairPlace.parse(os.fspath(folder_of(given)))
     images = None if called.images is None else as_text(called.images)
     return replace(called, pattern=as_text(called.pattern), images=images)
 
@@ -433,5 +433,4 @@ def _advice(
 
 
 def _pass(name: str, places: Sequence[PairPlace]) -> str:
-    options = [Option("pairs", {name: str(place)}) for place in places]
-    return f"pass {' or '.join(f'{option}' for option in options)}"
+    return f"pass {' or '.join(Option('pairs', {name: str(place)}) for place in places)}"

@@ -128,7 +128,7 @@ class ImageTargets:
         frame: read them as of that frame.
         """
         frames = self.frames if frame is None else replace(self.frames, chosen=frame)
-        found = [] if self.boxes is None else [self.boxes.of(index)]
+        found = [] if self.boxes is None else [self.boxes.corners(index)]
         found += [] if self.keypoints is None else [self.keypoints[index][:, None]]
         for points in found:
             with suppress(ImageError):  # the conversion reports boxes for another size
@@ -168,7 +168,7 @@ class ImageTargets:
             try:
                 placed.update(self.boxes.place(index, geometry, upright))
             except ImageError as error:
-                raise ImageError(error.sentence, self.frames.explain(orientation())) from None
+                raise ImageError(f"{error}{self.frames.explain(orientation())}") from None
         if self.keypoints is not None:
             placed["keypoints"] = geometry.keypoints(upright(self.keypoints[index]))
         return placed

@@ -53,7 +53,7 @@ class LabelTable(CheckedRows):
         finder = ColumnFinder(self._names, chosen, beside, labels.file_column)
         rows = read_rows(self.subject, finder.weigh, content)
         self.unit = rows.unit
-        for line, image, cells in self._read(rows, finder):
+        for line, image, cells in self._matched_rows(rows, finder):
             found.append(image)
             lines.append(line)
             for column, cell in zip(self.columns.values(), cells, strict=True):
@@ -68,7 +68,7 @@ class LabelTable(CheckedRows):
             raise SourceError(f"{self.subject}: {problem}")
         self.images, self.lines = np.array(found, np.int64), np.array(lines, np.int64)
 
-    def _read(self, found: LabelRows, finder: ColumnFinder) -> Iterator[tuple[int, int, list[str]]]:
+    def _matched_rows(self, found: LabelRows, finder: ColumnFinder) -> Iterator[tuple[int, int, list[str]]]:
         """Yield line, image and chosen cells of each row that names an image; leave out other rows."""
         head = list(islice(found.rows, HEAD))
         if not head:
@@ -77,16 +77,16 @@ class LabelTable(CheckedRows):
         try:
             header, headed, file, places = finder.find(where, found.names, [row for _, row in head])
         except SourceError as error:
-            raise SourceError(error.sentence, f" {found.note}" if found.note else "") from None
+            raise SourceError(f"{error} {found.note}".rstrip()) from None
         if "" in self.columns and (found.names or headed) and places:
             self.label_name = header[places[0]]
-        if found.note:
-            self.findings.note(found.note)
+        self.findings.note(found.note)
         if file and self.labels.file_column is None:
             self.findings.note(f"{self.subject}: the column {header[file]} names the images.")
         if found.names or headed:
-            for note in self._unread_splits(header, {file, *places}, [row for _, row in head[headed:]]):
-                self.findings.note(note)
+            self.findings.note(
+                *self._unread_splits(header, {file, *places}, [row for _, row in head[headed:]])
+            )
         if self.labels.boxes or self.labels.keypoints:
             self.spare = find_spare(
                 self.labels, header, file, self.columns, [row for _, row in head[headed:]]
@@ -131,8 +131,7 @@ class LabelTable(CheckedRows):
             if place not in read and len(cells) > 1 and cells <= SPLIT_NAMES.keys():
                 yield (
                     f"{self.subject}: the column {shorten(name)} names splits ({', '.join(sorted(cells))}), "
-                    "and "
-                    f"is not read. Pass {Option('Split.column', name)} for these splits."
+                    f"and is not read. Pass {Option('Split.column', name)} for these splits."
                 )
 
     def taken(self, rows: NDArray[np.intp]) -> LabelTable:

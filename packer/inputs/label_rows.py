@@ -234,7 +234,12 @@ def _entries(path: str, entries: list[Any], unit: str, numbers: Sequence[int] = 
 
 def _without_nested(names: list[str], rows: list[list[Any]], numbers: Iterable[int], unit: str) -> LabelRows:
     """Return rows as texts, without the columns that hold objects."""
-    nested = {k for row in rows for k, value in enumerate(row) if _is_nested(value)}
+    nested = {
+        k
+        for row in rows
+        for k, value in enumerate(row)
+        if isinstance(value, dict | bytes) or _is_table(value)
+    }
     kept = [k for k in range(max(map(len, rows), default=0)) if k not in nested]
     left_out = ", ".join(names[k] if names else str(k) for k in sorted(nested))
     texts = ([_text(row[k]) for k in kept if k < len(row)] for row in rows)
@@ -244,10 +249,6 @@ def _without_nested(names: list[str], rows: list[list[Any]], numbers: Iterable[i
         unit,
         f"Left out: {shorten(left_out)}; they hold objects." if nested else "",
     )
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, dict | bytes) or _is_table(value)
 
 
 def _text(value: Any) -> str:

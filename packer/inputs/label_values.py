@@ -64,7 +64,7 @@ class LabelColumn:
     alone: bool = False
 
     @classmethod
-    def of(
+    def from_texts(
         cls,
         subject: str,
         name: str,
@@ -159,7 +159,7 @@ def number_labels(
         values = {text: float(text) for text in values if abs(float(text)) <= _FLOAT32_MAX}
     for row, text in enumerate(texts) if len(values) < len(kinds) else ():
         if text not in values:
-            rows.refuse(row, _found(column, text), f"{allowed}. Correct it")
+            rows.refuse(row, _describe_cell(column, text), f"{allowed}. Correct it")
     if are_names:
         packed = {text for row, text in enumerate(texts) if row not in rows.refused}
         forms = rows.findings.compose_classes(sorted(packed))
@@ -283,7 +283,7 @@ def finite_numbers(
             elif NUMBER.fullmatch(text) and abs(float(text)) <= _FLOAT32_MAX:
                 values[row, number] = float(text)
             else:
-                rows.refuse(row, _found(name, text), "finite numbers are accepted. Correct it")
+                rows.refuse(row, _describe_cell(name, text), "finite numbers are accepted. Correct it")
     return values
 
 
@@ -296,5 +296,5 @@ def _whole(text: str) -> int | None:
     return int(value) if value.is_integer() and abs(value) <= _EXACT else None
 
 
-def _found(column: str, text: str) -> str:
+def _describe_cell(column: str, text: str) -> str:
     return f"{column} is {shorten(text) or 'empty'}"

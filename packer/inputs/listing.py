@@ -119,7 +119,7 @@ class Listing:
     def accepting(self, classes: Sequence[str]) -> str:
         """Return the option that says that these are the classes, for a sentence."""
         if len(classes) <= _LISTED:
-            return f"{Option('classes', ','.join(classes))}"
+            return Option("classes", ",".join(classes))
         return f"{Option('classes')} with a file of their names"
 
     @cached_property

@@ -104,7 +104,7 @@ class SourceOptions:
         rows.refused.update(np.flatnonzero(np.isin(some, list(self.findings.refused))).tolist())
         read, separator = [texts[k] for k in some.tolist()], None if names else self.labels.divider
         as_ = label_as or self.labels.as_
-        origin = LabelColumn.of(subject, column, read, as_, separator, alone=unit == "line")
+        origin = LabelColumn.from_texts(subject, column, read, as_, separator, alone=unit == "line")
         labels, classes, about = read_texts(rows, read, origin, column, names)
         if len(some) < len(texts):
             if labels.dtype != np.int64:

@@ -41,9 +41,9 @@ class PairPlace:
     slash, of their paths in `place`. images: pattern of the images, in which each * stands for the same text
     as in `pattern`; None: names are compared.
 
-    >>> PairPlace.of("masks/*_mask.png from *_sat.jpg")
+    >>> PairPlace.parse("masks/*_mask.png from *_sat.jpg")
     PairPlace(place='masks', pattern='*_mask.png', images='*_sat.jpg')
-    >>> PairPlace.of("data/*/masks")
+    >>> PairPlace.parse("data/*/masks")
     PairPlace(place='data', pattern='*/masks/*', images=None)
     """
 
@@ -52,7 +52,7 @@ class PairPlace:
     images: str | None = None
 
     @classmethod
-    def of(cls, given: str) -> PairPlace:
+    def parse(cls, given: str) -> PairPlace:
         """Return the parts of a text; {stem} means *."""
         text, images = given.replace("{stem}", "*"), None
         if "*" in text.rpartition(FROM)[2] and FROM in text:
@@ -154,15 +154,11 @@ def derived(keys: Sequence[str], files: Iterable[str], place: PairPlace) -> list
     there = [name for name in images if name is not None]
     if len(there) < len(images) or not partners:
         return None
-    for change in (_same, _below_common, _varying, _dropped):
+    for change in (list, _below_common, _varying, _dropped):
         found = _matched(change(there), change(partners), cut=place.images is None)
         if found is not None:
             return [named[index][0] for index in found]
     return None
-
-
-def _same(names: list[Name]) -> list[Name]:
-    return names
 
 
 def _below_common(names: list[Name]) -> list[Name]:

@@ -29,7 +29,7 @@ from packer.inputs.image_archives import spooled
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource, SourceOptions, Splits
 from packer.pixels.image_files import format_of_image
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 from packer.source_kinds import IMAGES
 
 _ROWS_AT_ONCE = 256
@@ -72,7 +72,7 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
     Raises: SourceError for damaged or unusable files, SpaceError, UsageError, MissingDependencyError.
     """
     times = np.array([os.stat(path).st_mtime_ns if os.path.exists(path) else 0 for path in paths])
-    columns, findings = _Columns.of(paths[0], options), options.findings
+    columns, findings = _Columns.choose(paths[0], options), options.findings
     sizes, owners, rows = array("q"), array("q"), array("q")
     named: list[str | None] = []
     endings: list[str] = []
@@ -114,9 +114,7 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
 class SpooledImages(ImageSource):
     """Images stored back to back in an unnamed file. fd: its descriptor, closed with the source."""
 
-    fd: int
-
-    fd = -1
+    fd: int = -1
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
@@ -177,7 +175,7 @@ class _Columns(NamedTuple):
     left_out: list[str]
 
     @classmethod
-    def of(cls, path: str, options: SourceOptions) -> _Columns:
+    def choose(cls, path: str, options: SourceOptions) -> _Columns:
         """Choose among the columns of a file. Raises: SourceError, UsageError."""
         schema, images = _opened(path).schema_arrow, find_images(path)
         image = [name for name in images if len(images) == 1 or name.lower() in _NAMES]
@@ -266,11 +264,10 @@ class _Columns(NamedTuple):
             )
         elif not options.labels.ignore_source:
             usable = shorten(", ".join(self.usable)) or "none"
-            text = (
-                "No column is called label, and no single column has class names, so the pack has no "
-                "labels; possible label columns: "
+            notes.append(
+                "No column is called label, and no single column has class names, so the pack has no labels; "
+                f"possible label columns: {usable}. Pass {Option('Labels.column')}."
             )
-            notes.append(Sentence(f"{text}{usable}. Pass {Option('Labels.column')}."))
         if left_out := shorten(", ".join(self.left_out)):
             notes.append(f"Left out: {left_out}; the column of images and one label are packed.")
         return targets

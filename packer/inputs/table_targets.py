@@ -75,7 +75,7 @@ def read_targets(
 
 def _origin(table: LabelTable, name: str = "") -> LabelColumn:
     texts, labels = table.columns[name], table.labels
-    return LabelColumn.of(table.subject, name or table.label_name, texts, labels.as_, labels.divider)
+    return LabelColumn.from_texts(table.subject, name or table.label_name, texts, labels.as_, labels.divider)
 
 
 def _located(table: LabelTable, images: ImageSource) -> ImageTargets:

@@ -125,7 +125,7 @@ def find_voc(folder: ListedFolder, options: SourceOptions) -> BoxLayout | None:
         splits = file_splits([path for path, _ in lists], [split for _, split in lists], owners)
     paths = [files.matched.get(folder.keys[index]) for index in kept.tolist()]
     example = next(iter(files.matched.values()))
-    return BoxLayout(_FORM, example, kept, partial(_read, files, paths, splits, options))
+    return BoxLayout(_FORM, example, kept, partial(_read_voc, files, paths, splits, options))
 
 
 def _lists(folder: ListedFolder, roots: Collection[str]) -> list[tuple[str, str]]:
@@ -167,7 +167,7 @@ def _find(names: NameIndex, text: str) -> int:
     return next((index for index in found if index != ABSENT), ABSENT)
 
 
-def _read(
+def _read_voc(
     files: MatchedFiles,
     paths: Sequence[str | None],
     splits: dict[str, NDArray[np.int64]],

@@ -43,7 +43,7 @@ _REMEDY = "Create the tar again"
 
 def is_label(label: str | None, asked: bool = True) -> Callable[[str], bool]:
     """Return a predicate: True for names of members that may hold the label; never True if not `asked`."""
-    ending = f".{_last(label_field(label))}"
+    ending = f".{label_field(label).rpartition('.')[2]}"
     return lambda name: asked and name.lower().endswith(ending)
 
 
@@ -55,11 +55,7 @@ def label_field(label: str | None) -> str:
     """
     if label is None:
         return "cls"
-    return label.lower() if _last(label.lower()) in _TEXTS else "json"
-
-
-def _last(field: str) -> str:
-    return field.rpartition(".")[2]
+    return label.lower() if label.lower().rpartition(".")[2] in _TEXTS else "json"
 
 
 def split_sample(path: str) -> tuple[str, str]:
@@ -108,7 +104,7 @@ def open_samples(name: str, archives: Iterable[Archive], options: SourceOptions,
     findings, targets = options.findings, ImageTargets(findings=options.findings)
     with ExitStack() as stack:
         tars = [stack.enter_context(closing(archive)) for archive in archives]
-        listed = [_Samples.of(tar, options) for tar in tars]
+        listed = [_Samples.scan(tar, options) for tar in tars]
         image = _image_field(name, listed, options)
         for samples in listed:
             samples.leave_out_labels(image, options)
@@ -147,7 +143,7 @@ class _Samples(NamedTuple):
     labels: dict[str, str]
 
     @classmethod
-    def of(cls, tar: Archive, options: SourceOptions) -> _Samples:
+    def scan(cls, tar: Archive, options: SourceOptions) -> _Samples:
         """List the members of a tar. Images with a plain extension are the field "". Raises: SourceError."""
         wanted = label_field(options.label)
         images: dict[str, dict[str, int]] = {}

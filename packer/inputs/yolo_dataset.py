@@ -126,7 +126,7 @@ def _parse(path: str, text: bytes) -> YoloDataset | None:
             "needed. Correct it."
         )
     root = _slashed(root) if isinstance(root, str) else None
-    return YoloDataset(path, root, _names(path, content), points, splits)
+    return YoloDataset(path, root, _class_names(path, content), points, splits)
 
 
 def _value(content: dict[Any, Any], key: str) -> Any:
@@ -152,7 +152,7 @@ def _integers(value: Any) -> list[int]:
     return [int(one) if isinstance(one, str) and re.fullmatch("[0-9]{1,9}", one) else -1 for one in texts]
 
 
-def _names(path: str, content: dict[Any, Any]) -> list[str] | None:
+def _class_names(path: str, content: dict[Any, Any]) -> list[str] | None:
     """Return the class names in the order of their numbers; None if only their number is given."""
     given, count = _value(content, "names"), _value(content, "nc")
     if given is None:

@@ -129,7 +129,7 @@ def find_yolo(
     example = next(iter(files.matched.values()), "")
     if described is not None and as_text(os.path.abspath(os.path.dirname(described.path))) == home:
         example = os.path.basename(described.path)
-    return BoxLayout(_NAME, example, images, partial(_read, dataset))
+    return BoxLayout(_NAME, example, images, partial(_read_yolo, dataset))
 
 
 def _labelled(
@@ -159,7 +159,7 @@ def _labelled(
     return np.flatnonzero(kept)
 
 
-def _read(dataset: _ChosenLabels, keys: list[str]) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
+def _read_yolo(dataset: _ChosenLabels, keys: list[str]) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
     """Read the labels of the chosen images. Raises: SourceError, UsageError."""
     folder, described, findings = dataset.files.folder, dataset.described, dataset.options.findings
     given = classes = _class_names(dataset)

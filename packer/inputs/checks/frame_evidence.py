@@ -59,7 +59,7 @@ class ImageForm(NamedTuple):
         return abs(wide - high) <= max(_FRAME * wide, self.width, self.height, other.width, other.height)
 
     @classmethod
-    def of(cls, listing: Listing, key: str) -> ImageForm | None:
+    def read(cls, listing: Listing, key: str) -> ImageForm | None:
         """Return the form of an image; None for one that cannot be read."""
         index = listing.index_of(key)
         try:
@@ -86,7 +86,7 @@ def why_partners(listing: Listing, pairs: Sequence[tuple[str, str]]) -> Evidence
     picked = pairs[:: -(-len(pairs) // _READ)] if pairs else []
     seen: dict[str, ImageForm | None] = listing.forms
     for key in (key for pair in picked for key in pair if key not in seen):
-        seen[key] = ImageForm.of(listing, key)
+        seen[key] = ImageForm.read(listing, key)
     forms = [(seen[first], seen[second]) for first, second in picked]
     both = [(one, other) for one, other in forms if one is not None and other is not None]
     if not both or sum(one.framed_like(other) for one, other in both) < _MOST * len(both):

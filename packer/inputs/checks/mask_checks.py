@@ -68,7 +68,7 @@ def _patterns(listing: Listing, group: Sequence[str]) -> str:
         name = "" if match is None else match[2].lower()
         name = name if name.isidentifier() and name not in RESERVED else f"kind{number}"
         pairs[name] = str(beside(listing.source.place, group[0], key))
-    return f"{Option('pairs', pairs)}"
+    return Option("pairs", pairs)
 
 
 def check_labels_in_names(listing: Listing) -> Iterator[Finding]:
