@@ -69,6 +69,12 @@ class Findings:
         self._check(error)
         self.skipped.append({"key": key, "reason": reason})
 
+    def none_used(self, before: int, what: str) -> str:
+        """Return what is wrong if all inputs since the first `before` ones were left out; "" if none was."""
+        skipped = self.skipped[before:]
+        first = f"the first, {skipped[0]['key']}: {skipped[0]['reason']}" if skipped else ""
+        return f"none of its {len(skipped):,} {what}; {first}" if skipped else ""
+
     def _check(self, error: str) -> None:
         if not self.skip:
             raise SourceError(f"{error}, or pass {Option('on_error', 'skip')}.")

@@ -421,10 +421,7 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
         states.extend((status.st_size, status.st_mtime_ns))
     if not seen:
         problem = "names no images; a list holds one path per line. Check the file."
-        if left_out := findings.skipped[before:]:
-            first = f"the first, {left_out[0]['key']}: {left_out[0]['reason']}"
-            problem = f"none of its {len(left_out):,} lines names a file; {first}"
-        raise SourceError(f"{name}: {problem}")
+        raise SourceError(f"{name}: {findings.none_used(before, 'lines names a file') or problem}")
     targets = ImageTargets(findings=findings)
     if any(text is not None for text in texts) and not options.labels.unwanted:
         if options.labels.ignore_source:

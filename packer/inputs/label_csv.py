@@ -60,12 +60,8 @@ class LabelTable(CheckedRows):
                 column.append(sys.intern(cell.strip()))
         if not found:
             problem = "holds no rows; a row for each image is needed. Add them."
-            if skipped := self.findings.skipped[left_out:]:
-                problem = (
-                    f"none of its {len(skipped):,} rows can be used; the first, {skipped[0]['key']}: "
-                    f"{skipped[0]['reason']}"
-                )
-            raise SourceError(f"{self.subject}: {problem}")
+            used = self.findings.none_used(left_out, "rows can be used")
+            raise SourceError(f"{self.subject}: {used or problem}")
         self.images, self.lines = np.array(found, np.int64), np.array(lines, np.int64)
 
     def _matched_rows(self, found: LabelRows, finder: ColumnFinder) -> Iterator[tuple[int, int, list[str]]]:
@@ -74,8 +70,9 @@ class LabelTable(CheckedRows):
         if not head:
             return
         where = self.subject if found.names else f"{self.subject} {self.unit} {head[0][0]}"
+        rows = [row for _, row in head]
         try:
-            header, headed, file, places = finder.find(where, found.names, [row for _, row in head])
+            header, headed, file, places = finder.find(where, found.names, rows)
         except SourceError as error:
             raise SourceError(f"{error} {found.note}".rstrip()) from None
         if "" in self.columns and (found.names or headed) and places:
@@ -84,13 +81,9 @@ class LabelTable(CheckedRows):
         if file and self.labels.file_column is None:
             self.findings.note(f"{self.subject}: the column {header[file]} names the images.")
         if found.names or headed:
-            self.findings.note(
-                *self._unread_splits(header, {file, *places}, [row for _, row in head[headed:]])
-            )
+            self.findings.note(*self._unread_splits(header, {file, *places}, rows[headed:]))
         if self.labels.boxes or self.labels.keypoints:
-            self.spare = find_spare(
-                self.labels, header, file, self.columns, [row for _, row in head[headed:]]
-            )
+            self.spare = find_spare(self.labels, header, file, self.columns, rows[headed:])
             more = [*filter(None, (self.spare.label, *self.spare.sizes))]
             self.columns |= {name: [] for name in more}
             places = [*places, *map(header.index, more)]
