@@ -92,7 +92,7 @@ def folder_of(given: Given) -> str | os.PathLike[str]:
 
 
 class PairForm(NamedTuple):
-    """How partners become rows.
+    """The rule by which partners become rows.
 
     spec: size and fit of the images, and the limit of pixels per file. like: field whose dtype and channels
     are required; None: those of the first readable file. mask_values: values that become classes, or None.

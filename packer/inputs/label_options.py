@@ -212,17 +212,17 @@ class Labels:
             _RECORDED[n]: list(value) if isinstance(value, tuple) else value for n, value in self._given()
         }
 
-    def about_csv(self, used: Collection[str] = ()) -> Iterator[str]:
-        """Yield the given options that apply only to a CSV, but for those of the names in `used`."""
-        for name, value in self._given():
-            if name not in (*_CHOICES, "unlabeled", *used):
-                yield Option(f"Labels.{name}", value if isinstance(value, str) else ",".join(value))
+    def about_csv(self, used: Collection[str] = ()) -> list[str]:
+        """Return the given options that apply only to a CSV, but for those of the names in `used`."""
+        return self._options(_RECORDED.keys() - {*_CHOICES, "unlabeled", *used})
 
-    def about_coordinates(self) -> Iterator[str]:
-        """Yield the given options that apply only to boxes and keypoints."""
-        for name in _CHOICES:
-            if getattr(self, name) is not None:
-                yield Option(f"Labels.{name}", getattr(self, name))
+    def about_coordinates(self) -> list[str]:
+        """Return the given options that apply only to boxes and keypoints."""
+        return self._options(_CHOICES)
+
+    def _options(self, names: Collection[str]) -> list[str]:
+        given = {f"Labels.{name}": value for name, value in self._given() if name in names}
+        return [Option(name, v if isinstance(v, str) else ",".join(v)) for name, v in given.items()]
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], file: str | os.PathLike[str] | None) -> Labels:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from packer.errors import MissingDependencyError, SourceError
 from packer.inputs.file_names import shorten
+from packer.inputs.parquet_images import reading_parquet
 from packer.inputs.text_files import first_bytes, read_bytes, read_lines
 
 HEAD = 1000
@@ -298,15 +299,8 @@ def _excel_rows(path: str) -> LabelRows:
 
 def _parquet_rows(path: str) -> LabelRows:
     """Return the rows of a Parquet file. Raises: SourceError, MissingDependencyError."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingDependencyError("pyarrow", path, error) from None
-    try:
-        table = pyarrow.parquet.read_table(path)
-    except (pyarrow.lib.ArrowException, OSError) as error:
-        raise SourceError(f"{path}: cannot be read ({shorten(str(error))}). Write it again.") from None
+    with reading_parquet(path) as parquet:
+        table = parquet.read_table(path)
     columns = [column.to_pylist() for column in table.columns]
     rows = list(map(list, zip(*columns, strict=True)))
     return _without_nested(table.column_names, rows, range(1, len(rows) + 1), "row")

@@ -210,7 +210,7 @@ class _Columns(NamedTuple):
                     f"{path}: its column {name!r} is missing or differs from that of {self.first}; all "
                     "files of a dataset have equal columns. Pass the files that belong together."
                 )
-        with _reading(path):
+        with reading_parquet(path):
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(self.wanted), use_threads=False):
                 column = batch.column(self.image)
                 paths = labels = [None] * len(column)
@@ -275,7 +275,7 @@ class _Columns(NamedTuple):
 
 def _begins(path: str, file: Arrow, name: str) -> bool:
     """Return True if the first value of a column (that is not null) begins like an image file."""
-    with _reading(path):
+    with reading_parquet(path):
         for batch in file.iter_batches(16, columns=[name], use_threads=False):
             for value in batch.column(0).to_pylist():
                 data = value.get("bytes") if isinstance(value, dict) else value
@@ -321,12 +321,8 @@ def _kind(kind: Arrow) -> str:
 
 
 def _opened(path: str) -> Arrow:
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingDependencyError("pyarrow", path) from None
-    with _reading(path):
-        file = pyarrow.parquet.ParquetFile(
+    with reading_parquet(path) as parquet:
+        file = parquet.ParquetFile(
             path, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True
         )
         str(file.schema_arrow)  # raises for names that are not UTF-8
@@ -334,12 +330,14 @@ def _opened(path: str) -> Arrow:
 
 
 @contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Convert pyarrow's exceptions about a file to SourceError."""
-    import pyarrow
-
+def reading_parquet(path: str) -> Iterator[Arrow]:
+    """Yield pyarrow.parquet, with its errors as SourceError. Raises MissingDependencyError, too."""
     try:
-        yield
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingDependencyError("pyarrow", path, error) from None
+    try:
+        yield pyarrow.parquet
     except (pyarrow.lib.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
         raise SourceError(
