@@ -26,13 +26,12 @@ from packer.format.pack import Pack
 from packer.inputs.checks.examine import examine
 from packer.inputs.coco_annotations import read_labels
 from packer.inputs.findings import Findings
-from packer.inputs.image_pairs import Pair, Soft, folder_of, open_pair, partners_among
+from packer.inputs.image_pairs import Pair, PairForm, folder_of, open_pair, partners_among
 from packer.inputs.image_sources import Source, check_bytes, open_source
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import ALL
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.opened_source import ImageSource, SourceOptions
-from packer.inputs.pair_names import PairPlace
 from packer.inputs.webdataset_tars import is_part
 from packer.pixels.decode_resize import codec_builds, decoder_versions
 from packer.pixels.exact_values import count_bands
@@ -183,17 +182,10 @@ def _partners(
         stack.enter_context(
             open_pair(
                 name,
-                str(PairPlace.of(os.fspath(folder_of(given))).at(opened.folder or opened.name)),
-                opened.keys,
-                spec=options.spec,
-                like=fields.get(name),
-                spool_dir=spool,
-                images=opened.folder,
-                findings=opened.findings,
-                parts=opened.parts,
-                soft=isinstance(given, Soft),
-                mask_values=options.mask_values.get(name),
-                whole=options.size.ragged,
+                given,
+                opened,
+                PairForm(options.spec, fields.get(name), options.mask_values.get(name), options.size.ragged),
+                spool,
             )
         )
         for name, given in options.pairs.items()
@@ -259,7 +251,7 @@ def _targets(
     """
     labels, columns = options.labels, () if options.split is None else options.split.columns
     if labels.file is not None:
-        targets = read_labels(labels, source.keys, source.findings, columns, source.name, source.sample_sizes)
+        targets = read_labels(labels, source, columns)
     else:
         used = {"as_", *(["column"] if source.label_chosen else [])}
         used |= {"separator"} if source.targets.column is not None else set()

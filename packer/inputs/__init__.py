@@ -10,9 +10,9 @@
     webdataset_tars.py WebDataset tars: images, with labels in members of the same name
     parquet_images.py  Parquet files with an image column, as Hugging Face datasets writes them
     file_names.py      file names as text in every locale; class folders and split folders
-    image_targets.py   labels, boxes and keypoints of each image, read from a CSV
+    image_targets.py   ImageTargets: labels, boxes and keypoints of each image
+    table_targets.py   labels, boxes, keypoints and image sizes from the columns of a CSV
     boxes.py           Boxes: the boxes of all images, placed in rows
-    coordinate_columns.py  boxes, keypoints and image sizes from the columns of a CSV
     coordinate_names.py  axis and place that a column's name tells: xmin, cx, row
     coordinate_order.py  order and format of the columns of boxes and points, by names and values
     coordinate_frames.py boxes and points of upright images, or of pictures as stored
@@ -24,7 +24,6 @@
     voc_annotations.py boxes and classes of each image, read from Pascal VOC's XML files
     surroundings.py    labels in the folders around a source
     label_files.py     label files matched to images by their names; splits in paths
-    box_table.py       boxes of annotations become targets, the same way for every form
     label_csv.py       LabelTable: the rows of a label file, matched to images
     image_names.py     the image that a name in a label file means
     label_columns.py   the columns of a label file: header, file names, labels

@@ -26,7 +26,7 @@ def find_boxes(
     """
     findings = options.findings
     if described is not None:
-        return find_yolo(folder, options.listed, findings, described)
+        return find_yolo(folder, options, described)
     if (layout := _find(folder, options)) is not None:
         return layout
     unread = ""
@@ -50,11 +50,7 @@ def find_boxes(
 
 def _find(place: ListedFolder, options: SourceOptions) -> BoxLayout | None:
     """Return the dataset of boxes that a folder itself holds, or None. Raises: UsageError, SourceError."""
-    forms = (
-        find_coco(place, options.labels),
-        find_yolo(place, options.listed, options.findings),
-        find_voc(place, options.labels, options.findings),
-    )
+    forms = [find(place, options) for find in (find_coco, find_yolo, find_voc)]
     found = [layout for layout in forms if layout is not None]
     if len(found) > 1:
         held = " and ".join(f"{one.form} ({one.example})" for one in found[:2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,37 +16,42 @@ Turn = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """A function from points [..., 2] of an image, as in the file, to pixels of the upright image."""
 
 
+class BoxTable(NamedTuple):
+    """Boxes of images, one a row, as they are read.
+
+    xyxy: left, top, right, bottom, float64 [R, 4]. owners: image of each box; labels: its class, or None;
+    lines: its position in the file `subject`, counted in `unit`; int64 [R].
+    """
+
+    xyxy: NDArray[np.float64]
+    owners: NDArray[np.int64]
+    labels: NDArray[np.int64] | None
+    lines: NDArray[np.int64]
+    subject: str
+    unit: str = "line"
+
+    def taken(self, rows: NDArray[np.bool_ | np.int64]) -> BoxTable:
+        """Return some of the boxes."""
+        labels = None if self.labels is None else self.labels[rows]
+        return self._replace(
+            xyxy=self.xyxy[rows], owners=self.owners[rows], labels=labels, lines=self.lines[rows]
+        )
+
+
 class Boxes:
     """The boxes of all images in one array: ten million boxes take 480 MB."""
 
-    xyxy: NDArray[np.float64]
-
-    def __init__(
-        self,
-        subject: str,
-        xyxy: NDArray[np.float64],
-        owners: NDArray[np.int64],
-        lines: NDArray[np.int64],
-        labels: NDArray[np.int64] | None,
-        images: int,
-        *,
-        unit: str = "line",
-        sizes: NDArray[np.int64] | None = None,
-    ) -> None:
-        """Sort the boxes by image.
-
-        xyxy: [R, 4] in pixels of the images. owners: image of each box, int64 [R]. lines: position of each
-        box in the file ``subject``, counted in `unit`. sizes: expected height and width of each image,
-        [images, 2]; 0: unknown.
-        """
-        self._unit, self.sizes = unit, sizes
-        order = np.argsort(owners, kind="stable")
-        self.subject = os.path.basename(subject)  # packs record reasons, but no paths of the machine
-        self.xyxy, self._lines = xyxy[order], lines[order]
+    def __init__(self, table: BoxTable, images: int, sizes: NDArray[np.int64] | None = None) -> None:
+        """Sort the boxes by image. sizes: expected height and width of images, [images, 2]; 0: unknown."""
+        table = table.taken(np.argsort(table.owners, kind="stable"))
+        self._unit, self._lines, self.sizes = table.unit, table.lines, sizes
+        self.subject = os.path.basename(table.subject)  # packs record reasons, but no paths of the machine
+        self.xyxy: NDArray[np.float64] = table.xyxy
         """Left, top, right and bottom of each box as read, float64 [R, 4], sorted by image."""
-        self.labels: NDArray[Any] | None = None if labels is None else labels[order].astype("<i8", copy=False)
+        labels = table.labels
+        self.labels: NDArray[Any] | None = None if labels is None else labels.astype("<i8", copy=False)
         """Class of each box, int64 [R], sorted by image, or None."""
-        self._starts = np.searchsorted(owners[order], np.arange(images + 1))
+        self._starts = np.searchsorted(table.owners, np.arange(images + 1))
 
     def place(self, index: int, geometry: ImagePlacement, upright: Turn) -> dict[str, bytes]:
         """Transform the boxes of image ``index`` with its pixels.
@@ -54,7 +59,7 @@ class Boxes:
         upright: returns points as pixels of the upright image. Raises: ImageError.
         """
         rows, (height, width) = self._rows(index), geometry.source
-        corners = upright(self.of(index))
+        corners = upright(self.corners(index))
         xyxy = np.hstack([corners.min(axis=1), corners.max(axis=1)])  # turning exchanges corners
         outside = (xyxy[:, 2:] <= 0).any(axis=1) | (xyxy[:, :2] >= (width, height)).any(axis=1)
         if outside.any():
@@ -70,7 +75,7 @@ class Boxes:
             placed["box_label"] = self.labels[rows][keep].tobytes()
         return placed
 
-    def of(self, index: int) -> NDArray[np.float64]:
+    def corners(self, index: int) -> NDArray[np.float64]:
         """Return the corners of an image's boxes as read, [n, 2, 2]."""
         return self.xyxy[self._rows(index)].reshape(-1, 2, 2)
 

@@ -4,7 +4,7 @@
     annotations  [{"image_id": 7, "category_id": 3, "bbox": [left, top, width, height], "iscrowd": 0}, ...]
     categories   [{"id": 3, "name": "car"}, ...]
 
-The fields equal those of boxes in a CSV (image_targets.py): boxes float32 [n, 4] (left, top, right, bottom),
+The fields equal those of boxes in a CSV (table_targets.py): boxes float32 [n, 4] (left, top, right, bottom),
 box_label int64 [n]. The classes are all categories, in the order of their ids. A listed image without
 annotations has no boxes; an unlisted image is an error. The reader skips, with a note, crowds (regions, not
 objects), boxes without area, segmentations, and keypoints (several persons per image have no fixed shape).
@@ -31,15 +31,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError, UsageError
-from packer.inputs.box_table import BoxTable, box_targets
-from packer.inputs.coordinate_columns import SizeSample
+from packer.inputs.boxes import BoxTable
 from packer.inputs.coordinate_order import BoxColumns, read_coco_boxes
 from packer.inputs.file_names import file_splits, shorten, split_of
 from packer.inputs.findings import Findings
-from packer.inputs.image_targets import ImageTargets, read_targets
-from packer.inputs.label_files import ABSENT, BoxLayout, ListedFolder, names_of_images, stem_of
+from packer.inputs.image_targets import ImageTargets, box_targets
+from packer.inputs.label_files import ABSENT, BoxLayout, ListedFolder, NameIndex, stem_of
 from packer.inputs.label_options import Labels
 from packer.inputs.label_rows import read_json
+from packer.inputs.opened_source import ImageSource, SourceOptions
+from packer.inputs.table_targets import read_targets
 from packer.inputs.text_files import open_bytes, read_bytes
 from packer.sentence import Option
 
@@ -56,6 +57,9 @@ _MOST_FILES = 32
 _NO_BOX = (math.nan,) * 4
 _MOST = 1e9
 
+Entries = list[dict[str, Any]]
+"""A list of a file."""
+
 
 class CocoPart(NamedTuple):
     """A COCO file. folder: of its images, relative to the source and with a trailing slash, or "".
@@ -69,8 +73,8 @@ class CocoPart(NamedTuple):
     content: Any = None
 
 
-def find_coco(folder: ListedFolder, chosen: Labels) -> BoxLayout | None:
-    """Return the COCO dataset that a folder holds, or None. chosen: see `read_coco`."""
+def find_coco(folder: ListedFolder, options: SourceOptions) -> BoxLayout | None:
+    """Return the COCO dataset that a folder holds, or None."""
     within = f"{folder.within}/".lstrip("/")
     parts = [part for part in _find_files(folder) if part.folder.startswith(within)]
     if not parts:
@@ -80,7 +84,7 @@ def find_coco(folder: ListedFolder, chosen: Labels) -> BoxLayout | None:
     inner = [
         part._replace(path=folder.path(part.path), folder=part.folder.removeprefix(within)) for part in parts
     ]
-    return BoxLayout(FORM, parts[0].path, images, partial(read_coco, inner, chosen))
+    return BoxLayout(FORM, parts[0].path, images, partial(read_coco, inner, options.labels, options.findings))
 
 
 def _find_files(folder: ListedFolder) -> list[CocoPart]:
@@ -114,31 +118,24 @@ def _is_coco(path: str) -> bool:
         return False
 
 
-def read_labels(
-    labels: Labels,
-    keys: list[str],
-    findings: Findings,
-    beside: Sequence[str] = (),
-    folder: str = "",
-    sample: SizeSample | None = None,
-) -> ImageTargets:
-    """Read the labels and boxes of each image from a file. Other arguments: see `read_targets`.
+def read_labels(labels: Labels, images: ImageSource, beside: Sequence[str] = ()) -> ImageTargets:
+    """Read the labels and boxes of each image from a file. Arguments: see `read_targets`.
 
     Raises: SourceError, UsageError.
     """
     path = os.fspath(labels.file or "")
     content = read_json(path)
     if not isinstance(content, dict) or sum(isinstance(content.get(n), list) for n in _LISTS) < _TOLD:
-        return read_targets(labels, keys, findings, beside, folder, sample, content)
+        return read_targets(labels, images, beside, content)
     if beside:
         raise UsageError(f"{path}: has no columns, but column {beside[0]} is needed. Pass a CSV.")
     for option in labels.about_csv():
         raise UsageError(f"{option}: applies to columns, but {path} holds COCO annotations. Leave it out.")
-    return read_coco([CocoPart(path, content=content)], labels, keys, findings)[0]
+    return read_coco([CocoPart(path, content=content)], labels, images.findings, images.keys)[0]
 
 
 def read_coco(
-    parts: Sequence[CocoPart], chosen: Labels, keys: Sequence[str], findings: Findings
+    parts: Sequence[CocoPart], chosen: Labels, findings: Findings, keys: Sequence[str]
 ) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
     """Read the annotations of images; return their boxes with labels, and the splits.
 
@@ -158,9 +155,10 @@ def read_coco(
         "images without objects are listed, too. Add them, or pass "
         f"{Option('Labels.unlisted', 'empty')} if they have none",
     )
-    table = BoxTable(*map(np.concatenate, zip(*tables, strict=True)))
-    sizes, classes = reader.sizes, reader.classes
-    targets = box_targets(FORM, subject, table, classes, len(keys), findings, unit="annotation", sizes=sizes)
+    columns = zip(*(table[:4] for table in tables), strict=True)
+    xyxy, owners, labels, lines = map(np.concatenate, columns)
+    table = BoxTable(xyxy, owners, labels, lines, subject, "annotation")
+    targets = box_targets(FORM, table, reader.classes, len(keys), findings, reader.sizes)
     findings.note(
         f"{reader.crowds:,} annotations of crowds are left out." if reader.crowds else "",
         "Segmentations and keypoints of COCO annotations are left out." if reader.others else "",
@@ -195,9 +193,9 @@ class _Reader:
         self.paths.append(part.path)
         return self._boxes(part.path, entries["annotations"], self._images(part, entries["images"]), ids)
 
-    def _images(self, part: CocoPart, entries: list[dict[str, Any]]) -> dict[Any, int]:
+    def _images(self, part: CocoPart, entries: Entries) -> dict[Any, int]:
         """Return the index of each image id, ABSENT for a missing file; set `listed` and `sizes`."""
-        below = names_of_images(self._keys, part.folder)
+        below = NameIndex(self._keys, part.folder)
         images: dict[Any, int] = {}
         for place, entry in enumerate(entries, 1):
             identity, name = entry.get("id"), entry.get("file_name")
@@ -227,11 +225,7 @@ class _Reader:
         return images
 
     def _boxes(
-        self,
-        path: str,
-        entries: list[dict[str, Any]],
-        images: Mapping[Any, int],
-        classes: Mapping[Any, int],
+        self, path: str, entries: Entries, images: Mapping[Any, int], classes: Mapping[Any, int]
     ) -> BoxTable:
         """Return the boxes of objects; count those of crowds."""
         owners, labels = _numbers(entries, "image_id", images), _numbers(entries, "category_id", classes)
@@ -252,7 +246,7 @@ class _Reader:
         objects &= ~crowds
         sides = np.where(self.sizes > 0, self.sizes, np.nan)[owners, ::-1]
         reading = read_coco_boxes(BoxColumns(path, (), given[objects], sides[objects]), self._format)
-        return BoxTable(reading.corners(given), owners, labels, ids).taken(objects)
+        return BoxTable(reading.corners(given), owners, labels, ids, path).taken(objects)
 
     def _refuse(self, path: str, called: str, found: str, image: int = ABSENT) -> None:
         """Refuse the image of an invalid entry, or leave out an entry without one. Raises SourceError."""
@@ -263,7 +257,7 @@ class _Reader:
             self._findings.refuse(image, f"its {called} ({file}) {found}.", error)
 
 
-def _entries(part: CocoPart) -> dict[str, list[dict[str, Any]]]:
+def _entries(part: CocoPart) -> dict[str, Entries]:
     """Return the lists `images`, `annotations` and `categories` of a file. Raises: SourceError."""
     path, content = part.path, part.content
     try:
@@ -282,7 +276,7 @@ def _entries(part: CocoPart) -> dict[str, list[dict[str, Any]]]:
     return {name: content[name] for name in _LISTS}
 
 
-def _categories(path: str, entries: list[dict[str, Any]]) -> tuple[dict[Any, int], list[str]]:
+def _categories(path: str, entries: Entries) -> tuple[dict[Any, int], list[str]]:
     """Return the class number of each category id, and the class names, in the order of the ids."""
     found: dict[Any, str] = {}
     for place, entry in enumerate(entries, 1):
@@ -310,7 +304,7 @@ def _line(identity: object, place: int) -> int:
     return identity if type(identity) is int and -(2**63) <= identity < 2**63 else place
 
 
-def _numbers(entries: list[dict[str, Any]], name: str, known: Mapping[Any, int]) -> NDArray[np.int64]:
+def _numbers(entries: Entries, name: str, known: Mapping[Any, int]) -> NDArray[np.int64]:
     """Return the number of each id in a column, int64; _UNKNOWN for an id that `known` lacks."""
     column = (entry.get(name) for entry in entries)
     return np.array([known.get(value, _UNKNOWN) if _is_id(value) else _UNKNOWN for value in column], np.int64)

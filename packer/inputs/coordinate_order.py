@@ -60,7 +60,7 @@ class BoxReading(NamedTuple):
 
     def options(self, names: Sequence[str]) -> str:
         """Return the options that choose this reading, for messages."""
-        format = f"{Option(_FORMAT, self.format)}"
+        format = Option(_FORMAT, self.format)
         if self.order == _AS_GIVEN:
             return format
         return f"{Option('Labels.boxes', ','.join(self.named(names)))} and {format}"

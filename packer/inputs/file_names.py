@@ -287,12 +287,17 @@ def _classes(place: str, keys: list[str]) -> set[str]:
 def no_images(subject: str, left_out: Mapping[str, int] | None = None) -> SourceError:
     """Return the error for a source without images. left_out: suffix -> number of its other files."""
     endings = ", ".join(sorted(IMAGE_EXTENSIONS))
-    counts = sorted((left_out or {}).items(), key=lambda item: (-item[1], item[0]))[:_SHOWN_SUFFIXES]
-    held = ", ".join(f"{count:,} {suffix or 'without a suffix'}" for suffix, count in counts)
+    held = ", ".join(count_suffixes(left_out or {})[:_SHOWN_SUFFIXES])
     more = f" It holds {held}." if held else ""
     return SourceError(
         f"{subject}: no images found; files ending in {endings} are read.{more} Check the path."
     )
+
+
+def count_suffixes(left_out: Mapping[str, int]) -> list[str]:
+    """Return counts of suffixes for messages, the most frequent first: "9 .txt"."""
+    counts = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
+    return [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in counts]
 
 
 def suffix_of(name: str) -> str:

@@ -48,6 +48,11 @@ class Findings:
         for image in images:
             self.refuse(image, reason, f"{error} {keys[image]}{more}; {rule}")
 
+    def refuse_file(self, image: int, called: str, path: str, error: SourceError) -> None:
+        """Refuse the image of an unreadable label file."""
+        said = str(error)
+        self.refuse(image, f"{called}: {said.removeprefix(path).lstrip(': ')}", said.removesuffix("."))
+
     def compose_classes(self, names: Iterable[str]) -> dict[str, str]:
         """Return name -> the form in which it is a class; note two names that become equal."""
         forms = {name: compose(name) for name in names}
@@ -63,6 +68,12 @@ class Findings:
         """Leave out an input that is not an image. error: see `refuse`."""
         self._check(error)
         self.skipped.append({"key": key, "reason": reason})
+
+    def none_used(self, before: int, what: str) -> str:
+        """Return what is wrong if all inputs since the first `before` ones were left out; "" if none was."""
+        skipped = self.skipped[before:]
+        first = f"the first, {skipped[0]['key']}: {skipped[0]['reason']}" if skipped else ""
+        return f"none of its {len(skipped):,} {what}; {first}" if skipped else ""
 
     def _check(self, error: str) -> None:
         if not self.skip:

@@ -149,7 +149,7 @@ class Archive:
         self._loose: set[str] = set()
         self._tops: set[str] = set()
         try:
-            self._list(spool_dir)
+            self._list_members(spool_dir)
             if inside and not self.folders and not self._loose:
                 tops = ", ".join(sorted(self._tops)) or "no folders"
                 raise UsageError(
@@ -162,11 +162,11 @@ class Archive:
 
     def read(self, index: int) -> bytes:
         """Return the bytes of image ``index``; thread-safe. Raises: ImageError without the image's name."""
-        return self._read(*self._places[index].tolist())
+        return self._read_member(*self._places[index].tolist())
 
     def read_other(self, path: str) -> bytes:
         """Return the bytes of a file in ``others``; thread-safe. Raises: ImageError without its name."""
-        return self._read(*self.others[path])
+        return self._read_member(*self.others[path])
 
     def close(self) -> None:
         """Close the archive; closing again does nothing."""
@@ -181,7 +181,7 @@ class Archive:
         only = "" not in self._loose and {path.partition("/")[0] for path in self.folders} == {stem}
         return f"{stem}/" if only and not self._prefix else ""
 
-    def _list(self, spool_dir: str | None) -> None:
+    def _list_members(self, spool_dir: str | None) -> None:
         """List the members; a compressed tar is decompressed first."""
         seen, places, width = set[str](), array("q"), 1
         ending = next((end for end in ARCHIVES if self.path.lower().endswith(end)), "")
@@ -270,7 +270,7 @@ class Archive:
         if (status.st_size, status.st_mtime_ns) != (self._status.st_size, self._status.st_mtime_ns):
             raise changed(self.path)
 
-    def _read(self, size: int, start: int, *zipped: int) -> bytes:
+    def _read_member(self, size: int, start: int, *zipped: int) -> bytes:
         """Return the bytes of a member; arguments: `_ArchiveMember.place`. Raises: ImageError."""
         if not zipped:
             return self._pread(size, start)

@@ -25,8 +25,6 @@ UNKNOWN, AMBIGUOUS = -1, -2
 class ImageNames:
     """The names of images. keys: their paths, "/"-separated. source: their folder or archive."""
 
-    keys: Sequence[str]
-
     def __init__(self, keys: Sequence[str], source: str = "") -> None:
         called = compose(os.path.basename(os.path.abspath(source)))
         self._folders = (

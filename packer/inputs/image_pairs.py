@@ -22,13 +22,12 @@ file is stored.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import islice
 from keyword import iskeyword
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,9 +82,27 @@ class Soft:
     folder: str | os.PathLike[str]
 
 
-def folder_of(given: str | os.PathLike[str] | Soft) -> str | os.PathLike[str]:
+Given = str | os.PathLike[str] | Soft
+"""A pair as the user wrote it."""
+
+
+def folder_of(given: Given) -> str | os.PathLike[str]:
     """Return the folder of a pair, as the user wrote it."""
     return given.folder if isinstance(given, Soft) else given
+
+
+class PairForm(NamedTuple):
+    """The rule by which partners become rows.
+
+    spec: size and fit of the images, and the limit of pixels per file. like: field whose dtype and channels
+    are required; None: those of the first readable file. mask_values: values that become classes, or None.
+    whole: rows vary in size, as their images do.
+    """
+
+    spec: PixelSpec
+    like: Field | None = None
+    mask_values: MaskValues | None = None
+    whole: bool = False
 
 
 class ExaminedMask(NamedTuple):
@@ -103,29 +120,12 @@ class Pair(AbstractContextManager["Pair"]):
     mask_values: values that are classes, or None.
     """
 
-    sizes: NDArray[np.int64]
-    times: NDArray[np.int64]
-    findings: Findings
-
     def __init__(
-        self,
-        name: str,
-        place: str,
-        images: ImageSource,
-        spec: PixelSpec,
-        like: Field | None,
-        findings: Findings,
-        *,
-        soft: bool = False,
-        mask_values: MaskValues | None = None,
-        whole: bool = False,
+        self, name: str, place: str, images: ImageSource, form: PairForm, findings: Findings, *, soft: bool
     ) -> None:
-        """Determine dtype and channels: those of ``like``, else of the first readable file.
-
-        images: the partner of each image, with key "" for a missing one. whole: rows vary in size, as their
-        images do.
-        """
+        """Determine dtype and channels. images: the partner of each image, with key "" for a missing one."""
         self._name, self._place, self._images = name, place, images
+        spec, like, mask_values, whole = form
         self.soft, self.mask_values = soft, mask_values
         self.sizes, self.times, self.newest = images.sizes, images.times, images.newest
         self._max_pixels, self.findings = spec.max_pixels, findings
@@ -162,7 +162,7 @@ class Pair(AbstractContextManager["Pair"]):
             if self.mask_values is not None:
                 values = self.mask_values.classes(values)
         except ImageError as error:
-            raise ImageError(f"its {self._name} {self._images.keys[index]}: ", error.sentence) from None
+            raise ImageError(f"its {self._name} {self._images.keys[index]}: {error}") from None
         target = geometry.target
         if (target.height, target.width) != geometry.result:
             out[...] = 0
@@ -228,7 +228,7 @@ class Pair(AbstractContextManager["Pair"]):
         )
 
 
-def partners_among(source: Any, pairs: Iterable[str | os.PathLike[str] | Soft]) -> Callable[[str], bool]:
+def partners_among(source: Any, pairs: Iterable[Given]) -> Callable[[str], bool]:
     """Return a test of keys of a source: True for files that pairs name as partners, and that are no images.
 
     These lie in the images' folder and are called as the pair's pattern says, or lie in a folder of the pair
@@ -236,7 +236,7 @@ def partners_among(source: Any, pairs: Iterable[str | os.PathLike[str] | Soft]) 
     """
     tests: list[tuple[str, PairPlace]] = []
     for given in pairs if isinstance(source, str | os.PathLike) else ():
-        called = _place(given).at(source)
+        called = _place(given).at(os.fspath(source))
         belows = _below(os.fspath(source), called.place)
         tests += [(below, called) for below in belows if below or called.pattern != "*"]
     return lambda key: any(
@@ -244,9 +244,9 @@ def partners_among(source: Any, pairs: Iterable[str | os.PathLike[str] | Soft]) 
     )
 
 
-def _place(given: str | os.PathLike[str] | Soft) -> PairPlace:
+def _place(given: Given) -> PairPlace:
     """Return the place of a pair; its patterns are decoded like names of files."""
-    called = PairPlace.of(os.fspath(folder_of(given)))
+    called = PairPlace.parse(os.fspath(folder_of(given)))
     images = None if called.images is None else as_text(called.images)
     return replace(called, pattern=as_text(called.pattern), images=images)
 
@@ -267,31 +267,14 @@ def _below(source: str, place: str) -> Iterator[str]:
 
 
 def open_pair(
-    name: str,
-    folder: str | os.PathLike[str],
-    keys: list[str],
-    *,
-    spec: PixelSpec,
-    like: Field | None = None,
-    spool_dir: str | None = None,
-    images: str | None = None,
-    findings: Findings | None = None,
-    parts: Mapping[str, ImageSource] = MappingProxyType({}),
-    soft: bool = False,
-    mask_values: MaskValues | None = None,
-    whole: bool = False,
+    name: str, given: Given, source: ImageSource, form: PairForm, spool_dir: str | None = None
 ) -> Pair:
     """Match a partner to each image.
 
-    name: name of the field, for example "mask". keys: the images' paths, "/"-separated.
-    folder: folder that holds the partners, perhaps with patterns (see the module). Or an archive, or a folder
-        in an archive; .npy files in archives are ignored.
-    spec: size and fit of the images, and the limit of pixels per file. like: field whose dtype and channels
-        are required; None: those of the first readable file. spool_dir: directory for a decompressed tar.
-        images: folder of the images, if they are files; the images themselves are never partners. findings:
-        refuses images with no partner or several.
-    parts: images that are fields of samples, which `folder` may name. soft: sample linearly instead of
-        nearest. mask_values: values that become classes. whole: rows vary in size, as their images do.
+    name: name of the field, for example "mask". given: folder that holds the partners, perhaps with patterns
+        (see the module), an archive, or a folder in an archive; .npy files in archives are ignored. Or a
+        field of the samples in `source`. source: the images, which are never partners; its findings refuse
+        images with no partner or several. spool_dir: directory for a decompressed tar.
     Raises: UsageError for an invalid field name or a missing folder; SourceError if an image has no partner
         or several, or if none of the first files can be read.
     """
@@ -300,55 +283,41 @@ def open_pair(
             f"pair {name}: not a valid field name; letters, digits and _ are allowed, and "
             f"{', '.join(sorted(RESERVED))} are reserved. Pass another name, for example mask."
         )
-    called, findings = _place(folder), findings or Findings()
+    called = _place(given).at(source.folder or source.name)
     with ExitStack() as stack:
-        if called.place in parts:
-            files = parts[called.place]
+        if called.place in source.parts:
+            files = source.parts[called.place]
             for index, key in enumerate(files.keys):
                 if not key:
-                    missing = f"{keys[index]} has no .{called.place} beside it; each sample needs one. Add it"
-                    findings.refuse(index, f"has no {name}.", missing)
-        elif os.path.isdir(called.place):
-            files = _folder_files(name, called, keys, images, findings)
+                    missing = f"{source.keys[index]} has no .{called.place} beside it; each sample needs one"
+                    source.findings.refuse(index, f"has no {name}.", f"{missing}. Add it")
         else:
-            files = stack.enter_context(_archive_files(name, called, keys, spool_dir, findings))
-        pair = Pair(
-            name, called.place, files, spec, like, findings, soft=soft, mask_values=mask_values, whole=whole
-        )
+            files = stack.enter_context(_files_of(name, called, source, spool_dir))
+        soft = isinstance(given, Soft)
+        pair = Pair(name, called.place, files, form, source.findings, soft=soft)
         stack.pop_all()
     return pair
 
 
-def _folder_files(
-    name: str, called: PairPlace, keys: list[str], images: str | None, findings: Findings
-) -> ImageSource:
-    """Return the partners of images in a folder. images: folder of the images; these are no partners."""
-    belows = () if images is None else _below(called.place, os.fsdecode(on_disk(images)))
-    images_here = {f"{below}{key}" for below in belows for key in keys}
-    found = scan_folder(as_text(called.place), arrays=True).images
-    files = {path: at for at, path in enumerate(found.keys) if path not in images_here}
-    paths = _assign(name, called, keys, files, findings)
-    positions = np.array([files.get(path, -1) for path in paths], np.int64)
-    sizes, times = (np.append(values, 0)[positions] for values in (found.sizes, found.times))
-    return FolderImages(paths, sizes, times, folder=found.folder)
-
-
-def _archive_files(
-    name: str, called: PairPlace, keys: list[str], spool_dir: str | None, findings: Findings
-) -> ImageSource:
-    """Return the partners of images in an archive."""
+def _files_of(name: str, called: PairPlace, source: ImageSource, spool_dir: str | None) -> ImageSource:
+    """Return the partners of images in a folder or an archive; the images themselves are no partners."""
+    if os.path.isdir(called.place):
+        belows = () if source.folder is None else _below(called.place, os.fsdecode(on_disk(source.folder)))
+        images = {f"{below}{key}" for below in belows for key in source.keys}
+        found = scan_folder(as_text(called.place), arrays=True).images
+        files = {path: at for at, path in enumerate(found.keys) if path not in images}
+        paths, places = _assign(name, called, source, files)
+        sizes, times = (np.append(values, 0)[places] for values in (found.sizes, found.times))
+        return FolderImages(paths, sizes, times, folder=found.folder)
     path, inside = split_archive(called.place)
     if path is None:
         raise UsageError(f"{called.place}: no such folder or archive; pair {name} needs one. Check the path.")
-    archive = open_archive(path, as_text(inside), spool_dir)
-    try:
-        members = {key.removeprefix(archive.base): at for at, key in enumerate(archive.keys)}
-        paths = _assign(name, called, keys, members, findings)
-    except BaseException:
-        archive.close()
-        raise
-    positions = np.array([members.get(path, -1) for path in paths], np.int64)
-    return ArchiveImages(paths, [archive], np.zeros_like(positions), positions)
+    with ExitStack() as stack:
+        archive = stack.enter_context(closing(open_archive(path, as_text(inside), spool_dir)))
+        files = {key.removeprefix(archive.base): at for at, key in enumerate(archive.keys)}
+        paths, places = _assign(name, called, source, files)
+        stack.pop_all()
+    return ArchiveImages(paths, [archive], np.zeros_like(places), places)
 
 
 def _check_frame(size: tuple[int, int], image: tuple[int, int]) -> None:
@@ -386,9 +355,13 @@ def _kind_of(field: Field) -> MaskKind:
 
 
 def _assign(
-    name: str, called: PairPlace, keys: list[str], files: Collection[str], findings: Findings
-) -> list[str]:
-    """Return each image's partner, "" for none; refuse images with none or several. Raises SourceError."""
+    name: str, called: PairPlace, source: ImageSource, files: Mapping[str, int]
+) -> tuple[list[str], NDArray[np.int64]]:
+    """Return each image's partner and its index, "" and -1 for none; refuse images with none or several.
+
+    files: path -> index. Raises SourceError.
+    """
+    keys, findings = source.keys, source.findings
     readable = [path for path in files if path.lower().endswith(EXTENSIONS)]
     found, left = belonging(keys, readable, called)
     if not any(found):
@@ -409,7 +382,8 @@ def _assign(
     if left and any(found):
         belong = "file belongs" if len(left) == 1 else "files belong"
         findings.note(f"{called.place}: {len(left):,} {belong} to no image, first {min(left)}; left out.")
-    return [paths[0] if len(paths) == 1 else "" for paths in found]
+    partners = [paths[0] if len(paths) == 1 else "" for paths in found]
+    return partners, np.array([files.get(path, -1) for path in partners], np.int64)
 
 
 def _matched_note(name: str, called: PairPlace, keys: Sequence[str], paths: Sequence[str]) -> str:
@@ -459,5 +433,4 @@ def _advice(
 
 
 def _pass(name: str, places: Sequence[PairPlace]) -> str:
-    options = [Option("pairs", {name: str(place)}) for place in places]
-    return f"pass {' or '.join(f'{option}' for option in options)}"
+    return f"pass {' or '.join(Option('pairs', {name: str(place)}) for place in places)}"

@@ -1,6 +1,6 @@
 """Sources of images: `open_source` lists a folder, a list file, an archive or a dataset as one list of keys.
 
-file_names.py interprets folders, image_targets.py reads labels, image_archives.py reads archives. Datasets in
+file_names.py interprets folders, table_targets.py reads labels, image_archives.py reads archives. Datasets in
 these layouts are recognised by their contents:
 
     a folder with annotations/instances_*.json                           COCO (coco_annotations.py)
@@ -179,7 +179,7 @@ def _open_folder(name: str, options: SourceOptions, described: YoloDataset | Non
         if not len(boxes.images):
             raise no_images(name)
         images = found.images.taken(boxes.images)
-        targets, splits = boxes.read(images.keys, options.findings)
+        targets, splits = boxes.read(images.keys)
         if len(images.keys) < len(folder.keys):
             outside = np.delete(np.arange(len(folder.keys)), boxes.images)
             shown = examples(folder.keys[index] for index in outside.tolist())
@@ -203,7 +203,7 @@ def _open_folder(name: str, options: SourceOptions, described: YoloDataset | Non
             f"Pass {beside[1]}, the folder that holds both."
         )
     found.images.others = folder.others
-    return found.images.arrange(name, found.folders, found.left_out, options)
+    return found.images.arrange(name, found.folders, Counter(map(suffix_of, found.others)), options)
 
 
 def _open_described(name: str, options: SourceOptions) -> ImageSource:
@@ -237,12 +237,11 @@ class FolderImages(ImageSource):
 
 
 class ScannedFolder(NamedTuple):
-    """Contents of a folder: images in `image_order`, top folders, other files, and their suffixes."""
+    """Contents of a folder: images in `image_order`, top folders and other files."""
 
     images: FolderImages
     folders: list[str]
     others: list[str]
-    left_out: Counter[str]
 
 
 def scan_folder(root: str, arrays: bool = False) -> ScannedFolder:
@@ -251,7 +250,6 @@ def scan_folder(root: str, arrays: bool = False) -> ScannedFolder:
     sizes, times = array("q"), array("q")
     tops: list[str] = []
     others: list[str] = []
-    left_out: Counter[str] = Counter()
     waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", (_identity(os.stat(on_disk(root))),))]
     while waiting:
         folder, above = waiting.pop()
@@ -273,10 +271,9 @@ def scan_folder(root: str, arrays: bool = False) -> ScannedFolder:
                 sizes.append(size)
                 times.append(time)
             else:
-                left_out[suffix_of(name)] += 1
                 others.append(key)
     images = FolderImages(keys, np.asarray(sizes, np.int64), np.asarray(times, np.int64), folder=root)
-    return ScannedFolder(images.taken(image_order(keys)), tops, others, left_out)
+    return ScannedFolder(images.taken(image_order(keys)), tops, others)
 
 
 def _entries_of(root: str, folder: str) -> Iterator[tuple[str, os.DirEntry[bytes], tuple[int, int] | None]]:
@@ -383,9 +380,10 @@ def _open_archive(name: str, path: str, inside: str, options: SourceOptions) -> 
         tops: Collection[str] = {folder for folder in folders if folder and folder.count("/") < 2}
         chosen, tops = options.images_among(keys, tops, name)
         order, keys = order[chosen], [keys[index] for index in chosen.tolist()]
-        images, subject = ArchiveImages(keys, [archive], np.zeros_like(order), order), f"{name}/{base}"
+        images = ArchiveImages(keys, [archive], np.zeros_like(order), order)
+        images.place = f"{name}/{base}".rstrip("/")
         images.others = [path.removeprefix(base) for path in archive.unread]
-        return images.arrange(name, tops, archive.left_out, options, subject=subject.rstrip("/"))
+        return images.arrange(name, tops, archive.left_out, options)
     except BaseException:
         archive.close()
         raise
@@ -423,10 +421,7 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
         states.extend((status.st_size, status.st_mtime_ns))
     if not seen:
         problem = "names no images; a list holds one path per line. Check the file."
-        if left_out := findings.skipped[before:]:
-            first = f"the first, {left_out[0]['key']}: {left_out[0]['reason']}"
-            problem = f"none of its {len(left_out):,} lines names a file; {first}"
-        raise SourceError(f"{name}: {problem}")
+        raise SourceError(f"{name}: {findings.none_used(before, 'lines names a file') or problem}")
     targets = ImageTargets(findings=findings)
     if any(text is not None for text in texts) and not options.labels.unwanted:
         if options.labels.ignore_source:

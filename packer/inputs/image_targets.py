@@ -1,28 +1,12 @@
-"""Targets of images, read from a file of rows such as a CSV: labels, boxes, keypoints.
+"""ImageTargets: labels, boxes and keypoints of each image, as fields of the rows.
 
-Without chosen columns there are two, file and label (label_csv.py). Without a header the columns are called
-0, 1, 2 ...
-
-    chosen columns                      fields, per image
-    a label column                      label: int64 or float32, see label_values.py; names become classes
-    several label columns               label: float32 [C], or uint8 [C] if all values are 0 or 1
-    a label column, label_separator     label: uint8 [C]; each cell holds class names with this separator
-    boxes (left, top, right, bottom)    boxes: ragged float32 [n, 4], one per CSV row; a row with four empty
-                                        cells adds no box; an image without rows is an error
-    boxes and a label column            boxes, box_label: ragged int64 [n]
-    keypoints (x, y, x, y ...)          keypoints: float32 [K, 2]; NaN for empty cells and invisible points;
-                                        their names, and which are sides: point_names.py
-
-coordinate_order.py finds other orders and formats of the columns, spare_columns.py the label column if none
-is chosen. Input coordinates are continuous pixels of the upright image (or of the picture as stored, see
-coordinate_frames.py), or fractions of its width and height; stored coordinates are pixels of the row
-(row_placement.py). Boxes are clipped to the visible part of the image; boxes outside it are dropped with
-their labels.
+Coordinates are those of the file; coordinate_frames.py says which frame they are in. Stored coordinates are
+pixels of the row (row_placement.py). Boxes are clipped to the visible part of the image; boxes outside it are
+dropped with their labels.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -37,16 +21,12 @@ from numpy.typing import NDArray
 from packer import units
 from packer.errors import ImageError, UsageError
 from packer.format.header import Field
-from packer.inputs.boxes import Boxes
-from packer.inputs.coordinate_columns import SizeSample, boxes_of_table, points_of_table, read_sizes
+from packer.inputs.boxes import Boxes, BoxTable
 from packer.inputs.coordinate_frames import CoordinateFrames, Orientation
 from packer.inputs.file_names import UNLABELED, first_few
 from packer.inputs.findings import Findings
-from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
-from packer.inputs.label_values import SEPARATORS, LabelColumn, multi_hot, number_columns, number_labels
-from packer.inputs.point_names import point_names, read_pairs, sides
-from packer.inputs.spare_columns import SpareColumns
+from packer.inputs.label_values import LabelColumn
 from packer.path_text import compose, show_differences, simplify
 from packer.pixels.coordinate_units import check_unit
 from packer.pixels.row_placement import ImagePlacement
@@ -148,17 +128,11 @@ class ImageTargets:
         frame: read them as of that frame.
         """
         frames = self.frames if frame is None else replace(self.frames, chosen=frame)
-        found = [] if self.boxes is None else [self.boxes.of(index)]
+        found = [] if self.boxes is None else [self.boxes.corners(index)]
         found += [] if self.keypoints is None else [self.keypoints[index][:, None]]
         for points in found:
             with suppress(ImageError):  # the conversion reports boxes for another size
                 yield frames.place(index, size.upright, lambda: size.orientation, points, self.relative)
-
-    def upright(
-        self, index: int, points: NDArray[np.float64], size: tuple[int, int], orientation: Orientation
-    ) -> NDArray[np.float64]:
-        """Return points of an image as pixels of the upright image of that (height, width)."""
-        return self.frames.place(index, size, orientation, points, self.relative)
 
     @property
     def rarest(self) -> NDArray[np.int64] | None:
@@ -189,12 +163,12 @@ class ImageTargets:
         Raises: ImageError, without the image's name, for a box entirely outside the image.
         """
         placed: dict[str, NDArray[np.float32] | bytes] = {}
-        upright = partial(self.upright, index, size=geometry.source, orientation=orientation)
+        upright = partial(self.frames.place, index, geometry.source, orientation, relative=self.relative)
         if self.boxes is not None:
             try:
                 placed.update(self.boxes.place(index, geometry, upright))
             except ImageError as error:
-                raise ImageError(error.sentence, self.frames.explain(orientation())) from None
+                raise ImageError(f"{error}{self.frames.explain(orientation())}") from None
         if self.keypoints is not None:
             placed["keypoints"] = geometry.keypoints(upright(self.keypoints[index]))
         return placed
@@ -306,118 +280,22 @@ class ImageTargets:
         return state.digest()
 
 
-def read_targets(
-    labels: Labels,
-    keys: list[str],
+def box_targets(
+    form: str,
+    table: BoxTable,
+    classes: list[str],
+    images: int,
     findings: Findings,
-    beside: Sequence[str] = (),
-    folder: str = "",
-    sample: SizeSample | None = None,
-    content: Any = None,
+    sizes: NDArray[np.int64] | None = None,
 ) -> ImageTargets:
-    """Read the targets of each image from a file of rows, as the module's table shows.
+    """Return the targets of images with the boxes of annotations; leave out boxes without area.
 
-    labels: the file (invalid bytes are kept, as in file names), and columns.
-    keys: paths of the images. A row names an image by its path, or by its stem if only one image has it.
-    findings: refuses images with invalid labels, leaves out rows that name no image.
-    beside: further columns to read as text, with one cell for each image. folder: of the keys, or an archive.
-    sample: `ImageSource.sample_sizes`; None if there are no images.
-    content: the parsed JSON of the file, or None.
-    Raises: SourceError if a row is invalid or names no image, if two rows of an image disagree, or if an
-        image has no row (unless `labels.unlisted`).
+    form: name of the annotations. sizes: see `Boxes`; None: coordinates are fractions of the images' sides.
     """
-    columns, corners, points = map(labels.columns, ("column", "boxes", "keypoints"))
-    path, located, spare = os.fspath(labels.file or ""), [*corners, *points], None
-    if located:
-        field = ("box_label" if corners else "label") if labels.column is None else None
-        spare = SpareColumns(path, located, field=field, pixels=labels.boxes_unit != "relative")
-    table = LabelTable(
-        path,
-        keys,
-        [*columns, *located],
-        findings,
-        file_column=labels.file_column,
-        beside=beside,
-        folder=folder,
-        spare=spare,
-        content=content,
+    flat = np.any(table.xyxy[:, 2:] <= table.xyxy[:, :2], axis=1)
+    boxes = Boxes(table.taken(~flat), images, sizes)
+    findings.note(f"Read as {form}: {len(boxes.xyxy):,} boxes of {len(classes):,} classes.")
+    findings.note(
+        f"{flat.sum():,} {table.unit}s whose boxes have no area are left out." if flat.any() else ""
     )
-    separator = SEPARATORS.get(labels.separator or "", labels.separator)
-    if spare is not None:
-        targets = _located(table, spare, labels, sample or (lambda _: {}))
-        columns = (targets.read_as or labels).columns("column")
-    else:
-        values, classes, about = _labels(table, columns, separator, labels.as_)
-        targets = ImageTargets(values, classes, about=about, findings=findings)
-    if len(columns) == 1 or not (columns or located):
-        name = columns[0] if columns else ""
-        texts = table.columns[name]
-        targets.column = LabelColumn.of(path, name or table.label_name, texts, labels.as_, separator)
-    targets.beside = {name: _cells(table, name) for name in beside}
-    return targets
-
-
-def _located(table: LabelTable, spare: SpareColumns, labels: Labels, sample: SizeSample) -> ImageTargets:
-    """Return boxes or keypoints with their labels. spare: the columns found besides those chosen."""
-    table.findings.note(spare.note)
-    found = labels if spare.label is None else replace(labels, column=[spare.label])
-    columns, corners, points = map(found.columns, ("column", "boxes", "keypoints"))
-    if not columns and labels.as_ != "auto":
-        raise UsageError(
-            f"{Option('Labels.as_', labels.as_)}: applies to labels, but {table.subject} has no column of "
-            f"classes beside {first_few([*corners, *points], 4)}. Pass {Option('Labels.column')}, or leave "
-            "it out."
-        )
-    boxes, moved, named, values, classes, about = (None,) * 6
-    frames = CoordinateFrames(os.path.basename(table.subject), read_sizes(table, spare.sizes))
-    if corners:
-        boxes, classes, found = boxes_of_table(table, columns, found, sample)
-    if points:
-        moved, found = points_of_table(table, found, sample)
-        named = _named(labels, found.columns("keypoints"))
-    if labels.unlisted != "empty":
-        what = "boxes" if corners else "keypoints"
-        empty = " (with empty cells if it has none)" if corners else ""
-        how = f"Add it, pass {Option('Labels.unlisted', 'empty')}"
-        table.refuse_unlisted(what, f"every image needs a row{empty}. {how}")
-    if columns and not corners:
-        separator = SEPARATORS.get(labels.separator or "", labels.separator)
-        values, classes, about = _labels(table, columns, separator, labels.as_)
-    targets = ImageTargets(values, classes, about, boxes, moved, named, frames, findings=table.findings)
-    targets.read_as = found if found != labels else None
-    return targets
-
-
-def _cells(table: LabelTable, name: str) -> list[str]:
-    """Return the cell of each image in a column."""
-    texts = list(map(compose, table.columns[name]))
-    rows = table.one_an_image([texts], name).tolist()
-    for row in rows:
-        if not texts[row] and row not in table.refused:
-            table.refuse(row, f"{name} is empty", "each image has one. Correct it")
-    return [texts[row] for row in rows]
-
-
-def _labels(
-    table: LabelTable, names: list[str], separator: str | None, label_as: str
-) -> tuple[NDArray[Any], list[str] | None, dict[str, Any]]:
-    """Return the label of each image, the classes, and the field's description (`Field.about`)."""
-    columns = {name: table.columns[name] for name in names} or {"": table.columns[""]}
-    texts, called = next(iter(columns.values())), names[0] if names else "the label"
-    rows = table.one_an_image(list(columns.values()), "label")
-    if len(columns) > 1:
-        return number_columns(table, columns, label_as=label_as)[rows], None, {"columns": names}
-    if separator is not None:
-        hot, numbered = multi_hot(table, texts, called, separator)
-        return hot[rows], numbered, {"columns": numbered}
-    values, found = number_labels(table, texts, column=called, label_as=label_as)
-    return values[rows], found, {}
-
-
-def _named(labels: Labels, columns: Sequence[str]) -> dict[str, Any]:
-    """Return names and sides of points, for their field's description."""
-    names, given = point_names(columns), labels.flip_pairs
-    pairs = sides(names) if given is None else read_pairs(given, names)
-    if given is None and not pairs:  # unknown: the loader warns of mirrored points that may be sides
-        return {"points": list(names)}
-    return {"points": list(names), "flip_pairs": [*map(list, pairs)]}
+    return ImageTargets(None, classes, boxes=boxes, relative=sizes is None, findings=findings)

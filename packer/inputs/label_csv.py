@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from packer import units
 from packer.errors import SourceError
 from packer.inputs.file_names import SPLIT_NAMES, shorten
-from packer.inputs.findings import Findings
 from packer.inputs.image_names import AMBIGUOUS, ImageNames
 from packer.inputs.label_columns import ColumnFinder
+from packer.inputs.label_options import Labels
 from packer.inputs.label_rows import HEAD, LabelRows, read_rows
 from packer.inputs.label_values import CheckedRows
-from packer.inputs.spare_columns import SpareColumns
+from packer.inputs.opened_source import ImageSource
+from packer.inputs.spare_columns import SpareColumns, find_spare
 from packer.path_text import show_differences
 from packer.sentence import Option
 
@@ -29,82 +30,61 @@ from packer.sentence import Option
 class LabelTable(CheckedRows):
     """The rows of a label file: the image of each row, and the cells of the chosen columns."""
 
-    images: NDArray[np.int64]
-    lines: NDArray[np.int64]
-
     def __init__(
-        self,
-        path: str,
-        keys: list[str],
-        chosen: Sequence[str],
-        findings: Findings | None = None,
-        *,
-        file_column: str | None = None,
-        beside: Sequence[str] = (),
-        folder: str = "",
-        spare: SpareColumns | None = None,
-        content: Any = None,
+        self, labels: Labels, images: ImageSource, beside: Sequence[str] = (), content: Any = None
     ) -> None:
         """Read the file.
 
-        keys: paths of the images. chosen, beside, file_column: see ColumnFinder. folder: of the images, or
-        an archive.
-        spare: chooses more columns by the first rows. content: parsed JSON of the file. findings: leaves out
-        invalid rows and rows that name no image.
+        labels: the file and its columns. images: their findings leave out invalid rows and rows that name no
+        image. beside: further columns to read. content: parsed JSON of the file.
         """
-        super().__init__(path, array("q"), findings)
+        super().__init__(os.fspath(labels.file or ""), array("q"), images.findings)
+        self.labels, self.spare = labels, SpareColumns()
+        """The options; the columns besides the chosen ones, if boxes or keypoints are read."""
+        chosen = [name for role in ("column", "boxes", "keypoints") for name in labels.columns(role)]
         beside = [name for name in beside if name not in chosen]
-        self._keys, self._names, self._folder = keys, ImageNames(keys, folder), os.path.basename(folder)
+        self._keys, self._names = images.keys, ImageNames(images.keys, images.name)
+        self._folder = os.path.basename(images.name)
         self.columns: dict[str, list[str]] = {name: [] for name in (*(chosen or ("",)), *beside)}
         """Cells of each column that is read; key "" for the label column if no columns were chosen."""
         self.label_name = "the label"
         """The name of the label column if none was chosen, for messages."""
-        images, lines, left_out = array("q"), array("q"), len(self.findings.skipped)
-        finder = ColumnFinder(self._names, chosen, beside, file_column)
-        found = read_rows(path, finder.weigh, content)
-        self.unit = found.unit
-        for line, image, cells in self._read(found, finder, spare, quiet=file_column is not None):
-            images.append(image)
+        found, lines, left_out = array("q"), array("q"), len(self.findings.skipped)
+        finder = ColumnFinder(self._names, chosen, beside, labels.file_column)
+        rows = read_rows(self.subject, finder.weigh, content)
+        self.unit = rows.unit
+        for line, image, cells in self._matched_rows(rows, finder):
+            found.append(image)
             lines.append(line)
             for column, cell in zip(self.columns.values(), cells, strict=True):
                 column.append(sys.intern(cell.strip()))
-        if not images:
+        if not found:
             problem = "holds no rows; a row for each image is needed. Add them."
-            if skipped := self.findings.skipped[left_out:]:
-                problem = (
-                    f"none of its {len(skipped):,} rows can be used; the first, {skipped[0]['key']}: "
-                    f"{skipped[0]['reason']}"
-                )
-            raise SourceError(f"{path}: {problem}")
-        self.images, self.lines = np.array(images, np.int64), np.array(lines, np.int64)
+            used = self.findings.none_used(left_out, "rows can be used")
+            raise SourceError(f"{self.subject}: {used or problem}")
+        self.images, self.lines = np.array(found, np.int64), np.array(lines, np.int64)
 
-    def _read(
-        self, found: LabelRows, finder: ColumnFinder, spare: SpareColumns | None, *, quiet: bool
-    ) -> Iterator[tuple[int, int, list[str]]]:
-        """Yield line, image and chosen cells of each row that names an image; leave out other rows.
-
-        spare: chooses more columns. quiet: do not note which column names the images.
-        """
+    def _matched_rows(self, found: LabelRows, finder: ColumnFinder) -> Iterator[tuple[int, int, list[str]]]:
+        """Yield line, image and chosen cells of each row that names an image; leave out other rows."""
         head = list(islice(found.rows, HEAD))
         if not head:
             return
         where = self.subject if found.names else f"{self.subject} {self.unit} {head[0][0]}"
+        rows = [row for _, row in head]
         try:
-            header, headed, file, places = finder.find(where, found.names, [row for _, row in head])
+            header, headed, file, places = finder.find(where, found.names, rows)
         except SourceError as error:
-            raise SourceError(error.sentence, f" {found.note}" if found.note else "") from None
+            raise SourceError(f"{error} {found.note}".rstrip()) from None
         if "" in self.columns and (found.names or headed) and places:
             self.label_name = header[places[0]]
-        if found.note:
-            self.findings.note(found.note)
-        if file and not quiet:
+        self.findings.note(found.note)
+        if file and self.labels.file_column is None:
             self.findings.note(f"{self.subject}: the column {header[file]} names the images.")
         if found.names or headed:
-            for note in self._unread_splits(header, {file, *places}, [row for _, row in head[headed:]]):
-                self.findings.note(note)
-        if spare is not None:
-            taken = [name for name in self.columns if name]
-            more = spare.choose(header, file, taken, [row for _, row in head[headed:]])
+            self.findings.note(*self._unread_splits(header, {file, *places}, rows[headed:]))
+        if self.labels.boxes or self.labels.keypoints:
+            self.spare = find_spare(self.labels, header, file, self.columns, rows[headed:])
+            more = [*filter(None, (self.spare.label, *self.spare.sizes))]
             self.columns |= {name: [] for name in more}
             places = [*places, *map(header.index, more)]
         for line, row in chain(head[headed:], found.rows):
@@ -144,8 +124,7 @@ class LabelTable(CheckedRows):
             if place not in read and len(cells) > 1 and cells <= SPLIT_NAMES.keys():
                 yield (
                     f"{self.subject}: the column {shorten(name)} names splits ({', '.join(sorted(cells))}), "
-                    "and "
-                    f"is not read. Pass {Option('Split.column', name)} for these splits."
+                    f"and is not read. Pass {Option('Split.column', name)} for these splits."
                 )
 
     def taken(self, rows: NDArray[np.intp]) -> LabelTable:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import SourceError, UsageError
+from packer.errors import UsageError
 from packer.inputs.file_names import (
     SPLIT_NAMES,
     as_text,
@@ -79,25 +79,26 @@ class BoxLayout(NamedTuple):
     """A dataset of boxes, found in a folder.
 
     form: name for messages. example: a file that shows the form. images: indices of its images, int64. read:
-    function of their keys and of Findings that returns their targets and splits.
+    function of their keys that returns their targets and splits.
     """
 
     form: str
     example: str
     images: NDArray[np.int64]
-    read: Callable[[list[str], Findings], tuple[ImageTargets, dict[str, NDArray[np.int64]]]]
+    read: Callable[[list[str]], tuple[ImageTargets, dict[str, NDArray[np.int64]]]]
 
 
 class NameIndex:
     """Names of images -> their indices: by path, or by file name if only one image has it."""
 
-    def __init__(self, names: Mapping[str, int]) -> None:
-        """names: path below a folder -> index."""
+    def __init__(self, names: Iterable[str], prefix: str = "") -> None:
+        """names: paths in the order of their indices. prefix: of those that count, with a trailing slash."""
         self._paths, self._names = dict[str, int](), dict[str, int]()
-        for name, index in names.items():
-            path = compose(name)
-            for called, known in ((path, self._paths), (path.rpartition("/")[2], self._names)):
-                known[called] = ABSENT if called in known else index
+        for index, name in enumerate(names):
+            if name.startswith(prefix):
+                path = compose(name[len(prefix) :])
+                for called, known in ((path, self._paths), (path.rpartition("/")[2], self._names)):
+                    known[called] = ABSENT if called in known else index
 
     def find(self, name: str) -> int:
         """Return the index of an image, or ABSENT."""
@@ -105,11 +106,25 @@ class NameIndex:
         return self._paths.get(normal, self._names.get(normal.rpartition("/")[2], ABSENT))
 
 
+Accepts = Callable[[ListedFolder, Sequence[str]], bool]
+"""A predicate on some label files of a folder, by their content."""
+
+
 class MatchedFiles(NamedTuple):
     """Label files of images. matched: image -> label file. spare: files beside them that match no image."""
 
+    folder: ListedFolder
+    accepts: Accepts
     matched: dict[str, str]
     spare: list[str]
+
+    def leave_out_spare(self, findings: Findings, called: str) -> None:
+        """Leave out label files without an image. Raises: SourceError."""
+        for path in sorted(self.spare):
+            if self.accepts(self.folder, [path]):
+                found = "no image of this name is there"
+                error = f"{self.folder.name}/{path}: {found}; each {called} has one. Add it"
+                findings.leave_out(path, f"{found}.", error)
 
     def served(self, keys: Sequence[str]) -> NDArray[np.int64]:
         """Return the images in folders that have label files; their others have no file of their own."""
@@ -133,18 +148,14 @@ class _Match(NamedTuple):
 
 
 def match_files(
-    folder: ListedFolder,
-    paths: Iterable[str],
-    usual: Mapping[str, str],
-    accepts: Callable[[list[str]], bool],
+    folder: ListedFolder, paths: Iterable[str], usual: Mapping[str, str], accepts: Accepts
 ) -> MatchedFiles:
     """Match label files to images by their names.
 
-    usual: name of a folder of images -> of its folder of labels, which is preferred. accepts: predicate on
-    some label files of a folder, by their content.
+    usual: name of a folder of images -> of its folder of labels, which is preferred.
     Raises: UsageError if two folders of images, or of label files, match equally well.
     """
-    found, labels = MatchedFiles({}, []), _by_folder(paths)
+    found, labels = MatchedFiles(folder, accepts, {}, []), _by_folder(paths)
     images = _by_folder(folder.keys if labels else ())
     accepted: dict[str, bool] = {}
     served: dict[str, _Match] = {}
@@ -156,7 +167,7 @@ def match_files(
             if len(accepted) >= _REJECTED and not any(accepted.values()):
                 break
             chosen = pairs[:: max(len(pairs) // _TRIED, 1)][:_TRIED]
-            accepted[match.labels] = accepts([text for _, text in chosen])
+            accepted[match.labels] = accepts(folder, [text for _, text in chosen])
         if not accepted[match.labels]:
             continue
         if earlier := served.get(match.images):
@@ -255,32 +266,6 @@ def path_splits(keys: Sequence[str]) -> dict[str, NDArray[np.int64]]:
             owners = np.array([called[name] for name in names])
             return {split: np.flatnonzero(owners == split) for split in SPLITS if split in called.values()}
     return {}
-
-
-def names_of_images(keys: Iterable[str], prefix: str = "") -> NameIndex:
-    """Return the images below a folder, by the ends of their paths. prefix: with a trailing slash, or ""."""
-    return NameIndex({key[len(prefix) :]: k for k, key in enumerate(keys) if key.startswith(prefix)})
-
-
-def refuse_file(findings: Findings, image: int, called: str, path: str, error: SourceError) -> None:
-    """Refuse the image of an unreadable label file."""
-    said = str(error)
-    findings.refuse(image, f"{called}: {said.removeprefix(path).lstrip(': ')}", said.removesuffix("."))
-
-
-def leave_out_spare(
-    folder: ListedFolder,
-    paths: Iterable[str],
-    accepts: Callable[[list[str]], bool],
-    findings: Findings,
-    called: str,
-) -> None:
-    """Leave out label files without an image. accepts: see `match_files`. Raises: SourceError."""
-    for path in sorted(paths):
-        if accepts([path]):
-            found = "no image of this name is there"
-            error = f"{folder.name}/{path}: {found}; each {called} has one. Add it"
-            findings.leave_out(path, f"{found}.", error)
 
 
 def read_list(

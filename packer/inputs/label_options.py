@@ -11,28 +11,21 @@ from packer.arguments import one_of
 from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.inputs.coordinate_names import point_order
-from packer.inputs.label_values import LABEL_AS
+from packer.inputs.label_values import LABEL_AS, SEPARATORS
 from packer.inputs.point_names import point_names, read_pairs
 from packer.pixels.coordinate_units import FORMATS, FRAMES, UNITS
 from packer.sentence import Option
 
 UNLISTED = ("error", "empty")
+_CHOICES = {"boxes_unit": UNITS, "boxes_format": FORMATS, "boxes_frame": FRAMES, "unlisted": UNLISTED}
 _RECORDED = {
     "column": "label",
     "file_column": "label_file_column",
     "as_": "label_as",
     "separator": "label_separator",
-    "boxes": "boxes",
-    "keypoints": "keypoints",
-    "flip_pairs": "flip_pairs",
-    "boxes_unit": "boxes_unit",
-    "boxes_format": "boxes_format",
-    "boxes_frame": "boxes_frame",
-    "unlisted": "unlisted",
-    "unlabeled": "unlabeled",
+    **{name: name for name in ("boxes", "keypoints", "flip_pairs", *_CHOICES, "unlabeled")},
 }
 """Attribute of Labels -> its name in the header of a pack."""
-_CHOICES = {"boxes_unit": UNITS, "boxes_format": FORMATS, "boxes_frame": FRAMES, "unlisted": UNLISTED}
 
 ALL = "all"
 """Value of `unlabeled` for all images."""
@@ -193,6 +186,11 @@ class Labels:
         return list(getattr(self, name) or ())
 
     @property
+    def divider(self) -> str | None:
+        """The separator in the form of `split_names`."""
+        return SEPARATORS.get(self.separator or "", self.separator)
+
+    @property
     def unwanted(self) -> bool:
         """True if the labels of the source are not wanted."""
         return self.unlabeled == (ALL,)
@@ -214,17 +212,17 @@ class Labels:
             _RECORDED[n]: list(value) if isinstance(value, tuple) else value for n, value in self._given()
         }
 
-    def about_csv(self, used: Collection[str] = ()) -> Iterator[str]:
-        """Yield the given options that apply only to a CSV, but for those of the names in `used`."""
-        for name, value in self._given():
-            if name not in (*_CHOICES, "unlabeled", *used):
-                yield Option(f"Labels.{name}", value if isinstance(value, str) else ",".join(value))
+    def about_csv(self, used: Collection[str] = ()) -> list[str]:
+        """Return the given options that apply only to a CSV, but for those of the names in `used`."""
+        return self._options(_RECORDED.keys() - {*_CHOICES, "unlabeled", *used})
 
-    def about_coordinates(self) -> Iterator[str]:
-        """Yield the given options that apply only to boxes and keypoints."""
-        for name in _CHOICES:
-            if getattr(self, name) is not None:
-                yield Option(f"Labels.{name}", getattr(self, name))
+    def about_coordinates(self) -> list[str]:
+        """Return the given options that apply only to boxes and keypoints."""
+        return self._options(_CHOICES)
+
+    def _options(self, names: Collection[str]) -> list[str]:
+        given = {f"Labels.{name}": value for name, value in self._given() if name in names}
+        return [Option(name, v if isinstance(v, str) else ",".join(v)) for name, v in given.items()]
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], file: str | os.PathLike[str] | None) -> Labels:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from packer.errors import MissingDependencyError, SourceError
 from packer.inputs.file_names import shorten
+from packer.inputs.parquet_images import reading_parquet
 from packer.inputs.text_files import first_bytes, read_bytes, read_lines
 
 HEAD = 1000
@@ -234,7 +235,12 @@ def _entries(path: str, entries: list[Any], unit: str, numbers: Sequence[int] = 
 
 def _without_nested(names: list[str], rows: list[list[Any]], numbers: Iterable[int], unit: str) -> LabelRows:
     """Return rows as texts, without the columns that hold objects."""
-    nested = {k for row in rows for k, value in enumerate(row) if _is_nested(value)}
+    nested = {
+        k
+        for row in rows
+        for k, value in enumerate(row)
+        if isinstance(value, dict | bytes) or _is_table(value)
+    }
     kept = [k for k in range(max(map(len, rows), default=0)) if k not in nested]
     left_out = ", ".join(names[k] if names else str(k) for k in sorted(nested))
     texts = ([_text(row[k]) for k in kept if k < len(row)] for row in rows)
@@ -244,10 +250,6 @@ def _without_nested(names: list[str], rows: list[list[Any]], numbers: Iterable[i
         unit,
         f"Left out: {shorten(left_out)}; they hold objects." if nested else "",
     )
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, dict | bytes) or _is_table(value)
 
 
 def _text(value: Any) -> str:
@@ -297,15 +299,8 @@ def _excel_rows(path: str) -> LabelRows:
 
 def _parquet_rows(path: str) -> LabelRows:
     """Return the rows of a Parquet file. Raises: SourceError, MissingDependencyError."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingDependencyError("pyarrow", path, error) from None
-    try:
-        table = pyarrow.parquet.read_table(path)
-    except (pyarrow.lib.ArrowException, OSError) as error:
-        raise SourceError(f"{path}: cannot be read ({shorten(str(error))}). Write it again.") from None
+    with reading_parquet(path) as parquet:
+        table = parquet.read_table(path)
     columns = [column.to_pylist() for column in table.columns]
     rows = list(map(list, zip(*columns, strict=True)))
     return _without_nested(table.column_names, rows, range(1, len(rows) + 1), "row")

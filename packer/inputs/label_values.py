@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from packer.cell_names import SEPARATORS as SEPARATORS
 from packer.cell_names import split_names as split_names
@@ -64,7 +64,7 @@ class LabelColumn:
     alone: bool = False
 
     @classmethod
-    def of(
+    def from_texts(
         cls,
         subject: str,
         name: str,
@@ -85,22 +85,12 @@ class CheckedRows:
     initially k for row k. refused: rows refused so far.
     """
 
-    subject: str
-    unit: str
-    findings: Findings
-    lines: NDArray[np.int64]
-    images: NDArray[np.int64]
-
     def __init__(
-        self,
-        subject: str,
-        lines: Sequence[int] | NDArray[np.int64],
-        findings: Findings | None = None,
-        *,
-        unit: str = "line",
+        self, subject: str, lines: ArrayLike, findings: Findings | None = None, *, unit: str = "line"
     ) -> None:
         self.subject, self.unit, self.findings = subject, unit, findings or Findings()
-        self.lines, self.images = np.asarray(lines, np.int64), np.arange(len(lines))
+        self.lines = np.asarray(lines, np.int64)
+        self.images = np.arange(len(self.lines))
         self.refused: set[int] = set()
 
     def refuse(self, row: int, found: str, allowed: str) -> None:
@@ -109,6 +99,21 @@ class CheckedRows:
         reason = f"{found} ({os.path.basename(self.subject)} {where})."
         self.findings.refuse(int(self.images[row]), reason, f"{self.subject} {where}: {found}; {allowed}")
         self.refused.add(row)
+
+
+def read_texts(
+    rows: CheckedRows, texts: Sequence[str], origin: LabelColumn, called: str, names: list[str] | None = None
+) -> tuple[NDArray[Any], list[str] | None, dict[str, Any]]:
+    """Convert a column of labels to numbers, or to multi-hot rows if cells have a separator.
+
+    called: the column in messages. names: see `number_labels`.
+    Returns: the labels, the class names or None, and the field's description (`Field.about`).
+    """
+    if origin.separator is not None:
+        hot, classes = multi_hot(rows, texts, called, origin.separator)
+        return hot, classes, {"columns": classes}
+    values, found = number_labels(rows, texts, column=called, label_as=origin.as_, names=names)
+    return values, found, {}
 
 
 def number_labels(
@@ -154,7 +159,7 @@ def number_labels(
         values = {text: float(text) for text in values if abs(float(text)) <= _FLOAT32_MAX}
     for row, text in enumerate(texts) if len(values) < len(kinds) else ():
         if text not in values:
-            rows.refuse(row, _found(column, text), f"{allowed}. Correct it")
+            rows.refuse(row, _describe_cell(column, text), f"{allowed}. Correct it")
     if are_names:
         packed = {text for row, text in enumerate(texts) if row not in rows.refused}
         forms = rows.findings.compose_classes(sorted(packed))
@@ -278,7 +283,7 @@ def finite_numbers(
             elif NUMBER.fullmatch(text) and abs(float(text)) <= _FLOAT32_MAX:
                 values[row, number] = float(text)
             else:
-                rows.refuse(row, _found(name, text), "finite numbers are accepted. Correct it")
+                rows.refuse(row, _describe_cell(name, text), "finite numbers are accepted. Correct it")
     return values
 
 
@@ -291,5 +296,5 @@ def _whole(text: str) -> int | None:
     return int(value) if value.is_integer() and abs(value) <= _EXACT else None
 
 
-def _found(column: str, text: str) -> str:
+def _describe_cell(column: str, text: str) -> str:
     return f"{column} is {shorten(text) or 'empty'}"

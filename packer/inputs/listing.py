@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,7 @@ from packer.inputs.image_sources import MOST_BYTES_A_PIXEL
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import SAMPLE, ImageSource, evenly
 from packer.pixels.decode_resize import PixelSpec
-from packer.pixels.image_files import (
-    ImageHeader,
-    largest_value,
-    read_image_header,
-)
+from packer.pixels.image_files import ImageHeader, largest_value, read_image_header
 from packer.pixels.image_pages import has_more_pages
 from packer.sentence import Option
 
@@ -113,7 +109,7 @@ class Listing:
     @property
     def foldered(self) -> bool:
         """True if the classes are the names of folders, and the user has not listed them all."""
-        classes = self.source.foldered
+        classes = self.source.layout.classes
         return bool(classes) and not self.labels_given and not set(classes or ()) <= set(self.accepted)
 
     def index_of(self, key: str) -> int:
@@ -123,7 +119,7 @@ class Listing:
     def accepting(self, classes: Sequence[str]) -> str:
         """Return the option that says that these are the classes, for a sentence."""
         if len(classes) <= _LISTED:
-            return f"{Option('classes', ','.join(classes))}"
+            return Option("classes", ",".join(classes))
         return f"{Option('classes')} with a file of their names"
 
     @cached_property
@@ -133,7 +129,7 @@ class Listing:
         Each: name of the place for messages; prefix of its keys; its class folders.
         """
         found: list[tuple[str, str, Folders]] = []
-        for prefix in self.source.class_parents if self.foldered else ():
+        for prefix in self.source.layout.parts if self.foldered else ():
             folders: dict[str, list[str]] = defaultdict(list)
             for key in self.keys:
                 if key.startswith(prefix):
@@ -145,6 +141,11 @@ class Listing:
     def sample(self) -> NDArray[np.int64]:
         """Return the indices of images that checks read, spread evenly over the listing."""
         return evenly(len(self.keys), SAMPLE)
+
+    @cached_property
+    def forms(self) -> dict[str, Any]:
+        """Key -> the ImageForm of an image that was compared with others (checks/frame_evidence.py)."""
+        return {}
 
     @cached_property
     def examined(self) -> ExaminedImages:

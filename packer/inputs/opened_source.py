@@ -7,19 +7,25 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError, UsageError
 from packer.format.file_io import InputFile, newest_file
-from packer.inputs.file_names import UNLABELED, class_folders, folder_splits, no_images, unlabeled_splits
+from packer.inputs.file_names import (
+    UNLABELED,
+    FolderLayout,
+    class_folders,
+    folder_splits,
+    no_images,
+    unlabeled_splits,
+)
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import Archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
-from packer.inputs.label_values import SEPARATORS, CheckedRows, LabelColumn, multi_hot, number_labels
+from packer.inputs.label_values import CheckedRows, LabelColumn, read_texts
 from packer.pixels.stored_size import StoredSize, read_stored_size
 from packer.sentence import Option
 
@@ -83,32 +89,23 @@ class SourceOptions:
         unit: str,
         *,
         unlabeled: NDArray[np.bool_] | None = None,
-        **more: Any,
+        column: str = "the label",
+        label_as: str | None = None,
+        names: list[str] | None = None,
     ) -> ImageTargets:
         """Return targets from one text per image.
 
-        lines: line numbers. unlabeled: True for images that get UNLABELED, whatever their text, [N]. more:
-        options of `number_labels`. Raises: SourceError, UsageError.
+        lines: line numbers. unlabeled: True for images that get UNLABELED, whatever their text, [N]. column,
+        label_as, names: see `number_labels`. Raises: SourceError, UsageError.
         """
         some = np.arange(len(texts)) if unlabeled is None else np.flatnonzero(~unlabeled)
         rows = CheckedRows(subject, np.asarray(lines, np.int64)[some], self.findings, unit=unit)
         rows.images = some
         rows.refused.update(np.flatnonzero(np.isin(some, list(self.findings.refused))).tolist())
-        read = [texts[k] for k in some.tolist()]
-        more = {"label_as": self.labels.as_, "column": "the label", **more}
-        separator = None if more.get("names") else self.labels.separator
-        separator = SEPARATORS.get(separator or "", separator)
-        column = LabelColumn.of(
-            subject, more["column"], read, more["label_as"], separator, alone=unit == "line"
-        )
-        about: dict[str, Any] = {}
-        labels: NDArray[Any]
-        classes: list[str] | None
-        if separator is None:
-            labels, classes = number_labels(rows, read, **more)
-        else:
-            labels, classes = multi_hot(rows, read, column.name, separator)
-            about = {"columns": classes}
+        read, separator = [texts[k] for k in some.tolist()], None if names else self.labels.divider
+        as_ = label_as or self.labels.as_
+        origin = LabelColumn.from_texts(subject, column, read, as_, separator, alone=unit == "line")
+        labels, classes, about = read_texts(rows, read, origin, column, names)
         if len(some) < len(texts):
             if labels.dtype != np.int64:
                 raise UsageError(
@@ -118,7 +115,7 @@ class SourceOptions:
             numbers, labels = labels, np.full(len(texts), UNLABELED)
             labels[some], about = numbers, {"unlabeled": UNLABELED}
         targets = ImageTargets(labels, classes, about=about, findings=self.findings)
-        targets.column = None if more.get("names") else column
+        targets.column = None if names else origin
         return targets
 
     def without_labels(self, subject: str, splits: Splits, count: int) -> NDArray[np.bool_]:
@@ -156,12 +153,6 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     other files that hold the images.
     """
 
-    keys: list[str]
-    sizes: NDArray[np.int64]
-    times: NDArray[np.int64]
-    folder: str | None
-    files: tuple[str, ...]
-
     name: str
     """The source as the user wrote it, for messages; packs do not record it, since it may be absolute."""
     targets: ImageTargets
@@ -173,22 +164,16 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     """Findings of all readers of the source."""
     place: str = ""
     """Path that the keys are relative to, for messages."""
-    folders: Collection[str] = ()
-    """Visible folders of the first two levels, with or without images; () unless folders were read."""
     others: Sequence[str] = ()
     """Paths of visible files that are not images: in an archive, only those that may hold labels."""
     parts: Mapping[str, ImageSource] = MappingProxyType({})
     """Field of WebDataset samples -> the image of each sample that it holds, key "" for none."""
     left_out: Mapping[str, int] = MappingProxyType({})
     """Suffix -> number of files that are not images."""
-    foldered: Sequence[str] | None = None
-    """The classes if they are names of folders, else None."""
-    class_parents: Sequence[str] = ("",)
-    """Paths of the folders that hold the class folders, with a trailing slash; "" for the source itself."""
+    layout: FolderLayout = FolderLayout(None, None, {}, [""], [])
+    """The class folders; without classes unless these are names of folders."""
     scanned: bool = False
     """True if a folder was searched for images, False if they were listed."""
-    empty_folders: Sequence[str] = ()
-    """Class folders without images."""
 
     def __init__(
         self,
@@ -214,21 +199,15 @@ class ImageSource(AbstractContextManager["ImageSource"]):
         return self
 
     def arrange(
-        self,
-        name: str,
-        folders: Collection[str],
-        left_out: Mapping[str, int],
-        options: SourceOptions,
-        *,
-        subject: str = "",
+        self, name: str, folders: Collection[str], left_out: Mapping[str, int], options: SourceOptions
     ) -> ImageSource:
         """Set targets and splits from folders.
 
-        folders: see `class_folders`. left_out: suffix -> number of files that are not images. subject: path
-        that the keys are relative to, if not ``name``. Raises: SourceError, UsageError.
+        folders: see `class_folders`. left_out: suffix -> number of files that are not images.
+        Raises: SourceError, UsageError.
         """
-        subject, targets = subject or name, ImageTargets(findings=options.findings)
-        self.place, self.folders, self.left_out, self.scanned = subject, folders, left_out, True
+        self.place = subject = self.place or name
+        self.left_out, self.scanned, targets = left_out, True, ImageTargets(findings=options.findings)
         if not self.keys:
             raise no_images(subject, left_out)
         if options.labels.ignore_source:
@@ -246,10 +225,8 @@ class ImageSource(AbstractContextManager["ImageSource"]):
                 {"unlabeled": UNLABELED} if options.labels.unlabeled and found.labels is not None else None
             )
             targets = ImageTargets(found.labels, found.classes, about=about, findings=options.findings)
-            splits, self.foldered = found.splits, found.classes
-            self.class_parents, self.empty_folders = found.parts, found.empty
-        self.describe(name, targets, splits)
-        return self
+            splits, self.layout = found.splits, found
+        return self.describe(name, targets, splits)
 
     def read(self, index: int) -> bytes:
         """Return all bytes of an image file. Raises: ImageError without the file's name."""

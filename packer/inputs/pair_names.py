@@ -41,9 +41,9 @@ class PairPlace:
     slash, of their paths in `place`. images: pattern of the images, in which each * stands for the same text
     as in `pattern`; None: names are compared.
 
-    >>> PairPlace.of("masks/*_mask.png from *_sat.jpg")
+    >>> PairPlace.parse("masks/*_mask.png from *_sat.jpg")
     PairPlace(place='masks', pattern='*_mask.png', images='*_sat.jpg')
-    >>> PairPlace.of("data/*/masks")
+    >>> PairPlace.parse("data/*/masks")
     PairPlace(place='data', pattern='*/masks/*', images=None)
     """
 
@@ -52,7 +52,7 @@ class PairPlace:
     images: str | None = None
 
     @classmethod
-    def of(cls, given: str) -> PairPlace:
+    def parse(cls, given: str) -> PairPlace:
         """Return the parts of a text; {stem} means *."""
         text, images = given.replace("{stem}", "*"), None
         if "*" in text.rpartition(FROM)[2] and FROM in text:
@@ -76,11 +76,9 @@ class PairPlace:
         image = self.images is not None and _called(path, self.images)
         return _called(path, self.pattern) and not (image and len(self.images or "") > len(self.pattern))
 
-    def at(self, source: object) -> PairPlace:
+    def at(self, source: str) -> PairPlace:
         """Return the place with its folder; that of the images if it has none. source: folder or archive."""
-        if self.place or not isinstance(source, str | os.PathLike):
-            return self
-        return replace(self, place=os.fspath(source).rstrip("/") or "/")
+        return self if self.place else replace(self, place=source.rstrip("/") or "/")
 
     def image_name(self, key: str) -> Name | None:
         """Return what is compared of an image's path; None if it does not fit the pattern."""
@@ -156,15 +154,11 @@ def derived(keys: Sequence[str], files: Iterable[str], place: PairPlace) -> list
     there = [name for name in images if name is not None]
     if len(there) < len(images) or not partners:
         return None
-    for change in (_same, _below_common, _varying, _dropped):
+    for change in (list, _below_common, _varying, _dropped):
         found = _matched(change(there), change(partners), cut=place.images is None)
         if found is not None:
             return [named[index][0] for index in found]
     return None
-
-
-def _same(names: list[Name]) -> list[Name]:
-    return names
 
 
 def _below_common(names: list[Name]) -> list[Name]:
@@ -226,10 +220,7 @@ def _shared_parts(texts: Sequence[str]) -> list[tuple[str, str]]:
 
 def common_beginning(texts: Collection[str]) -> str:
     """Return the beginning that all texts share."""
-    first, last = min(texts), max(texts)  # what these two share, all share
-    return "".join(
-        one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-    )
+    return os.path.commonprefix(list(texts))  # noqa: RUF071 characters are meant, not folders
 
 
 def _cuts(texts: Sequence[str]) -> list[str]:

@@ -29,7 +29,7 @@ from packer.inputs.image_archives import spooled
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource, SourceOptions, Splits
 from packer.pixels.image_files import format_of_image
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 from packer.source_kinds import IMAGES
 
 _ROWS_AT_ONCE = 256
@@ -72,7 +72,7 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
     Raises: SourceError for damaged or unusable files, SpaceError, UsageError, MissingDependencyError.
     """
     times = np.array([os.stat(path).st_mtime_ns if os.path.exists(path) else 0 for path in paths])
-    columns, findings = _Columns.of(paths[0], options), options.findings
+    columns, findings = _Columns.choose(paths[0], options), options.findings
     sizes, owners, rows = array("q"), array("q"), array("q")
     named: list[str | None] = []
     endings: list[str] = []
@@ -114,9 +114,7 @@ def read_parquet(name: str, paths: Sequence[str], options: SourceOptions) -> Ima
 class SpooledImages(ImageSource):
     """Images stored back to back in an unnamed file. fd: its descriptor, closed with the source."""
 
-    fd: int
-
-    fd = -1
+    fd: int = -1
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
@@ -177,7 +175,7 @@ class _Columns(NamedTuple):
     left_out: list[str]
 
     @classmethod
-    def of(cls, path: str, options: SourceOptions) -> _Columns:
+    def choose(cls, path: str, options: SourceOptions) -> _Columns:
         """Choose among the columns of a file. Raises: SourceError, UsageError."""
         schema, images = _opened(path).schema_arrow, find_images(path)
         image = [name for name in images if len(images) == 1 or name.lower() in _NAMES]
@@ -212,7 +210,7 @@ class _Columns(NamedTuple):
                     f"{path}: its column {name!r} is missing or differs from that of {self.first}; all "
                     "files of a dataset have equal columns. Pass the files that belong together."
                 )
-        with _reading(path):
+        with reading_parquet(path):
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(self.wanted), use_threads=False):
                 column = batch.column(self.image)
                 paths = labels = [None] * len(column)
@@ -254,7 +252,6 @@ class _Columns(NamedTuple):
                     notes.append(f"All labels {of}are -1, which means that there are none.")
             if unlabeled.all():
                 return targets
-            given = unlabeled if unlabeled.any() else None
             targets = options.number(
                 subject,
                 texts,
@@ -263,15 +260,14 @@ class _Columns(NamedTuple):
                 column=self.label,
                 label_as=label_as,
                 names=names,
-                unlabeled=given,
+                unlabeled=unlabeled,
             )
         elif not options.labels.ignore_source:
             usable = shorten(", ".join(self.usable)) or "none"
-            text = (
-                "No column is called label, and no single column has class names, so the pack has no "
-                "labels; possible label columns: "
+            notes.append(
+                "No column is called label, and no single column has class names, so the pack has no labels; "
+                f"possible label columns: {usable}. Pass {Option('Labels.column')}."
             )
-            notes.append(Sentence(f"{text}{usable}. Pass {Option('Labels.column')}."))
         if left_out := shorten(", ".join(self.left_out)):
             notes.append(f"Left out: {left_out}; the column of images and one label are packed.")
         return targets
@@ -279,7 +275,7 @@ class _Columns(NamedTuple):
 
 def _begins(path: str, file: Arrow, name: str) -> bool:
     """Return True if the first value of a column (that is not null) begins like an image file."""
-    with _reading(path):
+    with reading_parquet(path):
         for batch in file.iter_batches(16, columns=[name], use_threads=False):
             for value in batch.column(0).to_pylist():
                 data = value.get("bytes") if isinstance(value, dict) else value
@@ -325,12 +321,8 @@ def _kind(kind: Arrow) -> str:
 
 
 def _opened(path: str) -> Arrow:
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingDependencyError("pyarrow", path) from None
-    with _reading(path):
-        file = pyarrow.parquet.ParquetFile(
+    with reading_parquet(path) as parquet:
+        file = parquet.ParquetFile(
             path, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True
         )
         str(file.schema_arrow)  # raises for names that are not UTF-8
@@ -338,12 +330,14 @@ def _opened(path: str) -> Arrow:
 
 
 @contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Convert pyarrow's exceptions about a file to SourceError."""
-    import pyarrow
-
+def reading_parquet(path: str) -> Iterator[Arrow]:
+    """Yield pyarrow.parquet, with its errors as SourceError. Raises MissingDependencyError, too."""
     try:
-        yield
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingDependencyError("pyarrow", path, error) from None
+    try:
+        yield pyarrow.parquet
     except (pyarrow.lib.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
         raise SourceError(

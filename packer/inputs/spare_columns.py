@@ -12,13 +12,16 @@ The first rows show what a column holds:
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from packer.errors import UsageError
 from packer.inputs.coordinate_names import X, Y, size_name
 from packer.inputs.file_names import first_few, shorten
+from packer.inputs.label_options import Labels
 from packer.inputs.label_values import NUMBER
 from packer.sentence import Option
 
@@ -28,61 +31,57 @@ _MOST_DEVIATING = 0.05  # share of rows whose points lie outside their image
 _WHOLE = re.compile(r"[0-9]{1,9}(?:\.0*)?")
 
 
-class SpareColumns:
-    """Columns found by `choose`. label: of the classes, or None; sizes: of widths and heights, or none."""
+class SpareColumns(NamedTuple):
+    """Columns that were not chosen. label: of the classes, or None; sizes: of widths and heights, or none."""
 
     label: str | None = None
     sizes: tuple[str, ...] = ()
     note: str = ""
 
-    def __init__(self, path: str, coordinates: Sequence[str], *, field: str | None, pixels: bool) -> None:
-        """path: the file. coordinates: their columns. field: what a label is stored as; None: look for none.
 
-        pixels: coordinates are pixels, so that an image is as large as they are.
-        """
-        self._path, self._coordinates, self._field, self._pixels = path, coordinates, field, pixels
+def find_spare(
+    labels: Labels, header: Sequence[str], file: int, taken: Collection[str], rows: Sequence[Sequence[str]]
+) -> SpareColumns:
+    """Return the columns to read besides those taken.
 
-    def choose(
-        self, header: Sequence[str], file: int, taken: Sequence[str], rows: Sequence[Sequence[str]]
-    ) -> list[str]:
-        """Return the columns to read besides those taken.
+    header: names of the columns. file: index of the column of file names. rows: the first rows; those of
+    another width are ignored. Raises: UsageError if several columns may hold the classes.
+    """
+    cells = [[cell.strip() for cell in row] for row in rows if len(row) == len(header)]
+    if not cells:
+        return SpareColumns()
+    columns = dict(zip(header, zip(*cells, strict=True), strict=False))
+    free = [name for name in header if name and name not in taken and header.count(name) == 1]
+    spare = {name: columns[name] for name in free if name != header[file]}
+    located = [*labels.columns("boxes"), *labels.columns("keypoints")]
+    coordinates = [columns[name] for name in located] if labels.boxes_unit != "relative" else []
+    sizes = _sizes(spare, columns[header[file]], coordinates)
+    if labels.column is not None:
+        return SpareColumns(None, sizes)
+    others = {name: texts for name, texts in spare.items() if name not in sizes}
+    label, note = _class_column(labels, others)
+    return SpareColumns(label, sizes, note)
 
-        file: index of the column of file names. rows: the first rows; those of another width are ignored.
-        Raises: UsageError if several columns may hold the classes.
-        """
-        cells = [[cell.strip() for cell in row] for row in rows if len(row) == len(header)]
-        if not cells:
-            return []
-        columns = dict(zip(header, zip(*cells, strict=True), strict=False))
-        free = [name for name in header if name and name not in taken and header.count(name) == 1]
-        spare = {name: columns[name] for name in free if name != header[file]}
-        coordinates = [columns[name] for name in self._coordinates] if self._pixels else []
-        self.sizes = _sizes(spare, columns[header[file]], coordinates)
-        if self._field is not None:
-            others = {name: texts for name, texts in spare.items() if name not in self.sizes}
-            self._choose_label(self._field, others)
-        return [*([] if self.label is None else [self.label]), *self.sizes]
 
-    def _choose_label(self, field: str, spare: dict[str, tuple[str, ...]]) -> None:
-        """Set the column of the classes, and a note. Raises: UsageError if it is not clear."""
-        ranks = {name: _rank(texts) for name, texts in spare.items() if size_name(name) is None}
-        best = max(ranks.values(), default=0)
-        found = [name for name, rank in ranks.items() if rank == best > 0]
-        shown = [f"{name} ({first_few(_distinct(spare[name]))})" for name in found[:3]]
-        none = Option("Labels.column", "")
-        if len(found) > 1:
-            raise UsageError(
-                f"{self._path}: columns {' and '.join(shown)} may hold the classes; one of them becomes "
-                f"{field}. Pass {Option('Labels.column', found[0])}, or {none} to read none."
-            )
-        left = [name for name in spare if name not in found]
-        unread = f"{shorten(', '.join(left))} {'are' if len(left) > 1 else 'is'} not read"
-        if found:
-            self.label = found[0]
-            note = f"{field} is the column {shown[0]}{f'; {unread}' if left else ''}."
-            self.note = f"{note} {Option('Labels.column')} chooses another column, {none} none."
-        elif left:
-            self.note = f"There is no {field}: {unread}; {Option('Labels.column')} chooses a column."
+def _class_column(labels: Labels, spare: dict[str, tuple[str, ...]]) -> tuple[str | None, str]:
+    """Return the column of the classes, or None, and a note. Raises: UsageError if it is not clear."""
+    field, none = "box_label" if labels.boxes else "label", Option("Labels.column", "")
+    ranks = {name: _rank(texts) for name, texts in spare.items() if size_name(name) is None}
+    best = max(ranks.values(), default=0)
+    found = [name for name, rank in ranks.items() if rank == best > 0]
+    shown = [f"{name} ({first_few(_distinct(spare[name]))})" for name in found[:3]]
+    if len(found) > 1:
+        raise UsageError(
+            f"{os.fspath(labels.file or '')}: columns {' and '.join(shown)} may hold the classes; one of "
+            f"them becomes {field}. Pass {Option('Labels.column', found[0])}, or {none} to read none."
+        )
+    left = [name for name in spare if name not in found]
+    unread = f"{shorten(', '.join(left))} {'are' if len(left) > 1 else 'is'} not read"
+    if found:
+        note = f"{field} is the column {shown[0]}{f'; {unread}' if left else ''}."
+        return found[0], f"{note} {Option('Labels.column')} chooses another column, {none} none."
+    note = f"There is no {field}: {unread}; {Option('Labels.column')} chooses a column."
+    return None, note if left else ""
 
 
 def whole_pixels(text: str) -> int:

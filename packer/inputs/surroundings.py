@@ -46,8 +46,10 @@ def folders_above(folder: ListedFolder) -> Iterator[ListedFolder]:
         labels = [path for place in found.beside for path in _labels(found.above, place, stems)]
         if labels or ANNOTATIONS in found.folders:
             tops = [*sorted({label.partition("/")[0] for label in labels}), LISTS_OF_SPLITS]
-            more = [f"{top}/{name}" for top in tops for name in _names(f"{found.above}/{top}", False)]
-            coco = [name for name in _names(f"{found.above}/{ANNOTATIONS}", False) if name.endswith(".json")]
+            more = [f"{top}/{name}" for top in tops for name in _list_names(f"{found.above}/{top}", False)]
+            coco = [
+                name for name in _list_names(f"{found.above}/{ANNOTATIONS}", False) if name.endswith(".json")
+            ]
             more += [f"{ANNOTATIONS}/{name}" for name in coco if stem_of(name) not in stems]
             keys = [f"{found.within}/{key}" for key in folder.keys]
             others = list(dict.fromkeys([*found.files, *labels, *more]))
@@ -59,7 +61,7 @@ def _labels(above: str, place: str, stems: Collection[str]) -> list[str]:
 
     They may not if images lie beside them, or if most belong to no image: it is a folder of another dataset.
     """
-    names = _names(f"{above}/{place}", False)
+    names = _list_names(f"{above}/{place}", False)
     files = [name for name in names if name.lower().endswith(LABELS)]
     common = sum(stem_of(name) in stems for name in files)
     if 2 * common < max(len(files), 1) or any(map(is_image, names)):
@@ -73,7 +75,7 @@ def images_beside(folder: ListedFolder) -> tuple[str, str] | None:
     stems = {stem_of(path): path for path in labels[:: max(len(labels) // _TRIED, 1)]}
     for found in _corresponding(folder.name, {path.rpartition("/")[0] for path in labels}):
         for place in found.beside:
-            for name in _names(f"{found.above}/{place}", False):
+            for name in _list_names(f"{found.above}/{place}", False):
                 if is_image(name) and stem_of(name) in stems:
                     return stems[stem_of(name)], found.above
     return None
@@ -85,15 +87,15 @@ def _corresponding(name: str, inner: Collection[str]) -> Iterator[_Corresponding
     for _ in range(_LEVELS):
         above, last = os.path.split(above)
         rest, within = within, f"{last}/{within}".rstrip("/")
-        folders = _names(above, True)
+        folders = _list_names(above, True)
         beside = [one for one in folders[:_MOST_FOLDERS] if one != last]
         places = [
             os.path.normpath(f"{one}/{rest}/{place}") for one in beside for place in sorted(inner)[:_TRIED]
         ]
-        yield _Corresponding(above, within, _names(above, False), folders, places)
+        yield _Corresponding(above, within, _list_names(above, False), folders, places)
 
 
-def _names(folder: str, folders: bool) -> list[str]:
+def _list_names(folder: str, folders: bool) -> list[str]:
     """Return the names of the visible folders, or else files, in a folder; [] if it cannot be listed."""
     try:
         with os.scandir(on_disk(folder)) as entries:

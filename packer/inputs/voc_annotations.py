@@ -32,24 +32,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError
-from packer.inputs.box_table import BoxTable, box_targets
+from packer.inputs.boxes import BoxTable
 from packer.inputs.file_names import SPLIT_NAMES, file_splits, shorten
 from packer.inputs.findings import Findings
-from packer.inputs.image_targets import ImageTargets
+from packer.inputs.image_targets import ImageTargets, box_targets
 from packer.inputs.label_files import (
     ABSENT,
     LISTS_OF_SPLITS,
     SPLITS,
     BoxLayout,
     ListedFolder,
+    MatchedFiles,
     NameIndex,
-    leave_out_spare,
     match_files,
     path_splits,
     read_list,
-    refuse_file,
 )
-from packer.inputs.label_options import Labels
+from packer.inputs.opened_source import SourceOptions
 from packer.inputs.text_files import read_bytes
 from packer.sentence import Option
 
@@ -108,13 +107,12 @@ def is_voc(folder: ListedFolder, paths: Sequence[str]) -> bool:
     return 2 * right > len(paths) and boxes > 0
 
 
-def find_voc(folder: ListedFolder, chosen: Labels, findings: Findings) -> BoxLayout | None:
+def find_voc(folder: ListedFolder, options: SourceOptions) -> BoxLayout | None:
     """Return the dataset of Pascal VOC annotations that a folder holds, or None.
 
-    chosen: whether images without annotation have no objects. findings: leaves out names of missing images
-    in lists of splits. Raises: UsageError, SourceError.
+    Raises: UsageError, SourceError.
     """
-    files = match_files(folder, folder.ending(".xml"), _USUAL, partial(is_voc, folder))
+    files = match_files(folder, folder.ending(".xml"), _USUAL, is_voc)
     if not files.matched:
         return None
     kept = files.served(folder.keys)
@@ -122,12 +120,12 @@ def find_voc(folder: ListedFolder, chosen: Labels, findings: Findings) -> BoxLay
     lists = _lists(folder, {key.rpartition("/")[0].rpartition("/")[0] for key in keys})
     splits = {} if lists else path_splits(keys)
     if lists:
-        owners = _owners(folder, keys, lists, findings)
+        owners = _owners(folder, keys, lists, options.findings)
         kept, owners = kept[owners != ABSENT], owners[owners != ABSENT]
         splits = file_splits([path for path, _ in lists], [split for _, split in lists], owners)
     paths = [files.matched.get(folder.keys[index]) for index in kept.tolist()]
     example = next(iter(files.matched.values()))
-    return BoxLayout(_FORM, example, kept, partial(_read, folder, paths, files.spare, splits, chosen))
+    return BoxLayout(_FORM, example, kept, partial(_read_voc, files, paths, splits, options))
 
 
 def _lists(folder: ListedFolder, roots: Collection[str]) -> list[tuple[str, str]]:
@@ -150,9 +148,7 @@ def _owners(
     owners = np.full(len(keys), ABSENT, np.int64)
     for number, (path, _) in enumerate(lists):
         root = path[: path.rindex(LISTS_OF_SPLITS)]
-        names = NameIndex(
-            {os.path.splitext(key[len(root) :])[0]: k for k, key in enumerate(keys) if key.startswith(root)}
-        )
+        names = NameIndex((os.path.splitext(key)[0] for key in keys), root)
         find = partial(_find, names)
         for line, index in read_list(folder.path(path), path, find, findings, quiet=bool(folder.within)):
             if owners[index] not in (ABSENT, number):
@@ -171,26 +167,24 @@ def _find(names: NameIndex, text: str) -> int:
     return next((index for index in found if index != ABSENT), ABSENT)
 
 
-def _read(
-    folder: ListedFolder,
+def _read_voc(
+    files: MatchedFiles,
     paths: Sequence[str | None],
-    spare: Sequence[str],
     splits: dict[str, NDArray[np.int64]],
-    chosen: Labels,
+    options: SourceOptions,
     keys: list[str],
-    findings: Findings,
 ) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
     """Read the annotations of the chosen images. paths: of each, or None. Raises: SourceError."""
-    sizes = np.zeros((len(keys), 2), np.int64)
+    folder, findings, sizes = files.folder, options.findings, np.zeros((len(keys), 2), np.int64)
     findings.refuse_unlisted(
-        [index for index, path in enumerate(paths) if path is None and chosen.unlisted != "empty"],
+        [index for index, path in enumerate(paths) if path is None and options.labels.unlisted != "empty"],
         keys,
         "has no annotation.",
         f"{folder.name}: no annotation for",
         "images without objects have one, too. Add them, or pass "
         f"{Option('Labels.unlisted', 'empty')} if they have none",
     )
-    leave_out_spare(folder, spare, partial(is_voc, folder), findings, "annotation")
+    files.leave_out_spare(findings, "annotation")
     annotated = [(image, path) for image, path in enumerate(paths) if path]
     found = [one for image, path in annotated for one in _objects(folder, path, image, sizes, findings)]
     found = [one for one in found if one.image not in findings.refused]
@@ -202,8 +196,8 @@ def _read(
     below = np.any(xyxy[:, :2] < 1, axis=1)
     if not below.any():
         xyxy[:, :2] -= 1
-    table, place = BoxTable(xyxy, owners, labels, lines), folder.holding(paths)
-    targets = box_targets(_FORM, place, table, classes, len(keys), findings, unit="object", sizes=sizes)
+    table = BoxTable(xyxy, owners, labels, lines, folder.holding(paths), "object")
+    targets = box_targets(_FORM, table, classes, len(keys), findings, sizes)
     if below.any():
         findings.note(
             f"{int(below.sum()):,} boxes, such as one of {keys[found[int(below.argmax())].image]}, begin "
@@ -223,7 +217,7 @@ def _objects(
     try:
         root = read_annotation(where)
     except SourceError as error:
-        refuse_file(findings, image, "its annotation", where, error)
+        findings.refuse_file(image, "its annotation", where, error)
         return
     width, height = (_number(root, f"size/{side}") for side in ("width", "height"))
     if 0 < width <= _LONGEST_SIDE and 0 < height <= _LONGEST_SIDE:

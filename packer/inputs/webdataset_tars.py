@@ -43,7 +43,7 @@ _REMEDY = "Create the tar again"
 
 def is_label(label: str | None, asked: bool = True) -> Callable[[str], bool]:
     """Return a predicate: True for names of members that may hold the label; never True if not `asked`."""
-    ending = f".{_last(label_field(label))}"
+    ending = f".{label_field(label).rpartition('.')[2]}"
     return lambda name: asked and name.lower().endswith(ending)
 
 
@@ -55,11 +55,7 @@ def label_field(label: str | None) -> str:
     """
     if label is None:
         return "cls"
-    return label.lower() if _last(label.lower()) in _TEXTS else "json"
-
-
-def _last(field: str) -> str:
-    return field.rpartition(".")[2]
+    return label.lower() if label.lower().rpartition(".")[2] in _TEXTS else "json"
 
 
 def split_sample(path: str) -> tuple[str, str]:
@@ -108,7 +104,7 @@ def open_samples(name: str, archives: Iterable[Archive], options: SourceOptions,
     findings, targets = options.findings, ImageTargets(findings=options.findings)
     with ExitStack() as stack:
         tars = [stack.enter_context(closing(archive)) for archive in archives]
-        listed = [_Samples.of(tar, options) for tar in tars]
+        listed = [_Samples.scan(tar, options) for tar in tars]
         image = _image_field(name, listed, options)
         for samples in listed:
             samples.leave_out_labels(image, options)
@@ -147,7 +143,7 @@ class _Samples(NamedTuple):
     labels: dict[str, str]
 
     @classmethod
-    def of(cls, tar: Archive, options: SourceOptions) -> _Samples:
+    def scan(cls, tar: Archive, options: SourceOptions) -> _Samples:
         """List the members of a tar. Images with a plain extension are the field "". Raises: SourceError."""
         wanted = label_field(options.label)
         images: dict[str, dict[str, int]] = {}
@@ -172,11 +168,30 @@ class _Samples(NamedTuple):
 
     def read_label(self, sample: str, options: SourceOptions) -> str:
         """Return a sample's label as text. Raises ImageError whose text continues the image's name."""
-        if sample in self.labels:
-            return _label(self.tar, self.labels[sample], options.label)
-        wanted, fields = label_field(options.label), {split_sample(path)[1] for path in self.tar.others}
-        there = f" (there are .{shorten(', .'.join(sorted(fields)))})" if fields - {wanted} else ""
-        raise ImageError(f"has no .{wanted} beside it{there}.")
+        wanted, label = label_field(options.label), options.label
+        if sample not in self.labels:
+            fields = {split_sample(path)[1] for path in self.tar.others}
+            there = f" (there are .{shorten(', .'.join(sorted(fields)))})" if fields - {wanted} else ""
+            raise ImageError(f"has no .{wanted} beside it{there}.")
+        path = self.labels[sample]
+        called, (nbytes, *_) = path.rpartition("/")[2], self.tar.others[path]
+        if nbytes > _LARGEST_LABEL:
+            raise ImageError(f"has a {called} of {nbytes:,} bytes; at most {_LARGEST_LABEL:,} are read.")
+        try:
+            text = self.tar.read_other(path).decode("utf-8").strip()
+            entries = json.loads(text) if wanted == "json" else {label: text}
+        except ImageError as error:
+            raise ImageError(f"has a {called} that {error}") from None
+        except UnicodeDecodeError:
+            raise ImageError(f"has a {called} that is not UTF-8 text.") from None
+        except (ValueError, RecursionError):
+            raise ImageError(f"has a {called} that is not JSON.") from None
+        value = entries.get(label) if isinstance(entries, dict) else None
+        if value == "" and value == text:
+            raise ImageError(f"has an empty {called}.")
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)) or value == "":
+            raise ImageError(f"has a {called} without a number or text called {label}.")
+        return str(value).strip()
 
 
 def _image_field(name: str, listed: Sequence[_Samples], options: SourceOptions) -> str:
@@ -225,8 +240,7 @@ def _read_labels(
     path = os.path.join(folder, CLASSES_FILE)
     names = read_classes(path) if os.path.isfile(path) else None
     column, lines = options.label or "the .cls", range(1, len(texts) + 1)
-    given = unlabeled if unlabeled.any() else None
-    return options.number(name, texts, lines, "sample", column=column, names=names, unlabeled=given)
+    return options.number(name, texts, lines, "sample", column=column, names=names, unlabeled=unlabeled)
 
 
 def _members(
@@ -264,28 +278,6 @@ def _unique(name: str, keys: list[str], tars: Sequence[Archive], owners: NDArray
             "unique. Rename the tars."
         )
     return keys
-
-
-def _label(tar: Archive, path: str, label: str | None) -> str:
-    """Return a sample's label as text. Raises ImageError whose text continues the image's name."""
-    called, (nbytes, *_) = path.rpartition("/")[2], tar.others[path]
-    if nbytes > _LARGEST_LABEL:
-        raise ImageError(f"has a {called} of {nbytes:,} bytes; at most {_LARGEST_LABEL:,} are read.")
-    try:
-        text = tar.read_other(path).decode("utf-8").strip()
-        entries = json.loads(text) if label_field(label) == "json" else {label: text}
-    except ImageError as error:
-        raise ImageError(f"has a {called} that {error}") from None
-    except UnicodeDecodeError:
-        raise ImageError(f"has a {called} that is not UTF-8 text.") from None
-    except (ValueError, RecursionError):
-        raise ImageError(f"has a {called} that is not JSON.") from None
-    value = entries.get(label) if isinstance(entries, dict) else None
-    if value == "" and value == text:
-        raise ImageError(f"has an empty {called}.")
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)) or value == "":
-        raise ImageError(f"has a {called} without a number or text called {label}.")
-    return str(value).strip()
 
 
 def read_classes(path: str) -> list[str]:

@@ -26,7 +26,7 @@ from packer import units
 from packer.errors import MissingDependencyError, SourceError, UsageError
 from packer.inputs.file_names import SPLIT_NAMES, as_text, on_disk, shorten, split_in
 from packer.inputs.findings import Findings
-from packer.inputs.label_files import ABSENT, ListedFolder, names_of_images, read_list
+from packer.inputs.label_files import ABSENT, ListedFolder, NameIndex, read_list
 from packer.inputs.text_files import read_bytes
 
 ENDINGS = (".yaml", ".yml")
@@ -126,7 +126,7 @@ def _parse(path: str, text: bytes) -> YoloDataset | None:
             "needed. Correct it."
         )
     root = _slashed(root) if isinstance(root, str) else None
-    return YoloDataset(path, root, _names(path, content), points, splits)
+    return YoloDataset(path, root, _class_names(path, content), points, splits)
 
 
 def _value(content: dict[Any, Any], key: str) -> Any:
@@ -152,7 +152,7 @@ def _integers(value: Any) -> list[int]:
     return [int(one) if isinstance(one, str) and re.fullmatch("[0-9]{1,9}", one) else -1 for one in texts]
 
 
-def _names(path: str, content: dict[Any, Any]) -> list[str] | None:
+def _class_names(path: str, content: dict[Any, Any]) -> list[str] | None:
     """Return the class names in the order of their numbers; None if only their number is given."""
     given, count = _value(content, "names"), _value(content, "nc")
     if given is None:
@@ -211,10 +211,8 @@ def _paths(dataset: YoloDataset) -> list[str]:
     return [one for given in dataset.splits.values() for one in given]
 
 
-def assign_splits(
-    dataset: YoloDataset, folder: ListedFolder, findings: Findings
-) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the names of the splits, and the split of each image of a folder, int64 [N], ABSENT for none.
+def assign_splits(dataset: YoloDataset, folder: ListedFolder, findings: Findings) -> NDArray[np.int64]:
+    """Return the number of the split of each image of a folder, int64 [N], ABSENT for none.
 
     Raises: SourceError.
     """
@@ -237,7 +235,7 @@ def assign_splits(
                 f"{subject}, are all images of {names[other]}, too; they are packed once, in {names[other]}."
             )
         owners[indices[owners[indices] == ABSENT]] = number
-    return names, owners
+    return owners
 
 
 def _images(
@@ -266,7 +264,7 @@ def _images(
 
 def _listed(dataset: YoloDataset, folder: ListedFolder, path: str, findings: Findings) -> Iterator[int]:
     """Yield the images in a list; paths are absolute, relative to it or to the dataset, or of elsewhere."""
-    names, paths = names_of_images(folder.keys), {key: index for index, key in enumerate(folder.keys)}
+    names, paths = NameIndex(folder.keys), {key: index for index, key in enumerate(folder.keys)}
     root, bases = as_text(os.path.abspath(folder.name)), (os.path.dirname(path), *_roots(dataset))
 
     def find(text: str) -> int:

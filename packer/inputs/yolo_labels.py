@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -24,29 +24,22 @@ from numpy.typing import NDArray
 
 from packer import units
 from packer.errors import SourceError, UsageError
-from packer.inputs.box_table import BoxTable, box_targets
+from packer.inputs.boxes import BoxTable
 from packer.inputs.file_names import as_text, examples, file_splits, shorten
 from packer.inputs.findings import Findings
-from packer.inputs.image_targets import ImageTargets
+from packer.inputs.image_targets import ImageTargets, box_targets
 from packer.inputs.label_files import (
     ABSENT,
     BoxLayout,
     ListedFolder,
     MatchedFiles,
-    leave_out_spare,
     match_files,
     path_splits,
-    refuse_file,
     stem_of,
 )
+from packer.inputs.opened_source import SourceOptions
 from packer.inputs.text_files import read_bytes, read_lines
-from packer.inputs.yolo_dataset import (
-    YoloDataset,
-    assign_splits,
-    check_unique,
-    dataset_above,
-    find_dataset,
-)
+from packer.inputs.yolo_dataset import YoloDataset, assign_splits, check_unique, dataset_above, find_dataset
 from packer.sentence import Option
 
 _NAME = "YOLO labels"
@@ -69,20 +62,19 @@ box holds the points after it."""
 
 
 class _ChosenLabels(NamedTuple):
-    """Label files of the chosen images. paths: of each, or None. listed: classes that the user lists."""
+    """Label files of the chosen images. paths: of each, or None."""
 
-    folder: ListedFolder
+    files: MatchedFiles
     described: YoloDataset | None
-    spare: Sequence[str]
     paths: list[str | None]
     splits: dict[str, NDArray[np.int64]]
-    listed: Collection[str]
+    options: SourceOptions
 
-    def refuse(self, findings: Findings, image: int, line: int, found: str) -> None:
+    def refuse(self, image: int, line: int, found: str) -> None:
         """Refuse an image for a line of its label file. Raises: SourceError."""
         path = self.paths[image]
-        error = f"{self.folder.name}/{path} line {line}: {found}; {_FORM}. Correct it"
-        findings.refuse(image, f"line {line} of {path} {found}.", error)
+        error = f"{self.files.folder.name}/{path} line {line}: {found}; {_FORM}. Correct it"
+        self.options.findings.refuse(image, f"line {line} of {path} {found}.", error)
 
 
 def is_yolo(folder: ListedFolder, paths: Sequence[str]) -> bool:
@@ -106,42 +98,42 @@ def _holds_labels(path: str) -> bool | None:
 
 
 def find_yolo(
-    folder: ListedFolder, listed: Collection[str], findings: Findings, described: YoloDataset | None = None
+    folder: ListedFolder, options: SourceOptions, described: YoloDataset | None = None
 ) -> BoxLayout | None:
     """Return the YOLO dataset that a folder holds, or None.
 
-    listed: classes that the user lists. described: the content of its data.yaml, if that is elsewhere.
+    described: the content of its data.yaml, if that is elsewhere.
     Raises: UsageError, SourceError.
     """
     texts, home = folder.ending(".txt"), as_text(os.path.abspath(folder.name))
     if described is None and not folder.within:
         described = find_dataset(folder)
     if described is None:
-        files = match_files(folder, texts, _USUAL, partial(is_yolo, folder))
+        files = match_files(folder, texts, _USUAL, is_yolo)
         if not files.matched:
             return None
         described = dataset_above(f"{home}/{folder.within}".rstrip("/"))
         images = files.served(folder.keys)
         splits = path_splits([folder.keys[index] for index in images.tolist()])
     else:
-        names, owners = assign_splits(described, folder, findings)
-        files = match_files(folder.taken(owners != ABSENT), texts, _USUAL, lambda paths: True)
-        images = _labelled(described, names, owners, files, folder.keys, findings)
+        names, owners = list(described.splits), assign_splits(described, folder, options.findings)
+        files = match_files(folder.taken(owners != ABSENT), texts, _USUAL, lambda folder, paths: True)
+        images = _labelled(described, owners, files, folder.keys, options.findings)
         used = [name for number, name in enumerate(names) if (owners[images] == number).any()]
         splits = file_splits(names, names, owners[images]) if len(used) > 1 else {}
     paths = [files.matched.get(folder.keys[index]) for index in images.tolist()]
     stems = {stem_of(key) for key in folder.keys}
     spare = [path for path in files.spare if stem_of(path) not in stems]
-    dataset = _ChosenLabels(folder, described, spare, paths, splits, listed)
+    files = files._replace(accepts=is_yolo, spare=spare)
+    dataset = _ChosenLabels(files, described, paths, splits, options)
     example = next(iter(files.matched.values()), "")
     if described is not None and as_text(os.path.abspath(os.path.dirname(described.path))) == home:
         example = os.path.basename(described.path)
-    return BoxLayout(_NAME, example, images, partial(_read, dataset))
+    return BoxLayout(_NAME, example, images, partial(_read_yolo, dataset))
 
 
 def _labelled(
     described: YoloDataset,
-    names: Sequence[str],
     owners: NDArray[np.int64],
     files: MatchedFiles,
     keys: Sequence[str],
@@ -150,7 +142,7 @@ def _labelled(
     """Return the images of the splits that have label files; others are not images without objects."""
     matched = np.array([key in files.matched for key in keys], np.bool_)
     kept = np.zeros(len(owners), np.bool_)
-    for number, name in enumerate(names):
+    for number, name in enumerate(described.splits):
         own = owners == number
         if (matched & own).any():
             kept |= own
@@ -167,18 +159,16 @@ def _labelled(
     return np.flatnonzero(kept)
 
 
-def _read(
-    dataset: _ChosenLabels, keys: list[str], findings: Findings
-) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
+def _read_yolo(dataset: _ChosenLabels, keys: list[str]) -> tuple[ImageTargets, dict[str, NDArray[np.int64]]]:
     """Read the labels of the chosen images. Raises: SourceError, UsageError."""
-    folder, described = dataset.folder, dataset.described
+    folder, described, findings = dataset.files.folder, dataset.described, dataset.options.findings
     given = classes = _class_names(dataset)
     points = None if described is None else described.points
-    rows = _rows(dataset, findings)
+    rows = _rows(dataset)
     posed = _posed(folder.name, rows, points)
     for row, found in _wrong(rows, posed, len(classes) if classes else _MOST_CLASSES, points is not None):
-        dataset.refuse(findings, int(rows[row, _OWNER]), int(rows[row, _LINE]), found)
-    leave_out_spare(folder, dataset.spare, partial(is_yolo, folder), findings, "label file")
+        dataset.refuse(int(rows[row, _OWNER]), int(rows[row, _LINE]), found)
+    dataset.files.leave_out_spare(findings, "label file")
     kept = ~np.isin(rows[:, _OWNER], list(findings.refused))
     rows, posed = rows[kept], posed[kept]
     owners, labels, lines = rows[:, [_OWNER, _CLASS, _LINE]].astype(np.int64).T
@@ -187,8 +177,8 @@ def _read(
     around = (rows[:, _COUNT] > 4) & ~posed
     centre, half = np.hsplit(rows[:, _BOX] * (1, 1, 0.5, 0.5), 2)
     xyxy = np.where(around[:, None], rows[:, _AROUND], np.hstack([centre - half, centre + half]))
-    table, place = BoxTable(xyxy, owners, labels, lines), folder.holding(dataset.paths)
-    targets = box_targets(_NAME, place, table, classes, len(keys), findings, unit="line", relative=True)
+    table = BoxTable(xyxy, owners, labels, lines, folder.holding(dataset.paths))
+    targets = box_targets(_NAME, table, classes, len(keys), findings)
     if given is None:
         findings.note(
             "The labels name no classes: they are called by their numbers. Names can be given by "
@@ -207,14 +197,16 @@ def _read(
     return targets, dataset.splits
 
 
-def _rows(dataset: _ChosenLabels, findings: Findings) -> NDArray[np.float64]:
+def _rows(dataset: _ChosenLabels) -> NDArray[np.float64]:
     """Return the lines of all label files, float64 [R, _COLUMNS]; refuse images of wrong ones."""
     values = array("d")
     for image, path in enumerate(dataset.paths):
-        for line, text in () if path is None else _lines(dataset.folder.path(path), image, findings):
+        for line, text in (
+            () if path is None else _lines(dataset.files.folder.path(path), image, dataset.options.findings)
+        ):
             found = _parse(text)
             if isinstance(found, str):
-                dataset.refuse(findings, image, line, found)
+                dataset.refuse(image, line, found)
             else:
                 values.extend((image, line, *found))
     return np.array(values).reshape(-1, _COLUMNS)
@@ -227,7 +219,7 @@ def _lines(path: str, image: int, findings: Findings) -> Iterator[tuple[int, str
             if text.strip():
                 yield line, text
     except SourceError as error:
-        refuse_file(findings, image, "its label file", path, error)
+        findings.refuse_file(image, "its label file", path, error)
 
 
 def _parse(text: str) -> list[float] | str:
@@ -305,7 +297,7 @@ def _wrong(
 
 def _class_names(dataset: _ChosenLabels) -> list[str] | None:
     """Return the class names, see the module; None if there are only numbers. Raises: UsageError."""
-    folder, described = dataset.folder, dataset.described
+    folder, described = dataset.files.folder, dataset.described
     if described is not None and described.names is not None:
         return described.names
     labels = {os.path.dirname(path) for path in dataset.paths if path}
@@ -325,4 +317,4 @@ def _class_names(dataset: _ChosenLabels) -> list[str] | None:
                 f"{folder.name}/{path}: its class names differ from those of {first}; one list numbers all "
                 f"classes. Remove one, or pass {Option('classes', path)}."
             )
-    return found.get(first) or list(dataset.listed) or None
+    return found.get(first) or list(dataset.options.listed) or None

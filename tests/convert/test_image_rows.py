@@ -25,7 +25,7 @@ from packer.convert.row_storage import RowStorage
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.inputs.image_pairs import Soft, open_pair
+from packer.inputs.image_pairs import PairForm, Soft, open_pair
 from packer.inputs.image_sources import open_source
 from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs, one_run
@@ -58,7 +58,7 @@ def rows_of(pack: Pack) -> dict[str, bytes]:
 
 def maker(folder: Path, *, size: str = "16", pairs: dict[str, Path] | None = None) -> ImageRows:
     source, spec = open_source(str(folder)), PixelSpec((16, 16))
-    partners = [open_pair(name, path, source.keys, spec=spec) for name, path in (pairs or {}).items()]
+    partners = [open_pair(name, path, source, PairForm(spec)) for name, path in (pairs or {}).items()]
     store = "raw" if size == "16" else "jpeg"
     rows = RowSize.parse(size)
     options = ImageOptions(rows, "crop", "rgb", "uint8", MAX_PIXELS, RowStorage("h5", store))

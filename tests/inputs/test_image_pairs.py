@@ -23,8 +23,9 @@ from PIL import Image
 from packer.codecs.jpeg import EXIF_TAG
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
+from packer.inputs import image_pairs
 from packer.inputs.findings import Findings
-from packer.inputs.image_pairs import Pair, open_pair
+from packer.inputs.image_pairs import Pair, PairForm, Soft
 from packer.pixels.decode_resize import (
     DecodeResize,
     PixelSpec,
@@ -33,6 +34,7 @@ from packer.pixels.row_placement import (
     FITS,
     ImagePlacement,
 )
+from tests.inputs.named_images import NamedImages
 
 Encode = Callable[..., bytes]
 SPEC = PixelSpec((8, 8), "stretch")
@@ -73,6 +75,25 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
 
 
 Folder = Callable[..., str]
+
+
+def open_pair(
+    name: str,
+    given: str,
+    keys: list[str],
+    *,
+    spec: PixelSpec,
+    images: str | None = None,
+    findings: Findings | None = None,
+    soft: bool = False,
+    spool_dir: str | None = None,
+    **form: Any,
+) -> Pair:
+    """images: folder of the images. form: the other values of PairForm."""
+    source = NamedImages(keys, findings)
+    source.folder = images
+    made = PairForm(spec, **form)
+    return image_pairs.open_pair(name, Soft(given) if soft else given, source, made, spool_dir)
 
 
 def row_of(pair: Pair, index: int, geometry: ImagePlacement) -> NDArray[Any]:

@@ -11,8 +11,7 @@ import pytest
 
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.header import Field
-from packer.inputs import image_targets
-from packer.inputs.boxes import Boxes
+from packer.inputs.boxes import Boxes, BoxTable
 from packer.inputs.checks.label_checks import check_label_texts
 from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets
@@ -20,6 +19,7 @@ from packer.inputs.label_options import Labels
 from packer.inputs.listing import Listing
 from packer.inputs.opened_source import ImageSource
 from packer.pixels.row_placement import ImagePlacement
+from tests.inputs import named_images
 
 KEYS = ["cat/1.jpg", "cat/2.png", "dog/3.jpg"]
 CROP = ImagePlacement.of("crop", (200, 400), (100, 100))  # shows x from 100 to 300, at half the size
@@ -40,7 +40,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 def read_targets(path: str, keys: list[str], *, skip: bool = False, **chosen: Any) -> ImageTargets:
     """chosen: members of Labels, under the names by which packs record them."""
     labels = Labels.of_record({"unlisted": "empty"} | chosen if "boxes" in chosen else chosen, path)
-    return image_targets.read_targets(labels, keys, Findings(skip))
+    return named_images.read_targets(labels, keys, Findings(skip))
 
 
 def refused(path: str, **chosen: Any) -> str:
@@ -534,5 +534,5 @@ def test_the_rarest_class_of_each_image() -> None:
     owners, labels = np.array([2, 0, 2, 0]), np.array([0, 0, 5, 0])
     corners, lines = np.tile([0.0, 0, 1, 1], (4, 1)), np.arange(4)
     for given, expected in ((labels, [0, -1, 5, -1]), (None, [0, -1, 0, -1])):
-        boxes = Boxes("x", corners, owners, lines, given, 4)
+        boxes = Boxes(BoxTable(corners, owners, given, lines, "x"), 4)
         assert ImageTargets(boxes=boxes).rarest.tolist() == expected

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from packer.errors import UsageError
@@ -9,7 +11,7 @@ USUAL = {"images": "labels"}
 
 
 def matched(keys: list[str], labels: list[str]) -> dict[str, str]:
-    return match_files(ListedFolder("set", keys, labels), labels, USUAL, lambda paths: True).matched
+    return match_files(ListedFolder("set", keys, labels), labels, USUAL, lambda folder, paths: True).matched
 
 
 @pytest.mark.parametrize(
@@ -62,8 +64,8 @@ def test_folders_of_other_content_are_tried_a_few_times() -> None:
     labels = [f"{folder}/{number}.txt" for folder in range(100) for number in range(50)]
     keys = [label.replace("txt", "jpg") for label in labels]
 
-    def rejects(paths: list[str]) -> bool:
-        tried.append(paths)
+    def rejects(folder: ListedFolder, paths: Sequence[str]) -> bool:
+        tried.append(list(paths))
         return False
 
     found = match_files(ListedFolder("set", keys, labels), labels, USUAL, rejects)
@@ -86,7 +88,7 @@ def test_splits_in_paths() -> None:
 
 
 def test_names_without_a_folder() -> None:
-    index = NameIndex({"a/1": 0, "b/1": 1, "b/2": 2})
+    index = NameIndex(["a/1", "b/1", "b/2"])
     assert [index.find(name) for name in ("a/1", "./b/1", "1", "2", "x/2", "3")] == [
         0,
         1,

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from packer.errors import SourceError
 from packer.inputs.findings import Findings
-from packer.inputs.image_targets import read_targets
-from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
 from packer.inputs.label_rows import read_json
+from tests.inputs.named_images import label_table, read_targets
 
 KEYS = ["cat/1.jpg", "cat/2.png", "dog/3.jpg", "dog/4.jpg"]
 NAMES = ["cat", "dog", "eel", "cat"]
@@ -41,7 +40,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 def read(path: str, *chosen: str, keys: list[str] = KEYS, **more: Any) -> tuple[list[str], list[str]]:
     """Return the label of each image, and the notes."""
-    table = LabelTable(path, keys, chosen, content=read_json(path), **more)
+    table = label_table(path, keys, chosen, content=read_json(path), **more)
     (column,) = (table.columns[name] for name in chosen or ("",))
     return [column[row] for row in table.one_an_image([column], "label")], table.findings.notes
 
@@ -195,7 +194,7 @@ def test_other_forms_are_refused_by_their_names(write: Write, data: bytes, calle
 
 
 def test_a_first_row_that_names_a_file_is_data(write: Write) -> None:
-    table = LabelTable(write("x.jpg,cat\n" + text(",", header=False)), KEYS, (), Findings(skip=True))
+    table = label_table(write("x.jpg,cat\n" + text(",", header=False)), KEYS, (), Findings(skip=True))
     assert table.findings.skipped == [{"key": "l.csv line 1", "reason": "no image is called x.jpg."}]
     codes = "6a7be1b7,eel\n78dde6c4,cat\n3c6ef362,dog\n"
     assert "line 1: no image is called 6a7be1b7;" in refused(
@@ -262,10 +261,10 @@ def test_names_match_in_any_unicode_form(write: Write, key: str, name: str) -> N
     keys = ["b/1.jpg", f"{key}/{key}.jpg"]
     for called in (f"{name}/{name}.jpg", f"{name}.jpg", name):
         assert read(write(f"{called},x\nb/1.jpg,y\n"), keys=keys)[0] == ["y", "x"]
-    behind = LabelTable(write(f"/data/{name}/1.jpg,x\n"), ["1.jpg"], (), folder=f"/other/{key}")
+    behind = label_table(write(f"/data/{name}/1.jpg,x\n"), ["1.jpg"], (), folder=f"/other/{key}")
     assert behind.images.tolist() == [0]
     path = write(f"file,{name}\n{name}.jpg,x\nb/1.jpg,y\n")
-    assert LabelTable(path, keys, (key,)).columns == {key: ["x", "y"]}
+    assert label_table(path, keys, (key,)).columns == {key: ["x", "y"]}
     groups = write(f"file,label,g\nb/1.jpg,x,{COMPOSED}\n{name}.jpg,y,{DECOMPOSED}\n")
     beside = read_targets(Labels(groups, column="label"), keys, Findings(), ("g",)).beside
     assert beside["g"] == [COMPOSED] * 2
@@ -289,7 +288,7 @@ def test_a_gzip_file_is_told_by_its_content(write: Write) -> None:
 
 def test_a_column_may_be_label_and_split(write: Write) -> None:
     path = write("file,kind\na.jpg,x\nb.jpg,y\n")
-    table = LabelTable(path, ["a.jpg", "b.jpg"], ["kind"], Findings(), beside=["kind"])
+    table = label_table(path, ["a.jpg", "b.jpg"], ["kind"], Findings(), beside=["kind"])
     assert table.columns == {"kind": ["x", "y"]}
 
 
@@ -334,7 +333,7 @@ def test_labels_of_any_table_are_right_or_refused(write: Write, data: st.DataObj
     rows = list(zip(*columns, strict=True))[not header :]
     findings = Findings(skip=missing)
     try:
-        table = LabelTable(write("".join(separator.join(row) + "\n" for row in rows)), keys, (), findings)
+        table = label_table(write("".join(separator.join(row) + "\n" for row in rows)), keys, (), findings)
     except SourceError:
         return
     found = table.columns[""]

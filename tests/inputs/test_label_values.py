@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from packer.errors import SourceError, UsageError
 from packer.inputs.findings import Findings
-from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
 from packer.inputs.label_values import (
     CheckedRows,
@@ -22,6 +21,7 @@ from packer.inputs.label_values import (
     number_labels,
     split_names,
 )
+from tests.inputs.named_images import label_table
 
 KEYS = ["cat/1.jpg", "cat/2.png", "dog/3.jpg"]
 Write = Callable[..., str]
@@ -40,7 +40,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 def refused(path: str, keys: list[str] = KEYS, *chosen: str) -> str:
     with pytest.raises(SourceError) as error:
-        table = LabelTable(path, keys, chosen)
+        table = label_table(path, keys, chosen)
         table.one_an_image(list(table.columns.values()), "label")
     return str(error.value)
 
@@ -229,14 +229,14 @@ def test_multi_hot_needs_a_name() -> None:
     ],
 )
 def test_two_columns_need_no_header(write: Write, text: str) -> None:
-    table = LabelTable(write(text), KEYS, ())
+    table = label_table(write(text), KEYS, ())
     (column,) = table.columns.values()
     rows = table.one_an_image([column], "label")
     assert [column[row] for row in rows] == ["5", "0", "07"]
 
 
 def test_chosen_columns_are_found_by_the_header(write: Write) -> None:
-    table = LabelTable(write("file, a ,b,c\n3,x,y,z\n\n1,p,q,r\n"), KEYS, ("c", "a"))
+    table = label_table(write("file, a ,b,c\n3,x,y,z\n\n1,p,q,r\n"), KEYS, ("c", "a"))
     assert {name: list(column) for name, column in table.columns.items()} == {
         "c": ["z", "r"],
         "a": ["x", "p"],
@@ -252,12 +252,12 @@ def test_the_file_column_is_the_one_that_names_most_images(write: Write) -> None
         ("7,cat/2.png,x\n8,dog/3.jpg,y\n9,cat/2.png,x\n", ()),
     ):
         path = write(text)
-        table = LabelTable(path, KEYS, columns)
+        table = label_table(path, KEYS, columns)
         assert table.images.tolist()[:2] == [1, 2]
         name = "file" if "file" in text else "1"
         assert table.findings.notes == [f"labels.csv: the column {name} names the images."]
         if columns:
-            assert LabelTable(path, KEYS, columns, file_column="file").findings.notes == []
+            assert label_table(path, KEYS, columns, file_column="file").findings.notes == []
     assert "no image is called dog/1.jpg" in refused(write("dog/1.jpg,1\ndog/2.jpg,2\n"), KEYS)
     assert refused(write("a,b,same\ncat/1.jpg,cat/2.png,0\ncat/2.png,dog/3.jpg,1\n"), KEYS, "same") == (
         "labels.csv line 1: the columns a and b name images (cat/1.jpg, cat/2.png); labels belong to those of one. "
@@ -266,7 +266,7 @@ def test_the_file_column_is_the_one_that_names_most_images(write: Write) -> None
 
 
 def test_names_that_are_not_utf_8_are_found(write: Write) -> None:
-    assert LabelTable(write(b"caf\xe9.jpg,3\n"), ["caf\udce9.jpg"], ()).images.tolist() == [0]
+    assert label_table(write(b"caf\xe9.jpg,3\n"), ["caf\udce9.jpg"], ()).images.tolist() == [0]
 
 
 @pytest.mark.parametrize(("row", "count"), [("1", "1 column"), ("1,0,extra", "3 columns")])
@@ -446,7 +446,7 @@ def test_cells_are_split(separator: str, names: list[str]) -> None:
 
 def test_tabs_part_the_cells_of_a_tsv_and_commas_those_of_other_files(write: Write) -> None:
     for text, name in (('1,"a,b"\n2,c\n3,d\n', "l.csv"), ("file\tlabel\n1\ta,b\n2\tc\n3\td", "l.TSV")):
-        table = LabelTable(write(text, name), KEYS, ())
+        table = label_table(write(text, name), KEYS, ())
         (column,) = table.columns.values()
         assert (list(column), table.images.tolist()) == (["a,b", "c", "d"], [0, 1, 2])
     assert refused(write("1:a\n2:b\n")) == (
@@ -456,9 +456,9 @@ def test_tabs_part_the_cells_of_a_tsv_and_commas_those_of_other_files(write: Wri
 
 
 def test_the_file_column_may_be_named(write: Write) -> None:
-    table = LabelTable(write("label,id,path\nx,1,cat/2.png\ny,2,3\n"), KEYS, ("label",), file_column="path")
+    table = label_table(write("label,id,path\nx,1,cat/2.png\ny,2,3\n"), KEYS, ("label",), file_column="path")
     assert (table.images.tolist(), list(table.columns["label"])) == ([1, 2], ["x", "y"])
-    table = LabelTable(write("label,path\nx,1\ny,2\nz,3\n"), KEYS, (), file_column="path")
+    table = label_table(write("label,path\nx,1\ny,2\nz,3\n"), KEYS, (), file_column="path")
     assert (table.images.tolist(), list(table.columns[""])) == ([0, 1, 2], ["x", "y", "z"])
     for chosen, column, message in (
         ((), "path", "3 columns, a, path, b; two are expected, file and label. Choose"),
@@ -466,14 +466,14 @@ def test_the_file_column_may_be_named(write: Write) -> None:
         (("path",), "path", "path names the files; the columns are a, path, b. Choose another column, or pass the column"),
     ):  # fmt: skip
         with pytest.raises(SourceError) as error:
-            LabelTable(write("a,path,b\nx,1,0\n"), KEYS, chosen, file_column=column)
+            label_table(write("a,path,b\nx,1,0\n"), KEYS, chosen, file_column=column)
         assert str(error.value).startswith(f"labels.csv line 1: {message}")
 
 
 @pytest.mark.parametrize("name", ["1", "cat/1.jpg", "./cat/1.jpg"])
 def test_paths_and_stems_find_their_image(write: Write, name: str) -> None:
     keys = ["cat/1.jpg", "cat/2.jpg", "dog/2.jpg", "dog/3.jpg", "dog/3.png"]
-    table = LabelTable(write(f"file,x\n{name},a\ndog/3.png,b\n"), keys, ("x",))
+    table = label_table(write(f"file,x\n{name},a\ndog/3.png,b\n"), keys, ("x",))
     assert table.images.tolist() == [0, 4]
     for other in ("cat/1", "1.png"):
         assert f"no image is called {other};" in refused(write(f"file,x\n{other},a\n"), keys, "x")
@@ -490,7 +490,7 @@ def test_names_are_found_behind_the_name_of_their_folder(write: Write, before: s
     names = [before + (key.replace("/", "\\") if "\\" in before else key) for key in reversed(KEYS)]
     for header in ("file,x\n", ""):
         text = header + "".join(f"{name},a\n" for name in names)
-        table = LabelTable(write(text), KEYS, (), folder=folder)
+        table = label_table(write(text), KEYS, (), folder=folder)
         assert (table.images.tolist(), table.findings.notes) == ([2, 1, 0], [])
         assert f"no image is called {names[0]};" in refused(write(text), KEYS)
 
@@ -498,7 +498,7 @@ def test_names_are_found_behind_the_name_of_their_folder(write: Write, before: s
 @pytest.mark.parametrize("name", ["cat\\2.jpg", "x/cat/2.jpg", "2.jpg", "./2.jpg"])
 def test_backslashes_and_ends_of_paths_find_their_image(write: Write, name: str) -> None:
     keys = ["x/cat/1.jpg", "x/cat/2.jpg", "x/dog/3.jpg"]
-    table = LabelTable(write(f"file,a\n{name},1\nx/dog/3.jpg,0\n"), keys, ("a",))
+    table = label_table(write(f"file,a\n{name},1\nx/dog/3.jpg,0\n"), keys, ("a",))
     assert (table.images.tolist(), table.findings.notes) == ([1, 2], [])
 
 
@@ -507,12 +507,12 @@ def test_ends_of_names_that_may_be_another_image_are_refused(write: Write) -> No
     for name in ("test/2.jpg", "/data/test/2.jpg", "trains/2.jpg", "train.tar/2.jpg"):
         text = f"{name},0\ntrain/2.jpg,0\n"
         with pytest.raises(SourceError, match=f"no image is called {name};"):
-            LabelTable(write(text), keys, (), folder="/data/train")
+            label_table(write(text), keys, (), folder="/data/train")
     with pytest.raises(SourceError, match=r"several images are called train/train/1\.jpg;"):
-        LabelTable(write("train/train/1.jpg,0\n"), keys, (), folder="/data/train")
+        label_table(write("train/train/1.jpg,0\n"), keys, (), folder="/data/train")
     assert "several images are called 1.jpg;" in refused(write("1.jpg,0\n"), ["a/1.jpg", "b/1.jpg"])
     # The image called so, not the one whose name without extension it is.
-    assert LabelTable(write("1.jpg,0\n"), ["a/1.jpg", "b/1.jpg.png"], ()).images.tolist() == [0]
+    assert label_table(write("1.jpg,0\n"), ["a/1.jpg", "b/1.jpg.png"], ()).images.tolist() == [0]
 
 
 def test_another_folders_image_is_not_taken(write: Write) -> None:

@@ -28,9 +28,9 @@ CITIES = ("aachen/aachen_000000_000019", "bochum/bochum_000000_000029", "ulm/ulm
     ],
 )
 def test_a_text_has_a_place_and_patterns(given: str, parts: tuple[str, str, str | None]) -> None:
-    place = PairPlace.of(given)
+    place = PairPlace.parse(given)
     assert (place.place, place.pattern, place.images) == parts
-    assert PairPlace.of(str(place)) == place
+    assert PairPlace.parse(str(place)) == place
 
 
 # What the images and the files have, and what is told apart: the image, the file that belongs to it.
@@ -71,7 +71,7 @@ LAYOUTS: dict[str, tuple[str, list[tuple[str, str]]]] = {
 @pytest.mark.parametrize("more", [(), ("zebra.png", "a/zebra_9.txt")], ids=["", "more"])
 def test_layouts(given: str, pairs: list[tuple[str, str]], more: tuple[str, ...]) -> None:
     keys, files = [key for key, _ in pairs], [file for _, file in pairs]
-    place = PairPlace.of(given)
+    place = PairPlace.parse(given)
     given_files = sorted((*files, *(more if place.pattern != "*" else ())))
     found, _ = belonging(keys, given_files, place)
     assert (found == [[file] for file in files]) or (
@@ -169,7 +169,7 @@ def test_images_of_two_kinds(keys: list[str], expected: set[str]) -> None:
     ],
 )
 def test_partners_among_images(given: str, partners: list[str], images: list[str]) -> None:
-    place = PairPlace.of(given)
+    place = PairPlace.parse(given)
     assert [place.is_partner(path) for path in partners + images] == [True] * len(partners) + [False] * len(
         images
     )

@@ -10,9 +10,10 @@ import pytest
 
 from packer.errors import PackerError
 from packer.inputs.findings import Findings
-from packer.inputs.image_targets import ImageTargets, read_targets
+from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
 from packer.pixels.row_placement import ImagePlacement
+from tests.inputs.named_images import read_targets
 
 KEYS = ["a.jpg", "b.jpg", "c.jpg"]
 CORNERS = "xmin,ymin,xmax,ymax"

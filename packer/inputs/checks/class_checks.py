@@ -52,8 +52,8 @@ def check_classes_of_splits(listing: Listing) -> Iterator[Finding]:
 def check_empty_classes(listing: Listing) -> Iterator[Finding]:
     """Yield an error for class folders without images."""
     source = listing.source
-    one = source.foldered[0] if source.foldered and len(source.foldered) == 1 else ""
-    for folder in source.empty_folders if listing.foldered else ():
+    one = source.layout.classes[0] if source.layout.classes and len(source.layout.classes) == 1 else ""
+    for folder in source.layout.empty if listing.foldered else ():
         above, _, name = folder.rpartition("/")
         if name in listing.accepted:
             continue

@@ -4,57 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from packer.inputs.checks.class_checks import check_class_names, check_classes_of_splits, check_empty_classes
-from packer.inputs.checks.coordinate_checks import (
-    check_extent,
-    check_images_without_boxes,
-    check_outside_points,
-    check_sides,
-    check_turned_images,
+from packer.inputs.checks import (
+    class_checks,
+    coordinate_checks,
+    folder_checks,
+    label_checks,
+    mask_checks,
+    mask_value_checks,
+    picture_checks,
+    sidecar_checks,
 )
-from packer.inputs.checks.folder_checks import (
-    check_class_folders,
-    check_classes_of_one,
-    check_continued_numbers,
-    check_files_left_out,
-    check_levels,
-    check_single_class,
-)
-from packer.inputs.checks.label_checks import check_label_texts, check_numbers
-from packer.inputs.checks.mask_checks import check_labels_in_names, check_masks_among_images
-from packer.inputs.checks.mask_value_checks import check_mask_values
-from packer.inputs.checks.picture_checks import check_bits, check_pages, check_profiles, check_size
-from packer.inputs.checks.sidecar_checks import check_sidecars, check_unread_tables
 from packer.inputs.listing import Finding, Listing
 
 Check = Callable[[Listing], Iterator[Finding]]
 
 CHECKS: tuple[Check, ...] = (
-    check_sidecars,
-    check_masks_among_images,
-    check_class_folders,
-    check_classes_of_splits,
-    check_empty_classes,
-    check_single_class,
-    check_levels,
-    check_classes_of_one,
-    check_continued_numbers,
-    check_labels_in_names,
-    check_class_names,
-    check_unread_tables,
-    check_label_texts,
-    check_numbers,
-    check_mask_values,
-    check_files_left_out,
-    check_size,
-    check_bits,
-    check_profiles,
-    check_pages,
-    check_images_without_boxes,
-    check_turned_images,
-    check_outside_points,
-    check_extent,
-    check_sides,
+    sidecar_checks.check_sidecars,
+    mask_checks.check_masks_among_images,
+    folder_checks.check_class_folders,
+    class_checks.check_classes_of_splits,
+    class_checks.check_empty_classes,
+    folder_checks.check_single_class,
+    folder_checks.check_levels,
+    folder_checks.check_classes_of_one,
+    folder_checks.check_continued_numbers,
+    mask_checks.check_labels_in_names,
+    class_checks.check_class_names,
+    sidecar_checks.check_unread_tables,
+    label_checks.check_label_texts,
+    label_checks.check_numbers,
+    mask_value_checks.check_mask_values,
+    folder_checks.check_files_left_out,
+    picture_checks.check_size,
+    picture_checks.check_bits,
+    picture_checks.check_profiles,
+    picture_checks.check_pages,
+    coordinate_checks.check_images_without_boxes,
+    coordinate_checks.check_turned_images,
+    coordinate_checks.check_outside_points,
+    coordinate_checks.check_extent,
+    coordinate_checks.check_sides,
 )
 """All checks; errors of earlier ones are shown first."""
 

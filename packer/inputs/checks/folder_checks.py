@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, combinations, islice, pairwise
 from typing import NamedTuple
 
-from packer.inputs.checks.frame_evidence import ImageForm, why_partners
+from packer.inputs.checks.frame_evidence import why_partners
 from packer.inputs.checks.partner_names import FolderNames
-from packer.inputs.file_names import examples, first_few, split_folders, split_in
+from packer.inputs.file_names import count_suffixes, examples, first_few, split_folders, split_in
 from packer.inputs.listing import Finding, Folders, Listing
 from packer.sentence import Option
 
@@ -29,6 +29,11 @@ _PARTS = re.compile(
     r"batch|chunk|data|fold|frames?|(image|img|part|photo|picture)s?|set|shard|split|subset", re.I
 )
 """Nouns that name no class: folders called by one of them and a number are parts of a set."""
+_BY_KIND = (
+    "Put the files of a kind into a folder of their own, named by sample, and pass the masks by "
+    f"{Option('pairs', {'mask': 'DIR'})}"
+)
+"""Remedy for folders that hold a sample each."""
 
 
 class _Doubt(NamedTuple):
@@ -52,7 +57,7 @@ def check_class_folders(listing: Listing) -> Iterator[Finding]:
             or _parts_of_one(place, folders)
         )
         if doubt and doubt.certain:
-            accepted = listing.accepting(listing.source.foldered or ())
+            accepted = listing.accepting(listing.source.layout.classes or ())
             yield Finding(
                 f"{place}: {doubt.reason}; its folders would be classes. {doubt.remedy}, or if they are "
                 f"the classes, {accepted}.",
@@ -85,7 +90,7 @@ def check_continued_numbers(listing: Listing) -> Iterator[Finding]:
 
 def check_single_class(listing: Listing) -> Iterator[Finding]:
     """Yield a note on images without labels, or of one class; an error if that class holds folders."""
-    classes = listing.source.foldered
+    classes = listing.source.layout.classes
     if not (listing.labels_given or listing.targets.labelled):
         yield Finding(
             f"The images are not in class folders, so the pack has no labels; pass {Option('labels')} to "
@@ -133,11 +138,8 @@ def check_classes_of_one(listing: Listing) -> Iterator[Finding]:
 
 def check_files_left_out(listing: Listing) -> Iterator[Finding]:
     """Yield a note on files that are not images."""
-    counts = sorted(listing.source.left_out.items(), key=lambda item: (-item[1], item[0]))
-    shown = [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in counts[:_SHOWN_SUFFIXES]]
-    if shown:
-        more = " ..." if len(counts) > len(shown) else ""
-        yield Finding(f"Not read as images: {', '.join(shown)}{more}.")
+    if counts := count_suffixes(listing.source.left_out):
+        yield Finding(f"Not read as images: {first_few(counts, _SHOWN_SUFFIXES)}.")
 
 
 def _called_like_splits(place: str, folders: Folders) -> _Doubt | None:
@@ -201,18 +203,10 @@ def _same_folders(place: str, folders: Folders) -> _Doubt | None:
         )
     files = Counter("/".join(key.split("/", 2)[:2]) for keys in folders.values() for key in keys)
     if len(folders) >= _FEWEST and any(all(files[f"{top}/{kind}"] == 1 for top in folders) for kind in same):
-        return _Doubt(f"{shown}, as folders of one sample do", _by_kind())
+        return _Doubt(f"{shown}, as folders of one sample do", _BY_KIND)
     return _Doubt(
         f"{shown}, as parts of a dataset do",
         f"Pass one of them, such as {place}/{first}, or {Option('labels')}",
-    )
-
-
-def _by_kind() -> str:
-    """Return the remedy for folders that hold a sample each."""
-    return (
-        "Put the files of a kind into a folder of their own, named by sample, and pass the masks by "
-        f"{Option('pairs', {'mask': 'DIR'})}"
     )
 
 
@@ -272,7 +266,7 @@ def _repeated_below(
     for inner, found in deeper.items():
         pairs = direct.partners(FolderNames(inner, found))
         seen = [(prefix + a, prefix + b) for a, b in pairs]
-        if pairs and (not direct.numbered or why_partners(listing, seen, {}).why):
+        if pairs and (not direct.numbered or why_partners(listing, seen).why):
             return _Doubt(
                 f"{inner}{pairs[0][1].removeprefix(inner)} is called like {pairs[0][0]}, and so are the "
                 "files beside it",
@@ -303,16 +297,15 @@ def _samples(listing: Listing, prefix: str, folders: Folders) -> _Doubt | None:
     kinds = sorted(names[0].files)
     if any(one.files.keys() != names[0].files.keys() for one in names) or names[0].numbered:
         return None
-    seen: dict[str, ImageForm | None] = {}
     differ = any(
-        why_partners(listing, [(prefix + one.files[a], prefix + one.files[b]) for one in names], seen).why
+        why_partners(listing, [(prefix + one.files[a], prefix + one.files[b]) for one in names]).why
         for a, b in pairwise(kinds)
     )
     shown = first_few([key.partition("/")[2] for key in sorted(names[0].files.values())])
     return _Doubt(
         f"each of its {len(folders):,} folders holds files of the same names ({shown}), as folders of one "
         "sample do",
-        _by_kind(),
+        _BY_KIND,
         differ,
     )
 
@@ -323,10 +316,9 @@ def _partners(listing: Listing, place: str, prefix: str, folders: Folders) -> _D
     if not 2 <= len(tops) <= _MOST_FOLDERS:
         return None
     names = {top: FolderNames(f"{top}/", folders[top]) for top in tops}
-    seen: dict[str, ImageForm | None] = {}
     for first, second in combinations(tops, 2):
         pairs = names[first].partners(names[second])
-        found = why_partners(listing, [(prefix + a, prefix + b) for a, b in pairs], seen)
+        found = why_partners(listing, [(prefix + a, prefix + b) for a, b in pairs])
         numbered = names[first].numbered and names[second].numbered
         if pairs and (found.why or not numbered):
             equal = (

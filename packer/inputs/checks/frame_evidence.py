@@ -59,7 +59,7 @@ class ImageForm(NamedTuple):
         return abs(wide - high) <= max(_FRAME * wide, self.width, self.height, other.width, other.height)
 
     @classmethod
-    def of(cls, listing: Listing, key: str) -> ImageForm | None:
+    def read(cls, listing: Listing, key: str) -> ImageForm | None:
         """Return the form of an image; None for one that cannot be read."""
         index = listing.index_of(key)
         try:
@@ -76,18 +76,17 @@ class ImageForm(NamedTuple):
             return None
 
 
-def why_partners(
-    listing: Listing, pairs: Sequence[tuple[str, str]], seen: dict[str, ImageForm | None]
-) -> Evidence:
+def why_partners(listing: Listing, pairs: Sequence[tuple[str, str]]) -> Evidence:
     """Return the evidence that images of two folders are partners.
 
-    pairs: keys of images. seen: forms of the images that were read, which are added. The evidence: in all
-    pairs that are read one side has one channel and the other several; or few values, and the other many; or
-    the sizes of an image vary, but agree in each pair; or each image looks most like its partner.
+    pairs: keys of images. The evidence: in all pairs that are read one side has one channel and the other
+    several; or few values, and the other many; or the sizes of an image vary, but agree in each pair; or each
+    image looks most like its partner.
     """
     picked = pairs[:: -(-len(pairs) // _READ)] if pairs else []
+    seen: dict[str, ImageForm | None] = listing.forms
     for key in (key for pair in picked for key in pair if key not in seen):
-        seen[key] = ImageForm.of(listing, key)
+        seen[key] = ImageForm.read(listing, key)
     forms = [(seen[first], seen[second]) for first, second in picked]
     both = [(one, other) for one, other in forms if one is not None and other is not None]
     if not both or sum(one.framed_like(other) for one, other in both) < _MOST * len(both):

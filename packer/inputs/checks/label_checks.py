@@ -62,7 +62,7 @@ def _several_labels(column: LabelColumn, classes: Sequence[str], boxes: bool) ->
     if column.separator is not None:
         meant = "the separator of the cells"
     elif all(map(_DECIMAL_COMMA.fullmatch, classes)) and any("," in name for name in classes):
-        return _found(
+        return _column_error(
             column,
             f"holds numbers with commas, such as {_examples(classes, ',')}; decimals have a point. Correct "
             f"them, or pass {meant}",
@@ -70,7 +70,7 @@ def _several_labels(column: LabelColumn, classes: Sequence[str], boxes: bool) ->
     for separator, named in _SEPARATORS.items():
         cells = {name: split_names(name, separator) for name in classes}
         if _is_vector(cells.values()):
-            return _found(
+            return _column_error(
                 column,
                 f"holds several numbers in a cell, such as {_examples(classes)}; one label is expected. "
                 f"Write each number into a column of its own, and pass {Option('Labels.column', 'a,b,c')}, "
@@ -79,7 +79,7 @@ def _several_labels(column: LabelColumn, classes: Sequence[str], boxes: bool) ->
         if _are_several(cells, separator):
             labels = {label for parts in cells.values() for label in parts}
             remedy = "Write a row for each" if boxes else f"Pass {Option('Labels.separator', named)}"
-            return _found(
+            return _column_error(
                 column,
                 f"holds several labels in a cell, such as {_examples(classes, separator)}: each of its "
                 f"{len(classes):,} different texts would be a class, made of {len(labels):,} labels; one "
@@ -88,8 +88,7 @@ def _several_labels(column: LabelColumn, classes: Sequence[str], boxes: bool) ->
     if not boxes and all(map(_AMOUNT.fullmatch, classes)) and not all(map(NUMBER.fullmatch, classes)):
         return Finding(
             f"{column.subject}: the {len(classes):,} classes of {column.name} are numbers with a sign, such "
-            "as "
-            f"{_examples(classes)}. If they are amounts, write numbers alone."
+            f"as {_examples(classes)}. If they are amounts, write numbers alone."
         )
     several = [name for name in classes if any(mark in name for mark in "|;")]
     if not several or boxes:
@@ -114,7 +113,7 @@ def _labels_that_differ(
     several = nearly_all and _blanks_may_separate(texts)
     hint = f"{Option('Labels.separator', 'space')} if a text holds several labels"
     if nearly_all and (images >= _FEW or _are_captions(texts) or _are_names(listing, texts)):
-        yield _found(
+        yield _column_error(
             column,
             f"has {different:,} different texts for {images:,} images, such as {_examples(texts)}, so nearly "
             f"each image would be a class of its own; classes have several images. {_other(column)} "
@@ -157,7 +156,7 @@ def check_numbers(listing: Listing) -> Iterator[Finding]:
         return
     as_float = Option("Labels.as_", "float")
     if _are_ids(found, len(values)):
-        yield _found(
+        yield _column_error(
             column,
             f"has {counted} numbers from {found[0]} to {found[-1]} for {len(values):,} images, as ids have, "
             f"or amounts; class numbers come again. {_other(column)} "
@@ -172,7 +171,7 @@ def check_numbers(listing: Listing) -> Iterator[Finding]:
     )
 
 
-def _found(column: LabelColumn, text: str) -> Finding:
+def _column_error(column: LabelColumn, text: str) -> Finding:
     return Finding(f"{column.subject}: {column.name} {text}.", error=True)
 
 
@@ -189,13 +188,9 @@ def _examples(texts: Sequence[str], separator: str = "") -> str:
 def _is_vector(cells: Collection[Sequence[str]]) -> bool:
     """Return True if all cells hold equally many numbers, and are no sets of numbered classes."""
     lengths = {len(parts) for parts in cells}
-    if len(lengths) > 1 or lengths <= {0, 1} or not all(map(_are_numbers, cells)):
+    if len(lengths) > 1 or lengths <= {0, 1} or not all(all(map(NUMBER.fullmatch, parts)) for parts in cells):
         return False
     return any(len(set(parts)) < len(parts) or not all(map(str.isdecimal, parts)) for parts in cells)
-
-
-def _are_numbers(parts: Sequence[str]) -> bool:
-    return all(map(NUMBER.fullmatch, parts))
 
 
 def _are_several(cells: dict[str, list[str]], separator: str) -> bool:

@@ -45,23 +45,19 @@ def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
         )
         return
     pairs = [(group[0], group[1]) for group in groups]
-    found = why_partners(listing, pairs, {})
+    found = why_partners(listing, pairs)
     if found.mask is None:
         example = " and ".join(pairs[0])
         yield Finding(f"{shown}, such as {example}; each is packed as an image.")
         return
     mask, image = pairs[0][found.mask], pairs[0][1 - found.mask]
+    place = str(beside(listing.source.place, image, mask))
     yield Finding(
         f"{listing.name}: {units.count(len(pairs), 'image')} are named like masks of other images, such as "
         f"{mask} beside {image}{found.why}; they would be packed as images. Pass "
-        f"{_pattern(listing, image, mask)}, or, if they are images, a list of the files.",
+        f"{Option('pairs', {'mask': shorten(place)})}, or, if they are images, a list of the files.",
         error=True,
     )
-
-
-def _pattern(listing: Listing, image: str, mask: str) -> str:
-    """Return the option that names files as partners of images beside them."""
-    return f"{Option('pairs', {'mask': shorten(str(beside(listing.source.place, image, mask)))})}"
 
 
 def _patterns(listing: Listing, group: Sequence[str]) -> str:
@@ -72,7 +68,7 @@ def _patterns(listing: Listing, group: Sequence[str]) -> str:
         name = "" if match is None else match[2].lower()
         name = name if name.isidentifier() and name not in RESERVED else f"kind{number}"
         pairs[name] = str(beside(listing.source.place, group[0], key))
-    return f"{Option('pairs', pairs)}"
+    return Option("pairs", pairs)
 
 
 def check_labels_in_names(listing: Listing) -> Iterator[Finding]:

@@ -29,8 +29,6 @@ class FolderNames:
     files: name without the shared parts -> key of one of its images.
     """
 
-    files: dict[str, str]
-
     def __init__(self, top: str, keys: Iterable[str]) -> None:
         """top: the folder, with a trailing slash; keys: its images."""
         stems = {key[len(top) :].rpartition(".")[0]: key for key in keys}
@@ -38,7 +36,7 @@ class FolderNames:
         above = os.path.commonpath(folders) if folders else ""
         names = {stem.rpartition("/")[2] for stem in stems}
         before, after = _shared(names)
-        self.files = {}
+        self.files: dict[str, str] = {}
         for stem, key in stems.items():
             folder, _, name = stem[len(above) :].rpartition("/")
             self.files[f"{folder.lstrip('/')}/{name[before : len(name) - after]}"] = key

@@ -8,7 +8,7 @@ from packer.inputs.file_names import examples, shorten
 from packer.inputs.listing import Finding, Listing
 from packer.pixels.color_profiles import describe, is_srgb
 from packer.pixels.row_placement import place
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 
 Size = tuple[int, int]
 
@@ -17,11 +17,12 @@ def check_size(listing: Listing) -> Iterator[Finding]:
     """Yield a note on a size that does not suit the images, with one that does."""
     if listing.spec is not None and listing.sized:
         sizes = [(seen.header.height, seen.header.width) for seen in listing.examined.images]
-        yield from map(Finding, note_on_size(listing.spec.size, sizes, listing.spec.fit))
+        if note := note_on_size(listing.spec.size, sizes, listing.spec.fit):
+            yield Finding(note)
 
 
-def note_on_size(target: Size, sizes: Sequence[Size], fit: str) -> list[Sentence]:
-    """Return a note on the size of the rows, or none; the size that it advises gives no further note.
+def note_on_size(target: Size, sizes: Sequence[Size], fit: str) -> str:
+    """Return a note on the size of the rows, or ""; the size that it advises gives no further note.
 
     target: (height, width) of the rows. sizes: of the images. fit: as in `place`.
 
@@ -30,34 +31,28 @@ def note_on_size(target: Size, sizes: Sequence[Size], fit: str) -> list[Sentence
     larger rows.
     """
     if not sizes:
-        return []
+        return ""
     height, width = target
     turned = sum((h - w) * (height - width) < 0 for h, w in sizes)
     if 2 * turned > len(sizes):
         rows, images = ("upright", "wider than high") if height > width else ("wide", "higher than wide")
-        return [
-            Sentence(
-                f"{_text(target)}: is height x width, so rows are {rows}, but {turned:,} of {len(sizes):,} "
-                f"images examined are {images}. If that was not meant, pass "
-                f"{_largest((width, height), sizes, fit)}."
-            )
-        ]
+        return (
+            f"{_text(target)}: is height x width, so rows are {rows}, but {turned:,} of {len(sizes):,} "
+            f"images examined are {images}. If that was not meant, pass "
+            f"{_largest((width, height), sizes, fit)}."
+        )
     if (enlarged := _enlarged(target, sizes, fit)) >= len(sizes) / 2:
-        return [
-            Sentence(
-                f"{enlarged:,} of {len(sizes):,} images examined are smaller than {_text(target)} and are"
-                f" enlarged, which adds no detail. Pass {_largest(target, sizes, fit)}."
-            )
-        ]
+        return (
+            f"{enlarged:,} of {len(sizes):,} images examined are smaller than {_text(target)} and are"
+            f" enlarged, which adds no detail. Pass {_largest(target, sizes, fit)}."
+        )
     side = 1 << (height - 1).bit_length()
     if height != width or side == height or _enlarged((side, side), sizes, fit) >= len(sizes) / 2:
-        return []
-    return [
-        Sentence(
-            f"{height}: is not a power of two. Training usually takes {Option('size', side)} and"
-            f" augment='RandomCrop({height})'."
-        )
-    ]
+        return ""
+    return (
+        f"{height}: is not a power of two. Training usually takes {Option('size', side)} and"
+        f" augment='RandomCrop({height})'."
+    )
 
 
 def _enlarged(target: Size, sizes: Sequence[Size], fit: str) -> int:

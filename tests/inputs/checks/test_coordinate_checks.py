@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer.inputs.boxes import Boxes
+from packer.inputs.boxes import Boxes, BoxTable
 from packer.inputs.checks.coordinate_checks import (
     check_extent,
     check_images_without_boxes,
@@ -38,7 +38,7 @@ def listing(targets: ImageTargets, count: int) -> Listing:
 )
 def test_images_without_boxes_are_counted(owners: list[int], said: str) -> None:
     places = np.array(owners, np.int64)
-    boxes = Boxes("l.csv", np.ones((len(owners), 4)), places, places, None, 5)
+    boxes = Boxes(BoxTable(np.ones((len(owners), 4)), places, None, places, "l.csv"), 5)
     (finding,) = check_images_without_boxes(listing(ImageTargets(boxes=boxes), 5))
     assert (finding.sentence, finding.error) == (said, False)
     assert list(check_images_without_boxes(listing(ImageTargets(), 5))) == []
@@ -60,7 +60,7 @@ def test_boxes_in_the_upper_left_quarter_of_all_images_are_noted() -> None:
     def found(scale: float, unit: str | None = None, count: int = 30) -> list[str]:
         owners = np.arange(count)
         xyxy = np.stack([owners % 5, owners % 7, 20 + owners % 45, 12 + owners % 29], axis=1) * scale
-        targets = ImageTargets(boxes=Boxes("l.csv", xyxy, owners, owners, None, count))
+        targets = ImageTargets(boxes=Boxes(BoxTable(xyxy, owners, None, owners, "l.csv"), count))
         targets.measured_in(unit, "l.csv")
         return [one.sentence for one in check_extent(listing(targets, count))]
 

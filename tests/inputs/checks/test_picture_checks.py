@@ -56,10 +56,10 @@ TARGETS += [(640, 480), (480, 640), (300, 200), (1024, 37)]
 def test_the_advised_size_gives_no_further_note(shape: tuple[int, int], fit: str) -> None:
     for sizes in ([shape], [shape] * 20 + [(500, 400)] * 20, [shape] * 9 + [(512, 512)] * 31):
         for target in TARGETS:
-            for note in note_on_size(target, sizes, fit):
+            if note := note_on_size(target, sizes, fit):
                 size = advised(note)
                 assert size is not None
-                assert note_on_size(size, sizes, fit) == []
+                assert note_on_size(size, sizes, fit) == ""
                 assert 2 * enlarged(size, sizes, fit) < len(sizes)
 
 
@@ -91,11 +91,11 @@ def test_the_advised_size_gives_no_further_note(shape: tuple[int, int], fit: str
     ],
 )  # fmt: skip
 def test_sentences_on_sizes(size: tuple[int, int], image: tuple[int, int], note: str | None) -> None:
-    assert note_on_size(size, [image] * 5, "crop") == ([] if note is None else [note])
+    assert note_on_size(size, [image] * 5, "crop") == (note or "")
 
 
 def test_a_size_is_not_noted_without_sizes_of_images_or_if_a_pack_has_chosen_it(encode: Encode) -> None:
-    assert note_on_size((100, 100), [], "crop") == []
+    assert note_on_size((100, 100), [], "crop") == ""
     files = {"a.png": encode(Image.new("L", (4, 4)), "PNG")}
     assert notes(files) == []
     chosen = replace(list_folder(files), spec=PixelSpec((8, 8)), sized=True)
