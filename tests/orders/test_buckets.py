@@ -15,7 +15,7 @@ from packer.orders.buckets import Buckets
 from packer.orders.epochs import Context, Share, read_requests
 from packer.orders.row_orders import Rows
 from packer.orders.runs import Subset
-from packer.testing import check_order
+from tests.contracts.order_contract import check_order
 
 
 def sizes_of(n: int, seed: int = 0) -> NDArray[np.int32]:

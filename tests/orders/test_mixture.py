@@ -20,7 +20,7 @@ from packer.orders.mixture import Mixture
 from packer.orders.row_orders import Rows, Sequential, Slices
 from packer.orders.runs import Subset, one_run
 from packer.orders.sampling import Balanced
-from packer.testing import check_order
+from tests.contracts.order_contract import check_order
 
 ORDERS = [Sequential(), Slices(5), Blocks(40, 5), Blocks(5, 5), Rows()]
 

@@ -19,7 +19,7 @@ from packer.orders.epochs import Context, RowOrder
 from packer.orders.row_orders import Slices
 from packer.orders.runs import Subset, one_run
 from packer.orders.sampling import Balanced, Weighted, permute_each
-from packer.testing import check_order
+from tests.contracts.order_contract import check_order
 
 WEIGHTS = st.lists(st.sampled_from([0.0, 0.1, 1 / 3, 1.0, 2.5, 40.0]), min_size=1, max_size=200).filter(any)
 LABELS = st.lists(st.sampled_from([-1, 0, 0, 0, 1, 2, 7]), min_size=1, max_size=200)

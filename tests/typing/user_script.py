@@ -47,7 +47,6 @@ from packer.errors import ImageError, PackerError, TransformError
 from packer.integrations.huggingface import from_hf, to_hf
 from packer.integrations.lightning import PackedDataModule
 from packer.tables import apply
-from packer.testing import check_reader
 
 Array = NDArray[Any]
 
@@ -233,11 +232,3 @@ def use_frameworks() -> None:
     )
     photos = to_hf("train.h5")
     from_hf(photos.train_test_split(0.25), "again.h5", size=128)
-
-
-def check() -> None:
-    def read(path: str) -> dict[str, Any]:
-        pack = open_pack(path)
-        return {field.name: pack.read(field.name, 0, 10) for field in pack.fields}
-
-    check_reader(read, "empty-folder", stores=["raw", "jpeg"])
