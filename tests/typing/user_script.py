@@ -13,7 +13,6 @@ from typing_extensions import assert_type
 
 import packer
 from packer import (
-    Balanced,
     Blocks,
     Buckets,
     Csv,
@@ -141,7 +140,7 @@ def choose() -> None:
         Blocks(window=4),
         Rows(),
         Regions(),
-        Balanced("label"),
+        Weighted.balanced("label"),
         Weighted(weights),
     ):
         PackedBatchDataset("train.h5", 8, order=order, classes=["cat", "dog"], subset=range(100))
