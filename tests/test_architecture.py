@@ -218,6 +218,7 @@ PACKAGES: dict[str, set[str]] = {
     "h5py": {"packer.format"},
     "fsspec": {"packer.remote"},
     "isal": {"packer.codecs", "packer.tables.reading"},
+    "jinja2": {"packer.reports"},
     "obstore": {"packer.remote"},
     "pyarrow": {"packer.inputs", "packer.tables.reading"},
     "simplejpeg": {"packer.codecs", "packer.pixels"},

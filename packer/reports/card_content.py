@@ -21,8 +21,10 @@ from packer.read.array_store import PackStore
 from packer.read.row_pieces import read_pieces
 from packer.reports.image_measures import measure_images
 from packer.reports.label_measures import (
+    Histogram,
     LabelMeasures,
     RowGroup,
+    histogram_of,
     measure_labels,
     parts_of,
     spread_rows,
@@ -54,7 +56,7 @@ class CardContent:
     duplicates: None where they were not searched.
     sheet: rows of the contact sheet; thumbnails: pictures, by row.
     mask_colors: RGB of each value in their masks.
-    sizes: int32 [N, 2], None if all images have one size.
+    sizes: distributions of widths and heights, none if all images have one size.
     """
 
     packs: Sequence[Pack]
@@ -66,17 +68,12 @@ class CardContent:
     sheet: Sequence[int]
     thumbnails: Mapping[int, Thumbnail]
     mask_colors: Mapping[str, Color]
-    sizes: NDArray[np.int32] | None
+    sizes: Sequence[Histogram]
 
     @property
     def rows(self) -> int:
         """Number of rows in all packs."""
         return sum(pack.rows for pack in self.packs)
-
-    @property
-    def noun(self) -> str:
-        """The noun for a row: "image" or "row"."""
-        return "image" if has_images(self.packs[0]) else "row"
 
     @property
     def place(self) -> str:
@@ -94,17 +91,25 @@ def measure_card(
 ) -> CardContent:
     """Read packs. most: rows on the contact sheet; workers: threads. Raises FormatError."""
     parts, row_parts = parts_of(packs, names)
-    labels = measure_labels(packs, row_parts)
+    labels = measure_labels(packs, row_parts, len(parts))
     total = sum(pack.rows for pack in packs)
     bar.start(total)
-    sizes, found, sheet = None, None, []
+    found, sheet = None, []
     shown: set[int] = set()
+    sizes: list[Histogram] = []
     if has_images(packs[0]):
         images = measure_images(packs, workers, bar.move)
         found = find_duplicates(images.digests, row_parts, labels.ids, images.traits)
         sheet = spread_rows(labels, total, most).tolist()
         shown = {*sheet, *found.shown_rows()}
-        sizes = None if (images.sizes == images.sizes[0]).all() else images.sizes
+        if (images.sizes != images.sizes[0]).any():
+            heights, widths = images.sizes.astype(np.float64).T
+            sizes = [
+                histogram_of("width", widths, " px"),
+                histogram_of("height", heights, " px"),
+                histogram_of("width / height", widths / heights),
+                histogram_of("megapixels", widths * heights / 1e6, " MP"),
+            ]
     elif packs[0].parts[0].header.table is not None:
         found = find_duplicates(_row_digests(packs, bar.move), row_parts, labels.ids, None)
     thumbnails, colors = _draw_thumbnails(packs, shown)

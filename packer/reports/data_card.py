@@ -21,9 +21,11 @@ from packer.path_text import as_text, visible
 from packer.previews.preview_batch import image_of
 from packer.progress import Progress
 from packer.reports.card_content import has_images, measure_card
-from packer.reports.page import MARK, render
+from packer.reports.page import load_template, render
 
 ENDINGS = (".html", ".htm")
+MARK = b"<!doctype html><!-- packer report -->"
+"""Beginning of a report; overwrite=True replaces only files that begin so."""
 _MOST_FRAMED = 8_000_000
 """Largest page, in bytes, that a notebook shows, since it is saved with the notebook."""
 MOST_SHOWN = 5000
@@ -138,9 +140,10 @@ def report(
         raise UsageError("path=[]: names no pack; at least one is needed. Pass their paths.")
     packs = [one if isinstance(one, Pack) else open_pack(one) for one in given]
     _check_together(packs)
+    template = load_template()
     with Progress(progress, "rows", on_progress) as bar:
         card = measure_card(packs, _names(packs), most, count, bar)
-        data = render(card).encode("utf-8")
+        data = render(template, card).encode("utf-8")
     write_file(target, data)
     found = card.duplicates
     leaked = () if found is None or len(card.parts) < 2 else found.leaked
@@ -191,5 +194,5 @@ def _is_report(path: str) -> bool:
     """Return True for a file that begins with the mark of a report."""
     if os.path.isfile(path) and not os.path.islink(path):
         with suppress(OSError), open(path, "rb") as file:
-            return file.read(len(MARK)) == MARK.encode()
+            return file.read(len(MARK)) == MARK
     return False

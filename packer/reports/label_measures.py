@@ -37,15 +37,18 @@ class RowGroup(NamedTuple):
 class Histogram(NamedTuple):
     """Counts of numbers in equal bins from `least` to `most`.
 
-    mean: of all finite numbers; missing: NaN and infinities, which are in no bin.
+    mean, median: of all finite numbers; missing: NaN and infinities, which are in no bin. unit: behind each
+    number, such as " px".
     """
 
     name: str
     least: float
     most: float
     mean: float
+    median: float
     counts: tuple[int, ...]
     missing: int
+    unit: str
 
 
 class LabelMeasures(NamedTuple):
@@ -96,14 +99,21 @@ def parts_of(packs: Sequence[Pack], names: Sequence[str]) -> tuple[list[RowGroup
     return parts, np.concatenate(numbers).astype(np.int16)
 
 
-def measure_labels(packs: Sequence[Pack], parts: NDArray[np.int16]) -> LabelMeasures:
-    """Read the labels of packs. parts: the part of each row."""
+def histogram_of(name: str, values: NDArray[Any], unit: str = "") -> Histogram:
+    """Return the distribution of numbers, of which some are finite."""
+    good = values[np.isfinite(values)].astype(np.float64)
+    counts, _ = np.histogram(good, BINS)
+    low, high, mean, median = map(float, (good.min(), good.max(), good.mean(), np.median(good)))
+    return Histogram(name, low, high, mean, median, tuple(counts.tolist()), len(values) - len(good), unit)
+
+
+def measure_labels(packs: Sequence[Pack], parts: NDArray[np.int16], count: int) -> LabelMeasures:
+    """Read the labels of packs. parts: the part of each row; count: number of parts."""
     kinds = {_kind(pack) for pack in packs}
     kind = kinds.pop() if len(kinds) == 1 else ""
     named = next(filter(None, map(class_names, packs)), ())
     if kind == "class" and not named and not _are_classes(packs):
         kind = "number"
-    count = int(parts.max(initial=0)) + 1
     counts, first = np.zeros((count, 0), np.int64), 0
     if kind in ("", "number"):
         return LabelMeasures(kind, (), counts, None, _numbers(packs) if kind else ())
@@ -210,11 +220,5 @@ def _numbers(packs: Sequence[Pack]) -> tuple[Histogram, ...]:
         for pack in packs
         for _, (piece,) in read_pieces(pack, "label")
     ]
-    found = []
-    for name, values in zip(names[:_MOST_COLUMNS], np.concatenate(read).T, strict=False):
-        good = values[np.isfinite(values)].astype(np.float64)
-        if len(good):
-            counts, _ = np.histogram(good, BINS)
-            low, high, mean = (float(x) for x in (good.min(), good.max(), good.mean()))
-            found.append(Histogram(name, low, high, mean, tuple(counts.tolist()), len(values) - len(good)))
-    return tuple(found)
+    columns_read = zip(names[:_MOST_COLUMNS], np.concatenate(read).T, strict=False)
+    return tuple(histogram_of(name, values) for name, values in columns_read if np.isfinite(values).any())

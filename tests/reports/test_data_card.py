@@ -7,6 +7,7 @@ import io
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from packer import convert_images, convert_table, open_pack, pack_dataset, report
-from packer.errors import FormatError, UsageError
+from packer.errors import FormatError, MissingDependencyError, UsageError
 from tests.remote.conftest import server as server
 from tests.remote.object_server import ObjectServer
 
@@ -136,7 +137,7 @@ def test_the_page_tells_of_classes_sizes_and_what_was_left_out(scenes: Path, tmp
     assert re.search(r"<td[^>]*>a/0\.png</td><td[^>]*>[^<]{10,}</td>", left_out)
     assert "1 input could not be packed." in page
     classes = page[page.index('id="classes"') : page.index('id="sheet"')]
-    assert re.findall(r'<td class="name">(\w)</td>.*?<td class="n">(\d+)</td>', classes) == [
+    assert re.findall(r'<td class="name">(\w)</td>.*?<td class="n">(\d+)</td>', classes, re.DOTALL) == [
         ("b", "9"),
         ("a", "7"),
     ]
@@ -299,6 +300,16 @@ def test_a_damaged_pack_leaves_no_page(scenes: Path, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="row 0 of 'image' is damaged"):
         report(tmp_path / "p.h5", tmp_path / "r.html")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.h5", "photos"]
+
+
+def test_without_jinja_nothing_is_read(monkeypatch: pytest.MonkeyPatch, scenes: Path, tmp_path: Path) -> None:
+    convert_images(scenes, tmp_path / "p.h5", size=32)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    read: list[int] = []
+    with pytest.raises(MissingDependencyError) as error:
+        report(tmp_path / "p.h5", tmp_path / "r.html", on_progress=read.append)
+    assert str(error.value) == "report: jinja2 is not installed. Run: pip install jinja2"
+    assert read == []
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
