@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -13,9 +13,16 @@ from numpy.typing import NDArray
 
 from packer.format.checksums import block_checksum
 from packer.format.pack import Pack
-from packer.orders.runs import Runs
+from packer.orders.runs import Runs, pieces
 from packer.previews.drawing import Color, draw_thumbnail, mask_colors
-from packer.previews.preview_batch import captions, image_of, label_columns, pictures, read_batch
+from packer.previews.preview_batch import (
+    PreviewBatch,
+    captions,
+    image_of,
+    label_columns,
+    pictures,
+    read_batch,
+)
 from packer.progress import Progress
 from packer.read.array_store import PackStore
 from packer.read.row_pieces import read_pieces
@@ -99,7 +106,7 @@ def measure_card(
     sizes: list[Histogram] = []
     if has_images(packs[0]):
         images = measure_images(packs, workers, bar.move)
-        found = find_duplicates(images.digests, row_parts, labels.ids, images.traits)
+        found = find_duplicates(images.digests, row_parts, labels.ids, images)
         sheet = spread_rows(labels, total, most).tolist()
         shown = {*sheet, *found.shown_rows()}
         if (images.sizes != images.sizes[0]).any():
@@ -111,20 +118,21 @@ def measure_card(
                 histogram_of("megapixels", widths * heights / 1e6, " MP"),
             ]
     elif packs[0].parts[0].header.table is not None:
-        found = find_duplicates(_row_digests(packs, bar.move), row_parts, labels.ids, None)
+        fields = [name for name in ("features", "categories") if packs[0].header.find(name) is not None]
+        if fields:
+            digests = _row_digests(packs, fields, bar.move)
+            found = find_duplicates(digests, row_parts, labels.ids, None)
     thumbnails, colors = _draw_thumbnails(packs, shown)
     return CardContent(packs, names, parts, row_parts, labels, found, sheet, thumbnails, colors, sizes)
 
 
-def _row_digests(packs: Sequence[Pack], progress: Callable[[int], None]) -> NDArray[np.uint64]:
-    """Return a checksum of each row's features and categories; distinct numbers for a pack without them."""
+def _row_digests(
+    packs: Sequence[Pack], fields: Sequence[str], progress: Callable[[int], None]
+) -> NDArray[np.uint64]:
+    """Return a checksum of each row of some fields."""
     digests: list[int] = []
     for pack in packs:
-        names = [f.name for f in pack.fields if f.name in ("features", "categories")]
-        if not names:
-            digests += range(len(digests), len(digests) + pack.rows)
-            continue
-        for _, parts in read_pieces(pack, *names):
+        for _, parts in read_pieces(pack, *fields):
             rows = [np.ascontiguousarray(part).view(np.uint8).reshape(len(part), -1) for part in parts]
             digests += map(block_checksum, np.concatenate(rows, axis=1))
             progress(len(digests))
@@ -144,26 +152,24 @@ def _draw_thumbnails(
     first = 0
     for pack in packs:
         in_pack = wanted[(wanted >= first) & (wanted < first + pack.rows)] - first
-        for start in range(0, len(in_pack), _GROUP):
-            drawn, drawn_colors = _drawn(pack, in_pack[start : start + _GROUP])
-            found |= {first + one.row: one for one in drawn}
-            colors |= drawn_colors
+        for start, stop in pieces(len(in_pack), _GROUP):
+            batch = read_batch(pack, in_pack[start:stop])
+            batch = replace(batch, images=pictures(batch.images, image_of(pack))[0])
+            found |= {first + one.row: one for one in _draw_batch(pack, batch)}
+            colors |= mask_colors([batch])
         first += pack.rows
     return found, colors
 
 
-def _drawn(pack: Pack, rows: NDArray[np.int64]) -> tuple[list[Thumbnail], dict[str, Color]]:
-    batch = read_batch(pack, rows)
-    batch = replace(batch, images=pictures(batch.images, image_of(pack))[0])
-    classes, keys = pack.header.classes, [""] * len(rows)
-    texts = captions(batch, classes, label_columns(pack))
-    if batch.label is None and batch.box_label is None:
-        texts = [[] for _ in rows]  # the page shows the row's number already
+def _draw_batch(pack: Pack, batch: PreviewBatch) -> Iterator[Thumbnail]:
+    rows, classes, keys = batch.rows, pack.header.classes, [b""] * len(batch.rows)
+    texts: list[list[str]] = [[] for _ in rows]
+    if batch.label is not None or batch.box_label is not None:  # else the captions are row numbers
+        texts = captions(batch, classes, label_columns(pack))
     if key := next((f for f in pack.fields if f.name == "key" and "encoding" in f.about), None):
         with closing(PackStore(pack, [key])) as reader:
-            found = reader.ragged("key", Runs(rows, np.ones(len(rows), np.int64)))
-        keys = [name.decode("utf-8", "surrogateescape") for name in found]
-    jpegs = [base64.b64encode(draw_thumbnail(batch, i, (_TILE, _TILE), classes)) for i in range(len(rows))]
-    uris = [f"data:image/jpeg;base64,{jpeg.decode('ascii')}" for jpeg in jpegs]
-    thumbnails = [Thumbnail(*one) for one in zip(uris, rows.tolist(), keys, texts, strict=True)]
-    return thumbnails, mask_colors([batch])
+            keys = reader.ragged("key", Runs(rows, np.ones(len(rows), np.int64)))
+    for i, row in enumerate(rows.tolist()):
+        jpeg = base64.b64encode(draw_thumbnail(batch, i, (_TILE, _TILE), classes)).decode("ascii")
+        name = bytes(keys[i]).decode("utf-8", "surrogateescape")
+        yield Thumbnail(f"data:image/jpeg;base64,{jpeg}", row, name, texts[i])

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.reports.image_measures import MOST_BITS, ImageTraits, agree
+from packer.reports.image_measures import MOST_BITS, ImageMeasures, agree
 
 MOST_COMPARISONS = 2_000_000_000
 """Limit for all bands together; about a minute of one core."""
@@ -77,15 +77,12 @@ class Duplicates(NamedTuple):
 
 
 def find_duplicates(
-    digests: NDArray[np.uint64],
-    parts: NDArray[np.int16],
-    labels: Ints | None,
-    traits: ImageTraits | None,
+    digests: NDArray[np.uint64], parts: NDArray[np.int16], labels: Ints | None, images: ImageMeasures | None
 ) -> Duplicates:
     """Return equal and similar rows.
 
     digests: checksum of each row's bytes, [N]; parts: the number of each row's split, [N].
-    labels: [N], or None without labels to compare. traits: None compares bytes alone.
+    labels: [N], or None without labels to compare. images: None compares bytes alone.
     """
     known = np.zeros(len(digests), np.int64) if labels is None else labels
     order = np.lexsort((known, parts, digests))
@@ -101,15 +98,15 @@ def find_duplicates(
     again = np.flatnonzero(first != np.arange(len(heads)))
     one, other, bits = first[again], again, np.zeros(len(again), np.int64)
     left_out, cut = 0, False
-    if traits is not None:
-        some, details = np.flatnonzero(~traits.flat[rows]), traits.traits
+    if images is not None:
+        some, details = np.flatnonzero(~images.flat[rows]), images.traits
 
         def confirm(a: Ints, b: Ints) -> NDArray[np.bool_]:
             alike: NDArray[np.bool_] = groups[some[a]] != groups[some[b]]
             alike[alike] = agree(details[rows[some[a[alike]]]], details[rows[some[b[alike]]]])
             return alike
 
-        a, b, near_bits, left_out = _similar_pairs(traits.hashes[rows[some]], confirm)
+        a, b, near_bits, left_out = _similar_pairs(images.hashes[rows[some]], confirm)
         one, other = np.concatenate((one, some[a])), np.concatenate((other, some[b]))
         bits, cut = np.concatenate((bits, near_bits)), len(a) >= MOST_PAIRS
     # Nodes of several rows are shown as a pair too.
@@ -125,17 +122,12 @@ def find_duplicates(
     leaked = np.bincount(p[heads[leaks]], sizes[leaks], minlength=int(parts.max(initial=0)) + 1)
     ranked = np.lexsort((high, low, bits, ~exact, ~suspect, ~crossing))
     return Duplicates(
-        one=low[ranked],
-        other=high[ranked],
-        bits=bits[ranked],
-        exact=exact[ranked],
-        crossing=crossing[ranked],
-        suspect=suspect[ranked],
+        *(of[ranked] for of in (low, high, bits, exact, crossing, suspect)),
         repeats=len(d) - int(new[0].sum()),
         near_rows=int(sizes[near].sum()),
         leaked=tuple(leaked.astype(int).tolist()),
         suspects=int(sizes[doubts].sum()),
-        flat=0 if traits is None else int(traits.flat.sum()),
+        flat=0 if images is None else int(images.flat.sum()),
         left_out=left_out,
         cut=cut,
     )
@@ -198,9 +190,8 @@ def _near(hashes: NDArray[np.uint64], keys: Ints, counts: Ints, limit: int) -> I
     ends = np.cumsum(counts)
     for flip in (0, *(1 << np.arange(_BITS)).tolist()):
         if flip:
-            rows = np.flatnonzero(
-                keys & flip == 0
-            )  # the other row's key has the bit set: yields each pair once
+            # The other row's key has the bit set: each pair comes once.
+            rows = np.flatnonzero(keys & flip == 0)
             others = keys[rows] | flip
             begins = ends[others] - counts[others]
             lengths = np.minimum(counts[others], limit)

@@ -38,25 +38,16 @@ def load_template() -> Template:
         lstrip_blocks=True,
         finalize=_plain_text,
     )
-    environment.filters.update(comma="{:,}".format, percent=_percent)
-    environment.globals.update(
-        count=units.count,
-        size=units.size,
-        short=short,
-        role_of=role_of,
-        numbers_text=numbers_text,
-        value_text=value_text,
-        most_pairs=MOST_PAIRS,
-        version=__version__,
-    )
+    environment.filters["comma"] = "{:,}".format
+    functions = units.count, units.size, measured_on, numbers_text, role_of, short, value_text
+    environment.globals.update({one.__name__: one for one in functions})
     return environment.get_template("report.html")
 
 
 def render(template: Template, card: CardContent) -> str:
     """Return the page of a card."""
     found, totals = card.duplicates, card.labels.counts.sum(axis=0)
-    packs = list(zip(card.names, card.packs, strict=True))
-    records = [(name, pack, pack.parts[0].header.table) for name, pack in packs]
+    packs = zip(card.names, card.packs, strict=True)
     return template.render(
         card=card,
         image=card.packs[0].header.find("image"),
@@ -65,9 +56,10 @@ def render(template: Template, card: CardContent) -> str:
         largest=np.argsort(-totals, kind="stable")[:_SHOWN_CLASSES].tolist(),
         found=found,
         leaked=[*(() if found is None else found.leaked), *[0] * len(card.parts)],
-        tables=[(name, one["columns"], measured_on(one, pack.rows)) for name, pack, one in records if one],
         colors=sorted(card.mask_colors.items(), key=lambda one: (len(one[0]), one[0]))[:_SHOWN_COLORS],
         skipped=[(name, one) for name, pack in packs for one in pack.header.skipped],
+        most_pairs=MOST_PAIRS,
+        version=__version__,
     )
 
 
@@ -77,8 +69,3 @@ def _plain_text(value: object) -> object:
         return value
     text = str(value)
     return visible(text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 1] + "…")
-
-
-def _percent(share: float) -> str:
-    """Return a share of 1 in percent: "33 %" and "0.034 %"."""
-    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
