@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -15,14 +15,7 @@ from packer.format.checksums import block_checksum
 from packer.format.pack import Pack
 from packer.orders.runs import Runs, pieces
 from packer.previews.drawing import Color, draw_thumbnail, mask_colors
-from packer.previews.preview_batch import (
-    PreviewBatch,
-    captions,
-    image_of,
-    label_columns,
-    pictures,
-    read_batch,
-)
+from packer.previews.preview_batch import captions, image_of, label_columns, pictures, read_batch
 from packer.progress import Progress
 from packer.read.array_store import PackStore
 from packer.read.row_pieces import read_pieces
@@ -58,7 +51,7 @@ class Thumbnail(NamedTuple):
 class CardContent:
     """The contents of the page.
 
-    names: of the packs.
+    names: of the packs; rows: number of rows in all packs.
     parts: splits or packs, by number; row_parts: the number of each row's part, [N].
     duplicates: None where they were not searched.
     sheet: rows of the contact sheet; thumbnails: pictures, by row.
@@ -68,6 +61,7 @@ class CardContent:
 
     packs: Sequence[Pack]
     names: Sequence[str]
+    rows: int
     parts: Sequence[RowGroup]
     row_parts: NDArray[np.int16]
     labels: LabelMeasures
@@ -76,21 +70,6 @@ class CardContent:
     thumbnails: Mapping[int, Thumbnail]
     mask_colors: Mapping[str, Color]
     sizes: Sequence[Histogram]
-
-    @property
-    def rows(self) -> int:
-        """Number of rows in all packs."""
-        return sum(pack.rows for pack in self.packs)
-
-    @property
-    def place(self) -> str:
-        """The noun for a part: "split" or "pack"."""
-        return "split" if any(pack.header.splits for pack in self.packs) else "pack"
-
-
-def has_images(pack: Pack) -> bool:
-    """Return True if the rows of a pack are images."""
-    return pack.header.find("image") is not None
 
 
 def measure_card(
@@ -101,29 +80,23 @@ def measure_card(
     labels = measure_labels(packs, row_parts, len(parts))
     total = sum(pack.rows for pack in packs)
     bar.start(total)
-    found, sheet = None, []
-    shown: set[int] = set()
-    sizes: list[Histogram] = []
-    if has_images(packs[0]):
+    found, sheet, shown, sizes = None, [], set[int](), list[Histogram]()
+    if packs[0].header.find("image") is not None:
         images = measure_images(packs, workers, bar.move)
         found = find_duplicates(images.digests, row_parts, labels.ids, images)
         sheet = spread_rows(labels, total, most).tolist()
         shown = {*sheet, *found.shown_rows()}
         if (images.sizes != images.sizes[0]).any():
             heights, widths = images.sizes.astype(np.float64).T
-            sizes = [
-                histogram_of("width", widths, " px"),
-                histogram_of("height", heights, " px"),
-                histogram_of("width / height", widths / heights),
-                histogram_of("megapixels", widths * heights / 1e6, " MP"),
-            ]
+            sides = histogram_of("width", widths, " px"), histogram_of("height", heights, " px")
+            areas = histogram_of("megapixels", widths * heights / 1e6, " MP")
+            sizes = [*sides, histogram_of("width / height", widths / heights), areas]
     elif packs[0].parts[0].header.table is not None:
         fields = [name for name in ("features", "categories") if packs[0].header.find(name) is not None]
         if fields:
-            digests = _row_digests(packs, fields, bar.move)
-            found = find_duplicates(digests, row_parts, labels.ids, None)
-    thumbnails, colors = _draw_thumbnails(packs, shown)
-    return CardContent(packs, names, parts, row_parts, labels, found, sheet, thumbnails, colors, sizes)
+            found = find_duplicates(_row_digests(packs, fields, bar.move), row_parts, labels.ids, None)
+    thumbnails, colors = _draw_rows(packs, shown)
+    return CardContent(packs, names, total, parts, row_parts, labels, found, sheet, thumbnails, colors, sizes)
 
 
 def _row_digests(
@@ -139,9 +112,7 @@ def _row_digests(
     return np.array(digests, np.uint64)
 
 
-def _draw_thumbnails(
-    packs: Sequence[Pack], rows: Iterable[int]
-) -> tuple[dict[int, Thumbnail], dict[str, Color]]:
+def _draw_rows(packs: Sequence[Pack], rows: Iterable[int]) -> tuple[dict[int, Thumbnail], dict[str, Color]]:
     """Return rows as pictures, with masks, boxes and points, and the colours of the masks.
 
     rows: numbers over all packs. Raises FormatError.
@@ -153,23 +124,23 @@ def _draw_thumbnails(
     for pack in packs:
         in_pack = wanted[(wanted >= first) & (wanted < first + pack.rows)] - first
         for start, stop in pieces(len(in_pack), _GROUP):
-            batch = read_batch(pack, in_pack[start:stop])
-            batch = replace(batch, images=pictures(batch.images, image_of(pack))[0])
-            found |= {first + one.row: one for one in _draw_batch(pack, batch)}
-            colors |= mask_colors([batch])
+            drawn, drawn_colors = _draw_batch(pack, in_pack[start:stop])
+            found |= {first + one.row: one for one in drawn}
+            colors |= drawn_colors
         first += pack.rows
     return found, colors
 
 
-def _draw_batch(pack: Pack, batch: PreviewBatch) -> Iterator[Thumbnail]:
-    rows, classes, keys = batch.rows, pack.header.classes, [b""] * len(batch.rows)
-    texts: list[list[str]] = [[] for _ in rows]
-    if batch.label is not None or batch.box_label is not None:  # else the captions are row numbers
-        texts = captions(batch, classes, label_columns(pack))
+def _draw_batch(pack: Pack, rows: NDArray[np.int64]) -> tuple[list[Thumbnail], dict[str, Color]]:
+    batch, classes, keys = read_batch(pack, rows), pack.header.classes, [b""] * len(rows)
+    batch = replace(batch, images=pictures(batch.images, image_of(pack))[0])
+    texts = captions(batch, classes, label_columns(pack))
     if key := next((f for f in pack.fields if f.name == "key" and "encoding" in f.about), None):
         with closing(PackStore(pack, [key])) as reader:
             keys = reader.ragged("key", Runs(rows, np.ones(len(rows), np.int64)))
+    drawn = []
     for i, row in enumerate(rows.tolist()):
         jpeg = base64.b64encode(draw_thumbnail(batch, i, (_TILE, _TILE), classes)).decode("ascii")
         name = bytes(keys[i]).decode("utf-8", "surrogateescape")
-        yield Thumbnail(f"data:image/jpeg;base64,{jpeg}", row, name, texts[i])
+        drawn.append(Thumbnail(f"data:image/jpeg;base64,{jpeg}", row, name, texts[i]))
+    return drawn, mask_colors([batch])

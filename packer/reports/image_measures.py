@@ -35,10 +35,8 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.opencv import cv2
 from packer.orders.runs import one_run, pieces
-from packer.previews.preview_batch import image_of
 from packer.read.array_store import PackStore
 from packer.read.encoded_images import MAX_PIXELS, EncodedImages
-from packer.read.gather import empty
 
 SIDE = 32
 """Height and width of the hashed images."""
@@ -53,7 +51,6 @@ _LOWEST = 8
 _SCALE = 127.0  # scale of a direction's components as int8
 _PIECE_BYTES = 16 << 20  # bytes of rows that a thread reads at a time
 _PIECE_ROWS = 512
-_SCALES = (8, 4, 2)
 
 
 class ImageMeasures(NamedTuple):
@@ -78,30 +75,21 @@ def measure_images(packs: Sequence[Pack], workers: int, progress: Callable[[int]
     found: list[ImageMeasures] = []
     done = 0
     for pack in packs:
-        for piece in _measure_pack(pack, workers):
-            found.append(piece)
-            done += len(piece.digests)
-            progress(done)
+        image = pack.header.field("image")
+        with closing(PackStore(pack, [image])) as store, ThreadPoolExecutor(workers) as pool:
+            for piece in pool.map(partial(_measure_rows, pack, image, store), _spans(pack, image)):
+                found.append(piece)
+                done += len(piece.digests)
+                progress(done)
     return ImageMeasures(*map(np.concatenate, zip(*found, strict=True)))
 
 
-def _measure_pack(pack: Pack, workers: int) -> Iterator[ImageMeasures]:
-    """Yield the measures of a pack's images, in order, in pieces."""
-    stored = pack.header.field(image_of(pack).name)
+def _spans(pack: Pack, image: Field) -> Iterator[tuple[int, int]]:
+    """Yield the first row and the end of each piece that a thread reads at a time, of whole blocks if coded."""
     step = max(1, min(_PIECE_ROWS, _PIECE_BYTES * pack.rows // max(pack.nbytes, 1)))
-    if stored.compressed:  # whole blocks are decoded
+    if image.compressed:
         step = -(-step // pack.header.block_rows) * pack.header.block_rows
-    previous = cv2.getNumThreads()
-    cv2.setNumThreads(1)  # threads work on different pieces
-    try:
-        with (
-            closing(PackStore(pack, [stored])) as store,
-            ThreadPoolExecutor(workers, thread_name_prefix="packer-report") as pool,
-        ):
-            measure = partial(_measure_rows, pack, stored, store)
-            yield from pool.map(measure, pieces(pack.rows, step))
-    finally:
-        cv2.setNumThreads(previous)
+    return pieces(pack.rows, step)
 
 
 def _measure_rows(pack: Pack, image: Field, store: PackStore, span: tuple[int, int]) -> ImageMeasures:
@@ -135,8 +123,8 @@ def _decode_small(pack: Pack, name: str, row: bytes, number: int) -> tuple[NDArr
         if height * width > MAX_PIXELS:
             raise ValueError(f"a picture of {width:,} x {height:,} pixels")
         upright = jpeg.jpeg_orientation(row) == 1
-        by = next((by for by in _SCALES if upright and min(height, width) >= SIDE * by), 1)
-        picture = empty(pack.path, name, (-(-height // by), -(-width // by), channels))
+        by = next((by for by in (8, 4, 2) if upright and min(height, width) >= SIDE * by), 1)
+        picture = np.empty((-(-height // by), -(-width // by), channels), np.uint8)
         jpeg.decode_upright_into(row, picture, by > 1)
     except ValueError as error:
         raise damaged_rows(pack.path, name, error, number) from None
@@ -151,7 +139,7 @@ def _shrink(picture: NDArray[Any]) -> NDArray[np.float32]:
 
 
 # The first 9 rows of the orthonormal DCT-II matrix of size 32.
-_DCT = cv2.dct(np.eye(SIDE, dtype=np.float32), flags=cv2.DCT_ROWS).T[: _LOWEST + 1]
+_DCT = np.asarray(cv2.dct(np.eye(SIDE), flags=cv2.DCT_ROWS).T[: _LOWEST + 1], np.float32)
 # Neighbouring frequencies are correlated, so they go to different bands: then fewer hashes share a band.
 _SPREAD = np.arange(64).reshape(16, 4).T.ravel()
 

@@ -67,11 +67,6 @@ class LabelMeasures(NamedTuple):
     ids: Ints | None
     numbers: tuple[Histogram, ...] = ()
 
-    @property
-    def classes(self) -> Ints | None:
-        """Class of each row, int64 [N]; None unless each row has a class."""
-        return self.ids if self.kind == "class" else None
-
 
 def parts_of(packs: Sequence[Pack], names: Sequence[str]) -> tuple[list[RowGroup], NDArray[np.int16]]:
     """Return the parts of packs, and the number of each row's part, int16 [N]. names: of the packs.
@@ -154,7 +149,7 @@ def _class_entries(pack: Pack, kind: str) -> Iterator[tuple[Ints, NDArray[Any], 
 
 def spread_rows(labels: LabelMeasures, total: int, most: int) -> Ints:
     """Return at most `most` rows for a contact sheet, of all classes in turn, spread over the pack."""
-    classes = np.zeros(total, np.int64) if labels.classes is None else labels.classes
+    classes = np.zeros(total, np.int64) if labels.kind != "class" or labels.ids is None else labels.ids
     # The first multiples of the golden section, modulo 1, lie evenly: the rows with the smallest are spread.
     chosen = np.sort(_in_turn(classes, np.arange(total) * _GOLDEN % 1)[:most])
     return chosen[_in_turn(classes[chosen], chosen)]
@@ -170,11 +165,13 @@ def _in_turn(classes: Ints, places: NDArray[Any]) -> Ints:
 
 def _are_classes(packs: Sequence[Pack]) -> bool:
     """Return True if unnamed integers are probably classes."""
-    values = np.unique(
-        np.concatenate([np.unique(piece) for pack in packs for _, (piece,) in read_pieces(pack, "label")])
-    )
+    values = np.unique(np.concatenate([np.unique(piece) for piece in _label_pieces(packs)]))
     most = _MOST_CLASSES if packs[0].parts[0].header.table is None else _MOST_TABLE_CLASSES
     return len(values) <= most and bool(values[0] >= _UNLABELED)
+
+
+def _label_pieces(packs: Sequence[Pack]) -> Iterator[NDArray[Any]]:
+    return (piece for pack in packs for _, (piece,) in read_pieces(pack, "label"))
 
 
 def _kind(pack: Pack) -> str:
@@ -197,10 +194,6 @@ def _numbers(packs: Sequence[Pack]) -> tuple[Histogram, ...]:
     columns = (label.shape or (1,))[0]
     given = label.about.get("columns") or table.get("label", {}).get("columns") or ()
     names = [*map(str, given)] if len(given) == columns else ["label"] * columns
-    read = [
-        piece.reshape(len(piece), -1)[:, :columns]
-        for pack in packs
-        for _, (piece,) in read_pieces(pack, "label")
-    ]
+    read = [piece.reshape(len(piece), -1)[:, :columns] for piece in _label_pieces(packs)]
     columns_read = zip(names[:_MOST_COLUMNS], np.concatenate(read).T, strict=False)
     return tuple(histogram_of(name, values) for name, values in columns_read if np.isfinite(values).any())

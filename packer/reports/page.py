@@ -5,7 +5,7 @@ Autoescaping escapes every value, and a content security policy in the page forb
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
@@ -17,16 +17,13 @@ from packer.reports.near_duplicates import MOST_PAIRS
 from packer.tables.transform.table_summary import measured_on, numbers_text, role_of, short, value_text
 from packer.version import __version__
 
-if TYPE_CHECKING:
-    from jinja2 import Template
-
 _SHOWN_CLASSES = 60
 _SHOWN_COLORS = 30  # of masks
 _MOST_LETTERS = 600
 
 
-def load_template() -> Template:
-    """Return the template of the page. Raises MissingDependencyError without Jinja2."""
+def load_template() -> Callable[..., str]:
+    """Return a function that fills in the page. Raises MissingDependencyError without Jinja2."""
     try:
         from jinja2 import Environment, PackageLoader
     except ImportError as error:
@@ -41,16 +38,17 @@ def load_template() -> Template:
     environment.filters["comma"] = "{:,}".format
     functions = units.count, units.size, measured_on, numbers_text, role_of, short, value_text
     environment.globals.update({one.__name__: one for one in functions})
-    return environment.get_template("report.html")
+    return environment.get_template("report.html").render
 
 
-def render(template: Template, card: CardContent) -> str:
-    """Return the page of a card."""
+def render(template: Callable[..., str], card: CardContent) -> str:
+    """Return the page of a card. template: the result of load_template."""
     found, totals = card.duplicates, card.labels.counts.sum(axis=0)
     packs = zip(card.names, card.packs, strict=True)
-    return template.render(
+    return template(
         card=card,
         image=card.packs[0].header.find("image"),
+        place="split" if any(pack.header.splits for pack in card.packs) else "pack",
         labels=card.labels,
         totals=totals.tolist(),
         largest=np.argsort(-totals, kind="stable")[:_SHOWN_CLASSES].tolist(),
