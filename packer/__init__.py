@@ -20,7 +20,7 @@
     Sequential, Slices, Blocks,
     Rows                           orders, with their lengths                      (packer.orders)
     Buckets                        an order that groups images of similar size     (packer.orders)
-    Weighted, Balanced             orders that draw some rows more often           (packer.orders)
+    Weighted                       an order that draws some rows more often        (packer.orders)
     Windows                        samples of consecutive rows: clips, time series (packer.orders)
     Padding                        batches of images that differ in size, padded   (packer.load)
     PythonTransform                a Python function in separate processes         (packer.load)

@@ -31,7 +31,7 @@ from packer.orders.buckets import Buckets as Buckets
 from packer.orders.mixture import Mixture as Mixture
 from packer.orders.regions import Regions as Regions
 from packer.orders.row_orders import Rows as Rows, Sequential as Sequential, Slices as Slices
-from packer.orders.sampling import Balanced as Balanced, Weighted as Weighted
+from packer.orders.sampling import Weighted as Weighted
 from packer.orders.windows import Windows as Windows
 from packer.previews.contact_sheet import preview as preview, show as show
 from packer.reports.data_card import report as report

@@ -42,7 +42,7 @@ _REMEDIES = (
     (_BATCHES, "pin_memory non_blocking",
      "pass device='cuda', whose buffers are pinned and copied asynchronously"),
     (_BATCHES, "sampler batch_sampler",
-     "pass order=, such as Weighted(weights) or Balanced('label'), or subset= with row numbers"),
+     "pass order=, such as Weighted(weights) or Weighted.balanced('label'), or subset= with row numbers"),
     (_BATCHES, "shuffle_buffer shuffle_buffer_size buffer_size",
      "pass shuffle=True, or order=Blocks(window=...)"),
     (_BATCHES, "distributed num_replicas num_shards", "pass rank= and world_size="),

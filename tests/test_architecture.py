@@ -187,7 +187,6 @@ UNITS: dict[str, set[str]] = {
         "packer.read",
     },
     "packer.doctor": {"packer.format"},
-    "packer.testing": {"packer.codecs", "packer.format", "packer.orders"},
     "packer.reports": {
         "packer.codecs",
         "packer.format",
@@ -216,9 +215,10 @@ PACKAGES: dict[str, set[str]] = {
     "PIL": {"packer.pillow_settings", "packer.pixels", "packer.previews", "packer.serving"},
     "click": {"packer.cli"},
     "cv2": {"packer.opencv"},
-    "h5py": {"packer.format", "packer.testing"},
+    "h5py": {"packer.format"},
     "fsspec": {"packer.remote"},
     "isal": {"packer.codecs", "packer.tables.reading"},
+    "jinja2": {"packer.reports"},
     "obstore": {"packer.remote"},
     "pyarrow": {"packer.inputs", "packer.tables.reading"},
     "simplejpeg": {"packer.codecs", "packer.pixels"},
@@ -245,8 +245,6 @@ WRITERS = {
     "packer.pixels.quiet_stderr": "the null device",
     "packer.standard_streams": "the null device",
     "packer.remote.object_store": "an existing file of a cache; it imports nothing of format",
-    "packer.testing.codec_checks": "memory",
-    "packer.testing.reader_checks": "the folder that a test passes",
 }
 # What creates or changes files by their names, by the last part of a call's name.
 _MAKE = {

@@ -77,7 +77,6 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
             "Blocks",
             "Slices",
             "Regions",
-            "Balanced",
             "Mixture",
         ]
     },

@@ -26,6 +26,7 @@ FILES = (
     "setup.cfg",
     "setup.py",
 )
+PAGE = "packer/reports/report.html"
 
 
 def lacks_of_wheel(name: str, files: list[str]) -> list[str]:
@@ -37,6 +38,8 @@ def lacks_of_wheel(name: str, files: list[str]) -> list[str]:
         lacks.append(
             f"{name}: lacks the loops in C, packer/native/_native. Install a C compiler and Python's headers."
         )
+    if PAGE not in files:
+        lacks.append(f"{name}: lacks {PAGE}. See package_data in setup.cfg.")
     lacks += [
         f"{name}: holds {file}, which nothing needs there." for file in files if file.endswith((".c", ".h"))
     ]

@@ -72,7 +72,7 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
         written, else "rows".
     order : str or order, optional
         "sequential", "slices", "blocks", "rows", "regions", or Slices(rows=...), Blocks(window=...),
-        Weighted(weights), Balanced("label"), Buckets(), Mixture(...). Overrides shuffle.
+        Weighted(weights), Weighted.balanced("label"), Buckets(), Mixture(...). Overrides shuffle.
     seed : int
         Seed of the order and of the augmentations' draws; each epoch differs.
     device : str or torch.device

@@ -107,6 +107,7 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
         split: str | Sequence[str] | None = None,
         classes: Sequence[str | int] | str | int | None = None,
         subset: ArrayLike | slice | range | None = None,
+        window: Windows | int | None = None,
     ) -> None: ...
     @overload  # texts among the fields are str, and functions return anything
     def __init__(
@@ -119,6 +120,7 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
         subset: ArrayLike | slice | range | None = None,
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
+        window: Windows | int | None = None,
     ) -> None: ...
     @checks_arguments
     def __init__(

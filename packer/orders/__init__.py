@@ -3,7 +3,7 @@
 Pure functions of integers, independent of files.
     row_orders.py       sequential, slices and rows
     blocks.py           blocks of rows in a random order, rows mixed in windows of some blocks
-    sampling.py         orders that draw rows by weight, or by class
+    sampling.py         an order that draws rows by weight, or classes equally often
     windows.py          windows of consecutive rows as samples, in any order
     buckets.py          batches of images alike in size
     interleaving.py     base of mixtures and "regions": one sequence from several orders

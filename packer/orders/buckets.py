@@ -8,6 +8,7 @@ two buckets, and these are neighbours. All comparisons use integers, so that eve
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -18,11 +19,12 @@ from packer import randomness
 from packer.errors import UsageError
 from packer.orders.epochs import Context, Order, RowOrder, order_key
 from packer.orders.runs import Subset, digest_of
-from packer.orders.sampling import keys_of, permute_each
 
 # Global batches per bucket, and the least number of buckets: see docs/decisions/padding.md.
 BATCHES = 16
 BUCKETS = 8
+_STEP = np.array(randomness.GOLDEN, np.uint64)  # 0-d: faster than a number
+_ROUNDS = 10
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ class Buckets(RowOrder):
         )
         buckets = np.searchsorted(self._ends, places, "right")
         firsts = np.where(buckets > 0, self._ends[buckets - 1], 0)
-        keys = keys_of(randomness.key(self.seed, epoch, "bucket"), buckets)
+        key = np.array(randomness.key(self.seed, epoch, "bucket"), np.uint64)
+        keys = randomness.mix64((key ^ buckets.view(np.uint64)) + _STEP)
         inside = permute_each(places - firsts, self._ends[buckets] - firsts, keys)
         return self._rows[firsts + inside].astype(np.int64)
 
@@ -137,3 +140,32 @@ def _middle(values: NDArray[Any]) -> int:
     middle = len(values) // 2
     low, high = (int(np.searchsorted(values, values[middle], side)) for side in ("left", "right"))
     return low if low and (middle - low <= high - middle or high == len(values)) else high
+
+
+def permute_each(
+    positions: NDArray[np.int64], sizes: NDArray[np.int64], keys: NDArray[np.uint64]
+) -> NDArray[np.int64]:
+    """Return the number at each position of a shuffled range, with a range and key for every position.
+
+    positions: int64 [k]; sizes: int64 [k], position < size <= 2**52; keys: uint64 [k], of the permutation.
+    Returns int64 [k]: for one size and key each of 0..size-1 once.
+
+    `randomness.feistel`, with ten rounds: each number is equally likely at each place from size 2 on, but
+    some orders of 5 to 20 numbers are up to a fifth more likely than others.
+    """
+    a = np.ceil(np.sqrt(sizes)).astype(np.uint64)
+    unsigned = sizes.astype(np.uint64)
+    b = (unsigned + a - np.uint64(1)) // a
+    return randomness.cycle_walk(
+        positions.astype(np.uint64),
+        unsigned,
+        lambda some, where: randomness.feistel(some, a[where], b[where], _round_keys(keys[where])),
+    )
+
+
+def _round_keys(keys: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
+    """Yield each round's keys, in memory that the next round overwrites."""
+    keys = keys.copy()
+    for _ in range(_ROUNDS):
+        keys += _STEP
+        yield keys

@@ -1,14 +1,13 @@
-"""Samplers: epochs that hold rows by weight or by class instead of each row once.
+"""Weighted: epochs that hold rows by weight, or classes equally often, instead of each row once.
 
-Like all orders they are pure functions of (n, seed, epoch, position), computed on demand; their sequences are
-frozen. Their data about the rows (cumulative weights, rows by class) takes 8 bytes a row. From a cold disk
-their rows are read one by one, as for "rows".
+Like all orders it is a pure function of (n, seed, epoch, position), computed on demand; its sequences are
+frozen. The cumulative weights take 8 bytes a row, the rows by class another 8. From a cold disk its rows are
+read one by one, as for "rows".
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -16,14 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from packer import randomness
-from packer.declared_types import checked_class
+from packer.declared_types import checked_class, checks_arguments
 from packer.errors import UsageError
 from packer.orders.epochs import Context, RowOrder
 from packer.orders.runs import digest_of, one_run
-
-_STEP = np.array(randomness.GOLDEN, np.uint64)  # 0-d: faster than a number
-_ROUNDS = 10
-_SORTED = 256  # up to this number of classes, a round of them is sorted
 
 
 @checked_class
@@ -57,7 +52,9 @@ class Weighted(RowOrder):
 
     weights: ArrayLike
     rows: int | None = None
+    by: str | None = field(default=None, init=False)  # the field of balanced()
     _ends: NDArray[np.float64] = field(init=False, repr=False)  # cumulative weights
+    _by_class: NDArray[np.int64] | None = field(default=None, init=False, repr=False)  # the rows they are of
     name: ClassVar[str] = "weighted"
     repeats: ClassVar[bool] = True
     lengths: ClassVar[tuple[str, ...]] = ("rows",)
@@ -66,11 +63,40 @@ class Weighted(RowOrder):
         super().__post_init__()
         _check_weights(self.weights)
 
+    @classmethod
+    @checks_arguments
+    def balanced(cls, by: str = "label", rows: int | None = None) -> Weighted:
+        """Return an order in which all classes come equally often: in an epoch, up to one row.
+
+        The weight of a row is one over the number of rows of its class. Like the rows of an epoch, the classes
+        are permuted: a batch holds them in about equal numbers.
+
+        Parameters
+        ----------
+        by : str
+            Field that holds the class of a row, a whole number.
+        rows : int, optional
+            Rows of an epoch; default: n.
+
+        Examples
+        --------
+        >>> from packer.orders.runs import Subset
+        >>> labels = np.array([0, 1, 0, 0])
+        >>> about = Context(
+        ...     Subset([(0, 4)]), row_bytes=1, block_rows=4, global_batch=4, labels=lambda field: labels
+        ... )
+        >>> Weighted.balanced().bind(about).within(one_run(0, 4), epoch=0).rows().tolist()
+        [3, 2, 1, 1]
+        """
+        return cls((), rows).having(weights=None, by=by)
+
     def bind(self, about: Context) -> Weighted:
         """Return the order with the weights summed up.
 
         Raises UsageError for a wrong number of weights, or if none is above 0.
         """
+        if self.by is not None:
+            return self._bind_classes(about, self.by)
         weights, n = np.asarray(self.weights, np.float64), about.subset.rows
         if len(weights) != n and len(weights) == about.pack_rows:
             weights = weights[about.subset.place(one_run(0, n)).rows()]
@@ -90,6 +116,19 @@ class Weighted(RowOrder):
         bound = self.having(rows=self.rows or n or 1, _ends=ends, drawn={"weights": digest_of(weights)})
         return bound.over(about.subset, about.seed)
 
+    def _bind_classes(self, about: Context, by: str) -> Weighted:
+        """Return the order with the rows sorted by class and their weights summed up.
+
+        As the rows of a class are consecutive, systematic sampling is exact for classes too.
+        """
+        assert about.labels is not None
+        labels, n = np.asarray(about.labels(by)), about.subset.rows
+        _, sizes = np.unique(labels, return_counts=True)
+        ends = np.cumsum(np.repeat(1 / sizes, sizes))
+        by_class = np.argsort(labels, kind="stable")
+        bound = self.having(rows=self.rows or n or 1, _ends=ends, _by_class=by_class)
+        return bound.having(drawn={"labels": digest_of(labels)}).over(about.subset, about.seed)
+
     def rows_at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Return the rows under the permuted marks."""
         length = self.length
@@ -104,127 +143,7 @@ class Weighted(RowOrder):
         rising = np.argsort(marks)
         rows = np.empty(len(marks), np.int64)
         rows[rising] = np.searchsorted(self._ends, marks[rising], "right")
-        return rows
-
-
-@checked_class
-@dataclass(frozen=True, eq=False)
-class Balanced(RowOrder):
-    """Rows of all classes equally often, with differences of at most one row.
-
-    An epoch consists of rounds, and a round holds one row of each class that occurs, in a random order, so
-    batches are balanced too. Each class yields its rows in a permutation, and begins another when they are
-    used up. A class too large for an epoch continues with its other rows in the next epochs.
-
-    Parameters
-    ----------
-    by : str
-        Field that holds the class of a row.
-    rows : int, optional
-        Rows of an epoch; default: n.
-
-    Examples
-    --------
-    >>> from packer.orders.runs import Subset
-    >>> labels = np.array([0, 0, 0, 1])
-    >>> about = Context(
-    ...     Subset([(0, 4)]), row_bytes=1, block_rows=4, global_batch=4, labels=lambda field: labels
-    ... )
-    >>> Balanced().bind(about).within(one_run(0, 4), epoch=0).rows().tolist()
-    [3, 2, 3, 0]
-    """
-
-    by: str = "label"
-    rows: int | None = None
-    # Rows by class, ascending; the first index and the number of rows of each class.
-    _by_class: NDArray[np.int64] = field(init=False, repr=False)
-    _firsts: NDArray[np.int64] = field(init=False, repr=False)
-    _sizes: NDArray[np.int64] = field(init=False, repr=False)
-    name: ClassVar[str] = "balanced"
-    repeats: ClassVar[bool] = True
-    lengths: ClassVar[tuple[str, ...]] = ("rows",)
-
-    def bind(self, about: Context) -> Balanced:
-        """Return the order with the rows by class.
-
-        Raises UsageError unless the field has a whole number a row.
-        """
-        n, labels = about.subset.rows, np.asarray(about.labels(self.by)) if about.labels else np.empty(0)
-        if labels.shape != (n,) or labels.dtype.kind not in "iu":
-            found = f"is {labels.dtype} {list(labels.shape)}" if about.labels else "is not there"
-            raise UsageError(
-                f"Balanced: the field {self.by!r} {found}; one whole number for each of {n:,} rows is needed."
-                " Pass by= the name of a field of labels."
-            )
-        labels = labels.astype(np.int64)
-        _, sizes = np.unique(labels, return_counts=True)
-        by_class = {"_by_class": np.argsort(labels, kind="stable"), "_firsts": np.cumsum(sizes) - sizes}
-        bound = self.having(rows=self.rows or n or 1, _sizes=sizes, **by_class)
-        return bound.having(drawn={"labels": digest_of(labels)}).over(about.subset, about.seed)
-
-    def rows_at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """Return the rows of the rounds at the positions."""
-        count = len(self._sizes)
-        rounds, inside = np.divmod(positions, count)
-        classes = _permuted(inside, count, keys_of(randomness.key(self.seed, epoch, self.name), rounds))
-        sizes = self._sizes[classes]
-        # A class of `size` rows fills size // drawn epochs without repeats, each with another stretch of a
-        # permutation.
-        drawn = -(-self.length // count)
-        turns, stretches = np.divmod(epoch % 2**62, np.maximum(sizes // drawn, 1))
-        again, draws = np.divmod(stretches * drawn + rounds, sizes)
-        keys = keys_of(randomness.key(self.seed, self.name), classes, turns, again)
-        found: NDArray[np.int64] = self._by_class[self._firsts[classes] + permute_each(draws, sizes, keys)]
-        return found
-
-
-def _permuted(positions: NDArray[np.int64], size: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return `permute_each` for one size; small sizes sort hashes, so that all permutations are equally
-    likely.
-    """
-    if size > _SORTED:
-        return permute_each(positions, np.full(len(positions), size), keys)
-    some, which = np.unique(keys, return_inverse=True)
-    hashes = randomness.mix64(some[:, None] + np.arange(1, size + 1, dtype=np.uint64) * _STEP)
-    permuted: NDArray[np.int64] = hashes.argsort(axis=1, kind="stable")[which, positions]
-    return permuted
-
-
-def permute_each(
-    positions: NDArray[np.int64], sizes: NDArray[np.int64], keys: NDArray[np.uint64]
-) -> NDArray[np.int64]:
-    """Return the number at each position of a shuffled range, with a range and key for every position.
-
-    positions: int64 [k]; sizes: int64 [k], position < size <= 2**52; keys: uint64 [k], of the permutation.
-    Returns int64 [k]: for one size and key each of 0..size-1 once.
-
-    `randomness.feistel`, with ten rounds: each number is equally likely at each place from size 2 on, but
-    some orders of 5 to 20 numbers are up to a fifth more likely than others.
-    """
-    a = np.ceil(np.sqrt(sizes)).astype(np.uint64)
-    unsigned = sizes.astype(np.uint64)
-    b = (unsigned + a - np.uint64(1)) // a
-    return randomness.cycle_walk(
-        positions.astype(np.uint64),
-        unsigned,
-        lambda some, where: randomness.feistel(some, a[where], b[where], _round_keys(keys[where])),
-    )
-
-
-def _round_keys(keys: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
-    """Yield each round's keys, in memory that the next round overwrites."""
-    keys = keys.copy()
-    for _ in range(_ROUNDS):
-        keys += _STEP
-        yield keys
-
-
-def keys_of(key: int, *numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return a key for each combination of arrays of numbers, uint64 [k]."""
-    keys = np.array(key, np.uint64)
-    for array in numbers:
-        keys = randomness.mix64((keys ^ array.view(np.uint64)) + _STEP)
-    return keys
+        return rows if self._by_class is None else self._by_class[rows]
 
 
 def _check_weights(weights: ArrayLike) -> None:

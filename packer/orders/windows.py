@@ -40,8 +40,8 @@ class Windows:
         Field that is equal in all rows of a group, such as "episode"; "key": the folder of the key. Default:
         "key" if the pack has keys, else all rows of a split are a group.
     anchor : "first" or "last"
-        The frame that stands for the window: its row decides the class in Balanced, and the augmentation's
-        draws.
+        The frame that stands for the window: its row decides the class in Weighted.balanced, and the
+        augmentation's draws.
     ends : "drop" or "repeat"
         "repeat": every `step`-th row is an anchor. Frames beyond the group repeat its first or last row, and
         are False in the field `frame_mask`, bool [B, length]. "drop": no such windows.

@@ -26,7 +26,7 @@ PAPER, FRAME, INK, FAINT = (
     (223, 227, 232),
     (29, 33, 39),
     (102, 112, 128),
-)  # the same colours as in reports/html_parts.py
+)  # the same colours as in reports/report.html
 LINE = 18  # pixels from one line of text to the next
 MARK = "contact sheet by packer"
 """A text within the first 1,024 bytes of each sheet."""

@@ -6,8 +6,8 @@
                         perceptual hash, and traits that confirm an equal hash
     near_duplicates.py  the search for equal and similar rows, and their meaning for splits and labels
     label_measures.py   the distribution of labels over packs and splits
-    page.py             the page and its sections
-    html_parts.py       bars, histograms and tables in HTML and SVG; the escaping of text; the style
+    page.py             fills in the page
+    report.html         the page and its style, a template for Jinja2
 
 Start with data_card.py. Imports: codecs, format, orders, previews, progress, read, tables.transform.
 """

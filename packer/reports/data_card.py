@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from html import escape
 from typing import NamedTuple
 
 from packer import units
@@ -17,15 +16,14 @@ from packer.format.file_io import write_file
 from packer.format.output_names import check_name
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.path_text import as_text, visible
+from packer.path_text import as_text
 from packer.previews.preview_batch import image_of
 from packer.progress import Progress
-from packer.reports.card_content import has_images, measure_card
-from packer.reports.page import MARK, render
+from packer.reports.card_content import measure_card
+from packer.reports.page import load_template, render
 
-ENDINGS = (".html", ".htm")
-_MOST_FRAMED = 8_000_000
-"""Largest page, in bytes, that a notebook shows, since it is saved with the notebook."""
+MARK = b"<!doctype html><!-- packer report -->"
+"""Beginning of a report; overwrite=True replaces only files that begin so."""
 MOST_SHOWN = 5000
 """Limit for rows on the contact sheet; each takes about 5 kB of the page."""
 
@@ -60,16 +58,6 @@ class DataCard(NamedTuple):
         return (
             f"{self.path}: {', '.join(counts)}; {units.size(self.nbytes)}, in {units.duration(self.seconds)}"
         )
-
-    def _repr_html_(self) -> str:
-        """Return the page in a frame, for notebooks; only the findings if the page is large or missing."""
-        if self.nbytes <= _MOST_FRAMED:
-            with suppress(OSError), open(self.path, encoding="utf-8") as file:
-                return (
-                    f'<iframe srcdoc="{escape(file.read())}" style="width:100%;height:40em;border:0"'
-                    " sandbox></iframe>"
-                )
-        return f"<pre>{escape(visible(str(self)))}</pre>"
 
 
 @checks_arguments
@@ -126,21 +114,20 @@ def report(
     """
     began = time.perf_counter()
     target = os.fspath(out)
-    if not target.lower().endswith(ENDINGS):
-        raise UsageError(
-            f"{target}: is not named as a page; {' and '.join(ENDINGS)} are allowed. Pass another name."
-        )
+    if not target.lower().endswith((".html", ".htm")):
+        raise UsageError(f"{target}: is not named as a page; .html and .htm are allowed. Pass another name.")
     check_name(target, overwrite=overwrite, ours=_is_report, other="is no report", kinds="reports")
     most = whole("rows", rows, 0, MOST_SHOWN)
-    count = check_workers(workers)
+    workers = check_workers(workers)
     given = [path] if isinstance(path, (str, os.PathLike, Pack)) else list(path)
     if not given:
         raise UsageError("path=[]: names no pack; at least one is needed. Pass their paths.")
     packs = [one if isinstance(one, Pack) else open_pack(one) for one in given]
     _check_together(packs)
+    template = load_template()
     with Progress(progress, "rows", on_progress) as bar:
-        card = measure_card(packs, _names(packs), most, count, bar)
-        data = render(card).encode("utf-8")
+        card = measure_card(packs, _names(packs), most, workers, bar)
+        data = render(template, card).encode("utf-8")
     write_file(target, data)
     found = card.duplicates
     leaked = () if found is None or len(card.parts) < 2 else found.leaked
@@ -172,7 +159,7 @@ def _check_together(packs: Sequence[Pack]) -> None:
             raise UsageError(f"{pack.path}: has no rows. Pass a pack with some.")
         if paths.count(os.path.realpath(pack.path)) > 1:
             raise UsageError(f"{pack.path}: is given twice; each pack once is allowed. Leave it out.")
-        if has_images(pack):
+        if pack.header.find("image") is not None:
             image_of(pack)
         if _kind(pack) != _kind(first):
             raise UsageError(
@@ -184,12 +171,12 @@ def _check_together(packs: Sequence[Pack]) -> None:
 def _kind(pack: Pack) -> tuple[object, ...]:
     table = pack.parts[0].header.table
     columns = () if table is None else (table.get("features"), table.get("categories"))
-    return has_images(pack), table is None, *columns
+    return pack.header.find("image") is None, table is None, *columns
 
 
 def _is_report(path: str) -> bool:
     """Return True for a file that begins with the mark of a report."""
     if os.path.isfile(path) and not os.path.islink(path):
         with suppress(OSError), open(path, "rb") as file:
-            return file.read(len(MARK)) == MARK.encode()
+            return file.read(len(MARK)) == MARK
     return False

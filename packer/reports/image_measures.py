@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,11 +34,9 @@ from packer.format.checksums import block_checksum
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.opencv import cv2
-from packer.orders.runs import one_run
-from packer.previews.preview_batch import image_of
+from packer.orders.runs import one_run, pieces
 from packer.read.array_store import PackStore
 from packer.read.encoded_images import MAX_PIXELS, EncodedImages
-from packer.read.gather import empty
 
 SIDE = 32
 """Height and width of the hashed images."""
@@ -48,31 +48,23 @@ _LEAST_CONTRAST = 1.5
 """Standard deviation of grey levels, of 255; images below it have no structure to compare."""
 _LUMA = np.array((0.299, 0.587, 0.114), np.float32)  # ITU-R BT.601
 _LOWEST = 8
-_TRAITS = _LOWEST * _LOWEST + 12
 _SCALE = 127.0  # scale of a direction's components as int8
 _PIECE_BYTES = 16 << 20  # bytes of rows that a thread reads at a time
 _PIECE_ROWS = 512
-_LEAST_SIDE = 16  # pixels: smaller images are decoded at full size: two scales of libjpeg may give one size
-_SCALES = (8, 4, 2)
-
-
-class ImageTraits(NamedTuple):
-    """Hashes and traits of images.
-
-    hashes: uint64 [N]; traits: int8 [N, 76]; flat: bool [N], images without structure.
-    """
-
-    hashes: NDArray[np.uint64]
-    traits: NDArray[np.int8]
-    flat: NDArray[np.bool_]
 
 
 class ImageMeasures(NamedTuple):
-    """Measures of images. digests: of stored bytes, uint64 [N]; sizes: int32 [N, 2], heights and widths."""
+    """Measures of images.
+
+    digests: of stored bytes, uint64 [N]; sizes: int32 [N, 2], heights and widths. hashes: uint64 [N]; traits:
+    int8 [N, 76]; flat: bool [N], images without structure.
+    """
 
     digests: NDArray[np.uint64]
     sizes: NDArray[np.int32]
-    traits: ImageTraits
+    hashes: NDArray[np.uint64]
+    traits: NDArray[np.int8]
+    flat: NDArray[np.bool_]
 
 
 def measure_images(packs: Sequence[Pack], workers: int, progress: Callable[[int], None]) -> ImageMeasures:
@@ -83,128 +75,78 @@ def measure_images(packs: Sequence[Pack], workers: int, progress: Callable[[int]
     found: list[ImageMeasures] = []
     done = 0
     for pack in packs:
-        for piece in _measured(pack, workers):
-            found.append(piece)
-            done += len(piece.digests)
-            progress(done)
-    digests, sizes, traits = zip(*found, strict=True)
-    joined = ImageTraits(*(np.concatenate(each) for each in zip(*traits, strict=True)))
-    return ImageMeasures(np.concatenate(digests), np.concatenate(sizes), joined)
+        image = pack.header.field("image")
+        with closing(PackStore(pack, [image])) as store, ThreadPoolExecutor(workers) as pool:
+            for piece in pool.map(partial(_measure_rows, pack, image, store), _spans(pack, image)):
+                found.append(piece)
+                done += len(piece.digests)
+                progress(done)
+    return ImageMeasures(*map(np.concatenate, zip(*found, strict=True)))
 
 
-def _measured(pack: Pack, workers: int) -> Iterator[ImageMeasures]:
-    """Yield the measures of a pack's images, in order, in pieces."""
-    reader = _SmallReader(pack, image_of(pack))
-    previous = cv2.getNumThreads()
-    cv2.setNumThreads(1)  # threads work on different pieces
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="packer-report")
-    try:
-        yield from pool.map(reader.read, reader.starts)
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-        cv2.setNumThreads(previous)
-        reader.close()
+def _spans(pack: Pack, image: Field) -> Iterator[tuple[int, int]]:
+    """Yield the first row and the end of each piece that a thread reads at a time, of whole blocks if coded."""
+    step = max(1, min(_PIECE_ROWS, _PIECE_BYTES * pack.rows // max(pack.nbytes, 1)))
+    if image.compressed:
+        step = -(-step // pack.header.block_rows) * pack.header.block_rows
+    return pieces(pack.rows, step)
 
 
-class _SmallReader:
-    """Measures rows at 32 x 32 pixels. Thread-safe."""
-
-    def __init__(self, pack: Pack, image: Field) -> None:
-        """image: the field as it is loaded."""
-        self._pack, self._image = pack, image
-        self._stored = pack.header.field(image.name)
-        self._reader = PackStore(pack, [self._stored])
-        self._jpeg = self._stored.ragged and (self._stored.codec or {}).get("name") == "jpeg"
-        own_size = self._stored.own_size
-        channels = (own_size.channels or 1) if own_size is not None else (image.shape or (0, 0, 1))[2]
-        self._channels = 3 if channels >= 3 else 1
-        self._step = max(1, min(_PIECE_ROWS, _PIECE_BYTES * pack.rows // max(pack.nbytes, 1)))
-        if self._stored.compressed:  # whole blocks are decoded
-            block = pack.header.block_rows
-            self._step = -(-self._step // block) * block
-        self.starts = range(0, pack.rows, self._step)
-
-    def read(self, start: int) -> ImageMeasures:
-        """Return the measures of the piece that begins at row `start`. Raises FormatError (damaged rows)."""
-        stop = min(start + self._step, self._pack.rows)
-        runs, count = one_run(start, stop), stop - start
-        pixels = np.empty((count, SIDE, SIDE, self._channels), np.float32)
-        digests, sizes = np.empty(count, np.uint64), np.empty((count, 2), np.int32)
-        if self._stored.ragged:
-            rows: Any = self._reader.ragged(self._image.name, runs)
+def _measure_rows(pack: Pack, image: Field, store: PackStore, span: tuple[int, int]) -> ImageMeasures:
+    """Return the measures of rows span[0]..span[1]-1. Raises FormatError (damaged rows)."""
+    runs, count = one_run(*span), span[1] - span[0]
+    pixels = np.empty((count, SIDE, SIDE, 3), np.float32)
+    digests, sizes = np.empty(count, np.uint64), np.empty((count, 2), np.int32)
+    is_jpeg = image.ragged and (image.codec or {}).get("name") == "jpeg"
+    known = store.sizes(runs) if image.ragged and image.codec is None else None
+    rows: Any = store.ragged(image.name, runs) if image.ragged else store.array(image.name, runs)
+    for i, row in enumerate(rows):
+        if is_jpeg:
+            picture, sizes[i] = _decode_small(pack, image.name, row, span[0] + i)
+            digests[i] = block_checksum(np.frombuffer(row, np.uint8))
+        elif image.ragged:
+            size = None if known is None else known[i : i + 1]
+            picture = EncodedImages(pack, image, [row], [span[0] + i], size).decode(0)
+            sizes[i] = picture.shape[:2]
+            # Raw bytes do not contain the image's width.
+            digests[i] = block_checksum(np.frombuffer(row + sizes[i].tobytes(), np.uint8))
         else:
-            rows = self._reader.array(self._image.name, runs)
-        for i, row in enumerate(rows):
-            if isinstance(row, bytes):
-                picture, sizes[i] = self._decode(row, start + i)
-                # Raw bytes do not contain the image's width.
-                shape = b"" if self._jpeg else sizes[i].tobytes()
-                digests[i] = block_checksum(np.frombuffer(row + shape, np.uint8))
-            else:
-                digests[i] = block_checksum(row)
-                picture, sizes[i] = row, row.shape[:2]
-            pixels[i] = self._shrink(picture)
-        return ImageMeasures(digests, sizes, describe(pixels))
-
-    def close(self) -> None:
-        """Close the files."""
-        self._reader.close()
-
-    def _decode(self, row: bytes, number: int) -> tuple[NDArray[Any], tuple[int, int]]:
-        """Return an image, possibly at a smaller scale, and its full height and width."""
-        if not self._jpeg:
-            sizes = self._reader.sizes(one_run(number, number + 1)) if self._stored.codec is None else None
-            picture = EncodedImages(self._pack, self._stored, [row], [number], sizes).decode(0)
-            return picture, picture.shape[:2]
-        try:
-            height, width, channels = jpeg.size(row)
-            if height * width > MAX_PIXELS:
-                raise ValueError(f"a picture of {width:,} x {height:,} pixels")
-            by = 1
-            if min(height, width) >= _LEAST_SIDE and jpeg.jpeg_orientation(row) == 1:
-                by = next((by for by in _SCALES if min(height, width) >= SIDE * by), 1)
-            shape = -(-height // by), -(-width // by), channels
-            picture = empty(self._pack.path, self._image.name, shape)
-            jpeg.decode_upright_into(row, picture, by > 1)
-        except ValueError as error:
-            raise damaged_rows(self._pack.path, self._image.name, error, number) from None
-        return picture, (height, width)
-
-    def _shrink(self, picture: NDArray[Any]) -> NDArray[np.float32]:
-        """Return an image as float32 [32, 32, C], 0 to 255, without alpha.
-
-        Keeps the first three bands, or the first of two.
-        """
-        channels = picture.shape[2]
-        picture = picture[..., : 3 if channels >= 3 else 1]
-        if picture.dtype not in (np.uint8, np.uint16):
-            picture = picture.astype(np.float32)
-        small = cv2.resize(np.ascontiguousarray(picture), (SIDE, SIDE), interpolation=cv2.INTER_AREA).astype(
-            np.float32
-        )
-        small = small.reshape(SIDE, SIDE, -1)
-        if self._image.most != 255:
-            small *= 255 / self._image.most
-        return np.broadcast_to(small, (SIDE, SIDE, self._channels)) if small.shape[2] == 1 else small
+            digests[i], picture, sizes[i] = block_checksum(row), row, row.shape[:2]
+        pixels[i] = _shrink(picture)
+    return ImageMeasures(digests, sizes, *describe(pixels))
 
 
-def _basis() -> NDArray[np.float32]:
-    """Return the first 9 rows of the orthonormal DCT-II matrix of size 32: float32 [9, 32]."""
-    k, x = np.arange(_LOWEST + 1)[:, None], np.arange(SIDE)[None]
-    matrix = np.cos(np.pi * (2 * x + 1) * k / (2 * SIDE)) * np.sqrt(2 / SIDE)
-    matrix[0] /= np.sqrt(2)
-    basis: NDArray[np.float32] = matrix.astype(np.float32)
-    return basis
+def _decode_small(pack: Pack, name: str, row: bytes, number: int) -> tuple[NDArray[Any], tuple[int, int]]:
+    """Return the image of a JPEG row, possibly at a smaller scale, and its full height and width."""
+    try:
+        height, width, channels = jpeg.size(row)
+        if height * width > MAX_PIXELS:
+            raise ValueError(f"a picture of {width:,} x {height:,} pixels")
+        upright = jpeg.jpeg_orientation(row) == 1
+        by = next((by for by in (8, 4, 2) if upright and min(height, width) >= SIDE * by), 1)
+        picture = np.empty((-(-height // by), -(-width // by), channels), np.uint8)
+        jpeg.decode_upright_into(row, picture, by > 1)
+    except ValueError as error:
+        raise damaged_rows(pack.path, name, error, number) from None
+    return picture, (height, width)
 
 
-_DCT = _basis()
+def _shrink(picture: NDArray[Any]) -> NDArray[np.float32]:
+    """Return an image as float32 [32, 32, 1 or 3], 0 to 255: its first three bands, or the first of two."""
+    bands = np.ascontiguousarray(picture[..., : 3 if picture.shape[2] >= 3 else 1])
+    small = cv2.resize(bands, (SIDE, SIDE), interpolation=cv2.INTER_AREA).astype(np.float32)
+    return small.reshape(SIDE, SIDE, -1) * np.float32(255 / np.iinfo(picture.dtype).max)
+
+
+# The first 9 rows of the orthonormal DCT-II matrix of size 32.
+_DCT = np.asarray(cv2.dct(np.eye(SIDE), flags=cv2.DCT_ROWS).T[: _LOWEST + 1], np.float32)
 # Neighbouring frequencies are correlated, so they go to different bands: then fewer hashes share a band.
 _SPREAD = np.arange(64).reshape(16, 4).T.ravel()
 
 
-def describe(small: NDArray[np.float32]) -> ImageTraits:
-    """Return the hashes and traits of images. small: [N, 32, 32, 1 or 3], 0 to 255."""
-    grey = small[..., 0] if small.shape[3] == 1 else small @ _LUMA
+def describe(small: NDArray[np.float32]) -> tuple[NDArray[np.uint64], NDArray[np.int8], NDArray[np.bool_]]:
+    """Return the hashes and traits of images, and which have no structure. small: [N, 32, 32, 3], 0 to 255."""
+    grey = small @ _LUMA
     found = _DCT @ grey @ _DCT.T
     bits = found[:, 1:, 1:].reshape(-1, 64)
     above = bits > np.median(bits, axis=1, keepdims=True)
@@ -212,14 +154,11 @@ def describe(small: NDArray[np.float32]) -> ImageTraits:
     low = found[:, :_LOWEST, :_LOWEST].reshape(-1, 64).copy()
     low[:, 0] = 0
     low /= np.maximum(np.linalg.norm(low, axis=1, keepdims=True), 1e-6)
-    traits = np.zeros((len(small), _TRAITS), np.int8)
-    traits[:, :64] = np.rint(low * _SCALE)
-    if small.shape[3] == 3:
-        half = SIDE // 2
-        quarters = small.reshape(-1, 2, half, 2, half, 3).mean(axis=(2, 4))
-        colors = quarters - quarters.mean(axis=-1, keepdims=True)
-        traits[:, 64:] = np.rint(colors / 2).reshape(-1, 12).clip(-127, 127)
-    return ImageTraits(hashes, traits, grey.std(axis=(1, 2)) < _LEAST_CONTRAST)
+    half = SIDE // 2
+    quarters = small.reshape(-1, 2, half, 2, half, 3).mean(axis=(2, 4))
+    colors = (quarters - quarters.mean(axis=-1, keepdims=True)).reshape(-1, 12) / 2
+    traits = np.rint(np.concatenate((low * _SCALE, colors), axis=1)).clip(-127, 127).astype(np.int8)
+    return hashes, traits, grey.std(axis=(1, 2)) < _LEAST_CONTRAST
 
 
 def agree(one: NDArray[np.int8], other: NDArray[np.int8]) -> NDArray[np.bool_]:

@@ -23,6 +23,7 @@ _UNLABELED = -1
 """The conventional class of rows without a label."""
 _MOST_COLUMNS = 12
 """Columns shown of a label with several numbers."""
+_GOLDEN = (5**0.5 - 1) / 2
 
 Ints = NDArray[np.int64]
 
@@ -37,15 +38,18 @@ class RowGroup(NamedTuple):
 class Histogram(NamedTuple):
     """Counts of numbers in equal bins from `least` to `most`.
 
-    mean: of all finite numbers; missing: NaN and infinities, which are in no bin.
+    mean, median: of all finite numbers; missing: NaN and infinities, which are in no bin. unit: behind each
+    number, such as " px".
     """
 
     name: str
     least: float
     most: float
     mean: float
+    median: float
     counts: tuple[int, ...]
     missing: int
+    unit: str
 
 
 class LabelMeasures(NamedTuple):
@@ -63,11 +67,6 @@ class LabelMeasures(NamedTuple):
     ids: Ints | None
     numbers: tuple[Histogram, ...] = ()
 
-    @property
-    def classes(self) -> Ints | None:
-        """Class of each row, int64 [N]; None unless each row has a class."""
-        return self.ids if self.kind == "class" else None
-
 
 def parts_of(packs: Sequence[Pack], names: Sequence[str]) -> tuple[list[RowGroup], NDArray[np.int16]]:
     """Return the parts of packs, and the number of each row's part, int16 [N]. names: of the packs.
@@ -77,53 +76,54 @@ def parts_of(packs: Sequence[Pack], names: Sequence[str]) -> tuple[list[RowGroup
     numbers: list[NDArray[np.int16]] = []
     parts: list[RowGroup] = []
     for pack, name in zip(packs, names, strict=True):
-        numbers_in_pack = np.full(pack.rows, -1, np.int16)
-        splits = {split: sum(b - a for a, b in spans) for split, spans in pack.header.splits.items()}
-        found: list[str] = []
-        for split in sorted(splits, key=lambda split: -splits[split]):
-            for a, b in pack.header.splits[split]:
-                numbers_in_pack[a:b] = len(found)
-            found.append(split if len(packs) == 1 else f"{name}, {split}")
-        rest = numbers_in_pack == -1
-        if rest.any():
-            numbers_in_pack[rest] = len(found)
-            found.append(
-                "other rows" if splits and len(packs) == 1 else f"{name}, other rows" if splits else name
-            )
-        counts = np.bincount(numbers_in_pack, minlength=len(found)).tolist()
-        numbers.append(numbers_in_pack + len(parts))
+        prefix = f"{name}, " if len(packs) > 1 else ""
+        splits = sorted(pack.header.splits.items(), key=lambda one: -sum(b - a for a, b in one[1]))
+        found = [prefix + split for split, _ in splits]
+        in_pack = np.full(pack.rows, len(found), np.int16)
+        for number, (_, spans) in enumerate(splits):
+            for a, b in spans:
+                in_pack[a:b] = number
+        if (in_pack == len(found)).any():
+            found.append(f"{prefix}other rows" if splits else name)
+        counts = np.bincount(in_pack, minlength=len(found)).tolist()
+        numbers.append(in_pack + np.int16(len(parts)))
         parts += map(RowGroup, found, counts)
-    return parts, np.concatenate(numbers).astype(np.int16)
+    return parts, np.concatenate(numbers)
 
 
-def measure_labels(packs: Sequence[Pack], parts: NDArray[np.int16]) -> LabelMeasures:
-    """Read the labels of packs. parts: the part of each row."""
+def histogram_of(name: str, values: NDArray[Any], unit: str = "") -> Histogram:
+    """Return the distribution of numbers, of which some are finite."""
+    good = values[np.isfinite(values)].astype(np.float64)
+    counts, _ = np.histogram(good, BINS)
+    low, high, mean, median = map(float, (good.min(), good.max(), good.mean(), np.median(good)))
+    return Histogram(name, low, high, mean, median, tuple(counts.tolist()), len(values) - len(good), unit)
+
+
+def measure_labels(packs: Sequence[Pack], parts: NDArray[np.int16], count: int) -> LabelMeasures:
+    """Read the labels of packs. parts: the part of each row; count: number of parts."""
     kinds = {_kind(pack) for pack in packs}
     kind = kinds.pop() if len(kinds) == 1 else ""
     named = next(filter(None, map(class_names, packs)), ())
     if kind == "class" and not named and not _are_classes(packs):
         kind = "number"
-    count = int(parts.max(initial=0)) + 1
-    counts, first = np.zeros((count, 0), np.int64), 0
     if kind in ("", "number"):
-        return LabelMeasures(kind, (), counts, None, _numbers(packs) if kind else ())
+        return LabelMeasures(kind, (), np.zeros((count, 0), np.int64), None, _numbers(packs) if kind else ())
     names: dict[str, int] = {}
-    ids = []
+    ids, cells, first = [], [], 0
     for pack in packs:
         pack_names = class_names(pack) or named
-        if kind == "several":
-            pack_names = pack_names or tuple(map(str, range((pack.header.field("label").shape or (0,))[0])))
         for name in pack_names:
             names.setdefault(name, len(names))
         for rows, classes, equal in _class_entries(pack, kind):
             numbers, places = np.unique(classes, return_inverse=True)
             known = [pack_names[n] if 0 <= n < len(pack_names) else str(n) for n in numbers.tolist()]
             found = np.array([names.setdefault(name, len(names)) for name in known], np.int64)[places]
-            counts = np.pad(counts, ((0, 0), (0, len(names) - counts.shape[1])))
-            cells = parts[first + rows] * np.int64(len(names)) + found
-            counts += np.bincount(cells, minlength=counts.size).reshape(counts.shape)
+            cells.append((parts[first + rows], found))
             ids.append(found if equal is None else equal)
         first += pack.rows
+    counts = np.zeros((count, len(names)), np.int64)
+    for cell in cells:
+        np.add.at(counts, cell, 1)
     return LabelMeasures(kind, tuple(names), counts, None if kind == "boxes" else np.concatenate(ids))
 
 
@@ -133,54 +133,45 @@ def _class_entries(pack: Pack, kind: str) -> Iterator[tuple[Ints, NDArray[Any], 
     ids: of the rows in the piece, equal where labels are equal; None where the classes serve as ids, or where
     labels are not compared.
     """
-    if kind != "boxes":
-        for start, (piece,) in read_pieces(pack, "label"):
-            if kind == "class":
-                yield np.arange(start, start + len(piece)), piece, None
-            else:
-                rows, classes = np.nonzero(piece)
-                yield (
-                    start + rows,
-                    classes,
-                    np.array([block_checksum(row) for row in piece], np.uint64).view(np.int64),
-                )
-        return
-    field = pack.header.field("box_label")
-    for start, (piece,) in read_pieces(pack, "box_label"):
-        found = [np.frombuffer(row, field.about["dtype"]) for row in piece]
-        rows = np.repeat(np.arange(start, start + len(found)), [*map(len, found)])
-        classes = np.concatenate(found)
-        yield rows[classes >= 0], classes[classes >= 0], None
+    field = pack.header.field("box_label" if kind == "boxes" else "label")
+    for start, (piece,) in read_pieces(pack, field.name):
+        if kind == "class":
+            yield np.arange(start, start + len(piece)), piece, None
+        elif kind == "several":
+            rows, classes = np.nonzero(piece)
+            yield start + rows, classes, np.array([*map(block_checksum, piece)], np.uint64).view(np.int64)
+        else:
+            found = [np.frombuffer(row, field.about["dtype"]) for row in piece]
+            rows = np.repeat(np.arange(start, start + len(found)), [*map(len, found)])
+            classes = np.concatenate(found)
+            yield rows[classes >= 0], classes[classes >= 0], None
 
 
 def spread_rows(labels: LabelMeasures, total: int, most: int) -> Ints:
     """Return at most `most` rows for a contact sheet, of all classes in turn, spread over the pack."""
-    if labels.classes is None:
-        return np.linspace(0, total - 1, min(most, total)).round().astype(np.int64)
-    order = np.argsort(labels.classes, kind="stable")
-    counts = np.bincount(labels.classes, minlength=len(labels.names))
-    share = 0
-    while share < most and np.minimum(counts, share + 1).sum() <= most:
-        share += 1
-    shares = np.minimum(counts, share)
-    shares[np.flatnonzero(counts > share)[: most - int(shares.sum())]] += 1
-    firsts = np.cumsum(counts) - counts
-    chosen = [
-        first + np.linspace(0, count - 1, taken).round().astype(np.int64)
-        for first, count, taken in zip(firsts.tolist(), counts.tolist(), shares.tolist(), strict=True)
-    ]
-    in_turn = np.argsort(np.concatenate([np.arange(taken) for taken in shares]), kind="stable")
-    spread: Ints = order[np.concatenate(chosen)[in_turn]]
-    return spread
+    classes = np.zeros(total, np.int64) if labels.kind != "class" or labels.ids is None else labels.ids
+    # The first multiples of the golden section, modulo 1, lie evenly: the rows with the smallest are spread.
+    chosen = np.sort(_in_turn(classes, np.arange(total) * _GOLDEN % 1)[:most])
+    return chosen[_in_turn(classes[chosen], chosen)]
+
+
+def _in_turn(classes: Ints, places: NDArray[Any]) -> Ints:
+    """Return all rows, one of each class in turn, those of a class by their places."""
+    order = np.lexsort((places, classes))
+    counts = np.bincount(classes)
+    turns = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return order[np.lexsort((classes[order], turns))]
 
 
 def _are_classes(packs: Sequence[Pack]) -> bool:
     """Return True if unnamed integers are probably classes."""
-    values = np.unique(
-        np.concatenate([np.unique(piece) for pack in packs for _, (piece,) in read_pieces(pack, "label")])
-    )
+    values = np.unique(np.concatenate([np.unique(piece) for piece in _label_pieces(packs)]))
     most = _MOST_CLASSES if packs[0].parts[0].header.table is None else _MOST_TABLE_CLASSES
     return len(values) <= most and bool(values[0] >= _UNLABELED)
+
+
+def _label_pieces(packs: Sequence[Pack]) -> Iterator[NDArray[Any]]:
+    return (piece for pack in packs for _, (piece,) in read_pieces(pack, "label"))
 
 
 def _kind(pack: Pack) -> str:
@@ -199,22 +190,10 @@ def _kind(pack: Pack) -> str:
 
 def _numbers(packs: Sequence[Pack]) -> tuple[Histogram, ...]:
     """Return a histogram of each column of numeric labels."""
-    label = packs[0].header.field("label")
+    label, table = packs[0].header.field("label"), packs[0].parts[0].header.table or {}
     columns = (label.shape or (1,))[0]
-    given = label.about.get("columns") or (packs[0].parts[0].header.table or {}).get("label", {}).get(
-        "columns"
-    )
-    names = [str(name) for name in given] if given and len(given) == columns else ["label"] * columns
-    read = [
-        piece.reshape(len(piece), -1)[:, :columns]
-        for pack in packs
-        for _, (piece,) in read_pieces(pack, "label")
-    ]
-    found = []
-    for name, values in zip(names[:_MOST_COLUMNS], np.concatenate(read).T, strict=False):
-        good = values[np.isfinite(values)].astype(np.float64)
-        if len(good):
-            counts, _ = np.histogram(good, BINS)
-            low, high, mean = (float(x) for x in (good.min(), good.max(), good.mean()))
-            found.append(Histogram(name, low, high, mean, tuple(counts.tolist()), len(values) - len(good)))
-    return tuple(found)
+    given = label.about.get("columns") or table.get("label", {}).get("columns") or ()
+    names = [*map(str, given)] if len(given) == columns else ["label"] * columns
+    read = [piece.reshape(len(piece), -1)[:, :columns] for piece in _label_pieces(packs)]
+    columns_read = zip(names[:_MOST_COLUMNS], np.concatenate(read).T, strict=False)
+    return tuple(histogram_of(name, values) for name, values in columns_read if np.isfinite(values).any())

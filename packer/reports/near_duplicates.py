@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.reports.image_measures import MOST_BITS, ImageTraits, agree
+from packer.reports.image_measures import MOST_BITS, ImageMeasures, agree
 
 MOST_COMPARISONS = 2_000_000_000
 """Limit for all bands together; about a minute of one core."""
@@ -77,15 +77,12 @@ class Duplicates(NamedTuple):
 
 
 def find_duplicates(
-    digests: NDArray[np.uint64],
-    parts: NDArray[np.int16],
-    labels: Ints | None,
-    traits: ImageTraits | None,
+    digests: NDArray[np.uint64], parts: NDArray[np.int16], labels: Ints | None, images: ImageMeasures | None
 ) -> Duplicates:
     """Return equal and similar rows.
 
     digests: checksum of each row's bytes, [N]; parts: the number of each row's split, [N].
-    labels: [N], or None without labels to compare. traits: None compares bytes alone.
+    labels: [N], or None without labels to compare. images: None compares bytes alone.
     """
     known = np.zeros(len(digests), np.int64) if labels is None else labels
     order = np.lexsort((known, parts, digests))
@@ -101,15 +98,15 @@ def find_duplicates(
     again = np.flatnonzero(first != np.arange(len(heads)))
     one, other, bits = first[again], again, np.zeros(len(again), np.int64)
     left_out, cut = 0, False
-    if traits is not None:
-        some, details = np.flatnonzero(~traits.flat[rows]), traits.traits
+    if images is not None:
+        some, details = np.flatnonzero(~images.flat[rows]), images.traits
 
         def confirm(a: Ints, b: Ints) -> NDArray[np.bool_]:
             alike: NDArray[np.bool_] = groups[some[a]] != groups[some[b]]
             alike[alike] = agree(details[rows[some[a[alike]]]], details[rows[some[b[alike]]]])
             return alike
 
-        a, b, near_bits, left_out = _similar_pairs(traits.hashes[rows[some]], confirm)
+        a, b, near_bits, left_out = _similar_pairs(images.hashes[rows[some]], confirm)
         one, other = np.concatenate((one, some[a])), np.concatenate((other, some[b]))
         bits, cut = np.concatenate((bits, near_bits)), len(a) >= MOST_PAIRS
     # Nodes of several rows are shown as a pair too.
@@ -124,18 +121,14 @@ def find_duplicates(
     near, leaks, doubts = (np.union1d(one[some], other[some]) for some in (slice(None), crossing, suspect))
     leaked = np.bincount(p[heads[leaks]], sizes[leaks], minlength=int(parts.max(initial=0)) + 1)
     ranked = np.lexsort((high, low, bits, ~exact, ~suspect, ~crossing))
+    pairs = low[ranked], high[ranked], bits[ranked], exact[ranked], crossing[ranked], suspect[ranked]
     return Duplicates(
-        one=low[ranked],
-        other=high[ranked],
-        bits=bits[ranked],
-        exact=exact[ranked],
-        crossing=crossing[ranked],
-        suspect=suspect[ranked],
+        *pairs,
         repeats=len(d) - int(new[0].sum()),
         near_rows=int(sizes[near].sum()),
         leaked=tuple(leaked.astype(int).tolist()),
         suspects=int(sizes[doubts].sum()),
-        flat=0 if traits is None else int(traits.flat.sum()),
+        flat=0 if images is None else int(images.flat.sum()),
         left_out=left_out,
         cut=cut,
     )
@@ -150,24 +143,25 @@ def _similar_pairs(
     Returns one, other, number of differing bits, int64 [P] each, and the comparisons left out.
     """
     kept: list[NDArray[np.uint64]] = []
-    left_out = total = 0
+    left_out = 0
     count = np.uint64(max(1, len(hashes)))
     for band in range(_BANDS):
-        keys = (hashes >> np.uint64(_BITS * band)).astype(np.uint16)
+        keys = (hashes >> np.uint64(_BITS * band)).astype(np.uint16).astype(np.int64)
         order = np.lexsort((hashes, keys))
         counts = np.bincount(keys, minlength=1 << _BITS)
-        limit = most = int(counts.max(initial=0))
-        while _comparisons(counts, limit) > MOST_COMPARISONS // _BANDS and limit > 1:
+        limit = int(counts.max(initial=0))
+        total = rest = _comparisons(keys[order], counts, limit)
+        while rest > MOST_COMPARISONS // _BANDS and limit > 1:
             limit //= 2
-        left_out += _comparisons(counts, most) - _comparisons(counts, limit)
-        for i, j in _near(hashes[order], keys[order].astype(np.int64), counts, limit):
+            rest = _comparisons(keys[order], counts, limit)
+        left_out += total - rest
+        for i, j in _near(hashes[order], keys[order], counts, limit):
             one, other = order[i], order[j]
             good = confirm(one, other)
             one, other = one[good], other[good]
             low, high = np.minimum(one, other).astype(np.uint64), np.maximum(one, other).astype(np.uint64)
             kept.append(low * count + high)
-            total += len(kept[-1])
-            if total >= MOST_PAIRS:
+            if sum(map(len, kept)) >= MOST_PAIRS:
                 break
     found = np.unique(np.concatenate(kept)) if kept else np.zeros(0, np.uint64)
     one, other = (found // count).astype(np.int64), (found % count).astype(np.int64)
@@ -175,18 +169,21 @@ def _similar_pairs(
     return one, other, bits, left_out
 
 
-def _comparisons(counts: Ints, limit: int) -> int:
-    """Return the number of comparisons if each row is compared with at most `limit` rows of a bucket.
+def _comparisons(keys: Ints, counts: Ints, limit: int) -> int:
+    """Return the number of comparisons of a band. Arguments: see `_near`."""
+    return sum(int(lengths.sum()) for _, _, lengths in _compared(keys, counts, limit))
 
-    counts: rows by key.
-    """
-    short = np.minimum(counts, limit)
-    total = int((short * (short - 1) // 2 + (counts - short) * limit).sum())
-    keys = np.arange(len(counts))
-    for flip in 1 << np.arange(_BITS):
-        clear = keys[keys & flip == 0]
-        total += int((counts[clear] * short[clear | flip]).sum())
-    return total
+
+def _compared(keys: Ints, counts: Ints, limit: int) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """Yield positions, and first and number of the consecutive positions that each is compared with."""
+    ends = np.cumsum(counts)
+    positions = np.arange(len(keys))
+    yield positions, positions + 1, np.minimum(ends[keys] - positions - 1, limit)
+    for flip in (1 << np.arange(_BITS)).tolist():
+        # The other row's key has the bit set: each pair comes once.
+        rows = np.flatnonzero(keys & flip == 0)
+        others = keys[rows] | flip
+        yield rows, ends[others] - counts[others], np.minimum(counts[others], limit)
 
 
 def _near(hashes: NDArray[np.uint64], keys: Ints, counts: Ints, limit: int) -> Iterator[tuple[Ints, Ints]]:
@@ -195,19 +192,7 @@ def _near(hashes: NDArray[np.uint64], keys: Ints, counts: Ints, limit: int) -> I
     hashes, keys: of one band, sorted by key, then by hash. counts: rows by key. limit: most rows of a bucket
     that a row is compared with.
     """
-    ends = np.cumsum(counts)
-    for flip in (0, *(1 << np.arange(_BITS)).tolist()):
-        if flip:
-            rows = np.flatnonzero(
-                keys & flip == 0
-            )  # the other row's key has the bit set: yields each pair once
-            others = keys[rows] | flip
-            begins = ends[others] - counts[others]
-            lengths = np.minimum(counts[others], limit)
-        else:
-            rows = np.arange(len(keys))
-            begins = rows + 1
-            lengths = np.minimum(ends[keys] - begins, limit)
+    for rows, begins, lengths in _compared(keys, counts, limit):
         behind = np.cumsum(lengths)
         start = 0
         while start < len(rows):

@@ -19,8 +19,8 @@ from packer.codecs.block_codecs import BlockCodec, Gzip, block_codec, codec_from
 from packer.codecs.blosc2 import PART_BYTES, Blosc2
 from packer.codecs.zstd import Zstd
 from packer.errors import MissingDependencyError, UsageError
-from packer.testing import check_block_codec
 from tests.codecs.damage import complaint, refused
+from tests.contracts.codec_contract import check_block_codec
 
 Block = NDArray[np.generic]
 

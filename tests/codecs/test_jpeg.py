@@ -12,9 +12,9 @@ from PIL import Image, ImageOps
 
 from packer import native
 from packer.codecs import jpeg, jpeg_parts
-from packer.testing import damaged_copies
 from tests.codecs import jpeg_coefficients as oracle
 from tests.codecs.damage import complaint, refused
+from tests.contracts.codec_contract import damaged_copies
 
 Pixels = NDArray[np.uint8]
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from packer import native
 from packer.codecs import jpeg, jpeg_parts
-from packer.testing import damaged_copies
+from tests.contracts.codec_contract import damaged_copies
 
 pytestmark = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
 

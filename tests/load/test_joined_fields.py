@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import packer.filling.opening
-from packer import Balanced, Mixture, PackedBatchDataset, PackedDataset, create, join_fields, open_pack
+from packer import Mixture, PackedBatchDataset, PackedDataset, Weighted, create, join_fields, open_pack
 from packer.augment import RandomCrop, RandomHorizontalFlip
 from packer.format.joined_fields import FieldsPack
 from packer.format.pack import Pack
@@ -117,7 +117,7 @@ def test_batches_of_all_orders(joined: Pack, whole: Pack, order: str, split: str
 @pytest.mark.parametrize("placement", ["disk", "ram"])
 def test_what_datasets_are_asked_for(joined: Pack, whole: Pack, placement: str):
     options: dict[str, Any] = {"placement": placement, "split": "all"}
-    check(joined, whole, order=Balanced("label"), **options)
+    check(joined, whole, order=Weighted.balanced("label"), **options)
     check(joined, whole, subset=["sample/7", "sample/3", "sample/40"], **options)
     check(joined, whole, classes=["b"], order="rows", **options)
     for rank in range(3):

@@ -18,7 +18,7 @@ from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.row_dataset import PackedDataset
 from packer.orders.mixture import Mixture
 from packer.orders.row_orders import Rows, Slices
-from packer.orders.sampling import Balanced
+from packer.orders.sampling import Weighted
 from tests.format.packs import write_pack
 from tests.load.conftest import ORDERS
 from tests.read.conftest import ROWS, image_of, make_pack, make_stored
@@ -315,8 +315,8 @@ def test_what_goes_with_no_weights(packs: list[Pack]) -> None:
         PackedBatchDataset([pack.path for pack in packs], 4, order=Mixture())
     with pytest.raises(UsageError, match="path: its packs have weights, by which batches are drawn"):
         PackedDataset([(pack.path, 1) for pack in packs])
-    with pytest.raises(UsageError, match="Mixture: the order of each pack is 'balanced'"):
-        mixed(packs, order=Balanced())
+    with pytest.raises(UsageError, match="Mixture: the order of each pack is 'weighted'"):
+        mixed(packs, order=Weighted.balanced())
     with pytest.raises(UsageError, match="shuffle=True with order='sequential'"):
         mixed(packs, shuffle=True, order="sequential")
     with pytest.raises(UsageError, match=r"a.h5: has no split 'train'; its splits: none."):

@@ -18,7 +18,7 @@ from packer.orders.epochs import Context, RowOrder
 from packer.orders.regions import Regions
 from packer.orders.row_orders import Rows, Sequential, Slices
 from packer.orders.runs import Subset
-from packer.orders.sampling import Balanced, Weighted
+from packer.orders.sampling import Weighted
 
 PHOTO, TABLE = 196_608, 112
 
@@ -49,7 +49,7 @@ def test_arguments_mean_bound_orders(order: str | RowOrder | None, shuffle: bool
 
 def test_samplers_are_orders() -> None:
     about = context(3, labels=lambda _: [0, 1, 1])
-    for order in (Weighted([1, 2, 3]), Balanced()):
+    for order in (Weighted([1, 2, 3]), Weighted.balanced()):
         assert parse_order(order, True, about).record() == order.bind(about).record()
 
 

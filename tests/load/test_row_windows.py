@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer import (
-    Balanced,
     PackedBatchDataset,
     PackedDataset,
     Weighted,
@@ -184,10 +183,15 @@ def test_weights_and_classes_are_those_of_windows(episodes: Path) -> None:
         rows = [tuple(row) for batch in dataset for row in batch.row.tolist()]
     assert set(rows) == {(8, 9, 10, 11, 12)}
     with PackedBatchDataset(
-        episodes, 6, window=windows, order=Balanced("episode"), output="numpy", fields=("row", "episode")
+        episodes,
+        6,
+        window=windows,
+        order=Weighted.balanced("episode"),
+        output="numpy",
+        fields=("row", "episode"),
     ) as dataset:
-        first = next(iter(dataset))
-    assert np.unique(first.episode[:, -1], return_counts=True)[1].tolist() == [2, 2, 2]
+        classes = np.concatenate([batch.episode[:, -1] for batch in dataset])
+    assert np.unique(classes, return_counts=True)[1].tolist() == [4, 4, 4]
     with pytest.raises(UsageError, match=r"^Weighted: has 28 weights; 12, one a row, are allowed"):
         PackedBatchDataset(episodes, 4, window=windows, order=Weighted(np.ones(ROWS)), output="numpy")
 

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.orders.buckets import Buckets
+from packer.orders.buckets import Buckets, permute_each
 from packer.orders.epochs import Context, Share, read_requests
 from packer.orders.row_orders import Rows
 from packer.orders.runs import Subset
-from packer.testing import check_order
+from tests.contracts.order_contract import check_order
+from tests.orders.test_sampling import chi_square
 
 
 def sizes_of(n: int, seed: int = 0) -> NDArray[np.int32]:
@@ -108,3 +109,43 @@ def test_what_is_refused() -> None:
         bound(sizes).resumed(bound(sizes + 1).record(), 0)
     with pytest.raises(UsageError, match="this dataset has 'buckets'"):
         bound(sizes).resumed(Rows().record(), 0)
+
+
+# --- permutations of many sizes ----------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(1, 120), st.integers(0, 2**64 - 1)), min_size=1, max_size=8))
+def test_each_size_and_key_has_a_permutation(ranges: list[tuple[int, int]]) -> None:
+    positions = np.concatenate([np.arange(size) for size, _ in ranges])
+    sizes = np.concatenate([np.full(size, size) for size, _ in ranges])
+    keys = np.concatenate([np.full(size, key, np.uint64) for size, key in ranges])
+    numbers = np.split(permute_each(positions, sizes, keys), np.cumsum([size for size, _ in ranges])[:-1])
+    assert all(sorted(part.tolist()) == list(range(len(part))) for part in numbers)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 6, 17, 40, 257])
+def test_every_number_and_every_distance_is_equally_likely_everywhere(size: int) -> None:
+    keys = 20_000
+    hashed = np.random.default_rng(1).integers(0, 2**64, keys, np.uint64)
+    columns = [
+        permute_each(np.full(keys, at), np.full(keys, size), hashed) for at in (0, 1, size // 2, size - 1)
+    ]
+    for column in columns:
+        counts = np.bincount(column, minlength=size)
+        assert abs(chi_square(counts, np.full(size, keys / size))) < 4.5
+    if size > 3:
+        apart = np.bincount((columns[1] - columns[0]) % size, minlength=size)[1:]
+        assert abs(chi_square(apart, np.full(size - 1, keys / (size - 1)))) < 4.5
+
+
+def test_the_permutations_are_frozen() -> None:
+    keys = np.arange(6, dtype=np.uint64) + np.uint64(2**63)
+    sizes = np.array([1, 2, 3, 300, 10**6, 2**52])
+    assert permute_each(np.array([0, 1, 2, 3, 4, 2**52 - 1]), sizes, keys).tolist() == [
+        0,
+        0,
+        2,
+        231,
+        271466,
+        4420160457957927,
+    ]

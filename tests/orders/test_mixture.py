@@ -19,8 +19,8 @@ from packer.orders.epochs import Context, RowOrder, Share, read_requests
 from packer.orders.mixture import Mixture
 from packer.orders.row_orders import Rows, Sequential, Slices
 from packer.orders.runs import Subset, one_run
-from packer.orders.sampling import Balanced
-from packer.testing import check_order
+from packer.orders.sampling import Weighted
+from tests.contracts.order_contract import check_order
 
 ORDERS = [Sequential(), Slices(5), Blocks(40, 5), Blocks(5, 5), Rows()]
 
@@ -285,9 +285,9 @@ def test_a_record_of_others_is_refused(
 def test_what_cannot_be_mixed_is_refused() -> None:
     with pytest.raises(
         UsageError,
-        match="Mixture: the order of each pack is 'balanced', which draws rows by weights or classes;",
+        match="Mixture: the order of each pack is 'weighted', which draws rows by weights or classes;",
     ):
-        Mixture(Balanced())
+        Mixture(Weighted.balanced())
     with pytest.raises(UsageError, match=r"Mixture: rows=0: is not a whole number of at least 1."):
         Mixture(rows=0)
     with pytest.raises(

@@ -18,7 +18,7 @@ from packer.orders.epochs import Context, RowOrder, Share, read_requests
 from packer.orders.regions import SORTED_WINDOW, WINDOW, Regions
 from packer.orders.row_orders import Slices
 from packer.orders.runs import Subset, one_run
-from packer.testing import check_order
+from tests.contracts.order_contract import check_order
 
 # Some of every kind: regions shorter than a stretch, batches longer than the pack, regions of one row a batch, windows of everything.
 BOUND = st.builds(

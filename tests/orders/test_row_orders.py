@@ -18,7 +18,7 @@ from packer.orders.blocks import BLOCK_BYTES, WINDOW_BYTES, BlockEpoch, Blocks
 from packer.orders.epochs import Context, RowOrder, Share, read_requests
 from packer.orders.row_orders import BY_NAME, Rows, Sequential, Slices
 from packer.orders.runs import Runs, Subset, one_run
-from packer.testing import check_order
+from tests.contracts.order_contract import check_order
 
 SIZES = st.integers(0, 2000)
 LENGTHS = st.integers(1, 2200)

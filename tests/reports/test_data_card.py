@@ -7,6 +7,7 @@ import io
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from packer import convert_images, convert_table, open_pack, pack_dataset, report
-from packer.errors import FormatError, UsageError
+from packer.errors import FormatError, MissingDependencyError, UsageError
+from packer.reports.label_measures import LabelMeasures, spread_rows
 from tests.remote.conftest import server as server
 from tests.remote.object_server import ObjectServer
 
@@ -136,7 +138,7 @@ def test_the_page_tells_of_classes_sizes_and_what_was_left_out(scenes: Path, tmp
     assert re.search(r"<td[^>]*>a/0\.png</td><td[^>]*>[^<]{10,}</td>", left_out)
     assert "1 input could not be packed." in page
     classes = page[page.index('id="classes"') : page.index('id="sheet"')]
-    assert re.findall(r'<td class="name">(\w)</td>.*?<td class="n">(\d+)</td>', classes) == [
+    assert re.findall(r'<td class="name">(\w)</td>.*?<td class="n">(\d+)</td>', classes, re.DOTALL) == [
         ("b", "9"),
         ("a", "7"),
     ]
@@ -231,20 +233,6 @@ def test_a_pack_in_a_store(server: ObjectServer, scenes: Path, tmp_path: Path) -
     assert page_of(stored.path) == page_of(local.path)
 
 
-def test_a_notebook_shows_the_page(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    convert_images(scenes, tmp_path / "p.h5", size=64)
-    card = report(tmp_path / "p.h5", tmp_path / "r.html")
-    (framed,) = re.findall('<iframe srcdoc="([^"]*)"', card._repr_html_())
-    assert html.unescape(framed) == page_of(card.path)
-    assert str(card).startswith(f"{card.path}: 16 rows, none the same as another; ")
-    findings = f"<pre>{html.escape(str(card))}</pre>"
-    monkeypatch.setattr("packer.reports.data_card._MOST_FRAMED", card.nbytes - 1)
-    assert card._repr_html_() == findings
-    monkeypatch.undo()
-    Path(card.path).unlink()
-    assert card._repr_html_() == findings
-
-
 @pytest.mark.parametrize(
     ("out", "said"),
     [
@@ -299,6 +287,26 @@ def test_a_damaged_pack_leaves_no_page(scenes: Path, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="row 0 of 'image' is damaged"):
         report(tmp_path / "p.h5", tmp_path / "r.html")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.h5", "photos"]
+
+
+def test_without_jinja_nothing_is_read(monkeypatch: pytest.MonkeyPatch, scenes: Path, tmp_path: Path) -> None:
+    convert_images(scenes, tmp_path / "p.h5", size=32)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    read: list[int] = []
+    with pytest.raises(MissingDependencyError) as error:
+        report(tmp_path / "p.h5", tmp_path / "r.html", on_progress=read.append)
+    assert str(error.value) == "report: jinja2 is not installed. Run: pip install jinja2"
+    assert read == []
+
+
+def test_the_sheet_has_all_classes_in_turn_spread_over_the_pack() -> None:
+    ids = np.array([0] * 1000 + [1] * 3)
+    labels = LabelMeasures("class", ("a", "b"), np.array([[1000, 3]]), ids)
+    rows = spread_rows(labels, len(ids), 13)
+    assert ids[rows].tolist() == [0, 1] * 3 + [0] * 7
+    large = rows[ids[rows] == 0]
+    assert np.diff(large, prepend=0, append=1000).max() < 170
+    assert np.diff(spread_rows(labels._replace(kind="number", ids=None), 1000, 10)).max() < 170
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

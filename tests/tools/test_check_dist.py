@@ -20,6 +20,7 @@ FILES = [
     "packer/__init__.py",
     "packer_torch-0.1.0.dist-info/licenses/LICENSE",
     "packer/native/_native.abi3.so",
+    "packer/reports/report.html",
 ]
 
 
@@ -76,6 +77,10 @@ def test_whole_ones_pass(
         (
             {"without": "_native"},
             f"{WHEEL}: lacks the loops in C, packer/native/_native. Install a C compiler and Python's headers.\n",
+        ),
+        (
+            {"without": "report.html"},
+            f"{WHEEL}: lacks packer/reports/report.html. See package_data in setup.cfg.\n",
         ),
         ({"without": "LICENSE"}, f"{WHEEL}: lacks LICENSE. See setup.cfg.\n"),
         (

@@ -13,7 +13,6 @@ from typing_extensions import assert_type
 
 import packer
 from packer import (
-    Balanced,
     Blocks,
     Buckets,
     Csv,
@@ -47,7 +46,6 @@ from packer.errors import ImageError, PackerError, TransformError
 from packer.integrations.huggingface import from_hf, to_hf
 from packer.integrations.lightning import PackedDataModule
 from packer.tables import apply
-from packer.testing import check_reader
 
 Array = NDArray[Any]
 
@@ -142,7 +140,7 @@ def choose() -> None:
         Blocks(window=4),
         Rows(),
         Regions(),
-        Balanced("label"),
+        Weighted.balanced("label"),
         Weighted(weights),
     ):
         PackedBatchDataset("train.h5", 8, order=order, classes=["cat", "dog"], subset=range(100))
@@ -233,11 +231,3 @@ def use_frameworks() -> None:
     )
     photos = to_hf("train.h5")
     from_hf(photos.train_test_split(0.25), "again.h5", size=128)
-
-
-def check() -> None:
-    def read(path: str) -> dict[str, Any]:
-        pack = open_pack(path)
-        return {field.name: pack.read(field.name, 0, 10) for field in pack.fields}
-
-    check_reader(read, "empty-folder", stores=["raw", "jpeg"])

@@ -19,7 +19,7 @@ from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.processes.transforms import PythonTransform
 from packer.orders.mixture import Mixture
-from packer.orders.sampling import Balanced, Weighted
+from packer.orders.sampling import Weighted
 from tests.read.conftest import ROWS, SHAPE, image_of, make_pack
 
 torch = pytest.importorskip("torch")
@@ -146,7 +146,9 @@ def test_repetitions_have_draws_of_their_own(pack: Pack, context: str):
 
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize(
-    "order", [Weighted(np.arange(ROWS) + 1.0), Balanced(rows=ROWS), Mixture("rows", rows=ROWS)], ids=repr
+    "order",
+    [Weighted(np.arange(ROWS) + 1.0), Weighted.balanced(rows=ROWS), Mixture("rows", rows=ROWS)],
+    ids=repr,
 )
 def test_where_rows_repeat_transform_and_augment_draw_anew_alike(
     pack: Pack, tmp_path: Path, order: Any, world: int

@@ -1,4 +1,4 @@
-"""Conformance checks of a row order: complete epochs, independent of requests, varying by seed and epoch."""
+"""The contract of a row order: complete epochs, independent of requests, varying by seed and epoch."""
 
 from __future__ import annotations
 
@@ -18,23 +18,8 @@ from packer.orders.runs import Runs, one_run
 def check_order(order: RowOrder, rows: int) -> None:
     """Check that an order is a pure function of position, seed and epoch that covers every row of an epoch.
 
-    Parameters
-    ----------
-    order : RowOrder
-        An order that is not bound to rows yet; the check binds it, by `over`.
-    rows : int
-        Rows of the dataset. If an epoch holds at least 20 distinct rows, sequences must differ between
-        seeds and between epochs.
-
-    Raises
-    ------
-    AssertionError
-        If the order violates the contract of `packer.orders.epochs.RowOrder`.
-
-    Examples
-    --------
-    >>> from packer import Slices
-    >>> check_order(Slices(rows=8), rows=100)
+    order: not bound to rows yet; `over` binds it. rows: of the dataset. If an epoch holds at least 20 distinct
+    rows, sequences must differ between seeds and between epochs. Raises AssertionError.
     """
     bound = order.over(rows, 5)
     n = bound.length

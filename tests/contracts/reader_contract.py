@@ -1,4 +1,4 @@
-"""Conformance checks of a reader: sample packs of every kind, their expected rows, and damaged copies."""
+"""The contract of a reader of packs: sample packs of every kind, their expected rows, and damaged copies."""
 
 from __future__ import annotations
 
@@ -30,34 +30,14 @@ def check_reader(
 ) -> None:
     """Check a program that reads packs, on small packs of every kind, intact and damaged.
 
-    Parameters
-    ----------
-    read : callable
-        A function from the path of a pack to its fields: name -> rows, an array ``[N, ...]``, or a list of
+    read: a function from the path of a pack to its fields: name -> rows, an array ``[N, ...]``, or a list of
         `bytes` for a ragged field. A JPEG row is the bytes of its JPEG file.
-    folder : path
-        An empty folder for the sample packs.
-    containers : sequence of str
-        Containers that the program reads: "h5", "npy", "shards".
-    stores : sequence of str
-        Storage of images: "raw", "jpeg", "gzip", "zstd", "blosc2". Packs in "npy" are "raw" or "jpeg".
-    seals : bool
-        True if the program must refuse damaged and unsealed packs; False for a general reader of HDF5 or .npy
-        files.
-
-    Raises
-    ------
-    AssertionError
-        If rows differ, or the program reads a damaged pack.
-
-    Examples
-    --------
-    >>> def read(path):
-    ...     return {path.stem: np.load(path) for path in Path(path).glob("*[a-z].npy")}
-    >>> import tempfile
-    >>> check_reader(read, tempfile.mkdtemp(), containers=["npy"], stores=["raw"], seals=False)
-    Traceback (most recent call last):
-    AssertionError: npy, raw: the field 'key' differs
+    folder: an empty folder for the sample packs.
+    containers: those that the program reads: "h5", "npy", "shards".
+    stores: storage of images: "raw", "jpeg", "gzip", "zstd", "blosc2". Packs in "npy" are "raw" or "jpeg".
+    seals: True if the program must refuse damaged and unsealed packs; False for a general reader of HDF5 or
+        .npy files.
+    Raises AssertionError if rows differ, or the program reads a damaged pack.
     """
     for store, container in product(stores, containers):
         if container == "npy" and store in NAMES:
@@ -84,26 +64,7 @@ def check_reader(
 def write_sample_pack(path: str | os.PathLike[str], store: str = "raw", rows: int = 23) -> dict[str, Any]:
     """Write a small pack with a field of every kind: images, labels, an unknown field of numbers, and keys.
 
-    Parameters
-    ----------
-    path : path
-        Path of the pack: HDF5 if it ends in ``.h5``, otherwise a folder of ``.npy`` files.
-    store : str
-        Storage of images: "raw", "jpeg", "gzip", "zstd", "blosc2".
-    rows : int
-        Number of rows, at least 1.
-
-    Returns
-    -------
-    dict
-        The expected rows: name -> an array ``[rows, ...]``, or a list of `bytes` for a ragged field.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> expected = write_sample_pack(tempfile.mkdtemp() + "/p.h5", rows=3)
-    >>> {name: len(values) for name, values in expected.items()}
-    {'image': 3, 'label': 3, 'box': 3, 'key': 3}
+    Return the expected rows: name -> an array ``[rows, ...]``, or a list of `bytes` for a ragged field.
     """
     shape, name = (16, 24, 3), os.fspath(path)
     draws = np.random.default_rng(rows)

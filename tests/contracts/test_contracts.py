@@ -1,4 +1,4 @@
-"""packer.testing: readers that pass, and what the checks find. Codecs and orders pass beside their own tests."""
+"""Readers that keep their contract, and what the checks find. Codecs and orders pass beside their own tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from packer import PackedBatchDataset, Rows, open_pack
 from packer.codecs.block_codecs import Gzip
-from packer.testing import check_block_codec, check_order, check_reader
+from tests.contracts.codec_contract import check_block_codec
+from tests.contracts.order_contract import check_order
+from tests.contracts.reader_contract import check_reader
 
 
 def in_rows(arrays: dict[str, Any]) -> dict[str, Any]:

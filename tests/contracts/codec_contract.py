@@ -1,4 +1,4 @@
-"""Conformance checks of a block codec: round trips, damaged blocks, compatibility with HDF5's filter."""
+"""The contract of a block codec: round trips, damaged blocks, compatibility with HDF5's filter."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,27 +22,9 @@ _GUARD = 100
 
 
 def check_block_codec(codec: type[BlockCodec]) -> None:
-    """Check a block codec: round trips, damaged blocks, and decompression by HDF5's filter.
+    """Check a block codec: round trips, damaged blocks, and decompression by HDF5's filter if it is registered.
 
-    Parameters
-    ----------
-    codec : type[BlockCodec]
-        A class with the methods of `packer.codecs.block_codecs.BlockCodec`.
-
-    Raises
-    ------
-    AssertionError
-        If the codec violates the contract of `BlockCodec`.
-
-    Notes
-    -----
-    The check with HDF5 runs only if the filter is registered: import hdf5plugin, or the module that
-    registers it, first.
-
-    Examples
-    --------
-    >>> from packer.codecs.block_codecs import Gzip
-    >>> check_block_codec(Gzip)
+    codec: a class with the methods of `packer.codecs.block_codecs.BlockCodec`. Raises AssertionError.
     """
     for number, (row, dtype, high) in enumerate(product(_ROWS, ("|u1", "<u2", "<f4", "<i8"), (1, 3, 256))):
         shape = 1 + number % 30, *row
@@ -73,21 +56,8 @@ def check_block_codec(codec: type[BlockCodec]) -> None:
 def damaged_copies(data: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield variants of some bytes as a damaged or hostile file may hold them, each with its kind.
 
-    Parameters
-    ----------
-    data : bytes
-        Undamaged bytes.
-
-    Yields
-    ------
-    tuple of str and bytes
-        "truncated": 100 prefixes; "noise": 100 strings of up to 2,000 random bytes; "flipped": 400 copies
-        with one to eight changed bytes, in a third of them within the first 200.
-
-    Examples
-    --------
-    >>> sorted({kind for kind, _ in damaged_copies(bytes(1000))})
-    ['flipped', 'noise', 'truncated']
+    "truncated": 100 prefixes; "noise": 100 strings of up to 2,000 random bytes; "flipped": 400 copies with one
+    to eight changed bytes, in a third of them within the first 200.
     """
     lengths = {*np.linspace(0, len(data) - 1, 60).astype(int), *range(max(0, len(data) - 40), len(data))}
     yield from (("truncated", data[:length]) for length in sorted(map(int, lengths)))
@@ -168,8 +138,6 @@ def _refusal(codec: BlockCodec, data: bytes, nbytes: int) -> str:
 
 def _check_hdf5(codec: BlockCodec, values: NDArray[Any]) -> None:
     """Check that HDF5, if it has the filter, decompresses two chunks, the second padded with zeros."""
-    import h5py
-
     chunk = 4, *values.shape[1:]
     number, settings = codec.hdf5_filter(chunk, values.dtype)
     if not h5py.h5z.filter_avail(number):
