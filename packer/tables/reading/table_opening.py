@@ -67,11 +67,11 @@ def _open_files(names: Sequence[str], reading: ReadOptions) -> TableSource:
     if kinds[0] == TEXT:
         return TextTable(names, reading)
     _need_arrow(f"reading {kinds[0]} files")
-    from packer.tables.reading.arrow_table import ArrowFile, ArrowTable, JsonLines
+    from packer.tables.reading.arrow_batches import arrow_file, json_lines
+    from packer.tables.reading.arrow_table import ArrowTable
 
-    return ArrowTable(
-        [JsonLines(name, reading) if kinds[0] == LINES else ArrowFile(name) for name in names], reading
-    )
+    is_json = kinds[0] == LINES
+    return ArrowTable([json_lines(name, reading) if is_json else arrow_file(name) for name in names], reading)
 
 
 def _kind_of(name: str, reading: ReadOptions) -> str:
