@@ -173,11 +173,9 @@ def _convert(parsed: ParsedRows, dialect: TextDialect, layout: RecordLayout) -> 
     records = parsed.records
     members: Mapping[str, Any] = layout.dtype.fields or {}
     bad: dict[int, BadRow] = {}  # by record; the first column counts
-    for wanted in layout.members:
-        cells = wanted.column.cells
-        if not cells.read:
-            continue
-        texts = parsed.dictionaries.pop(wanted.index)
+    for wanted in layout.converted:
+        cells, texts = wanted.column.cells, parsed.dictionaries.pop(wanted.index)
+        assert cells.read is not None
         values, valid = cells.read(texts, dialect.decimal.decode(), dialect.thousands.decode())
         beyond = np.abs(values) >= BEYOND_SINGLE_FROM if wanted.single else np.zeros(len(texts), np.bool_)
         values[beyond] = np.nan

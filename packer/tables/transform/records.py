@@ -60,6 +60,11 @@ class RecordLayout:
         return np.dtype([(w.name, w.dtype) for w in self.members])
 
     @cached_property
+    def converted(self) -> tuple[RecordMember, ...]:
+        """The columns whose texts the parser returns as codes, to be converted once each."""
+        return tuple(w for w in self.members if w.column.cells.read)
+
+    @cached_property
     def derived(self) -> dict[Any, Any]:
         """Arrays that the parser derived from the layout, by the number of columns of the text."""
         return {}
