@@ -87,10 +87,7 @@ def _reason(bad: BadRow, plan: TableTransform) -> str:
 
 
 def _pieces(
-    source: TableSource,
-    plan: TableTransform,
-    after: list[Any] | None,
-    workers: int,
+    source: TableSource, plan: TableTransform, after: list[Any] | None, workers: int
 ) -> Iterator[_Read]:
     """Yield the parsed pieces in order; meanwhile this thread reads (and decompresses) the next ones."""
     chunks = source.chunks(plan.layout, after)

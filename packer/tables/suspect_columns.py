@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from packer import randomness, units
 from packer.convert.sample_order import SampleOrder
 from packer.format.header import TRAIN
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 from packer.tables.staging import StagedTable
 from packer.tables.transform.column_types import as_float, shown_columns
 from packer.tables.transform.records import RecordMember
@@ -32,7 +32,7 @@ _CHANCE = log(1e-3)  # most, that there is a note on a table of random numbers
 Ints = NDArray[np.int64]
 
 
-def notes_on_suspects(plan: TableTransform, staged: StagedTable, order: SampleOrder) -> list[Sentence]:
+def notes_on_suspects(plan: TableTransform, staged: StagedTable, order: SampleOrder) -> list[str]:
     """Return notes on features that number the rows, or tell the label."""
     records: NDArray[Any] = np.asarray(np.memmap(staged.path, staged.dtype, "r"))
     features = [w for w in plan.layout.members if w.column.role == "feature"]
@@ -60,13 +60,13 @@ def notes_on_suspects(plan: TableTransform, staged: StagedTable, order: SampleOr
     )
 
 
-def _notes(columns: Sequence[RecordMember], what: str, other: str = "") -> list[Sentence]:
+def _notes(columns: Sequence[RecordMember], what: str, other: str = "") -> list[str]:
     """Return a note on some columns. other: a further option that names such columns."""
     if not columns:
         return []
     names = ",".join(w.column.name for w in columns[:6])
     ways = " or ".join(f"{Option(option, names)}" for option in ("drop", other) if option)
-    return [Sentence(f"{shown_columns([w.column.name for w in columns])}: {what}. Pass {ways}.")]
+    return [f"{shown_columns([w.column.name for w in columns])}: {what}. Pass {ways}."]
 
 
 def _numbering(records: NDArray[Any], columns: Sequence[RecordMember], most: int) -> list[RecordMember]:

@@ -25,7 +25,7 @@ from packer.format.file_rows import is_counted
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.working_folder import check_space, clear_idle
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 from packer.tables.reading.table_opening import open_table
 from packer.tables.reading.table_source import Csv, ReadOptions, TableSource, expand, file_digest
 from packer.tables.staging import StagedTable, stage
@@ -274,11 +274,11 @@ def _empty_label(table: TableSource, plan: TableTransform) -> str:
     return empty[0].column.name if empty else ""
 
 
-def _note_on_order(job: TableJob) -> Sentence:
+def _note_on_order(job: TableJob) -> str:
     """Return the note that rows are not shuffled by default."""
     where = "their table" if len(job.table.names) == 1 else "their tables"
     why = "no label is given" if job.like is None else "they are packed like another pack"
-    return Sentence(
+    return (
         f"the rows keep the order of {where}, since {why}. For a random order, pass "
         f"{Option('shuffle', True)}."
     )

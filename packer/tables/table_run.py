@@ -20,7 +20,7 @@ from packer.errors import UsageError
 from packer.format.file_rows import FILES, fits, to_json
 from packer.format.header import TRAIN
 from packer.format.working_folder import writing
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 from packer.tables.measuring import measure, note_on_classes, notes_on_rounding
 from packer.tables.reading.table_source import TableSource
 from packer.tables.staged_columns import StagedColumns, notes_on_classes
@@ -86,10 +86,8 @@ def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableT
         if rows.whole_label:
             transform = replace(transform, label_dtype="<i8")
             notes.append(
-                Sentence(
-                    f"column {job.plan.label[0]!r} holds only whole numbers, as classes do, so "
-                    f"the label is stored as int64. For float32 pass {Option('label_as', 'float')}."
-                )
+                f"column {job.plan.label[0]!r} holds only whole numbers, as classes do, so "
+                f"the label is stored as int64. For float32 pass {Option('label_as', 'float')}."
             )
         notes += notes_on_rounding(transform, rows.sums)
         if job.plan.label_kind == "number" and transform.label_dtype == "<i8":
@@ -121,9 +119,7 @@ def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableT
             else f"pass {Option('missing', 'median')}, mean or zero"
         )
         notes.append(
-            Sentence(
-                f"{shown_columns(missing)}: missing values, stored as NaN. A network needs numbers: {way}."
-            )
+            f"{shown_columns(missing)}: missing values, stored as NaN. A network needs numbers: {way}."
         )
     if unknown:
         whose = f"{job.given} does not have" if job.like else "no train row has"
@@ -216,36 +212,32 @@ def source_notes(job: TableJob) -> list[str]:
     notes += texts
     for name in job.indexes:
         notes.append(
-            Sentence(
-                f"column {name!r} is taken for the names of the rows and left out. To use it, pass "
-                f"{Option('keep', name)}, or {Option('types', {name: 'number'})} for a feature."
-            )
+            f"column {name!r} is taken for the names of the rows and left out. To use it, pass "
+            f"{Option('keep', name)}, or {Option('types', {name: 'number'})} for a feature."
         )
     if job.like is None and not job.plan.label and "features" not in job.record["choices"]:
         notes.append(
-            Sentence(
-                "no label is given: every column without another role is a feature. Pass "
-                f"{Option('label', 'COLUMN')} to set one."
-            )
+            "no label is given: every column without another role is a feature. Pass "
+            f"{Option('label', 'COLUMN')} to set one."
         )
     return [*notes, *_missing_loops(job.table)]
 
 
-def _as_text(column: TableColumn, role: str) -> Sentence:
+def _as_text(column: TableColumn, role: str) -> str:
     """Return the note on a label or a kept column that stays text because numbers would lose its digits."""
     becomes = "it is kept as text" if role == "keep" else "its texts are the classes"
     if column.type == "number" and "." in (column.digits or ""):
-        return Sentence(
+        return (
             f"column {column.name!r} holds numbers with zeros at their end, as {column.digits!r}, that "
             "numbers do"
             f" not keep: {becomes}. For numbers, pass {Option('types', {column.name: column.type})}."
         )
     if column.type == "number":
-        return Sentence(
+        return (
             f"column {column.name!r} holds whole numbers that float64 rounds, as {column.digits!r}:"
             f" {becomes}."
         )
-    return Sentence(
+    return (
         f"column {column.name!r} holds whole numbers with leading zeros, as {column.digits!r}: {becomes}."
         f" For numbers, pass {Option('types', {column.name: column.type})}."
     )

@@ -30,13 +30,7 @@ from packer.tables.reading.table_header import TableHeader, header_of
 from packer.tables.reading.table_source import ReadOptions, TextDialect
 from packer.tables.reading.text_stream import without_escapes
 from packer.tables.reading.type_inference import MOSTLY, SAMPLE_ROWS, TRIED, fits, infer, valid_of
-from packer.tables.transform.column_types import (
-    TableColumn,
-    as_category,
-    listed,
-    shortest,
-    unique,
-)
+from packer.tables.transform.column_types import TableColumn, as_category, listed, shortest, unique
 from packer.tables.transform.records import BadRow, CellFault, RecordLayout, RecordMember
 
 _SHORT = 40  # most characters of a text that may mean "missing"

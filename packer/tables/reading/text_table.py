@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 
 from packer.errors import SourceError
 from packer.sentence import Option
-from packer.tables.reading.dialect import (
-    COMMENTS,
-    Undecided,
-    endless,
-    index_columns,
-    renamed,
-)
+from packer.tables.reading.dialect import COMMENTS, Undecided, endless, index_columns, renamed
 from packer.tables.reading.record_parser import end_of_records, is_unclosed, parse_records
 from packer.tables.reading.remedies import (
     Beginning,
