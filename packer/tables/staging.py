@@ -73,10 +73,8 @@ def _read(chunk: TableChunk, plan: TableTransform) -> _Read:
         parsed.dictionaries[index] = matched(plan.columns[index], texts)
     reasons = Counter(_reason(b, plan) for b in parsed.bad)
     mask, bad = plan.bad_rows(parsed.records, parsed.dictionaries)
-    if mask is not None:
-        first = {b.line: b for b in reversed(bad)}
-        reasons.update(_reason(b, plan) for b in first.values())
-        parsed.leave_out(mask, bad)
+    reasons.update(_reason(b, plan) for b in {b.line: b for b in reversed(bad)}.values())
+    parsed.leave_out(mask, bad)
     if parsed.bad_rows > reasons.total():
         reasons["not listed, because there are too many"] = parsed.bad_rows - reasons.total()
     return chunk, parsed, reasons

@@ -300,10 +300,9 @@ def other_numbers(trial: Trial) -> dict[str, Odd]:
         if not marked or len(odd) < MOSTLY * len(present):
             continue
         cells = list({cell for _, cell in odd})
-        wrong = [(line, cell) for line, cell in marked if not fits([cell], "number", dialect)]
-        given = bool(dialect.thousands) and any(
-            dialect.thousands in cell and fits([cell], "number", dialect) for cell in cells
-        )
+        valid = valid_of(cells, "number", dialect)
+        wrong = [(line, cell) for line, cell in marked if cell not in valid]
+        given = bool(dialect.thousands) and any(dialect.thousands in cell for cell in valid)
         if wrong and (given or any(_reads(cells, marks) for marks in _NOTATIONS)):
             found[column.name] = Odd(wrong[0][0], wrong[0][1].decode(), cells)
     return found

@@ -33,7 +33,7 @@ from packer.tables.transform.column_types import (
     shortest,
     unique,
 )
-from packer.tables.transform.records import BadRow, CellFault, RecordLayout, RecordMember
+from packer.tables.transform.records import BadCells, BadRow, CellFault, RecordLayout, RecordMember
 
 DTYPES = ("float32", "float16", "float64", "int8", "int16", "int32", "int64", "uint8")
 MAX_NAME = 100  # most characters of a field's name
@@ -191,17 +191,11 @@ class TableTransform:
         Returns: bool [n], None if no row is bad; at most `most` bad rows in ascending order, with the row
         number from 0 as `line`.
         """
-        mask: NDArray[np.bool_] | None = None
-        bad_rows: list[BadRow] = []
+        bad = BadCells(most)
         for w, is_wrong, reason in self._rules:
             x, texts = records[w.name], (dictionaries or {}).get(w.index, ())
-            wrong = is_wrong(x, texts)
-            if wrong.any():
-                mask = wrong.copy() if mask is None else mask | wrong
-                rows = np.flatnonzero(wrong)[:most].tolist()
-                bad_rows += (BadRow(row, w.index, _text(x[row], w, texts), reason) for row in rows)
-        bad_rows.sort(key=lambda bad: (bad.line, bad.column))
-        return mask, bad_rows[:most]
+            bad.add(w.index, is_wrong(x, texts), reason, lambda row: _text(x[row], w, texts))  # noqa: B023
+        return bad.mask, sorted(bad.rows, key=lambda bad: (bad.line, bad.column))[:most]
 
     @cached_property
     def _rules(self) -> list[tuple[RecordMember, Rule, str]]:
