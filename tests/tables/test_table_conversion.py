@@ -32,6 +32,7 @@ from packer.format.pack_writer import PackWriter
 from packer.format.verify import verify_pack
 from packer.tables import apply
 from packer.tables.reading import remedies
+from packer.tables.reading import text_table as text
 from packer.tables.reading.table_source import Csv
 from packer.tables.table_conversion import append_table, convert_table
 from packer.tables.table_options import Encode
