@@ -32,12 +32,14 @@ _STEP = 4 * BLOCK  # rows read at once; statistics depend only on BLOCK
 class MeasuredRows(NamedTuple):
     """Statistics of staged rows.
 
-    sums: over the rows of fit, "train" or "all". sample: float64 [m, columns of plan.numeric], NaN for
-    missing. missing: column number -> missing cells of numeric columns, over all rows. whole_label: True if
-    the label of every row is a whole number that float64 holds exactly.
+    sums: over the rows of fit, "train" or "all". sampled: numbers of the rows in the sample, ascending. sample:
+    float64 [m, columns of plan.numeric], NaN for missing. missing: column number -> missing cells of numeric
+    columns, over all rows. whole_label: True if the label of every row is a whole number that float64 holds
+    exactly.
     """
 
     sums: ColumnSums
+    sampled: NDArray[np.int64]
     sample: NDArray[np.float64]
     fit: str
     missing: dict[int, int]
@@ -88,7 +90,7 @@ def measure(
         w.index: sums.rows - sums.of(w.index).count for w in plan.numeric
     }
     sample = np.asfortranarray(np.concatenate(samples))
-    return MeasuredRows(sums, sample, fit, lacking, bool(labels) and not fractions)
+    return MeasuredRows(sums, sampled, sample, fit, lacking, bool(labels) and not fractions)
 
 
 def _are_whole(x: NDArray[np.float64]) -> bool:
