@@ -104,12 +104,10 @@ class TableTransform:
         if self.categories:
             fields.append(Field("categories", "<i8", (len(self.categories),)))
         if self.label and self.label_dtype:
-            shape = () if len(self.label) == 1 else (len(self.label),)
             several = list(self.classes or ()) if self.separator else []
-            if several:
-                fields.append(Field("label", self.label_dtype, (len(several),), {"columns": several}))
-            else:
-                fields.append(Field("label", self.label_dtype, shape))
+            width = len(several or self.label)
+            shape = (width,) if several or width > 1 else ()
+            fields.append(Field("label", self.label_dtype, shape, {"columns": several} if several else {}))
         for c in self.columns:
             if c.field is not None and c.kind.kept:
                 dtype, about = c.kind.kept
