@@ -24,12 +24,13 @@
     plan_contents.py     the images of a planned pack by split and class, for a dry run
     conversion_run.py    frame of every conversion: existing output, progress, interruption, report
     conversion_task.py   the plan of a pack; options and report of a run
-    pack_run.py          writes a planned pack: a single part, shards, or part k/N of the shards
+    pack_run.py          writes a planned pack: a single file, shards, or part k/N of the shards
+    recorded_shards.py   finished shards of unfinished work: found, gathered from parts, indexed as a pack
     shard_appending.py   adds shards to a pack: writes them beside it, moves them into it, indexes them
     copied_images.py     images of equal bytes in two splits, or with two labels
     duplicate_keys.py    rows whose keys a pack already has; without keys, its files and parts
     engines.py           shards written by an executor's processes or a Ray cluster; packs for object stores
-    block_workers.py     blocks of rows on parallel workers
+    block_workers.py     blocks of rows on one pool of parallel workers, of all shards
 
 Start with image_conversion.py. Imports: codecs, format, inputs, inputs.checks, orders, pixels, progress,
 randomness, read, remote.

@@ -1,6 +1,8 @@
-"""Writes the blocks of a pack on parallel workers, which decode, sum and write a few rows at a time.
+"""Writes the blocks of packs on parallel workers, which decode, sum and write a few rows at a time.
 
-The result depends on the plan alone: the place and content of a row do not depend on worker or time.
+One pool of workers writes all parts of a pack: the blocks of the next shards follow those of the first, so
+that all workers are busy where a shard has few blocks. The result depends on the plan alone: the place and
+content of a row do not depend on worker or time.
 
 A decoder that crashes ends only its worker: the run finds the image, names or skips it, and continues.
 
@@ -19,7 +21,8 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     Executor,
@@ -30,85 +33,168 @@ from concurrent.futures import (
 )
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from itertools import islice
-from typing import Any
+from copy import copy
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.convert.row_maker import Block, RowMaker
-from packer.convert.sample_order import Samples
+from packer.convert.conversion_task import ConversionTask, RunOptions
+from packer.convert.row_maker import Block
 from packer.errors import ImageError, PackerError
-from packer.format.pack_writer import PackWriter, Rows
+from packer.format.pack_writer import PackWriter
+from packer.format.part_files import PartFiles, Rows
 from packer.sentence import Option
 from packer.starting import die_with, forks_safely, held_back
 
 _TICK_SECONDS = 0.1
 _AHEAD = 4  # blocks submitted per worker: no worker waits, and wait() costs the same for any number of blocks
+_FINISHERS = 4  # parts that are flushed to disk and named at the same time
 _CRASHES = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL))
 _TRIAL_SECONDS = 60.0
 
 
-# Running a plan
+class PackPart:
+    """A part of a pack under way: a pack of a single file, or a shard.
 
-
-def make_blocks(
-    maker: RowMaker,
-    writer: PackWriter,
-    samples: Samples,
-    *,
-    workers: int,
-    skip: bool,
-    progress: Callable[[int], None],
-    train: tuple[int, int] = (0, 0),
-) -> Block:
-    """Write every block that the writer does not have yet.
-
-    samples: [rows], the maker's sample of each row; train: rows of the split train; skip: leave the
-    row of a bad input empty and record the reason, instead of raising its error; progress: called on this
-    thread with the number of rows done so far.
-    Raises SourceError (a bad input), SpaceError, PackerError (writing failed, a worker died).
+    writer: its writer; number: of the shard, 0 for a single file; first: its first row in the pack; outcome:
+    merged outcome of its finished blocks; todo: blocks to write; resumed: rows that an interrupted run had
+    done.
     """
-    blocks = [block for block in range(writer.blocks) if block not in writer.done]
-    run = WorkerState(maker, writer, samples, skip, train)
-    outcome = Block()
-    for _, note in sorted(writer.done.items()):
-        outcome.merge(Block.from_note(note))
-    before = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
-    while True:
-        try:
-            _run_blocks(run, blocks, outcome, workers, lambda: progress(before + run.done))
-            return outcome
-        except BrokenProcessPool:
-            crashes = run.crashes()
-            if not crashes or not skip:
-                raise run.died(crashes) from None
-            blocks = run.go_on(crashes, blocks)
+
+    def __init__(self, writer: PackWriter, *, skip: bool, number: int = 0, first: int = 0) -> None:
+        """skip: False makes blocks with skipped inputs again, which stops at the first of these."""
+        self.writer, self.number, self.first = writer, number, first
+        self.outcome, self.resumed = Block(), 0
+        self.todo = set(range(writer.blocks))
+        for block, note in writer.done.items():
+            done = Block.from_note(note)
+            if skip or not done.reasons:
+                start, stop = writer.files.span(block)
+                self.resumed += stop - start
+                self.outcome.merge(done)
+                self.todo.discard(block)
+
+    def record(self, block: int, finished: Block, checksums: Sequence[int]) -> None:
+        """Journal a finished block: from now on it counts as done."""
+        self.writer.record(block, finished.to_note(), checksums)
+        self.outcome.merge(finished)
+        self.todo.discard(block)
 
 
-def _run_blocks(
-    run: WorkerState, blocks: list[int], outcome: Block, workers: int, progress: Callable[[], None]
-) -> None:
-    """Make blocks on a pool of workers. Raises a worker's error, or BrokenProcessPool if a worker died."""
-    writer = run.writer
-    with one_thread_an_image(run.has_images), worker_pool(max(1, min(workers, len(blocks))), run) as pool:
-        coming = iter(blocks)
-        waiting = _submit(pool, islice(coming, _AHEAD * workers), writer.out)
-        try:
-            while waiting:
-                done, _ = wait(waiting, timeout=_TICK_SECONDS, return_when=FIRST_COMPLETED)
-                for future in done:
-                    _take(waiting.pop(future), future, outcome, run)
-                waiting |= _submit(pool, islice(coming, len(done)), writer.out)
-                progress()
-        except BaseException:
-            run.stop()
-            pool.shutdown(wait=True, cancel_futures=True)
-            for future, block in waiting.items():  # keep blocks that other workers finished
-                if not future.cancelled() and future.exception() is None:
-                    with suppress(PackerError):
-                        _take(block, future, outcome, run)
-            raise
+class BlockRun:
+    """A run that writes the blocks of the parts of a pack; `write` starts it.
+
+    parts: opens each part when its first block is due; blocks: their number; finish: called with each part
+    whose blocks are all there, on threads of its own, since it waits for the disk; out: the pack, for
+    messages.
+    """
+
+    def __init__(
+        self,
+        task: ConversionTask,
+        running: RunOptions,
+        parts: Iterator[PackPart],
+        blocks: int,
+        finish: Callable[[PackPart], None],
+        out: str,
+    ) -> None:
+        workers = max(1, min(running.workers, blocks))
+        slots = _AHEAD * workers
+        self._state = WorkerState(task, out, skip=running.skip, slots=slots)
+        self._parts, self._finish, self._workers, self._out = parts, finish, workers, out
+        self._pending: deque[tuple[PackPart, int]] = deque()
+        self._waiting: dict[Future[tuple[Block, list[int]]], tuple[PackPart, int, int]] = {}
+        self._finishers = ThreadPoolExecutor(_FINISHERS, thread_name_prefix="packer-seal")
+        self._finishing: set[Future[None]] = set()
+        self._free = list(range(slots))
+        self._open = self._done = 0
+
+    def write(self, progress: Callable[[int], None]) -> None:
+        """Write every block that its part does not have yet.
+
+        progress: called on this thread with the number of rows done so far.
+        Raises SourceError (a bad input), SpaceError, PackerError (writing failed, a worker died).
+        """
+        state = self._state
+        with self._finishers:
+            while True:
+                try:
+                    return self._write(lambda: progress(self._done + state.done))
+                except BrokenProcessPool:
+                    wait(self._finishing)  # no thread holds a lock when workers are forked again
+                    crashes = state.crashes()
+                    if not crashes or not state.skip:
+                        raise state.died(crashes) from None
+                    state.go_on(crashes)
+                    left = list(self._waiting.values())
+                    self._free += [slot for _, _, slot in left]
+                    self._pending.extendleft((part, block) for part, block, _ in reversed(left))
+                    self._waiting.clear()
+
+    def _write(self, progress: Callable[[], None]) -> None:
+        """Write blocks on a pool of workers. Raises a worker's error, or BrokenProcessPool if one died."""
+        state = self._state
+        with one_thread_an_image(state.has_images), worker_pool(self._workers, state) as pool:
+            try:
+                with starting_workers(self._out):
+                    pool.submit(os.getpid)  # forks all workers, before other threads hold locks
+                while self._submit(pool) or self._finishing:
+                    futures: set[Future[Any]] = {*self._waiting, *self._finishing}
+                    ended = wait(futures, _TICK_SECONDS, FIRST_COMPLETED).done
+                    for finished in self._finishing & ended:
+                        self._finishing.discard(finished)
+                        self._open -= 1
+                        finished.result()
+                    for future in self._waiting.keys() & ended:
+                        self._take(future)
+                    progress()
+            except BaseException:
+                state.stop()
+                pool.shutdown(wait=True, cancel_futures=True)
+                for future in list(self._waiting):  # keep blocks that other workers finished
+                    if not future.cancelled() and future.exception() is None:
+                        with suppress(PackerError):
+                            self._take(future)
+                raise
+
+    def _submit(self, pool: Executor) -> bool:
+        """Hand out blocks until each worker has some ahead; return False if none is being written."""
+        while self._free and (self._pending or self._open_part()):
+            if self._pending:
+                (part, block), slot = self._pending[0], self._free[-1]
+                with starting_workers(self._out):
+                    future = pool.submit(in_worker, "block", part.writer.files, block, part.first, slot)
+                self._waiting[future] = part, block, slot
+                self._pending.popleft()  # only now: submit raises an error if a worker has died
+                self._free.pop()
+        return bool(self._waiting)
+
+    def _open_part(self) -> bool:
+        """Open the next part; return False if there is none, or while enough are open for all workers."""
+        most = self._workers + 2  # each holds some files open
+        if self._open >= most or (part := next(self._parts, None)) is None:
+            return False
+        self._open += 1
+        self._done += part.resumed
+        self._pending.extend((part, block) for block in sorted(part.todo))
+        self._close_part(part)
+        return True
+
+    def _take(self, future: Future[tuple[Block, list[int]]]) -> None:
+        """Journal a finished block. Raises the error of the worker."""
+        finished, checksums = future.result()
+        part, block, slot = self._waiting.pop(future)
+        part.record(block, finished, checksums)
+        self._free.append(slot)
+        self._done += self._state.clear(slot)
+        self._close_part(part)
+
+    def _close_part(self, part: PackPart) -> None:
+        """Finish a part if its blocks are all there."""
+        if not part.todo:
+            with starting_workers(self._out):
+                self._finishing.add(self._finishers.submit(self._finish, part))
 
 
 @contextmanager
@@ -127,19 +213,6 @@ def one_thread_an_image(images: bool) -> Iterator[None]:
             yield
     finally:
         cv2.setNumThreads(previous)
-
-
-def _take(block: int, future: Future[Block], outcome: Block, run: WorkerState) -> None:
-    """Journal a finished block and merge its outcome. Raises the error of the worker."""
-    finished = future.result()
-    run.writer.record(block, finished.to_note())
-    run.recorded.add(block)
-    outcome.merge(finished)
-
-
-def _submit(pool: Executor, blocks: Iterable[int], out: str) -> dict[Future[Block], int]:
-    with starting_workers(out):
-        return {pool.submit(in_worker, "block", block): block for block in blocks}
 
 
 @contextmanager
@@ -177,7 +250,7 @@ def worker_pool(workers: int, run: WorkerState) -> Executor:
     )
 
 
-_worker = threading.local()  # .run: the WorkerState of this worker, a thread or a process
+_worker = threading.local()  # .run, .files: state and open files of this worker, a thread or a process
 
 
 def _adopt(run: WorkerState) -> None:
@@ -198,6 +271,13 @@ def _adopt_in_process(run: WorkerState) -> None:
     _adopt(run)
 
 
+def _opened(files: PartFiles) -> PartFiles:
+    """Return this worker's own copy of a part's files, which stay open until it comes to another part."""
+    if getattr(_worker, "files", None) is None or _worker.files.path != files.path:
+        _worker.files = copy(files)
+    return cast("PartFiles", _worker.files)
+
+
 def in_worker(method: str, *given: Any) -> Any:
     """Call a method of this worker's WorkerState."""
     return getattr(_worker.run, method)(*given)
@@ -208,29 +288,24 @@ class _StoppedError(Exception):
 
 
 class WorkerState:
-    """State that the workers of a run share; its counters are in memory that forked processes share."""
+    """State that the workers of a run share; its counters are in memory that forked processes share.
 
-    maker: RowMaker
-    writer: PackWriter
-    samples: Samples
-    skip: bool
+    out: the pack, for messages; skip: leave the row of a bad input empty and record the reason, instead of
+    raising its error; slots: most blocks that are being written at a time.
+    """
 
-    def __init__(
-        self, maker: RowMaker, writer: PackWriter, samples: Samples, skip: bool, train: tuple[int, int]
-    ) -> None:
-        self.maker, self.writer, self.samples, self.skip, self._train = maker, writer, samples, skip, train
-        fixed = {f.name: f for f in maker.fields if not f.ragged}
-        self._encoded = {
-            f.name: int((f.codec or {})["quality"]) for f in writer.fields if f.ragged and f.name in fixed
-        }
+    def __init__(self, task: ConversionTask, out: str, *, skip: bool, slots: int) -> None:
+        self.maker, self.samples, self.skip = task.maker, task.order.samples, skip
+        self._train, self._out = task.order.train, out
+        fixed = {f.name: f for f in self.maker.fields if not f.ragged}
+        stored = (f for f in task.fields if f.ragged and f.name in fixed)
+        self._encoded = {f.name: int((f.codec or {})["quality"]) for f in stored}
         image = fixed.get("image")
         self._pixels = image if image is not None and image.pixels else None
         self.parent: int = os.getpid()
-        self._making = np.frombuffer(mmap.mmap(-1, 8 * writer.blocks), "<i8")  # sample + 1, by block
+        self._making = np.frombuffer(mmap.mmap(-1, 8 * slots), "<i8")  # sample + 1, by slot
         self._crashing: dict[int, str] = {}
-        self.recorded: set[int] = set()
-        """Blocks that are finished and journalled."""
-        self._counters = np.frombuffer(mmap.mmap(-1, 4 * (writer.blocks + 1)), "<u4")
+        self._counters = np.frombuffer(mmap.mmap(-1, 4 * (slots + 1)), "<u4")
         self._rows_done, self._stopped = self._counters[:-1], self._counters[-1:]
 
     @property
@@ -240,7 +315,7 @@ class WorkerState:
 
     @property
     def done(self) -> int:
-        """Rows that all workers have done so far."""
+        """Rows of the blocks that are being written, so far."""
         return int(self._rows_done.sum())
 
     def stop(self) -> None:
@@ -272,18 +347,19 @@ class WorkerState:
         for sample, reason in crashes.items():
             return self.maker.refusal(sample, ImageError(reason))
         return PackerError(
-            f"{self.writer.out}: a worker process died, perhaps for lack of memory. Pass fewer "
-            f"{Option('workers')}."
+            f"{self._out}: a worker process died, perhaps for lack of memory. Pass fewer {Option('workers')}."
         )
 
-    def go_on(self, crashes: Mapping[int, str], blocks: list[int]) -> list[int]:
-        """Reset the counters to continue without these samples; return the blocks not recorded yet."""
+    def clear(self, slot: int) -> int:
+        """Free the slot of a written block; return its rows."""
+        rows, self._rows_done[slot] = int(self._rows_done[slot]), 0
+        return rows
+
+    def go_on(self, crashes: Mapping[int, str]) -> None:
+        """Reset the counters to continue without these samples."""
         self._crashing |= crashes
-        self._stopped[:] = 0
+        self._counters[:] = 0
         self._making[:] = 0
-        left = [block for block in blocks if block not in self.recorded]
-        self._rows_done[left] = 0
-        return left
 
     def _try(self, sample: int) -> None:
         """Decode one sample in a separate process."""
@@ -291,22 +367,25 @@ class WorkerState:
         with suppress(Exception):
             next(self.maker.read(np.array([sample])))
 
-    def block(self, number: int) -> Block:
-        """Make and write one block, a few rows at a time in a buffer that stays in the CPU cache."""
-        start = number * self.writer.block_rows
-        samples = self.samples[start : start + self.writer.block_rows]
+    def block(self, files: PartFiles, number: int, first: int, slot: int) -> tuple[Block, list[int]]:
+        """Make and write one block of a part, a few rows at a time in a buffer that stays in the CPU cache.
+
+        first: the part's first row in the pack. Returns its checksums, too.
+        """
+        start, stop = (first + row for row in files.span(number))
+        samples = self.samples[start:stop]
         result = Block()
         self._check_stopped()
         self.maker.ahead(samples)
-        with self.writer.open_block(number) as write:
-            for few in self.read(samples, number):
-                write(self._stored(few))
-                self.measure(few, start)
-                result.merge(few, start)
-                self._rows_done[number] += few.count
-                start += few.count
-        self._making[number] = 0
-        return result
+        block = _opened(files).open_block(number)
+        for few in self.read(samples, slot):
+            block.write(self._stored(few))
+            self.measure(few, start)
+            result.merge(few, start - first)
+            self._rows_done[slot] += few.count
+            start += few.count
+        self._making[slot] = 0
+        return result, block.close()
 
     def measure(self, few: Block, first: int) -> None:
         """Add the sums of the images of some rows. first: number of row 0 in the pack."""
@@ -315,7 +394,7 @@ class WorkerState:
     def read(self, samples: NDArray[np.int64], slot: int) -> Iterator[Block]:
         """Yield rows, a few at a time.
 
-        slot: entry of the shared array that holds the sample in work. Raises SourceError for a bad input
+        slot: that of the sample in work. Raises SourceError for a bad input
         unless bad inputs are skipped.
         """
 

@@ -22,17 +22,10 @@ from packer.errors import BusyError, PackerError, SourceError, UsageError
 from packer.format.file_io import InputFile
 from packer.format.file_rows import FILES
 from packer.format.header import PARTIAL_SUFFIX
+from packer.format.journal import read_journal
+from packer.format.output_names import check_output, check_space
 from packer.format.pack_opening import is_pack, open_pack
-from packer.format.working_folder import (
-    WorkingFolder,
-    check_ours,
-    check_output,
-    check_space,
-    clear_idle,
-    difference,
-    locked,
-    read_journal,
-)
+from packer.format.working_folder import WorkingFolder, check_ours, clear_idle, difference, locked, part_name
 from packer.progress import Progress
 from packer.remote.urls import is_url
 from packer.sentence import Call, Option, Sentence
@@ -76,6 +69,11 @@ class Conversion:
     def url(self) -> str:
         """URL of the pack if other processes write its shards to an object store, else ""."""
         return self.engine.url if isinstance(self.engine, PartsEngine) else ""
+
+    @property
+    def work(self) -> str:
+        """Name of the output whose working folder this run needs: that of a part is its own."""
+        return self.out if self.running.only is None else part_name(self.out, self.running.only)
 
     def check_shards(self, storing: RowStorage) -> None:
         """Raise UsageError if other processes are to write shards, but the options do not allow it."""
@@ -157,11 +155,11 @@ class Conversion:
             rows = min(total, self.engine.rows)
         nbytes = nbytes * rows // total
         if not self.url:
-            check_room(self.out, nbytes)
+            check_room(self.work, nbytes)
         then()
         self.bar.start(rows)
         alone = os.path.lexists(self.out) or self.running.only is not None
-        with self.bar, interrupted(self.out):
+        with self.bar, interrupted(self.work):
             try:
                 written = (self.engine or write_pack)(task, self.out, self.running)
             except UsageError:

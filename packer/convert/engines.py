@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -27,7 +27,8 @@ from pkgutil import resolve_name
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from packer.convert.conversion_task import ConversionTask, Report, RunOptions
-from packer.convert.pack_run import RecordedShards, list_recorded
+from packer.convert.pack_run import write_pack
+from packer.convert.recorded_shards import RecordedShards, index_shards, plan_of_shards, shard_names
 from packer.errors import (
     FormatError,
     MissingDependencyError,
@@ -41,12 +42,11 @@ from packer.format.file_io import make_folder, own_folder, remove
 from packer.format.header import INDEX_FILE, PARTIAL_SUFFIX
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.working_folder import WorkingFolder, difference, parts_of
+from packer.format.working_folder import WorkingFolder, difference, parts_of, read_records
 from packer.given_values import shown
 from packer.machine import cores
 from packer.remote.urls import is_url, join, name_of
 from packer.sentence import Option
-from packer.version import __version__
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -54,10 +54,8 @@ R = TypeVar("R")
 Out = str | os.PathLike[str]
 
 ENGINES = ("local", "ray")
-_ROUNDS = (
-    2  # parts per process: with more, inputs are listed more often; with fewer, processes idle at the end
-)
-_TICK_SECONDS = 0.5
+# Parts per process: with more, inputs are listed more often; with fewer, processes idle at the end.
+_ROUNDS = 2
 _PATIENCE_SECONDS = 10.0
 _RETRIES = 4  # retries of a part whose process or machine was lost
 _CALLERS = ("engine", "only_shards", "on_plan", "on_progress", "progress", "resume", "workers")
@@ -84,45 +82,48 @@ class PartsEngine:
         assert rows is not None
         assert task.plan is not None
         count = -(-total // rows)
-        resumed, reports = 0, list[Report]()
+
+        def rows_of(numbers: Iterable[int]) -> int:
+            return sum(min(rows, total - number * rows) for number in numbers)
+
+        reports, again = list[Report](), replace(running, resume=False)
         with self.pool() as pool:
             workers = getattr(pool, "_max_workers", None) or cores()
             parts = min(count, _ROUNDS * workers)
-            # Close the folder, since processes forked later must not inherit its lock. Its journal names the
-            # plan that all parts have to match.
-            begin = partial(WorkingFolder, out, plan=task.plan, overwrite=running.overwrite or bool(self.url))
-            place = begin(resume=running.resume, clear_parts=True)
-            place.close(keep=True)
-            cleared, todo = place.cleared, [*range(parts)]
-            if self.url:
-                there = RecordedShards(place.resumed).there(self.url, skip=running.skip)
-                resumed = sum(min(rows, total - number * rows) for number in there)
-                todo = [k for k in range(parts) if not there.issuperset(range(k, count, parts))]
+            with self._recorded(task, out, running) as shards:
+                there = {k for k, file in enumerate(shards.files) if shards.is_done(file, skip=running.skip)}
+                cleared = shards.place.cleared
+                make_folder(shards.place.pack)
+            todo = [k for k in range(parts) if not there.issuperset(range(k, count, parts))]
+            done = resumed = rows_of(there.difference(*(range(k, count, parts) for k in todo)))
             options = {option: value for option, value in self.options.items() if option not in _CALLERS}
-            given = self.convert, os.getcwd(), self.source, name, options
-
-            def progress() -> None:
-                with suppress(OSError):
-                    done = sum(not file.endswith(PARTIAL_SUFFIX) for file in os.listdir(place.pack))
-                    running.progress(min(rows * done, total))
-
+            options["format"] = task.storing.format
+            given = self.convert, os.getcwd(), self.source, name, options, task.plan
             shares = [f"{k + 1}/{parts}" for k in todo]
-            calls = {share: partial(pool.submit, make_part, share, *given, task.plan) for share in shares}
-            for report, records in _results(calls, name, progress):
+            calls = {share: partial(pool.submit, make_part, share, *given) for share in shares}
+            for report, records in _results(calls, name):
                 reports.append(report)
-                if records:
-                    journal = begin()
-                    for record in records:
-                        journal.record(record)
-                    journal.close(keep=True)
-            folder = begin()
-            try:
-                header = list_recorded(folder, name, name, self.url)
-            finally:
-                folder.close(keep=True)
-        running.progress(total)
+                with self._recorded(task, out, again) as shards:
+                    for file, found in records:
+                        shards.record(file, found)
+                done += report.rows
+                running.progress(done)
+            with self._recorded(task, out, again) as shards:
+                header = index_shards(shards, name, name)
         written = Report.of_parts(header, reports, resumed, cleared)
         return replace(written, workers=min(workers, parts))
+
+    @contextmanager
+    def _recorded(self, task: ConversionTask, out: str, running: RunOptions) -> Iterator[RecordedShards]:
+        """Yield the finished shards, in the locked folder: processes forked meanwhile inherit the lock."""
+        overwrite = running.overwrite or bool(self.url)
+        count = -(-len(task.order.samples) // (task.storing.shard_rows or 1))
+        plan = plan_of_shards(task, count)
+        place = WorkingFolder(out, plan=plan, overwrite=overwrite, resume=running.resume)
+        try:
+            yield RecordedShards(place, shard_names(count, task.storing.format), task.skipped, self.url)
+        finally:
+            place.close(keep=True)
 
 
 def make_part(
@@ -134,47 +135,57 @@ def make_part(
     options: Mapping[str, Any],
     plan: Mapping[str, Any],
 ) -> tuple[Any, list[Any]]:
-    """Convert a part of a pack in this process, possibly on another machine; upload it if `out` is a URL.
+    """Convert a part of a pack in this process, possibly on another machine, and hand its shards over.
 
-    part: "k/N"; convert: qualified name of convert_images; folder: working directory of the caller; plan: the
-    caller's plan.
-    Returns: the report, and for a part in an object store the journal's records of the shards, else [].
+    part: "k/N"; convert: qualified name of convert_images; folder: working directory of the caller; out: the
+    pack, whose shards go to its working folder, or its URL, to which they are uploaded; plan: the caller's.
+    Returns: the report, and the journal's records of the shards.
     """
-    from packer.pixels.decode_resize import codec_builds, decoder_versions
-
     before, host = os.getcwd(), socket.gethostname()
-    try:
-        here, versions = {"packer": __version__, **decoder_versions(), **codec_builds()}, plan["versions"]
-        if differs := difference({k: versions.get(k) for k in here}, here, words=("is", ", here it is")):
+
+    def write(task: ConversionTask, out: str, running: RunOptions) -> Report:
+        if differs := difference(plan, task.plan, words=("is", ", here it is")):
             raise SourceError(
-                f"{host}: has other libraries than the machine that planned the pack, so rows could differ:"
-                f" {differs}. Install the same versions on both."
+                f"{host}: made other rows than the machine that planned the pack: {differs}. Install the"
+                " same versions on both, and give both the same files."
             )
+        return write_pack(task, out, running)
+
+    try:
         with suppress(OSError):
             os.chdir(folder)
-        if not is_url(out):
-            return resolve_name(convert)(source, out, only_shards=part, workers=1, **options), []
-        from packer.format.remote_pack import put_pack
-
-        local = local_name(out, part, digest([json.dumps(plan).encode()]).hex())
-        options = {**options, "format": "h5", "overwrite": True}
-        report = resolve_name(convert)(source, local, only_shards=part, workers=1, **options)
-        (records,) = parts_of(local).values()
-        if differs := difference(plan, records[0], words=("is", ", here it is")):
-            raise SourceError(
-                f"{host}: made other rows than the machine that planned the pack: {differs}. Install the same"
-                " versions on both, and give both the same files."
-            )
-        for file, seal, *_ in records[1:]:
-            if isinstance(seal, str):
-                put_pack(join(out, file), os.path.join(local + PARTIAL_SUFFIX, "pack", file))
+        if is_url(out):
+            local = local_name(out, part, digest([json.dumps(plan).encode()]).hex())
+        else:  # overlapping attempts meet at its lock
+            folders = out + PARTIAL_SUFFIX, "parts", part.replace("/", "-of-"), os.path.basename(out)
+            local = os.path.join(*folders)
+        make_folder(os.path.dirname(local))
+        run = partial(resolve_name(convert), source, local, only_shards=part, workers=1, engine=write)
+        report = run(**{**options, "overwrite": True})
+        (made,) = parts_of(local)
+        records = read_records(made)
+        for file, found in records:
+            if isinstance(found, str):
+                hand_over(os.path.join(made, "pack", file), out, file)
         remove(os.path.dirname(local))
-        return report, records[1:]
+        return report, records
     except PackerError as error:
         error.extend(f" (On {host}.)")
         raise
     finally:
         os.chdir(before)
+
+
+def hand_over(path: str, out: str, file: str) -> None:
+    """Move a shard into the working folder of its pack, or upload it. out: the pack, or its URL."""
+    if is_url(out):
+        from packer.format.remote_pack import put_pack
+
+        put_pack(join(out, file), path)
+    elif os.path.exists(path):  # else an earlier attempt has moved it
+        to = os.path.join(out + PARTIAL_SUFFIX, "pack", file)
+        remove(to)
+        os.rename(path, to)
 
 
 def published(convert: Callable[Concatenate[S, Out, P], R]) -> Callable[Concatenate[S, Out, P], R]:
@@ -245,24 +256,20 @@ def local_name(url: str, *more: str) -> str:
     return os.path.join(folder, name_of(url))
 
 
-def _results(
-    calls: Mapping[str, Callable[[], Future[R]]], name: str, progress: Callable[[], None]
-) -> Iterator[R]:
+def _results(calls: Mapping[str, Callable[[], Future[R]]], name: str) -> Iterator[R]:
     """Yield the results of tasks as they end. Raises PackerError.
 
-    calls: part -> function that submits it; name: the pack, for messages; progress: called every half second.
+    calls: part -> function that submits it; name: the pack, for messages.
     """
     coming: dict[Future[R], str] = {}
     try:
         for part, call in calls.items():
             coming[_result(call, name, part)] = part
         while coming:
-            ended, _ = wait(coming, _TICK_SECONDS, FIRST_COMPLETED)
             # Yield successful results before raising the first failure.
-            ordered = [future for future in coming if future in ended]
-            for future in sorted(ordered, key=lambda done: done.cancelled() or bool(done.exception())):
+            ended = wait(coming, None, FIRST_COMPLETED).done
+            for future in sorted(ended, key=lambda done: done.cancelled() or bool(done.exception())):
                 yield _result(future.result, name, coming.pop(future))
-            progress()
     finally:
         for future in coming:
             future.cancel()

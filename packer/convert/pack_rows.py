@@ -23,7 +23,7 @@ from packer.format.file_rows import counted_files, recounted
 from packer.format.header import Field
 from packer.format.own_size import partner
 from packer.format.pack import Pack
-from packer.format.pack_writer import Rows
+from packer.format.part_files import Rows
 from packer.orders.runs import Runs, consecutive, one_run
 from packer.pixels.decode_resize import (
     DecodeResize,

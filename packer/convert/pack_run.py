@@ -1,71 +1,39 @@
-"""Writes a planned pack: a single part, its blocks made on parallel workers; or shards, then their index."""
+"""Writes a planned pack: a single file, or shards and their index, or a part k/N of the shards."""
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
-from packer.convert.block_workers import make_blocks
-from packer.convert.conversion_task import NO_ROWS, ConversionTask, NothingPackedError, Report, RunOptions
+from packer.convert.block_workers import BlockRun, PackPart
+from packer.convert.conversion_task import ConversionTask, NothingPackedError, Report, RunOptions
 from packer.convert.pixel_sums import statistics_of
+from packer.convert.recorded_shards import RecordedShards, index_shards, plan_of_shards, shard_names
 from packer.convert.row_maker import Block
 from packer.convert.sample_order import fill
-from packer.errors import FormatError, MissingObjectError, UsageError
 from packer.format.file_io import make_folder, remove
-from packer.format.header import INDEX_FILE, PARTIAL_SUFFIX, Header
-from packer.format.pack import Pack, read_seal
-from packer.format.pack_opening import open_pack
+from packer.format.header import PARTIAL_SUFFIX
+from packer.format.pack import read_seal
 from packer.format.pack_writer import PackWriter
-from packer.format.shards import check_listable, merge_headers, seal_of, shard_name, write_index
-from packer.format.verify import verify_pack
-from packer.format.working_folder import WorkingFolder, difference, failure, parts_of
-from packer.remote.urls import is_url, join
-from packer.sentence import Option
-
-_ALL = "all shards"  # record of the number of shards, their format, and the inputs skipped in planning
+from packer.format.shards import check_listable, seal_of, shard_name
+from packer.format.working_folder import WorkingFolder, check_parts, failure, part_name
 
 
 def write_pack(task: ConversionTask, out: str, running: RunOptions, name: str | None = None) -> Report:
-    """Write a complete pack; keep finished work if that fails. Raises PackerError.
+    """Write a complete pack, or a part of its shards; keep finished work if that fails. Raises PackerError.
 
     name: name of the pack in messages, if users do not know `out`.
     """
-    write = write_part if task.storing.shard_rows is None else write_shards
-    return write(task, out, running, name or out)
-
-
-def write_part(
-    task: ConversionTask,
-    out: str,
-    running: RunOptions,
-    name: str,
-    before: int = 0,
-) -> Report:
-    """Write a pack of a single part.
-
-    before: rows of earlier parts, for the progress.
-    """
-
-    def progress(rows: int) -> None:
-        running.progress(before + rows)
-
-    with part_writer(task, out, running, name, progress) as writer:
-        if not running.skip:  # make blocks with skipped inputs again, which stops at the first of these
-            done = writer.done.items()
-            writer.done = {block: note for block, note in done if not Block.from_note(note).reasons}
-        resumed = sum(min(writer.block_rows, writer.rows - b * writer.block_rows) for b in writer.done)
-        outcome = make_blocks(
-            task.maker,
-            writer,
-            task.order.samples,
-            workers=running.workers,
-            skip=running.skip,
-            progress=progress,
-            train=task.order.train,
-        )
-        return seal(task, writer, outcome, resumed)
+    if task.storing.shard_rows is not None:
+        return ShardRun(task, out, running, name or out).write()
+    with part_writer(task, out, running, name, running.progress) as writer:
+        part = PackPart(writer, skip=running.skip)
+        run = BlockRun(task, running, iter((part,)), len(part.todo), lambda part: None, name or out)
+        run.write(running.progress)
+        return seal(task, writer, part.outcome, part.resumed)
 
 
 def part_writer(
@@ -142,218 +110,111 @@ def _skipped(task: ConversionTask, outcome: Block) -> tuple[dict[str, str], ...]
 # Shards
 
 
-def write_shards(task: ConversionTask, out: str, running: RunOptions, name: str) -> Report:
-    """Write a pack of shards, or with ``running.only`` some of them.
+class ShardRun:
+    """A run that writes the shards of a pack, or with ``running.only`` those of a part, in its own folder.
 
     out, name: as in write_pack. Raises PackerError.
     """
-    only, total = running.only, len(task.order.samples)
-    rows, part = task.storing.shard_rows or total, "" if only is None else f"part-{only[0]}-of-{only[1]}"
-    place = WorkingFolder(out, overwrite=running.overwrite, plan=task.plan, resume=running.resume, part=part)
-    resumed, parts = 0, list[Report]()
-    recorded = RecordedShards(place.resumed)
-    there: set[str] = set()
 
-    def record(entry: list[Any]) -> None:
-        place.record(entry)
-        recorded.add(entry)
-
-    try:
-        make_folder(place.pack)
-        count = -(-total // rows)
+    def __init__(self, task: ConversionTask, out: str, running: RunOptions, name: str) -> None:
+        self._task, self._running, self._name = task, running, name
+        self._rows, self._total = task.storing.shard_rows or 0, len(task.order.samples)
+        count = -(-self._total // self._rows)
         compressed = sum(f.compressed for f in task.fields)
-        check_listable(name, count * compressed * -(-rows // task.storing.block_rows(task.maker, rows)))
-        if not recorded.all:
-            record([_ALL, count, task.storing.format, list(task.skipped)])
-        numbers = range(count) if only is None else range(only[0] - 1, count, only[1])
-        files = {shard_name(number, task.storing.format): number for number in numbers}
-        for file, number in files.items():
-            path = os.path.join(place.pack, file)
-            pack = recorded.open_shard(place.pack, file, task.provenance)
-            if pack is None or (pack.header.skipped and not running.skip):
-                continue
-            # A recorded shard was flushed before its seal was recorded; another is read once.
-            if file not in recorded.seals and not verify_pack(path).ok:
-                continue
-            remove(
-                path + PARTIAL_SUFFIX
-            )  # left by a run that was killed just after it had published the shard
-            if file not in recorded.seals:
-                record([file, seal_of(pack.seal)])
-            there.add(file)
-            resumed += min(rows, total - number * rows)
-            running.progress(resumed)
-        before = resumed
-        for file, number in files.items():
-            if only is None:
-                running.readable(number * rows, {})
-            if file in there or (file in recorded.empty and running.skip):
-                continue
-            path, shard = os.path.join(place.pack, file), task.shard(number, rows)
-            remove(path)
-            try:
-                again = replace(running, overwrite=True, readable=RunOptions.readable)
-                parts.append(write_part(shard, path, again, os.path.join(name, file), before))
-            except NothingPackedError as error:
-                record([file, list(error.skipped)])
-            else:
-                record([file, seal_of(read_seal(path))])
-            before += len(shard.order.samples)
-        if only is None:
-            running.readable(total, {})
-            header = list_recorded(place, name, task.subject, recorded=recorded)
-        else:
-            header = recorded.header_of(place.pack, files)
-            place.close(keep=True)
-        return Report.of_parts(header, parts, resumed, place.cleared)
-    except BaseException as error:
-        kept = os.path.isdir(place.pack) and os.listdir(place.pack)
-        place.close(keep=task.plan is not None and bool(kept))
-        if isinstance(error, OSError):
-            raise failure(name, error) from error
-        raise
+        self._blocks = -(-self._rows // task.storing.block_rows(task.maker, self._rows))  # of a shard
+        check_listable(name, count * compressed * self._blocks)
+        own, numbers = out, range(count)
+        if running.only is not None:
+            own, numbers = part_name(out, running.only), range(running.only[0] - 1, count, running.only[1])
+        plan, names = plan_of_shards(task, count), shard_names(count, task.storing.format)
+        if plan is not None:
+            check_parts(out, plan)
+        self._place = WorkingFolder(
+            own, overwrite=running.overwrite, plan=plan, resume=running.resume, name=name
+        )
+        self._files = {names[number]: number for number in numbers}
+        self._out = out
+        self._open: dict[str, PackWriter] = {}
+        self._reports: list[Report] = []
+        self._recording = threading.Lock()
+        self._shards = RecordedShards(self._place, names, task.skipped)
+        self._finished: set[int] = set()  # numbers of shards
 
-
-class RecordedShards:
-    """The shards recorded in journals.
-
-    seals: file -> seal; empty: file of a shard that does not exist -> its inputs, which were all skipped;
-    all: the record that describes all shards.
-    """
-
-    def __init__(self, records: Sequence[Any]) -> None:
-        self.empty: dict[str, list[dict[str, str]]] = {}
-        self.all: list[Any] = []
-        self.seals: dict[str, str] = {}
-        self._alike: dict[str, Any] = {}
-        for record in records:
-            self.add(record)
-
-    def add(self, record: list[Any]) -> None:
-        """Add an entry of a journal."""
-        if record[0] == _ALL:
-            self.all = record
-        elif len(record) > 1:
-            file, found = record[:2]
-            if isinstance(found, str):
-                self.seals[file] = found
-                self.empty.pop(file, None)
-            elif file not in self.seals:  # else its inputs were packed after all
-                self.empty[file] = found
-
-    def skipped_of(self, files: Collection[str]) -> list[dict[str, str]]:
-        """Return the skipped inputs of empty shards among `files`, in the order of the shards."""
-        return [skipped for file in sorted(self.empty) if file in files for skipped in self.empty[file]]
-
-    def header_of(self, folder: str, files: Collection[str]) -> Header:
-        """Return the merged header of some shards."""
-        headers = [pack.header for file in files if (pack := self.open_shard(folder, file))]
-        left_out = self.skipped_of(files)
-        return merge_headers(headers, left_out) if headers else replace(NO_ROWS, skipped=tuple(left_out))
-
-    def there(self, folder: str, *, skip: bool) -> set[int]:
-        """Return the numbers of finished shards. skip: count those with skipped inputs, too."""
-        _, count, format, _ = self.all or (_ALL, 0, "", [])
-        files = {number: shard_name(number, format) for number in range(count)}
-        packs = {number: self.open_shard(folder, file) for number, file in files.items()}
-        there = {number for number, pack in packs.items() if pack and (skip or not pack.header.skipped)}
-        return there | {number for number, file in files.items() if skip and file in self.empty}
-
-    def open_shard(self, folder: str, file: str, provenance: Mapping[str, Any] | None = None) -> Pack | None:
-        """Return a shard if it exists with the recorded seal, else None; its rows are not checked.
-
-        provenance: provenance of the pack, which identifies a shard that was published but not recorded;
-        None: do not accept unrecorded shards.
-        """
-        seal = self.seals.get(file)
-        if file in self.empty or (seal is None and provenance is None):
-            return None
+    def write(self) -> Report:
+        """Write the shards that are missing, and index them unless they are a part."""
+        place, running = self._place, self._running
         try:
-            pack = open_pack(join(folder, file) if is_url(folder) else os.path.join(folder, file))
-        except (FormatError, MissingObjectError):
-            return None
-        # Share equal members of the header with the previous shard's, to save memory with very many shards.
-        self._alike = {
-            name: last if (last := self._alike.get(name)) == value else value
-            for name, value in vars(pack.header).items()
-        }
-        pack = replace(pack, header=replace(pack.header, **self._alike))
-        if seal is None:
-            return None if difference(dict(pack.header.provenance), dict(provenance or {})) else pack
-        return pack if seal == seal_of(pack.seal) else None
-
-
-def list_shards(out: str, *, overwrite: bool = False) -> Header:
-    """Index the shards that several runs wrote with the same plan, and publish the pack.
-
-    Raises UsageError if shards are missing or belong to several plans; PackerError.
-    """
-    parts = {name: records for name, records in parts_of(out).items() if len(records) > 1}
-    if not parts:
-        raise UsageError(
-            f"{out}: has no separately written parts. Run packer convert with "
-            f"{Option('only_shards', '1/4')}, 2/4 and so on first."
-        )
-    (first, plan), *others = ((name, records[0]) for name, records in parts.items())
-    for name, other in others:  # runs that started at the same time did not see each other's journals
-        if differs := difference(plan, other):
-            raise UsageError(
-                f"{out}: {name} is a part of another conversion than {first}: {differs}."
-                f" Remove {out}{PARTIAL_SUFFIX}, and run all parts again."
+            make_folder(place.pack)
+            if running.only is None:
+                self._shards.gather_parts(self._out)
+            todo = [file for file in self._files if not self._is_done(file)]
+            done = sum(
+                self._size(file) for file in self._files.keys() - set(todo) - self._shards.empty.keys()
             )
-    place = WorkingFolder(out, plan=plan, overwrite=overwrite, resume=True)
-    try:
-        return list_recorded(place, out, out)
-    finally:
-        place.close(keep=True)
+            running.progress(done)
+            self._finished = {self._files[file] for file in self._files.keys() - set(todo)}
+            self._rise()
+            blocks = len(todo) * self._blocks
+            parts = map(self._open_shard, todo)
+            run = BlockRun(self._task, running, parts, blocks, self._finish, self._name)
+            run.write(lambda rows: running.progress(done + rows))
+            if running.only is None:
+                header = index_shards(self._shards, self._name, self._task.subject)
+            else:
+                header = self._shards.header_of(self._files)
+                place.close(keep=True)
+            return Report.of_parts(header, self._reports, done, place.cleared)
+        except BaseException as error:
+            for writer in self._open.values():
+                writer.close()
+            kept = os.path.isdir(place.pack) and os.listdir(place.pack)
+            place.close(keep=self._task.plan is not None and bool(kept))
+            if isinstance(error, OSError):
+                raise failure(self._name, error) from error
+            raise
 
+    def _size(self, file: str) -> int:
+        """Return the planned rows of a shard."""
+        return min(self._rows, self._total - self._files[file] * self._rows)
 
-def list_recorded(
-    place: WorkingFolder, name: str, subject: str, url: str = "", recorded: RecordedShards | None = None
-) -> Header:
-    """Index the shards that the journals of all parts record, and publish the pack. Returns its header.
+    def _is_done(self, file: str) -> bool:
+        """Return True for a shard that an earlier run has finished: its seal says so, no row is read."""
+        if not self._shards.is_done(file, skip=self._running.skip):
+            return False
+        path = os.path.join(self._place.pack, file)
+        remove(path + PARTIAL_SUFFIX)  # left by a run that was killed just after it had named the shard
+        if file not in self._shards.seals and file not in self._shards.empty:
+            self._shards.record(file, seal_of(read_seal(path)))
+        return True
 
-    name: name of the pack; subject: its source, for messages; url: URL of the shards in an object store;
-    recorded: the recorded shards, if more were recorded since the journals were read.
-    """
-    recorded = recorded or RecordedShards(place.resumed)
-    _, count, format, left_out = recorded.all
-    files = [shard_name(number, format) for number in range(count)]
-    packs = {
-        file: recorded.open_shard(url or place.pack, file) for file in files if file not in recorded.empty
-    }
-    missing = [file for file, pack in packs.items() if pack is None]
-    if missing and url:
-        raise FormatError(
-            f"{join(url, missing[0])}: is not the shard that was uploaded. Find the other writer of"
-            " this URL; the same command writes the shard again."
-        )
-    if missing:
-        raise UsageError(
-            f"{name}: {len(missing):,} of its {count:,} shards are missing, the first is {missing[0]}."
-            f" Run the unfinished parts again, or the same conversion without {Option('only_shards')}, which"
-            " writes missing shards and the index."
-        )
-    shards, skipped = (
-        [pack for pack in packs.values() if pack is not None],
-        [*left_out, *recorded.skipped_of(files)],
-    )
-    if not shards:
-        place.begin_anew()
-        raise NothingPackedError.of(subject, skipped)
-    try:
-        make_folder(place.pack)
-        # Files that killed runs left.
-        for left in set(os.listdir(place.pack)) - {shard.name for shard in shards}:
-            remove(os.path.join(place.pack, left))
-        write_index(place.pack, shards, skipped)
-        if url:
-            from packer.remote import access  # local conversions need not load it
+    def _open_shard(self, file: str) -> PackPart:
+        """Begin a shard, or resume it."""
+        path, number = os.path.join(self._place.pack, file), self._files[file]
+        remove(path)
+        again = replace(self._running, overwrite=True, readable=RunOptions.readable)
+        task = self._task.shard(number, self._rows)
+        writer = self._open[file] = part_writer(task, path, again, os.path.join(self._name, file))
+        writer.files.close()
+        return PackPart(writer, skip=again.skip, number=number, first=number * self._rows)
 
-            access.put_file(join(url, INDEX_FILE), os.path.join(place.pack, INDEX_FILE))
-            place.close(keep=False)
-        else:
-            place.publish()
-    except OSError as error:
-        raise failure(name, error) from error
-    return merge_headers([shard.header for shard in shards], skipped)
+    def _finish(self, part: PackPart) -> None:
+        """Seal a shard whose blocks are all there, and record it. Thread-safe."""
+        file = shard_name(part.number, self._task.storing.format)
+        writer, task = self._open[file], self._task.shard(part.number, self._rows)
+        found: str | list[dict[str, str]]
+        try:
+            self._reports.append(seal(task, writer, part.outcome, part.resumed))
+            found = seal_of(read_seal(os.path.join(self._place.pack, file)))
+        except NothingPackedError as error:
+            writer.close()
+            found = list(error.skipped)
+        with self._recording:
+            self._shards.record(file, found)
+            self._finished.add(part.number)
+            self._rise()
+        del self._open[file]
+
+    def _rise(self) -> None:
+        """Tell how many rows lie in the shards before the first that is not finished."""
+        leading = next(number for number in itertools.count() if number not in self._finished)
+        self._running.readable(min(leading * self._rows, self._total), {})

@@ -14,7 +14,7 @@ from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask, Report, provenance
 from packer.convert.duplicate_keys import DUPLICATES, known_rows, leave_out, note_left_out, table_files
 from packer.convert.pack_rows import PackRows, check_whole, split_owners
-from packer.convert.pack_run import list_shards
+from packer.convert.recorded_shards import list_shards
 from packer.convert.reference_pack import pixel_options
 from packer.convert.row_storage import RowStorage, estimate
 from packer.convert.sample_order import SampleOrder, arrange

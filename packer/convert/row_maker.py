@@ -14,7 +14,7 @@ from packer.convert.pixel_sums import PixelSums
 from packer.convert.split_assignment import RowSource
 from packer.errors import ImageError, PackerError, SourceError
 from packer.format.header import TRAIN, Field
-from packer.format.pack_writer import Rows
+from packer.format.part_files import Rows
 from packer.sentence import Option
 
 _PIECE_BYTES = 256 << 10  # rows made at once; they stay in the CPU cache until they are written

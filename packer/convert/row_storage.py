@@ -17,9 +17,9 @@ from packer.convert.sample_order import SampleOrder
 from packer.errors import UsageError
 from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field, block_rows, find_field
 from packer.format.npy_container import preamble
+from packer.format.output_names import format_of
 from packer.format.pack import Pack
 from packer.format.pack_writer import FORMATS
-from packer.format.working_folder import format_of
 from packer.given_values import shown
 from packer.sentence import Option
 from packer.source_kinds import is_hdf5_name

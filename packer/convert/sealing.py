@@ -27,12 +27,13 @@ from packer.format.header import (
     TRAILER_FILE,
     Header,
 )
+from packer.format.output_names import check_space
 from packer.format.pack import Pack, check_extents, check_heads, check_own
 from packer.format.pack_opening import open_pack, open_part
 from packer.format.shards import not_listed, read_index, write_index
 from packer.format.unsealed_hdf5 import read_unsealed
 from packer.format.verify import span_text, verify_pack, wrong_pictures
-from packer.format.working_folder import WorkingFolder, check_pack_folder, check_space, clear_idle, locked
+from packer.format.working_folder import WorkingFolder, check_pack_folder, clear_idle, locked
 from packer.machine import cores
 from packer.progress import Progress
 from packer.read.row_pieces import read_pieces

@@ -10,11 +10,12 @@ from typing import Any
 
 from packer.convert.conversion_run import Conversion, staging_folder
 from packer.convert.conversion_task import ConversionTask, Report, RunOptions
-from packer.convert.pack_run import write_shards
+from packer.convert.pack_run import write_pack
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.file_io import remove
 from packer.format.header import PARTIAL_SUFFIX
 from packer.format.joined_pack import table_of
+from packer.format.output_names import unlisted_shards
 from packer.format.pack import Pack
 from packer.format.pack_opening import check_order, open_pack
 from packer.format.shards import (
@@ -24,14 +25,7 @@ from packer.format.shards import (
     read_index,
     shard_name,
 )
-from packer.format.working_folder import (
-    WorkingFolder,
-    check_ours,
-    check_pack_folder,
-    failure,
-    locked,
-    unlisted_shards,
-)
+from packer.format.working_folder import WorkingFolder, check_ours, check_pack_folder, failure, locked
 from packer.remote.urls import check_local
 from packer.sentence import Call, Option
 
@@ -106,7 +100,9 @@ def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, runnin
     else:
         remove(place.pack)
         fresh = replace(running, overwrite=False, resume=False)
-        written = write_shards(task, place.pack, fresh, pack.path)
+        rows = task.storing.shard_rows or len(task.order.samples)
+        task = replace(task, storing=replace(task.storing, shard_rows=rows))
+        written = write_pack(task, place.pack, fresh, pack.path)
         place.record("made")
     with locked(pack.path, pack.path):
         pack.confirm()

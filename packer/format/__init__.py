@@ -8,8 +8,11 @@
     pack_writer.py      PackWriter: takes blocks of rows, leaves a sealed pack under its final name
     hdf5_container.py   the pack being written as one HDF5 file
     npy_container.py    the pack being written as a directory of .npy files
+    part_files.py       PartFiles: the files of a pack under way, into which any process writes blocks
     block_files.py      temporary files of blocks whose stored size is unknown in advance
-    working_folder.py   checks of the output's name and space; the locked working folder with its journal
+    output_names.py     checks of the output's name, of what it would replace, and of free space
+    working_folder.py   the locked working folder of an unfinished pack, and those of its parts
+    journal.py          the journal of unfinished work, from which the next run resumes
     description.py      description of a pack in text lines
     pack.py             Pack: header, seal and extents; methods that read a pack
     recorded_command.py the command that converts a pack again

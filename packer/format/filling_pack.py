@@ -21,9 +21,10 @@ from packer.errors import FormatError, PackerError, UsageError, error_from_recor
 from packer.format.file_io import inode_of, make_folder
 from packer.format.frontier import COMPLETE, FAILED, Frontier
 from packer.format.header import PARTIAL_SUFFIX
+from packer.format.output_names import check_output
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.working_folder import check_ours, check_output, difference, writing
+from packer.format.working_folder import check_ours, difference, writing
 from packer.starting import ForkSafeLock, python_command
 
 _ATTEMPTS = 4  # processes in succession that end without a word, and without rows that are waited for

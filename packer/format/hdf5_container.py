@@ -82,11 +82,6 @@ class Hdf5Container:
         finally:
             os.close(fd)
 
-    def place(self, name: str, row: int) -> tuple[int, int]:
-        """Return the file descriptor and the byte offset of a row of a fixed field."""
-        extent = self.extents[name][0]
-        return self._fd, extent.offset + row * extent.row_bytes
-
     def seal(
         self,
         rows: int,

@@ -61,11 +61,6 @@ class NpyContainer:
         self.extents[f.name] = (extent,)
         return head
 
-    def place(self, name: str, row: int) -> tuple[int, int]:
-        """Return the file descriptor and the byte offset of a row of a fixed field."""
-        extent = self.extents[name][0]
-        return self._fds[name], extent.offset + row * extent.row_bytes
-
     def seal(
         self,
         rows: int,

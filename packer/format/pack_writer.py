@@ -19,21 +19,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.format.block_files import AddedArray, BlockFiles
-from packer.format.checksums import BlockChecksum, block_checksum
-from packer.format.file_io import make_folder, pread_all, pwrite_all, reserve, start_writeback
+from packer.format.block_files import AddedArray
+from packer.format.checksums import block_checksum
+from packer.format.file_io import make_folder, reserve
 from packer.format.hdf5_container import Hdf5Container
 from packer.format.header import OFFSETS, Extent, Field, Header
 from packer.format.npy_container import NpyContainer
+from packer.format.part_files import PartFiles, Rows
 from packer.format.working_folder import WorkingFolder, writing
 from packer.machine import cores
 
 FORMATS = ("h5", "npy")
 _MOVE_BYTES = 4 << 20
 
-Rows = NDArray[np.generic] | Sequence[bytes]
-"""Rows of a fixed field: [rows, *shape], C-contiguous, its dtype; of a ragged field: the bytes of each row.
-"""
 WriteRows = Callable[[Mapping[str, Rows]], None]
 """Writes the next rows of some fields of a block, by name."""
 
@@ -52,10 +50,11 @@ class PackWriter:
     fields: fields of the pack; rows: planned rows, at least 1; block_rows: rows per block;
     plan: identity of the conversion (plain JSON values), which an unfinished run must match to be resumed;
     resume: True refuses the remains of another plan;
+    files: its files, into which any process writes blocks;
     done: block -> note of its record, for finished blocks, an interrupted run's too;
     cleared: how the plan of a discarded unfinished run differed.
 
-    open_block is thread-safe for different blocks. Raises UsageError (output exists, bad folder, another
+    Raises UsageError (output exists, bad folder, another
     plan), SpaceError, PackerError (another process is writing the same output).
     """
 
@@ -84,9 +83,7 @@ class PackWriter:
         """
         self.out, self.fields, self.rows, self.block_rows = name or out, tuple(fields), rows, block_rows
         self.done: dict[int, Any] = {}
-        self._plain = {f.name: f for f in fields if not f.ragged and not f.compressed}
-        self._columns = [name for f in fields for name in f.arrays]
-        table = (-(-rows // block_rows), len(self._columns))
+        table = (-(-rows // block_rows), sum(len(f.arrays) for f in fields))
         self._checksums = np.frombuffer(mmap.mmap(-1, 8 * table[0] * table[1]), "<u8").reshape(table)
         self._finished, self._resumable = False, plan is not None
         self._readable, self._leading = readable, 0  # blocks before the first that is not journalled
@@ -96,11 +93,6 @@ class PackWriter:
         try:
             with writing(self.out):
                 self.cleared: str = self._place.cleared
-                self._files = {
-                    f.name: BlockFiles(self._place.blocks, f, rows, block_rows)
-                    for f in fields
-                    if f.name not in self._plain
-                }
                 if not os.path.exists(self._place.pack):
                     self._place.begin_anew()
                     make_folder(self._place.blocks)
@@ -109,10 +101,12 @@ class PackWriter:
                 self._recorded = len(self._place.resumed)
                 container = _CONTAINERS[format](self._place.pack, self.fields, rows, block_rows)
                 self._container = container
-                # file descriptor and offset of a row of an uncompressed fixed field
-                self.place = container.place
-                for name, f in self._plain.items():  # reserve the disk space now
-                    reserve(*self.place(name, 0), rows * f.row_bytes)
+                self.files = PartFiles(
+                    *(self.out, self._place.pack, self._place.blocks, self.fields, rows, block_rows),
+                    dict(container.extents),
+                )
+                for name, f in self.files.plain.items():  # reserve the disk space now
+                    reserve(*self.files.place(name, 0), rows * f.row_bytes)
                 self._check_done(checked)
         except BaseException:
             if container is not None:
@@ -147,52 +141,34 @@ class PackWriter:
 
     @contextmanager
     def open_block(self, block: int) -> Iterator[WriteRows]:
-        """Yield a function that writes the block's rows of some fields; then record the checksums.
+        """Yield a function that writes the block's rows of some fields; then note the checksums.
 
-        Each field's rows are given in order, and completely, except for fields that finish() receives. They
-        are written at once, so that the caller can refill one buffer while it is in the cache. Works in a
-        forked process too: the checksums are shared.
+        Each field's rows are given in order, and completely, except for fields that finish() receives.
         """
-        intakes = {f.name: _Intake(self, f, block) for f in self.fields}
-        given = {f.name for f in self.fields if not f.ragged}
-
-        def write(parts: Mapping[str, Rows]) -> None:
-            for name, part in parts.items():
-                intakes[name].add(part)
-                given.add(name)
-
-        yield write
-        for name in (name for name in intakes if name in given):
-            with writing(self.out):
-                self._checksums[block, self._columns.index(name)] = intakes[name].close()
+        rows = self.files.open_block(block)
+        yield rows.write
+        self._checksums[block] = rows.close()
 
     def write_block(self, block: int, rows: Mapping[str, Rows]) -> None:
         """Write all rows of one block."""
         with self.open_block(block) as write:
             write(rows)
 
-    def record(self, block: int, note: Any) -> None:
-        """Journal a block as done, in the process that created the writer.
+    def record(self, block: int, note: Any, checksums: Sequence[int] | None = None) -> None:
+        """Journal a block as done.
 
-        note: plain JSON values, returned in `done`.
+        note: plain JSON values, returned in `done`; checksums: those of a block that ``files`` wrote.
         Its bytes and checksums have been written; if a power cut loses them nevertheless, the next writer
         detects it.
         """
+        if checksums is not None:
+            self._checksums[block] = checksums
         self._place.record([block, self._checksums[block].tolist(), note])
         self._recorded += 1
         self.done[block] = note
         while self._leading in self.done:
             self._leading += 1
         self._readable(min(self._leading * self.block_rows, self.rows), self.extents)
-
-    def write_rows(self, name: str, row: int, array: NDArray[np.generic]) -> None:
-        """Write rows from `row` on of an uncompressed fixed field, in an unfinished block.
-
-        Thread-safe for distinct rows.
-        """
-        fd, offset = self.place(name, row)
-        with writing(self.out):
-            pwrite_all(fd, array.reshape(-1).view(np.uint8).data, offset)
 
     def move_rows(self, moves: Iterable[tuple[int, int]]) -> None:
         """Copy rows, given as (to, from) pairs, in order, and update checksums.
@@ -201,22 +177,14 @@ class PackWriter:
         """
         moves = list(moves)
         for to, origin in moves:
-            for name in self._plain:
-                self.write_rows(name, to, self.read_rows(name, origin, origin + 1))
+            for name in self.files.plain:
+                self.files.write_rows(name, to, self.files.read_rows(name, origin, origin + 1))
         for block in sorted({to // self.block_rows for to, _ in moves}):
             self._checksum(block, self.rows)
-        for name, files in self._files.items():
-            if self._checksums[:, self._columns.index(name)].any():  # else finish() receives the rows
+        for name, files in self.files.block_files.items():
+            if self._checksums[:, self.files.columns.index(name)].any():  # else finish() receives the rows
                 with writing(self.out):
                     files.move(moves)
-
-    def read_rows(self, name: str, start: int, stop: int) -> NDArray[np.generic]:
-        """Return rows [start, stop) of an uncompressed fixed field as written so far."""
-        f = self._plain[name]
-        assert f.shape is not None
-        fd, offset = self.place(name, start)
-        data = pread_all(fd, (stop - start) * f.row_bytes, offset)
-        return np.frombuffer(data, f.dtype).reshape(stop - start, *f.shape)
 
     def finish(self, *, rows: int, ragged: Mapping[str, Iterable[bytes]], **members: Any) -> Header:
         """Seal the pack with its first `rows` rows, publish it under its final name, and return the header.
@@ -242,6 +210,7 @@ class PackWriter:
         with writing(self.out):
             added = self._added(rows, block_rows, ragged)
             self._container.seal(rows, added, self._checksums, header)
+            self.files.close()
             self._container.close()
             self._place.publish()
         self._finished = True
@@ -252,6 +221,7 @@ class PackWriter:
         with self._closing:
             if not self._finished:
                 self._finished = True
+                self.files.close()
                 self._container.close()
                 self._place.close(keep=self.kept)
 
@@ -269,31 +239,30 @@ class PackWriter:
                     checked(rows)
 
     def _is_done(self, block: int, sums: Sequence[int]) -> bool:
-        start = block * self.block_rows
-        stop = min(start + self.block_rows, self.rows)
+        start, stop = self.files.span(block)
         for f in self.fields:
-            checksum = sums[self._columns.index(f.name)]
-            if f.name in self._plain:
-                same = block_checksum(self.read_rows(f.name, start, stop)) == checksum
+            checksum = sums[self.files.columns.index(f.name)]
+            if f.name in self.files.plain:
+                same = block_checksum(self.files.read_rows(f.name, start, stop)) == checksum
             else:  # fields that finish() receives have no files and a checksum of 0
-                same = not checksum or self._files[f.name].check(block, checksum)
+                same = not checksum or self.files.block_files[f.name].check(block, checksum)
             if not same:
                 return False
         return True
 
     def _zero(self, rows: int) -> None:
         """Zero the rows behind the last one kept, so that equal inputs give equal files."""
-        for name, f in self._plain.items():
+        for name, f in self.files.plain.items():
             step = max(1, _MOVE_BYTES // f.row_bytes)
             for start in range(rows, self.rows, step):
                 count = min(step, self.rows - start)
-                self.write_rows(name, start, np.zeros(count * f.row_bytes, np.uint8))
+                self.files.write_rows(name, start, np.zeros(count * f.row_bytes, np.uint8))
 
     def _checksum(self, block: int, rows: int) -> None:
         start = block * self.block_rows
-        for name in self._plain:
-            array = self.read_rows(name, start, min(start + self.block_rows, rows))
-            self._checksums[block, self._columns.index(name)] = block_checksum(array)
+        for name in self.files.plain:
+            array = self.files.read_rows(name, start, min(start + self.block_rows, rows))
+            self._checksums[block, self.files.columns.index(name)] = block_checksum(array)
 
     def _added(
         self, rows: int, block_rows: int, ragged: Mapping[str, Iterable[bytes]]
@@ -301,10 +270,10 @@ class PackWriter:
         """Return the arrays that the container adds at the end; generators record their blocks' checksums."""
         added: dict[str, AddedArray] = {}
         for f in self.fields:
-            if f.name in self._plain:
+            if f.name in self.files.plain:
                 continue
-            column = self._columns.index(f.name)
-            files = self._files[f.name]
+            column = self.files.columns.index(f.name)
+            files = self.files.block_files[f.name]
             if files.codec is not None:
                 blocks = self._noted(column, files.packed(rows))
                 shape = (rows, *(f.shape or ()))
@@ -328,44 +297,6 @@ class PackWriter:
         for block, data in enumerate(blocks):
             self._checksums[block, column] = block_checksum(data)
             yield data
-
-
-class _Intake:
-    """Receiver of a field's rows of one block: writes them in place, or collects them for a block file."""
-
-    def __init__(self, writer: PackWriter, field: Field, block: int) -> None:
-        self._writer, self._field, self._block, self._count = writer, field, block, 0
-        self._start = block * writer.block_rows
-        self._rows = min(writer.block_rows, writer.rows - self._start)
-        self._checksum, self._files = BlockChecksum(), writer._files.get(field.name)
-        self._gathered = None if self._files is None else self._files.empty()
-
-    def add(self, part: Any) -> None:
-        """Write or collect further rows. Raises ValueError if they do not fit the field or the block."""
-        f = self._field
-        if not f.ragged:
-            shape = (len(part), *(f.shape or ()))
-            if part.shape != shape or part.dtype.str != f.dtype or not part.flags.c_contiguous:
-                raise ValueError(f"{f.name}: rows are {part.dtype.str}{part.shape}; {f.dtype}{shape} fit")
-            if self._count + len(part) > self._rows:
-                raise ValueError(f"{f.name}: block {self._block} has {self._rows} rows; more are given")
-        if self._gathered is None:
-            self._writer.write_rows(f.name, self._start + self._count, part)
-            self._checksum.update(part)
-        else:
-            self._gathered[self._count : self._count + len(part)] = part
-        self._count += len(part)
-
-    def close(self) -> int:
-        """Return the checksum of the stored bytes. Raises ValueError if rows are missing."""
-        f = self._field
-        if self._count != self._rows:
-            raise ValueError(f"{f.name}: block {self._block} has {self._rows} rows; {self._count} are given")
-        if self._files is not None:
-            return self._files.store(self._block, self._gathered)
-        fd, offset = self._writer.place(f.name, self._start)
-        start_writeback(fd, offset, self._rows * f.row_bytes)
-        return int(self._checksum.intdigest())
 
 
 def _cut(blob: bytearray, bounds: Sequence[int]) -> Iterator[bytes]:

@@ -1,68 +1,50 @@
-"""The working folder ``<out>.packing``, locked while its process lives; checks of the output's name.
+"""The working folder ``<out>.packing``, locked while its process lives.
 
 <out>.packing/pack        the pack; one rename gives it its final name when it is complete
               journal     the work done so far, one record per line, from which an interrupted run resumes
-              part-1-of-8 the journal of a process that converts some of the shards, concurrently with others
-              attempts/   shards that other processes are converting, each in its folder
               blocks/     blocks of fields whose stored size is unknown in advance (block_files.py)
               staging/    of a table, or of samples: raw rows, until their number is known
               pack.packing/  of a table: the working folder of its pack
+              parts/      shards that other processes are converting for this one (engines.py)
               old         the pack that is being replaced, between two renames
               frontier, readers  of a pack that is read while it is made (frontier.py)
+
+<out>.part-2-of-8.packing  the working folder of a part of the shards, which another process may write
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import json
+import glob
 import os
 import re
 import shlex
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import xxhash
-
-from packer import units
-from packer.arguments import absolute
-from packer.errors import BusyError, FormatError, PackerError, SpaceError, UsageError
+from packer.errors import BusyError, PackerError, SpaceError, UsageError
 from packer.format.file_io import (
     FULL,
-    PRIVATE,
     PROBE,
     exchange,
     foreign,
     fsync_path,
     make_folder,
-    open_own,
     publish_modes,
     remove,
     usual_mode,
 )
 from packer.format.frontier import FILES as FRONTIER_FILES
-from packer.format.header import (
-    CHECKSUMS_FILE,
-    HEADER_FILE,
-    INDEX_FILE,
-    PARTIAL_SUFFIX,
-    TRAILER_FILE,
-    read_json,
-)
-from packer.format.pack import Pack, read_seal
-from packer.format.pack_opening import open_pack
-from packer.format.shards import NEXT_INDEX_FILE, read_index
+from packer.format.header import PARTIAL_SUFFIX
+from packer.format.journal import Journal, read_journal
+from packer.format.output_names import check_output
 from packer.sentence import Option
-from packer.source_kinds import is_hdf5_name, is_other_file
 from packer.standard_streams import open_closed
 
-_ENTRIES = frozenset(
-    ("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old", "attempts")
-)
-_PART = re.compile(r"part-[1-9][0-9]*-of-[1-9][0-9]*")
+_ENTRIES = frozenset(("pack", "pack.created", "pack.packing", "journal", "blocks", "staging", "old", "parts"))
 _DYING_SECONDS = 1.0  # how long workers of a killed process may keep its lock
 
 
@@ -84,24 +66,19 @@ class WorkingFolder:
         plan: Mapping[str, Any] | None = None,
         resume: bool = False,
         name: str | None = None,
-        part: str = "",
-        clear_parts: bool = False,
         edited: bool = False,
     ) -> None:
         """Create the folder, or take over the remains of an interrupted run, and lock it.
 
         plan: identity of the conversion, plain JSON values; None: clear remains, journal nothing.
-        resume: refuse an interrupted run of another plan instead of clearing it; parts of another plan are
-        always refused.
-        name: of the output in messages.
-        part: name of this process's journal, such as "part-1-of-8", if others convert other parts
-        concurrently; then nothing is cleared. clear_parts: clear parts of another plan too. edited: the
-        output was edited in place, so it need not be a pack to be replaced; its mode is kept.
-        Raises UsageError (the output exists; another plan, with resume or part, or of parts), PackerError
-        (another process is writing it, the folder cannot be created).
+        resume: refuse an interrupted run of another plan instead of clearing it; name: of the output in
+        messages; edited: the output was edited in place, so it need not be a pack to be replaced; its mode is
+        kept.
+        Raises UsageError (the output exists; another plan), PackerError (another process is writing it, the
+        folder cannot be created).
         """
         open_closed()
-        self.out, self._overwrite, self._name, self._part = out, overwrite, name or out, part
+        self.out, self._overwrite, self._name = out, overwrite, name or out
         self._edited = edited
         self._check_output()
         self.path: str = out.rstrip("/") + PARTIAL_SUFFIX
@@ -120,7 +97,7 @@ class WorkingFolder:
                         make_folder(self.path)
                         made = True
                     check_ours(self.path, inside=plan is not None)
-                    self._lock = _lock(self.path, self._name, shared=bool(part))
+                    self._lock = _lock(self.path, self._name)
                 except OSError as error:
                     raise PackerError(
                         f"{self._name}: cannot be written ({error.strerror}). Pass another name."
@@ -128,11 +105,10 @@ class WorkingFolder:
                 # again: the previous holder of the lock may just have finished it
                 self._check_output()
                 self._mode = usual_mode(self.path)  # now: later the disk may be full
-                if not part:
-                    self._bring_back()
+                self._bring_back()
                 if edited:
                     self._mode = os.stat(out).st_mode & 0o777
-                self._take_over(plan, resume, clear_parts)
+                self._take_over(plan, resume)
         except BaseException:
             self.close(keep=not made or self._lock < 0)  # unlocked, it may belong to another process by now
             raise
@@ -194,7 +170,7 @@ class WorkingFolder:
         if self._journal is not None:
             self._journal.close()
         if self._lock >= 0:
-            if not (keep or self._part) and _same_folder(self._lock, self.path):
+            if not keep and _same_folder(self._lock, self.path):
                 # The journal first: if this is killed, nobody resumes with half of the replaced pack.
                 remove(os.path.join(self.path, "journal"))
                 remove(self.path)
@@ -214,59 +190,72 @@ class WorkingFolder:
         if not self._edited:
             check_output(self.out, overwrite=self._overwrite)
 
-    def _take_over(self, plan: Mapping[str, Any] | None, resume: bool, clear_parts: bool) -> None:
-        journals = {name: records for name, records in _journals(self.path).items() if plan is not None}
-        differences = [difference(records[0], plan) for records in journals.values()]
-        self.cleared = next(filter(None, differences), "")
-        same = bool(journals) and not self.cleared
-        if self.cleared and (self._part or (any(map(_PART.fullmatch, journals)) and not clear_parts)):
-            raise UsageError(
-                f"{self.out}: {self.path} holds parts of another conversion: {self.cleared}."
-                f" {'Install the same' if self.cleared.startswith('versions ') else 'Remove that folder'}, or"
-                " pass another name."
-            )
+    def _take_over(self, plan: Mapping[str, Any] | None, resume: bool) -> None:
+        before = None if plan is None else plan_of(self.path)
+        if before is not None:
+            self.cleared = difference(before, plan)
         if self.cleared and resume:
             raise UsageError(
                 f"{self.out}: {Option('resume', True)} cannot continue the work in {self.path}: "
                 f"{self.cleared}. Undo that, or start over without {Option('resume', True)}."
             )
+        same = before is not None and not self.cleared
         if same:
-            self.resumed = [record for records in journals.values() for record in records[1:]]
-        elif not self._part:
-            # Attempts first: processes that outlived their run can then put nothing into the pack.
-            for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name != "attempts"):
+            self.resumed = read_records(self.path)
+        else:
+            # Parts first: processes that outlived their run can then put nothing into the pack.
+            for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name != "parts"):
                 if entry.name not in FRONTIER_FILES:
                     remove(entry.path)
         make_folder(self.blocks)
         if plan is not None:
-            own = self._part or "journal"
-            if own not in journals:
-                remove(os.path.join(self.path, own))  # its first line, the plan, was damaged
-            self._journal = Journal(os.path.join(self.path, own))
-            if own not in journals:
+            self._journal = Journal(os.path.join(self.path, "journal"))
+            if not same:
                 self._journal.add(dict(plan))
             self.recorded = bool(self.resumed)
 
 
-def _journals(path: str) -> dict[str, list[Any]]:
-    """Return name -> records for the journals in a working folder that begin with a plan."""
-    found = {
-        name: read_journal(os.path.join(path, name)) for name in sorted(os.listdir(path)) if _is_journal(name)
-    }
-    return {name: records for name, records in found.items() if records and isinstance(records[0], Mapping)}
+def plan_of(path: str) -> Mapping[str, Any] | None:
+    """Return the plan of the work in a working folder; None without one, or if the record is damaged."""
+    plan = next(iter(read_journal(os.path.join(path, "journal"))), None)
+    return plan if isinstance(plan, Mapping) else None
 
 
-def parts_of(out: str) -> dict[str, list[Any]]:
-    """Return name -> records of the journals of a pack's parts.
+def read_records(path: str) -> list[Any]:
+    """Return the records of the work in a working folder."""
+    return [] if plan_of(path) is None else read_journal(os.path.join(path, "journal"))[1:]
 
-    Raises UsageError if there is no working folder.
+
+def part_name(out: str, part: tuple[int, int]) -> str:
+    """Return the name of a part of a pack's shards. part: (k, n).
+
+    >>> part_name("train", (2, 8))
+    'train.part-2-of-8'
     """
-    path = out.rstrip("/") + PARTIAL_SUFFIX
-    if not os.path.isdir(path):
-        found = "exists already, and no" if os.path.lexists(out) else "no"
-        raise UsageError(f"{out}: {found} shards wait to be listed ({path} does not exist). Check the name.")
-    check_ours(path)
-    return {name: records for name, records in _journals(path).items() if name != "journal"}
+    return f"{out.rstrip('/')}.part-{part[0]}-of-{part[1]}"
+
+
+def parts_of(out: str) -> list[str]:
+    """Return the working folders of the parts of a pack's shards. Raises UsageError for others' folders."""
+    stem = out.rstrip("/")
+    named = re.compile(r"\.part-[1-9][0-9]*-of-[1-9][0-9]*" + re.escape(PARTIAL_SUFFIX))
+    found = sorted(glob.glob(f"{glob.escape(stem)}.part-*{PARTIAL_SUFFIX}"))
+    parts = [path for path in found if named.fullmatch(path, len(stem))]
+    for path in parts:
+        check_ours(path, inside=False)
+    return parts
+
+
+def check_parts(out: str, plan: Mapping[str, Any]) -> None:
+    """Raise UsageError if a part of a pack belongs to another conversion."""
+    for path in parts_of(out):
+        before = plan_of(path)
+        if before is not None and (differs := difference(before, plan)):
+            raise UsageError(
+                f"{out}: {path} holds a part of another conversion: {differs}."
+                f" {'Install the same' if differs.startswith('versions ') else 'Remove that folder'}, or"
+                " pass another name."
+            )
 
 
 def clear_idle(out: str, done: Callable[[Any], bool] = lambda plan: False) -> bool:
@@ -281,9 +270,9 @@ def clear_idle(out: str, done: Callable[[Any], bool] = lambda plan: False) -> bo
     with suppress(PackerError, OSError):
         check_ours(path)
         with locked(path, out):
-            kept = (where for where, _, files in os.walk(path) if any(map(_is_journal, files)))
-            found = (records for where in kept for records in _journals(where).values())
-            if all(len(records) == 1 or done(records[0]) for records in found):
+            journals = (os.path.join(where, "journal") for where, _, _ in os.walk(path))
+            found = filter(None, map(read_journal, journals))
+            if all(not isinstance(plan, Mapping) or not rest or done(plan) for plan, *rest in found):
                 remove(path)
                 return True
     return False
@@ -310,7 +299,7 @@ def locked(folder: str, out: str) -> Iterator[None]:
 def is_locked(folder: str) -> bool:
     """Return True if a process is working in a folder."""
     try:
-        os.close(_lock(folder, folder, shared=True, patience=0))
+        os.close(_lock(folder, folder, patience=0))
     except BusyError:
         return True
     except OSError:
@@ -334,7 +323,7 @@ def check_ours(path: str, *, inside: bool = True) -> None:
                 for entry in entries
                 if not (
                     (
-                        (entry.name in _ENTRIES | FRONTIER_FILES or _is_journal(entry.name))
+                        entry.name in _ENTRIES | FRONTIER_FILES
                         and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
                     )
                     or entry.name.startswith(PROBE)
@@ -396,22 +385,17 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _is_journal(name: str) -> bool:
-    return name == "journal" or _PART.fullmatch(name) is not None
-
-
-def _lock(path: str, out: str, *, shared: bool = False, patience: float = _DYING_SECONDS) -> int:
+def _lock(path: str, out: str, *, patience: float = _DYING_SECONDS) -> int:
     """Lock an existing folder and return the lock's descriptor; the lock ends with this process.
 
-    shared: together with other shared locks; patience: seconds to wait for another process to end. Raises
-    BusyError, OSError.
+    patience: seconds to wait for another process to end. Raises BusyError, OSError.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # O_NONBLOCK: a pipe would block
     end = time.monotonic() + patience
     try:
         while True:
             try:
-                fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() > end:
@@ -446,121 +430,6 @@ def _same_folder(fd: int, path: str) -> bool:
         return False
 
 
-class Journal:
-    """A file to which records are appended, one per line. For one thread.
-
-    A line is the hexadecimal XXH3-64 of its text, a space, the text (JSON), a newline. The first line is the
-    plan. Each further line is appended after its block's bytes and checksum have been written. Nothing is
-    flushed to disk here: after a power cut there may be lines whose blocks are missing, so a resuming run
-    compares each block with its recorded checksum.
-    """
-
-    def __init__(self, path: str) -> None:
-        """Open or create the journal at `path`."""
-        self._fd = open_own(path, mode=PRIVATE, flags=os.O_WRONLY | os.O_APPEND)
-        size = os.fstat(self._fd).st_size
-        with open(path, "rb") as file:
-            file.seek(max(0, size - 1))
-            # The writer died, or the disk became full, in the middle of a line.
-            self._torn = size > 0 and file.read(1) != b"\n"
-
-    def add(self, record: Any) -> None:
-        """Append a record (plain JSON values) by one write. Raises OSError, also for a full disk."""
-        text = json.dumps(record, separators=(",", ":"))
-        if self._torn:
-            os.write(self._fd, b"\n")
-        self._torn = True
-        line = f"{xxhash.xxh3_64_hexdigest(text.encode('ascii'))} {text}\n".encode("ascii")
-        written = os.write(self._fd, line)
-        while written < len(line):
-            written += os.write(self._fd, line[written:])
-        self._torn = False
-
-    def close(self) -> None:
-        """Close the file; closing again does nothing."""
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
-
-
-def read_journal(path: str) -> list[Any]:
-    """Return the records of a journal in order, [] if there is none. Skips incomplete and foreign lines."""
-    records = []
-    try:
-        with open(path, "rb") as file:
-            for line in file:
-                digest, _, text = line.rstrip(b"\n").partition(b" ")
-                if xxhash.xxh3_64_hexdigest(text).encode() == digest:
-                    with suppress(ValueError):
-                        records.append(read_json(text))
-    except FileNotFoundError:
-        pass
-    return records
-
-
-def format_of(out: str, *, sharded: bool = False) -> str:
-    """Return the format for a name: "h5" or "npy".
-
-    "h5" for the suffixes of HDF5 in any case, and for shards; else "npy", a directory. Raises UsageError for
-    a name with the suffix of another kind of file.
-    """
-    stem, ending = os.path.splitext(out.rstrip("/"))
-    if is_other_file(out):
-        raise UsageError(
-            f"{out}: ends in {ending}, which packer does not write; it writes an HDF5 file (.h5) or a "
-            f"directory of .npy files (no ending). Pass {stem}.h5 or {stem}, or "
-            f"{Option('format')}."
-        )
-    return "h5" if sharded or is_hdf5_name(out) else "npy"
-
-
-def check_output(out: str, *, overwrite: bool) -> None:
-    """Raise UsageError or PackerError, before any work, for an output that cannot be written."""
-    if not out:
-        raise UsageError("OUT: is empty. Pass the name of a file or folder.")
-    if out.rstrip("/").endswith(PARTIAL_SUFFIX):
-        raise UsageError(f"{out}: ends in {PARTIAL_SUFFIX}, as unfinished work does. Pass another name.")
-    check_name(
-        out, overwrite=overwrite, ours=_is_pack, other="is not a pack, or holds other files", kinds="packs"
-    )
-
-
-def check_name(out: str, *, overwrite: bool, ours: Callable[[str], bool], other: str, kinds: str) -> None:
-    """Raise UsageError or PackerError for a name that cannot be written.
-
-    ours: returns True for an existing path that may be replaced; other: message for a path that may not;
-    kinds: noun for paths that may.
-    """
-    parent = os.path.dirname(absolute(out))
-    if os.path.lexists(out):
-        if not overwrite:
-            raise UsageError(
-                f"{out}: exists; nothing is overwritten unasked. Pass {Option('overwrite', True)}, or "
-                "another name."
-            )
-        if not ours(out):
-            raise UsageError(
-                f"{out}: {other}; {Option('overwrite', True)} replaces only {kinds}. Pass another name."
-            )
-    if not os.path.isdir(parent):
-        raise UsageError(f"{out}: its folder {parent} does not exist. Create it, or pass another name.")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise PackerError(
-            f"{out}: no permission to write in {parent}. Pass another name, or change the permission."
-        )
-
-
-def check_space(out: str, needed: int) -> None:
-    """Raise SpaceError if the disk has less than `needed` bytes free."""
-    parent = os.path.dirname(os.path.abspath(out))
-    free = shutil.disk_usage(parent).free
-    if needed > free:
-        raise SpaceError(
-            f"{out}: needs {units.size(needed)}; {parent} has {units.size(free)} free."
-            " Free some space, or pass a smaller size or another disk."
-        )
-
-
 @contextmanager
 def writing(out: str) -> Iterator[None]:
     """Convert errors of writing with `failure`. out: output, for messages. Raises SpaceError, PackerError."""
@@ -587,41 +456,3 @@ def failure(out: str, error: OSError | RuntimeError) -> PackerError:
     }
     remedy = remedies.get(number or 0, "Free some space, or pass another disk")
     return kind(f"{out}: writing failed ({reason}). {remedy}.")
-
-
-def _is_pack(path: str) -> bool:
-    """Return True for a pack. A folder must hold nothing else: a typo must not delete anyone's photos."""
-    try:
-        pack = open_pack(path)
-        pack.confirm()
-    except FormatError:
-        return False
-    return _holds_nothing_else(pack)
-
-
-def unlisted_shards(path: str) -> list[Pack]:
-    """Return shards that a killed append had moved into a pack of shards and not yet listed."""
-    try:
-        coming = read_index(path, NEXT_INDEX_FILE).shards
-        listed = {(shard.name, shard.seal) for shard in read_index(path).shards}
-    except (OSError, FormatError):
-        return []
-    return [shard for shard in coming if (shard.name, shard.seal) not in listed and _has_seal(shard)]
-
-
-def _has_seal(shard: Pack) -> bool:
-    try:
-        return read_seal(shard.path) == shard.seal
-    except OSError:
-        return False
-
-
-def _holds_nothing_else(pack: Pack) -> bool:
-    if not os.path.isdir(pack.path):
-        return not os.path.islink(pack.path)
-    if pack.shards:
-        ours = {INDEX_FILE, NEXT_INDEX_FILE, *(shard.name for shard in pack.shards)}
-        ours |= {shard.name for shard in unlisted_shards(pack.path)}
-    else:
-        ours = {HEADER_FILE, TRAILER_FILE, CHECKSUMS_FILE, *(f"{c}.npy" for c in pack.header.columns)}
-    return set(os.listdir(pack.path)) <= ours and all(map(_holds_nothing_else, pack.shards))

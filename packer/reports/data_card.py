@@ -14,9 +14,9 @@ from packer.arguments import check_workers, whole
 from packer.declared_types import checks_arguments
 from packer.errors import UsageError
 from packer.format.file_io import write_file
+from packer.format.output_names import check_name
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.working_folder import check_name
 from packer.path_text import as_text, visible
 from packer.previews.preview_batch import image_of
 from packer.progress import Progress

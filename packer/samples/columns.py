@@ -19,7 +19,7 @@ from packer.format.checksums import digest
 from packer.format.hdf5_arrays import read_rows
 from packer.format.header import COORDINATES, Extent, Field, Header
 from packer.format.pack import Pack
-from packer.format.pack_writer import Rows
+from packer.format.part_files import Rows
 from packer.orders.runs import consecutive
 from packer.pixels.coordinate_units import check_unit
 from packer.read.array_store import PackStore

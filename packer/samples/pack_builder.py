@@ -20,7 +20,8 @@ from packer.convert.reference_pack import Classes
 from packer.convert.splits import Part, Split
 from packer.declared_types import checks_arguments
 from packer.errors import PackerError, SourceError, UsageError
-from packer.format.working_folder import WorkingFolder, check_output, writing
+from packer.format.output_names import check_output
+from packer.format.working_folder import WorkingFolder, writing
 from packer.samples.field_plan import FieldPlan, Forms
 from packer.samples.packing import Fields, PackingOptions
 from packer.samples.sample_layout import plan_fields, row_of

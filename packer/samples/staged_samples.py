@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from packer.convert.sample_order import SampleOrder
 from packer.convert.staged_rows import ShuffledFile, StagedRows
 from packer.format.header import Field
-from packer.format.pack_writer import Rows
+from packer.format.part_files import Rows
 from packer.format.working_folder import WorkingFolder
 from packer.samples.columns import ColumnSamples, SampleRows
 from packer.samples.field_plan import FieldPlan

@@ -22,9 +22,10 @@ from packer.convert.row_maker import RowMaker
 from packer.convert.staged_rows import ShuffledFile, StagedRows
 from packer.errors import SourceError, UsageError
 from packer.format.file_rows import SOURCE_ROW
-from packer.format.pack_writer import Rows
+from packer.format.output_names import check_space
+from packer.format.part_files import Rows
 from packer.format.table_record import MAX_SKIPPED
-from packer.format.working_folder import WorkingFolder, check_space
+from packer.format.working_folder import WorkingFolder
 from packer.sentence import Option
 from packer.tables.reading.table_source import TableChunk, TableSource
 from packer.tables.transform.column_sums import check_categories

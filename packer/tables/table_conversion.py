@@ -22,9 +22,10 @@ from packer.declared_types import check_path, checks_arguments, not_a_path
 from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
 from packer.format.file_rows import is_counted
+from packer.format.output_names import check_space
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.working_folder import check_space, clear_idle
+from packer.format.working_folder import clear_idle
 from packer.sentence import Option
 from packer.tables.reading.table_opening import open_table
 from packer.tables.reading.table_source import Csv, ReadOptions, TableSource, expand, file_digest

@@ -7,20 +7,21 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from packer.convert.conversion_task import ConversionTask, RunOptions
-from packer.convert.pack_run import write_pack
+from packer.convert.pack_run import ShardRun, write_pack
 from packer.convert.row_maker import Block, RowMaker
 from packer.convert.row_storage import RowStorage
 from packer.errors import SourceError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import Rows
+from packer.format.part_files import Rows
 from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder
 from packer.orders.runs import one_run
@@ -109,6 +110,26 @@ def test_packs_of_columns(tmp_path: Path, storing: RowStorage):
         assert steps == sorted(steps)
         assert steps[-1] == ROWS
     assert files_of(tmp_path / "1" / "p") == files_of(tmp_path / "2" / "p")
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_shards_are_written_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """As many as keep all workers busy, where each has a single block; not all at once."""
+    begin = ShardRun._open_shard
+    under_way: list[int] = [0]
+
+    def count(run: ShardRun, file: str) -> Any:
+        under_way.append(len(run._open) + 1)
+        return begin(run, file)
+
+    monkeypatch.setattr(ShardRun, "_open_shard", count)
+    storing = RowStorage("h5", shard_rows=4)
+    write_pack(task(Squares(), storing), str(tmp_path / "p"), RunOptions(workers))
+    assert min(workers, 2) <= max(under_way) <= workers + 2
+    assert len(open_pack(tmp_path / "p").shards) == 25
+    check(open_pack(tmp_path / "p"))
 
 
 def test_rows_are_asked_for_a_block_at_a_time(tmp_path: Path):

@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 from packer import convert_images, open_pack
+from packer.convert import image_planning
 from packer.convert.engines import pool_of
 from packer.errors import BusyError, FormatError, PackerError, SourceError, UsageError
 from packer.inputs.label_options import Labels
@@ -189,9 +190,8 @@ def test_shards_that_this_machine_had_begun(photo_folder: Path, tmp_path: Path) 
     options: dict[str, Any] = {"size": 32, "shards": 5}
     with pytest.raises(KeyboardInterrupt):
         convert_images(photo_folder, tmp_path / "out", on_progress=stop, **options)
-    assert (tmp_path / "out.packing/pack/00001.h5.packing").is_dir()
-    report = convert_images(photo_folder, tmp_path / "out", engine=Elsewhere(), **options)
-    assert report.resumed >= 5
+    assert list((tmp_path / "out.packing/pack").iterdir())
+    convert_images(photo_folder, tmp_path / "out", engine=Elsewhere(), **options)
     convert_images(photo_folder, tmp_path / "one", **options)
     assert content(tmp_path / "out") == content(tmp_path / "one")
 
@@ -221,8 +221,8 @@ def test_a_part_that_another_attempt_still_makes(photo_folder: Path, tmp_path: P
 
     def at_work(number: int) -> None:
         if number == 2:
-            (tmp_path / "out.packing/pack/00001.h5.packing").mkdir()
-            held.append(os.open(tmp_path / "out.packing/pack/00001.h5.packing", os.O_RDONLY))
+            os.makedirs(folder := tmp_path / "out.packing/parts/2-of-4/out.part-2-of-4.packing", 0o700)
+            held.append(os.open(folder, os.O_RDONLY))
             fcntl.flock(held[0], fcntl.LOCK_EX)
 
     held: list[int] = []
@@ -240,7 +240,7 @@ def test_other_libraries_are_refused_by_name(
     versions = decode_resize.decoder_versions()
 
     def other() -> None:
-        monkeypatch.setattr(decode_resize, "decoder_versions", lambda: versions | {"opencv": "4.0.0"})
+        monkeypatch.setattr(image_planning, "decoder_versions", lambda: versions | {"opencv": "4.0.0"})
 
     with pytest.raises(
         SourceError, match=rf"opencv is {versions['opencv']}, here it is 4\.0\.0\. Install the same"

@@ -671,7 +671,7 @@ def test_too_small_a_disk_is_seen_beforehand(
     tmp_path: Path, pack: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "packer.format.working_folder.shutil.disk_usage", lambda path: type("", (), {"free": 10})
+        "packer.format.output_names.shutil.disk_usage", lambda path: type("", (), {"free": 10})
     )
     with pytest.raises(SpaceError, match="Free some space, or pass a smaller size or another disk"):
         export_images(pack, tmp_path / "out")

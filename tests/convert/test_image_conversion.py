@@ -13,6 +13,7 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,10 +23,10 @@ from packer.convert import image_conversion as root
 from packer.convert.image_conversion import convert_images
 from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.checksums import block_checksum
+from packer.format.journal import read_journal
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
-from packer.format.working_folder import read_journal
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
 from tests.format.packs import files_of
 
@@ -250,9 +251,15 @@ def test_a_broken_decoder_is_not_a_bad_input(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux only")
+@pytest.mark.parametrize("shards", [None, 3, 7])
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
 def test_an_image_that_crashes_its_decoder_is_named_or_skipped(
-    photo_folder: Path, tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch, on_error: str
+    photo_folder: Path,
+    tmp_path: Path,
+    small_blocks: None,
+    monkeypatch: pytest.MonkeyPatch,
+    on_error: str,
+    shards: int | None,
 ):
     parent, real = os.getpid(), DecodeResize.__call__
     deadly = {(photo_folder / "red" / name).read_bytes() for name in ("1.jpg", "3.jpg")}
@@ -264,7 +271,8 @@ def test_an_image_that_crashes_its_decoder_is_named_or_skipped(
         return real(self, data, out)
 
     monkeypatch.setattr(DecodeResize, "__call__", crash)
-    run = partial(convert_images, photo_folder, tmp_path / "p", size=32, workers=2, on_error=on_error)
+    options: dict[str, Any] = {"size": 32, "workers": 2, "on_error": on_error, "shards": shards}
+    run = partial(convert_images, photo_folder, tmp_path / "p", **options)
     if on_error == "stop":
         with pytest.raises(SourceError) as error:
             run()
@@ -274,11 +282,12 @@ def test_an_image_that_crashes_its_decoder_is_named_or_skipped(
         )
     else:
         reason = "its decoder crashed (SIGSEGV)."
-        assert [dict(s) for s in run().skipped] == [
+        assert sorted((dict(s) for s in run().skipped), key=lambda s: s["key"]) == [
             {"key": "red/1.jpg", "reason": reason},
             {"key": "red/3.jpg", "reason": reason},
         ]
         assert verify_pack(tmp_path / "p").ok
+        assert open_pack(tmp_path / "p").rows == 22
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are processes on Linux only")

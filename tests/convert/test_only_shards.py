@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -55,20 +57,25 @@ def test_a_conversion_of_all_makes_what_is_missing(photo_folder: Path, tmp_path:
     assert content(tmp_path / "out") == content(tmp_path / "one")
 
 
-@pytest.mark.parametrize("lost", ["removed", "changed"])
-def test_a_part_makes_again_what_is_lost(photo_folder: Path, tmp_path: Path, lost: str) -> None:
+@pytest.mark.parametrize("lost", ["removed", "changed", "cut short"])
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_part_makes_again_what_is_lost(photo_folder: Path, tmp_path: Path, lost: str, merged: bool) -> None:
+    """The shards of parts that were merged too early are those of the pack; a part is then made again."""
     for part in ("1/2", "2/2"):
         convert(photo_folder, tmp_path / "out", part)
-    shard = tmp_path / "out.packing/pack/00003.h5"
+    shard = tmp_path / "out.part-2-of-2.packing/pack/00003.h5"
     if lost == "removed":
         shard.unlink()
+    elif lost == "cut short":
+        shard.write_bytes(shard.read_bytes()[-4000:])
     else:
         shutil.copy(shard.with_name("00001.h5"), shard)
-    with pytest.raises(
-        UsageError, match=r"1 of its 5 shards are missing, the first is 00003\.h5\. Run the unfinished"
-    ):
-        merge_shards(tmp_path / "out")
-    assert convert(photo_folder, tmp_path / "out", "2/2").resumed == 5
+    if merged:
+        with pytest.raises(
+            UsageError, match=r"1 of its 5 shards are missing, the first is 00003\.h5\. Run the unfinished"
+        ):
+            merge_shards(tmp_path / "out")
+    assert convert(photo_folder, tmp_path / "out", "2/2").resumed == (0 if merged else 5)
     merge_shards(tmp_path / "out")
     convert(photo_folder, tmp_path / "one")
     assert content(tmp_path / "out") == content(tmp_path / "one")
@@ -93,12 +100,13 @@ def test_shards_whose_images_are_all_skipped(photo_folder: Path, tmp_path: Path)
 
 def test_parts_of_another_conversion_are_refused(photo_folder: Path, tmp_path: Path) -> None:
     convert(photo_folder, tmp_path / "out", "1/2")
-    with pytest.raises(
-        UsageError, match=r"holds parts of another conversion: options size was 32x32, now it is 16x16"
-    ):
-        convert(photo_folder, tmp_path / "out", "2/2", size=16)
-    with pytest.raises(UsageError, match="holds parts of another conversion"):  # and not cleared
-        convert(photo_folder, tmp_path / "out", size=16)
+    for part in ("1/2", "2/2", None):  # and not cleared
+        with pytest.raises(
+            UsageError,
+            match=r"out\.part-1-of-2\.packing holds a part of another conversion: options size was 32x32, now it is"
+            r" 16x16\. Remove that folder, or pass another name\.",
+        ):
+            convert(photo_folder, tmp_path / "out", part, size=16)
     convert(photo_folder, tmp_path / "out", "2/2")
     assert merge_shards(tmp_path / "out").rows == 24
 
@@ -106,29 +114,18 @@ def test_parts_of_another_conversion_are_refused(photo_folder: Path, tmp_path: P
 @pytest.mark.usefixtures("impatient")
 def test_parts_are_made_at_once_but_not_beside_a_whole(photo_folder: Path, tmp_path: Path) -> None:
     convert(photo_folder, tmp_path / "out", "1/2")
-    held = os.open(tmp_path / "out.packing", os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_SH)  # as another part holds it
+    held = os.open(tmp_path / "out.part-1-of-2.packing", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)  # as its process holds it
     convert(photo_folder, tmp_path / "out", "2/2")
+    with pytest.raises(
+        BusyError, match=r"out: another packer is writing it \(.*part-1-of-2\.packing is locked\)"
+    ):
+        convert(photo_folder, tmp_path / "out", "1/2")
     for whole in (lambda: merge_shards(tmp_path / "out"), lambda: convert(photo_folder, tmp_path / "out")):
         with pytest.raises(BusyError):
             whole()
     os.close(held)
     assert merge_shards(tmp_path / "out").rows == 24
-
-
-def test_files_that_other_parts_remove_meanwhile(
-    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    convert(photo_folder, tmp_path / "out", "1/2")
-    lstat = os.lstat
-
-    def gone(path: Any, **how: Any) -> os.stat_result:
-        if str(path).endswith("00002.h5"):
-            raise FileNotFoundError(path)
-        return lstat(path, **how)
-
-    monkeypatch.setattr("packer.convert.conversion_run.os.lstat", gone)
-    assert convert(photo_folder, tmp_path / "out", "2/2").rows == 10
 
 
 def test_a_bad_image_leaves_the_others_parts(photo_folder: Path, tmp_path: Path) -> None:
@@ -137,7 +134,7 @@ def test_a_bad_image_leaves_the_others_parts(photo_folder: Path, tmp_path: Path)
     good, times = bad.read_bytes(), os.stat(bad)
     bad.write_bytes(b"x" * len(good))
     os.utime(bad, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with pytest.raises(SourceError, match="Finished work is kept"):
+    with pytest.raises(SourceError, match=r"6\.jpg: not an image"):
         convert(photo_folder, tmp_path / "out", "2/2", split=None, shuffle=False)
     bad.write_bytes(good)
     os.utime(bad, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -160,59 +157,52 @@ def test_what_has_no_parts(photo_folder: Path, tmp_path: Path) -> None:
         convert(photo_folder, "s3://bucket/out", "1/2")  # type: ignore[arg-type]
 
 
-def test_what_is_left_of_parts_whose_pack_is_whole_goes(photo_folder: Path, tmp_path: Path) -> None:
-    """The listing was killed while it removed the folder, its own journal first."""
+@pytest.mark.parametrize("count", range(1, 13))
+def test_an_index_that_is_killed_at_any_moment_is_written_by_the_next(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Between two records or moves of shards, before a part's folder is removed, and before the pack gets its name."""
+    convert(photo_folder, tmp_path / "one")
     for part in ("1/2", "2/2"):
         convert(photo_folder, tmp_path / "out", part)
-    left = (tmp_path / "out.packing/part-2-of-2").read_bytes()
-    merge_shards(tmp_path / "out")
-    (tmp_path / "out.packing").mkdir()
-    (tmp_path / "out.packing/part-2-of-2").write_bytes(left)
-    assert convert(photo_folder, tmp_path / "out", "1/2", resume=True).already
-    assert not (tmp_path / "out.packing").exists()
+    calls: list[str] = []
+
+    class Killed(BaseException):
+        pass
+
+    def kill(name: str) -> None:
+        target = resolve_name(name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            calls.append(name)
+            if len(calls) == count:
+                raise Killed
+            return target(*arguments, **options)
+
+        monkeypatch.setattr(name.replace(":", "."), call)
+
+    with monkeypatch.context(), contextlib.suppress(Killed):
+        kill("packer.format.working_folder:WorkingFolder.record")
+        kill("os:rename")
+        kill("packer.convert.recorded_shards:remove")
+        kill("packer.convert.recorded_shards:write_index")
+        kill("os:replace")
+        merge_shards(tmp_path / "out")
+    monkeypatch.undo()
+    if not (tmp_path / "out").exists():
+        merge_shards(tmp_path / "out")
+    assert content(tmp_path / "out") == content(tmp_path / "one")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "out", "photos"]
 
 
 def test_a_shard_that_was_named_and_not_recorded(photo_folder: Path, tmp_path: Path) -> None:
-    """A part was killed between the two."""
+    """A part was killed between the two; what has its name is complete, and no row of it is read again."""
     for part in ("1/2", "2/2"):
         convert(photo_folder, tmp_path / "out", part)
-    journal = tmp_path / "out.packing/part-2-of-2"
+    journal = tmp_path / "out.part-2-of-2.packing/journal"
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
-    with pytest.raises(
-        UsageError, match=r"1 of its 5 shards are missing, the first is 00003\.h5\. Run the unfinished"
-    ):
-        merge_shards(tmp_path / "out")
     assert convert(photo_folder, tmp_path / "out", "2/2").resumed == 10
     assert merge_shards(tmp_path / "out").rows == 24
-
-
-def test_rows_of_recorded_shards_are_not_read_again(
-    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their seals and the lengths of their files are compared; a shard that was cut short is made again."""
-
-    def verify(path: str) -> None:
-        raise AssertionError(f"{path} was read")
-
-    monkeypatch.setattr("packer.convert.pack_run.verify_pack", verify)
-    for part in ("1/2", "2/2"):
-        convert(photo_folder, tmp_path / "out", part)
-    shard = tmp_path / "out.packing/pack/00003.h5"
-    shard.write_bytes(shard.read_bytes()[-4000:])
-    assert convert(photo_folder, tmp_path / "out").resumed == 19
-    convert(photo_folder, tmp_path / "one")
-    assert content(tmp_path / "out") == content(tmp_path / "one")
-
-
-def test_a_shard_of_another_conversion_that_nobody_recorded(photo_folder: Path, tmp_path: Path) -> None:
-    """A process whose driver was killed put it there late."""
-    convert(photo_folder, tmp_path / "other", seed=1)
-    convert(photo_folder, tmp_path / "out", "1/2")
-    shutil.copy(tmp_path / "other/00001.h5", tmp_path / "out.packing/pack/00001.h5")
-    assert convert(photo_folder, tmp_path / "out", "2/2").resumed == 0
-    merge_shards(tmp_path / "out")
-    convert(photo_folder, tmp_path / "one")
-    assert content(tmp_path / "out") == content(tmp_path / "one")
 
 
 def test_the_rows_of_a_part_are_announced(
@@ -226,13 +216,13 @@ def test_the_rows_of_a_part_are_announced(
 
 def test_parts_of_two_conversions_that_began_at_once(photo_folder: Path, tmp_path: Path) -> None:
     convert(photo_folder, tmp_path / "out", "1/2")
-    journal = tmp_path / "out.packing/part-1-of-2"
-    journal.rename(tmp_path / "aside")
+    (tmp_path / "out.part-1-of-2.packing").rename(tmp_path / "aside")
     convert(photo_folder, tmp_path / "out", "2/2", size=16)
-    (tmp_path / "aside").rename(journal)
+    (tmp_path / "aside").rename(tmp_path / "out.part-1-of-2.packing")
     for _ in range(2):  # nothing is cleared
         with pytest.raises(
-            UsageError, match=r"part-2-of-2 is a part of another .* size was 32x32, now it is 16x16"
+            UsageError,
+            match=r"part-2-of-2.packing holds a part of another .* size was 16x16, now it is 32x32",
         ):
             merge_shards(tmp_path / "out")
 
@@ -268,7 +258,7 @@ def test_parts_without_restart_markers_are_refused(
     with pytest.raises(UsageError) as error:
         convert_images(photo_folder, tmp_path / "out", only_shards="2/2", **MARKED)
     assert str(error.value) == (
-        f"{tmp_path}/out: {tmp_path}/out.packing holds parts of another conversion: versions restart markers was not"
+        f"{tmp_path}/out: {tmp_path}/out.part-1-of-2.packing holds a part of another conversion: versions restart markers was not"
         " given, now it is none, without the C extension. Install the same, or pass another name."
     )
     monkeypatch.undo()

@@ -25,11 +25,12 @@ from packer.convert.repacking import merge_packs, repack, split_pack
 from packer.convert.sample_order import arrange
 from packer.convert.split_assignment import Owners
 from packer.errors import BusyError, PackerError, SourceError, UsageError
+from packer.format.output_names import check_output
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.shards import prepare_index, read_index
 from packer.format.verify import verify_pack
-from packer.format.working_folder import WorkingFolder, check_output
+from packer.format.working_folder import WorkingFolder
 from packer.inputs.image_pairs import Soft
 from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs

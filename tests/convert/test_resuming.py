@@ -25,13 +25,14 @@ from packer.convert import conversion_run
 from packer.convert.conversion_task import ConversionTask, Report
 from packer.convert.image_appending import append_images
 from packer.convert.image_conversion import convert_images
-from packer.convert.pack_run import RecordedShards
+from packer.convert.recorded_shards import RecordedShards
 from packer.convert.repacking import repack
 from packer.convert.splits import Split
 from packer.errors import BusyError, PackerError, SourceError, SpaceError, UsageError
+from packer.format.journal import Journal
 from packer.format.pack_opening import open_pack
 from packer.format.verify import verify_pack
-from packer.format.working_folder import Journal, WorkingFolder
+from packer.format.working_folder import WorkingFolder
 from packer.inputs.label_options import Labels
 from packer.samples.pack_dataset import pack_dataset
 from packer.tables.table_conversion import convert_table
@@ -395,7 +396,7 @@ DISKS = {
     "the table": ("packer.format.hdf5_container.Hdf5Container._add", 1),
     "npy files": ("packer.format.npy_container.NpyContainer._new", 1),
     "the flush": ("os.fsync", 0),
-    "the index": ("packer.convert.pack_run.write_index", 0),
+    "the index": ("packer.convert.recorded_shards.write_index", 0),
 }
 GATHERED = {"jpeg", "gzip", "npy shards"}
 FULL = [
@@ -508,7 +509,10 @@ def test_stop_after_skip_makes_an_empty_shard_again(photos: Path, tmp_path: Path
     assert convert(photos, tmp_path / "p", **options).rows == 0
     with pytest.raises(SourceError, match=r"blue/2.jpg: empty"):
         convert(photos, tmp_path / "p", on_error="stop", **options)
-    records = RecordedShards([["00001.h5", [{"key": "a", "reason": "b"}]], ["00001.h5", "seal"]])
+    place = WorkingFolder(str(tmp_path / "q"))
+    place.resumed = [["00001.h5", [{"key": "a", "reason": "b"}]], ["00001.h5", "seal"]]
+    records = RecordedShards(place, ["00001.h5"], ())
+    place.close(keep=False)
     assert (records.empty, records.seals) == ({}, {"00001.h5": "seal"})
 
 
@@ -553,7 +557,7 @@ def test_an_append_with_stop_after_one_with_skip(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("packer.convert.shard_appending._list", stop)
+        patched.setattr("packer.convert.shard_appending._publish_shards", stop)
         append_images(tmp_path / "p", photos, on_error="skip", **added)
     with pytest.raises(SourceError, match=r"red/1.jpg: empty"):
         append_images(tmp_path / "p", photos, **added)
@@ -648,7 +652,7 @@ def test_a_pack_that_another_process_finishes_meanwhile(
         convert_images(photo_folder, tmp_path / "q.h5", size=32)
 
 
-@pytest.mark.parametrize("left", ["blocks/3", "attempts/1/x"])
+@pytest.mark.parametrize("left", ["blocks/3", "staging/x"])
 def test_a_folder_that_was_being_removed_when_its_run_was_killed_goes(
     photo_folder: Path, tmp_path: Path, left: str
 ) -> None:

@@ -75,3 +75,39 @@ def test_killed_at_random_moments_and_resumed(photos: Path, tmp_path: Path, out:
         assert not (tmp_path / f"{out}.packing").exists()
         (shutil.rmtree if os.path.isdir(tmp_path / out) else os.unlink)(tmp_path / out)
     assert resumed
+
+
+@pytest.mark.soak
+def test_a_job_array_of_which_one_task_is_killed(photos: Path, tmp_path: Path) -> None:
+    """examples/slurm.sh: four parts side by side, one of them killed and run again, then the index."""
+    script = str(Path(__file__).parents[2] / "examples" / "slurm.sh")
+    options = ["--size", "128", "--shard-rows", "20", "--on-error", "skip", "--quiet"]
+    path = os.pathsep.join((os.path.dirname(sys.executable), os.environ["PATH"]))
+
+    def start(step: str, *given: str, task: int = 0) -> subprocess.Popen[bytes]:
+        array = {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_ARRAY_TASK_COUNT": "4"}
+        return subprocess.Popen(
+            ["bash", script, step, *given],
+            cwd=tmp_path,
+            env={**os.environ, **array, "PATH": path},
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def convert(task: int) -> subprocess.Popen[bytes]:
+        return start("convert", str(photos), "train", *options, task=task)
+
+    tasks = {task: convert(task) for task in (1, 2, 3, 4)}
+    while tasks[3].poll() is None and not list(tmp_path.glob("train.part-3-of-4.packing/pack/*.h5")):
+        time.sleep(0.01)
+    os.killpg(tasks[3].pid, signal.SIGKILL)
+    codes = {task: work.wait(60) for task, work in tasks.items()}
+    assert codes.pop(3) == -9
+    assert set(codes.values()) <= {0, 3}
+    assert start("index", "train").wait(60) == 2
+    assert convert(3).wait(60) in (0, 3)
+    assert start("index", "train").wait(60) == 3
+    one = [sys.executable, "-m", "packer", "convert", str(photos), str(tmp_path / "one"), *options]
+    assert subprocess.run(one, check=False, stderr=subprocess.DEVNULL).returncode == 3
+    assert files_of(tmp_path / "train") == files_of(tmp_path / "one")
+    assert sorted(os.listdir(tmp_path)) == ["one", "train"]

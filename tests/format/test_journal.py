@@ -9,7 +9,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.format.working_folder import Journal, read_journal
+from packer.format.journal import Journal, read_journal
 
 RECORDS = [{"size": 8, "name": "caf\u00e9 \udcff"}, [0, [1, 2**64 - 1], None], [1, [3, 4], ["is empty"]]]
 

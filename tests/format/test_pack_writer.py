@@ -11,9 +11,9 @@ import pytest
 
 from packer.errors import FormatError, PackerError, SpaceError, UsageError
 from packer.format.header import Field
+from packer.format.output_names import check_space, format_of
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
-from packer.format.working_folder import check_space, format_of
 from tests.format.packs import FIELDS, files_of, out_path, rows_of, write_pack
 
 

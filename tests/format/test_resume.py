@@ -119,7 +119,7 @@ def flip(path: Path, offset: int) -> None:
 def flip_plain(out: Path, content: Content, name: str, row: int) -> None:
     """Flip a byte of a row of a field that is stored as it is."""
     with begin(out, content, plan=PLAN) as writer:
-        fd, offset = writer._container.place(name, row)
+        fd, offset = writer.files.place(name, row)
         byte = os.pread(fd, 1, offset)
         os.pwrite(fd, bytes([byte[0] ^ 1]), offset)
 

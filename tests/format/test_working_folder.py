@@ -464,8 +464,10 @@ def test_the_folder_of_another_user_is_refused(
         f"{folder}: {what}; a working folder is used only if nobody else can have written there."
         f" Remove {folder}, or pass another output."
     )
+    os.rename(folder, f"{tmp_path}/p.part-1-of-2.packing")
     with pytest.raises(UsageError, match="a working folder is used only if"):
         working_folder.parts_of(str(tmp_path / "p"))
+    os.rename(f"{tmp_path}/p.part-1-of-2.packing", folder)
     assert not working_folder.clear_idle(str(tmp_path / "p"))
 
 
