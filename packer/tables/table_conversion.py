@@ -183,8 +183,8 @@ def convert_table(
     )
     columns: Any = (label, label_as, features, drop, keep, missing, one_hot, standardize, dtype)
     names = () if classes is None else tuple(parse_classes(classes))
-    rarer = vars(value(Encode, encode))
-    choices = ColumnChoices(*columns, **rarer, classes=names, label_separator=label_separator)
+    more = {**vars(value(Encode, encode)), "classes": names, "label_separator": label_separator}
+    choices = ColumnChoices(*columns, **more)
     model = None if like is None else open_pack(os.fspath(like))
     store = None if store is None else one_of("store", store, _STORES)
     storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards)

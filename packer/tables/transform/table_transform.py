@@ -43,6 +43,7 @@ TAKEN = (
     *("packer", "checksums", "header", "trailer"),
 )
 
+Check = Callable[[NDArray[Any]], NDArray[Any]]
 Rule = Callable[[NDArray[Any], Sequence[str]], NDArray[np.bool_]]
 """Finds the cells that break a rule: raw values [n] and texts of their codes in, bool [n] out."""
 
@@ -224,7 +225,7 @@ class TableTransform:
         ):
             for part in c.kind.parts.values() or [np.asarray]:
                 for misfits, why in _misfits(dtype):
-                    yield lambda x, texts, part=part, misfits=misfits: misfits(part(x)), why
+                    yield _of_part(part, misfits), why
         if c.role == "label" and self.label_kind == "classes" and c.categories is not None:
             yield lambda x, texts: self._has_no_class(w, x, texts), CellFault.NO_CLASS
 
@@ -371,7 +372,7 @@ def _check(t: TableTransform, record: Mapping[str, Any]) -> None:
         raise ValueError("the columns, the label and the fields do not go together")
 
 
-def _misfits(dtype: np.dtype[Any]) -> list[tuple[Callable[[NDArray[Any]], NDArray[np.bool_]], str]]:
+def _misfits(dtype: np.dtype[Any]) -> list[tuple[Check, str]]:
     """Return functions that find the present numbers which a dtype cannot represent, and the reasons."""
     if dtype.kind == "f":
         reason = CellFault.BEYOND_SINGLE if dtype == np.float32 else f"is beyond {dtype.name}"
@@ -382,6 +383,10 @@ def _misfits(dtype: np.dtype[Any]) -> list[tuple[Callable[[NDArray[Any]], NDArra
         (lambda x: beyond(x) & ~is_missing(x), f"is beyond {dtype.name} ({limits.min} to {limits.max})"),
         (lambda x: ~beyond(x) & ~is_missing(x) & (x != np.trunc(x)), CellFault.NOT_WHOLE),
     ]
+
+
+def _of_part(part: Check, misfits: Check) -> Rule:
+    return lambda x, texts: misfits(part(x))
 
 
 def _overflows(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.bool_]:
