@@ -115,7 +115,7 @@ def notes_on_rounding(plan: TableTransform, sums: ColumnSums) -> list[str]:
             continue
         ways = f"{Option('keep', column.name)}, {Option('drop', column.name)} or {as_category(column.name)}"
         if label:
-            ways = f"{Option('label_as', 'classes')}"
+            ways = Option("label_as", "classes")
         if dtype.itemsize < 8 and most < 1 << 53:
             ways += f"; {Option('dtype', 'float64')} stores them as they are"
         notes.append(

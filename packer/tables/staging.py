@@ -267,7 +267,7 @@ class StagedTable(StagedRows):
 
 _WAYS: Mapping[str, str] = {
     CellFault.NOT_UTF8: f"{Option('Csv.encoding')}, for example cp1252 or latin-1",
-    CellFault.BEYOND_SINGLE: f"{Option('dtype', 'float64')}",
+    CellFault.BEYOND_SINGLE: Option("dtype", "float64"),
 }
 
 

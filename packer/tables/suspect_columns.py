@@ -57,7 +57,7 @@ def _notes(columns: Sequence[RecordMember], what: str, other: str = "") -> list[
     if not columns:
         return []
     names = ",".join(w.column.name for w in columns[:6])
-    ways = " or ".join(f"{Option(option, names)}" for option in ("drop", other) if option)
+    ways = " or ".join(Option(option, names) for option in ("drop", other) if option)
     return [f"{shown_columns([w.column.name for w in columns])}: {what}. Pass {ways}."]
 
 

@@ -325,7 +325,7 @@ def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
     kinds = [kind for kind in TRIED if others and fits(others, kind, dialect)]
     kinds = [kind for kind in kinds if kind != "integer" or "number" not in kinds]
     ways = []
-    typed = [f"{Option('types', {column: kind})}" for kind in kinds]
+    typed = [Option("types", {column: kind}) for kind in kinds]
     if typed and not marks:
         ways.append(f"if it is another type, pass {' or '.join(typed)}")
     if marks and (kinds or 2 * numbers < total):
