@@ -10,7 +10,6 @@ import numpy as np
 from packer.errors import MissingDependencyError, UsageError
 from packer.format.table_record import check_table
 from packer.garbage import paused
-from packer.tables.reading.table_source import text_dialect
 from packer.tables.row_records import RowReader
 from packer.tables.transform.column_types import TableColumn, matching
 from packer.tables.transform.row_mapper import MappedRows, RowMapper
@@ -106,7 +105,7 @@ class _Mapping:
     def __init__(self, transform: TableTransform) -> None:
         self.transform = transform
         self._features = {c.name for c in transform.columns if c.role == "feature"}
-        self._reader: tuple[list[str], RowReader] | None = None
+        self._reader: RowReader | None = None
 
     def rows(self, rows: list[Any]) -> MappedRows | None:
         """Map some dicts with the same columns. None: only Arrow can tell if these rows can be mapped."""
@@ -115,14 +114,9 @@ class _Mapping:
         if not (self._features <= rows[0].keys() and all(type(name) is str for name in rows[0])):
             return None
         names = [c.name for c in self.transform.columns if c.name in rows[0]]
-        known, reader = self._reader or ([], None)
-        if reader is None or known != names:
-            plan = self.transform.plan_for([TableColumn(name, "number") for name in names])
-            reader = RowReader(self.transform, plan, text_dialect(self.transform.reading))
-            self._reader = names, reader
-        records = reader.read(rows)
-        mapped = None if records is None else reader.mapper.map(*records)
-        return None if mapped is None or mapped.beyond is not None else mapped
+        if self._reader is None or self._reader.names != names:
+            self._reader = RowReader(self.transform, names)
+        return self._reader.map(rows)
 
 
 _latest: dict[int, tuple[Mapping[str, Any], _Mapping]] = {}

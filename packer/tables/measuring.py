@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from packer import randomness
 from packer.convert.sample_order import SampleOrder
 from packer.format.header import TRAIN
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 from packer.tables.staging import StagedTable
 from packer.tables.transform.column_sums import BLOCK, ColumnSums, PartialSums
 from packer.tables.transform.column_types import as_category, is_missing, shortest
@@ -32,12 +32,14 @@ _STEP = 4 * BLOCK  # rows read at once; statistics depend only on BLOCK
 class MeasuredRows(NamedTuple):
     """Statistics of staged rows.
 
-    sums: over the rows of fit, "train" or "all". sample: float64 [m, columns of plan.numeric], NaN for
-    missing. missing: column number -> missing cells of numeric columns, over all rows. whole_label: True if
-    the label of every row is a whole number that float64 holds exactly.
+    sums: over the rows of fit, "train" or "all". sampled: numbers of the rows in the sample, ascending. sample:
+    float64 [m, columns of plan.numeric], NaN for missing. missing: column number -> missing cells of numeric
+    columns, over all rows. whole_label: True if the label of every row is a whole number that float64 holds
+    exactly.
     """
 
     sums: ColumnSums
+    sampled: NDArray[np.int64]
     sample: NDArray[np.float64]
     fit: str
     missing: dict[int, int]
@@ -45,12 +47,7 @@ class MeasuredRows(NamedTuple):
 
 
 def measure(
-    staged: StagedTable,
-    order: SampleOrder,
-    plan: TableTransform,
-    *,
-    all_rows: bool,
-    workers: int,
+    staged: StagedTable, order: SampleOrder, plan: TableTransform, *, all_rows: bool, workers: int
 ) -> MeasuredRows:
     """Read all rows once, in the input's order. The result does not depend on the number of workers.
 
@@ -93,7 +90,7 @@ def measure(
         w.index: sums.rows - sums.of(w.index).count for w in plan.numeric
     }
     sample = np.asfortranarray(np.concatenate(samples))
-    return MeasuredRows(sums, sample, fit, lacking, bool(labels) and not fractions)
+    return MeasuredRows(sums, sampled, sample, fit, lacking, bool(labels) and not fractions)
 
 
 def _are_whole(x: NDArray[np.float64]) -> bool:
@@ -118,15 +115,12 @@ def notes_on_rounding(plan: TableTransform, sums: ColumnSums) -> list[str]:
             continue
         ways = f"{Option('keep', column.name)}, {Option('drop', column.name)} or {as_category(column.name)}"
         if label:
-            ways = f"{Option('label_as', 'classes')}"
+            ways = Option("label_as", "classes")
         if dtype.itemsize < 8 and most < 1 << 53:
             ways += f"; {Option('dtype', 'float64')} stores them as they are"
         notes.append(
-            Sentence(
-                f"column {column.name!r} holds numbers to about {most:,.0f}; {dtype.name} holds all whole"
-                f" ones only to {limit:,},"
-                f" and rounds larger ones. If they are identifiers or times, pass {ways}."
-            )
+            f"column {column.name!r} holds numbers to about {most:,.0f}; {dtype.name} holds all whole ones"
+            f" only to {limit:,}, and rounds larger ones. If they are identifiers or times, pass {ways}."
         )
     return notes
 
@@ -149,10 +143,7 @@ def note_on_classes(plan: TableTransform, sample: NDArray[np.float64]) -> list[s
         return []
     name = plan.label[0]
     return [
-        Sentence(
-            f"label {name!r} holds {len(values)} different numbers, {', '.join(numbers[:_SHOWN])}"
-            f"{' ...' if len(numbers) > _SHOWN else ''}, and is stored as them; a loss over classes needs 0 "
-            "to"
-            f" {len(values) - 1}. If they are classes, pass {Option('label_as', 'classes')}."
-        )
+        f"label {name!r} holds {len(values)} different numbers, {', '.join(numbers[:_SHOWN])}"
+        f"{' ...' if len(numbers) > _SHOWN else ''}, and is stored as them; a loss over classes needs 0 to"
+        f" {len(values) - 1}. If they are classes, pass {Option('label_as', 'classes')}."
     ]

@@ -74,10 +74,8 @@ def _read(chunk: TableChunk, plan: TableTransform) -> _Read:
         parsed.dictionaries[index] = matched(plan.columns[index], texts)
     reasons = Counter(_reason(b, plan) for b in parsed.bad)
     mask, bad = plan.bad_rows(parsed.records, parsed.dictionaries)
-    if mask is not None:
-        first = {b.line: b for b in reversed(bad)}
-        reasons.update(_reason(b, plan) for b in first.values())
-        parsed.leave_out(mask, bad)
+    reasons.update(_reason(b, plan) for b in {b.line: b for b in reversed(bad)}.values())
+    parsed.leave_out(mask, bad)
     if parsed.bad_rows > reasons.total():
         reasons["not listed, because there are too many"] = parsed.bad_rows - reasons.total()
     return chunk, parsed, reasons
@@ -88,10 +86,7 @@ def _reason(bad: BadRow, plan: TableTransform) -> str:
 
 
 def _pieces(
-    source: TableSource,
-    plan: TableTransform,
-    after: list[Any] | None,
-    workers: int,
+    source: TableSource, plan: TableTransform, after: list[Any] | None, workers: int
 ) -> Iterator[_Read]:
     """Yield the parsed pieces in order; meanwhile this thread reads (and decompresses) the next ones."""
     chunks = source.chunks(plan.layout, after)
@@ -272,7 +267,7 @@ class StagedTable(StagedRows):
 
 _WAYS: Mapping[str, str] = {
     CellFault.NOT_UTF8: f"{Option('Csv.encoding')}, for example cp1252 or latin-1",
-    CellFault.BEYOND_SINGLE: f"{Option('dtype', 'float64')}",
+    CellFault.BEYOND_SINGLE: Option("dtype", "float64"),
 }
 
 

@@ -1,7 +1,7 @@
 """Features that are hardly properties of a row: columns that number the rows, and columns that tell the label.
 
 A column of numbers tells the label if the rows, sorted by it, have each class in one piece, or a label that
-only rises or only falls; a column of texts, if all rows of a text have one label. Measured on up to SAMPLE rows
+only rises or only falls; a column of texts, if all rows of a text have one label. Measured on a sample of the rows
 of train, and noted only if chance would hardly bring it about.
 """
 
@@ -14,16 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer import randomness, units
-from packer.convert.sample_order import SampleOrder
-from packer.format.header import TRAIN
-from packer.sentence import Option, Sentence
+from packer import units
+from packer.sentence import Option
 from packer.tables.staging import StagedTable
 from packer.tables.transform.column_types import as_float, shown_columns
 from packer.tables.transform.records import RecordMember
 from packer.tables.transform.table_transform import TableTransform
 
-SAMPLE = 1 << 16
 _FEW = 256  # rows that rule most columns out
 _LEAST = 10  # fewest rows whose numbers are noted
 _STEP = 1 << 18  # rows read at once
@@ -32,8 +29,8 @@ _CHANCE = log(1e-3)  # most, that there is a note on a table of random numbers
 Ints = NDArray[np.int64]
 
 
-def notes_on_suspects(plan: TableTransform, staged: StagedTable, order: SampleOrder) -> list[Sentence]:
-    """Return notes on features that number the rows, or tell the label."""
+def notes_on_suspects(plan: TableTransform, staged: StagedTable, samples: Ints) -> list[str]:
+    """Return notes on features that number the rows, or tell the label. samples: numbers of rows of train."""
     records: NDArray[Any] = np.asarray(np.memmap(staged.path, staged.dtype, "r"))
     features = [w for w in plan.layout.members if w.column.role == "feature"]
     whole = [w for w in features if w.column.type in ("number", "integer")]
@@ -44,11 +41,6 @@ def notes_on_suspects(plan: TableTransform, staged: StagedTable, order: SampleOr
     if len(plan.label) != 1:
         return notes
     label = next(w for w in plan.layout.members if w.column.name == plan.label[0])
-    first, stop = order.splits.get(TRAIN, (0, staged.rows))
-    drawn = randomness.permute(
-        np.arange(min(SAMPLE, stop - first)), stop - first, randomness.key("table", "sample")
-    )
-    samples = np.sort(order.samples[first + drawn])
     y = np.unique(records[label.name][samples], return_inverse=True)[1]
     about = f"the label {label.column.name!r}"
     leak = f"({units.count(len(samples), 'row')}). If it is known only with the label, it is a leak"
@@ -60,13 +52,13 @@ def notes_on_suspects(plan: TableTransform, staged: StagedTable, order: SampleOr
     )
 
 
-def _notes(columns: Sequence[RecordMember], what: str, other: str = "") -> list[Sentence]:
+def _notes(columns: Sequence[RecordMember], what: str, other: str = "") -> list[str]:
     """Return a note on some columns. other: a further option that names such columns."""
     if not columns:
         return []
     names = ",".join(w.column.name for w in columns[:6])
-    ways = " or ".join(f"{Option(option, names)}" for option in ("drop", other) if option)
-    return [Sentence(f"{shown_columns([w.column.name for w in columns])}: {what}. Pass {ways}.")]
+    ways = " or ".join(Option(option, names) for option in ("drop", other) if option)
+    return [f"{shown_columns([w.column.name for w in columns])}: {what}. Pass {ways}."]
 
 
 def _numbering(records: NDArray[Any], columns: Sequence[RecordMember], most: int) -> list[RecordMember]:

@@ -26,7 +26,7 @@ from packer.format.output_names import check_space
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.working_folder import clear_idle
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 from packer.tables.reading.table_opening import open_table
 from packer.tables.reading.table_source import Csv, ReadOptions, TableSource, expand, file_digest
 from packer.tables.staging import StagedTable, stage
@@ -182,28 +182,18 @@ def convert_table(
         on_progress=on_progress,
     )
     columns: Any = (label, label_as, features, drop, keep, missing, one_hot, standardize, dtype)
-    more: dict[str, Any] = {**vars(value(Encode, encode)), "label_separator": label_separator}
-    more["classes"] = () if classes is None else tuple(parse_classes(classes))
+    names = () if classes is None else tuple(parse_classes(classes))
+    more = {**vars(value(Encode, encode)), "classes": names, "label_separator": label_separator}
     choices = ColumnChoices(*columns, **more)
     model = None if like is None else open_pack(os.fspath(like))
     store = None if store is None else one_of("store", store, _STORES)
     storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards)
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
-    in_order = shuffle is None and (like is not None or not choices.label)
-    shuffle = not in_order if shuffle is None else shuffle
     dealt = {"split": Split.parse(split), "shuffle": shuffle, "seed": whole("seed", seed)}
     source = _source(source)
     run.check_paths(source)
     job = _new_job(run, source, reading, choices, storing, dealt, model)
-    if in_order:
-        job = replace(job, notes=(*job.notes, _note_on_order(job)))
-    if (found := run.existing(job.provenance, None, job.table.newest())) is not None:
-        return _report(job, found, already=True)
-    if on_plan is not None:
-        on_plan(_plan(job))
-    if dry_run:
-        return Report(run.out, job.table.rows or 0, notes=tuple(source_notes(job)))
-    return _write_new(job, overwrite=overwrite, resume=resume)
+    return _write_new(job, on_plan, dry_run=dry_run, overwrite=overwrite, resume=resume)
 
 
 def _new_job(
@@ -217,7 +207,7 @@ def _new_job(
 ) -> TableJob:
     """Return the checked conversion of a table into a new pack. Raises UsageError, SourceError.
 
-    dealt: split, shuffle, seed, as in convert_table.
+    dealt: split, shuffle (None for the default), seed, as in convert_table.
     """
     transform, digested = None, None
     if like is not None:
@@ -247,6 +237,9 @@ def _new_job(
             plan = transform.plan_for(table.columns, labeled=False)
             notes.append(f"column {empty!r}, the label, is empty in every row: the rows have no label.")
         plan = with_dealing(plan, table.columns, dealing)
+    if dealt["shuffle"] is None:
+        dealt = {**dealt, "shuffle": like is None and bool(choices.label)}
+        notes += [] if dealt["shuffle"] else [_note_on_order(table, like)]
     record = {
         "choices": choices.record() if like is None or choices.keep else None,
         "like": digested,
@@ -275,19 +268,30 @@ def _empty_label(table: TableSource, plan: TableTransform) -> str:
     return empty[0].column.name if empty else ""
 
 
-def _note_on_order(job: TableJob) -> Sentence:
+def _note_on_order(table: TableSource, like: Pack | None) -> str:
     """Return the note that rows are not shuffled by default."""
-    where = "their table" if len(job.table.names) == 1 else "their tables"
-    why = "no label is given" if job.like is None else "they are packed like another pack"
-    return Sentence(
-        f"the rows keep the order of {where}, since {why}. For a random order, pass "
-        f"{Option('shuffle', True)}."
-    )
+    where = "their table" if len(table.names) == 1 else "their tables"
+    why = "no label is given" if like is None else "they are packed like another pack"
+    way = Option("shuffle", True)
+    return f"the rows keep the order of {where}, since {why}. For a random order, pass {way}."
 
 
-def _write_new(job: TableJob, *, overwrite: bool, resume: bool) -> Report:
-    """Stage, map, write and publish the rows of a new pack. Raises SourceError, PackerError."""
+def _write_new(
+    job: TableJob,
+    on_plan: Callable[[TablePlan], None] | None,
+    *,
+    dry_run: bool,
+    overwrite: bool,
+    resume: bool,
+) -> Report:
+    """Stage, map, write and publish the rows of a new pack, unless it exists. Raises SourceError, PackerError."""
     run = job.run
+    if (found := run.existing(job.provenance, None, job.table.newest())) is not None:
+        return _report(job, found, already=True)
+    if on_plan is not None:
+        on_plan(_plan(job))
+    if dry_run:
+        return Report(run.out, job.table.rows or 0, notes=tuple(source_notes(job)))
     with staging_folder(run, run.out, job.identity, overwrite=overwrite, resume=resume) as place:
         staged = stage(job.table, job.plan, place, run)
         with mapped(job, staged) as (task, notes):

@@ -20,8 +20,8 @@ from packer.errors import UsageError
 from packer.format.file_rows import FILES, fits, to_json
 from packer.format.header import TRAIN
 from packer.format.working_folder import writing
-from packer.sentence import Option, Sentence
-from packer.tables.measuring import measure, note_on_classes, notes_on_rounding
+from packer.sentence import Option
+from packer.tables.measuring import MeasuredRows, measure, note_on_classes, notes_on_rounding
 from packer.tables.reading.table_source import TableSource
 from packer.tables.staged_columns import StagedColumns, notes_on_classes
 from packer.tables.staging import StagedTable, TableRows
@@ -72,11 +72,11 @@ class TableJob:
         }
 
 
-def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableTransform, list[str]]:
-    """Fit the transform, or measure the rows for the given one. Return the transform and notes."""
+def _fit(
+    job: TableJob, staged: StagedTable, order: SampleOrder, rows: MeasuredRows
+) -> tuple[TableTransform, list[str]]:
+    """Fit the transform, or give the statistics of the rows to the given one. Return it, and notes."""
     notes: list[str] = []
-    all_rows, workers = job.like is not None, job.run.running.workers
-    rows = measure(staged, order, job.plan, all_rows=all_rows, workers=workers)
     texts = staged.dictionaries
     if job.like is not None:
         transform = measured(job.like, job.plan, rows.sums, rows.sample, texts, rows.fit)
@@ -86,10 +86,8 @@ def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableT
         if rows.whole_label:
             transform = replace(transform, label_dtype="<i8")
             notes.append(
-                Sentence(
-                    f"column {job.plan.label[0]!r} holds only whole numbers, as classes do, so "
-                    f"the label is stored as int64. For float32 pass {Option('label_as', 'float')}."
-                )
+                f"column {job.plan.label[0]!r} holds only whole numbers, as classes do, so "
+                f"the label is stored as int64. For float32 pass {Option('label_as', 'float')}."
             )
         notes += notes_on_rounding(transform, rows.sums)
         if job.plan.label_kind == "number" and transform.label_dtype == "<i8":
@@ -121,9 +119,7 @@ def _fit(job: TableJob, staged: StagedTable, order: SampleOrder) -> tuple[TableT
             else f"pass {Option('missing', 'median')}, mean or zero"
         )
         notes.append(
-            Sentence(
-                f"{shown_columns(missing)}: missing values, stored as NaN. A network needs numbers: {way}."
-            )
+            f"{shown_columns(missing)}: missing values, stored as NaN. A network needs numbers: {way}."
         )
     if unknown:
         whose = f"{job.given} does not have" if job.like else "no train row has"
@@ -171,11 +167,12 @@ def mapped(
         source[FILES] = to_json(files)
     with writing(job.run.out):
         order, split_notes = _order(job, staged)
-    transform, notes = _fit(job, staged, order)
-    notes += split_notes
-    notes += notes_on_suspects(job.plan, staged, order) if job.like is None else ()
-    job.run.bar.start(staged.rows, "rows")
     workers = job.run.running.workers
+    rows = measure(staged, order, job.plan, all_rows=job.like is not None, workers=workers)
+    transform, notes = _fit(job, staged, order, rows)
+    notes += split_notes
+    notes += notes_on_suspects(job.plan, staged, rows.sampled) if job.like is None else ()
+    job.run.bar.start(staged.rows, "rows")
     with staged.in_order(order.samples, shuffled=job.shuffle, workers=workers) as records:
         maker = TableRows(
             staged, records, RowMapper(transform, staged.layout, staged.dictionaries), counted=counted
@@ -216,43 +213,34 @@ def source_notes(job: TableJob) -> list[str]:
     notes += texts
     for name in job.indexes:
         notes.append(
-            Sentence(
-                f"column {name!r} is taken for the names of the rows and left out. To use it, pass "
-                f"{Option('keep', name)}, or {Option('types', {name: 'number'})} for a feature."
-            )
+            f"column {name!r} is taken for the names of the rows and left out. To use it, pass "
+            f"{Option('keep', name)}, or {Option('types', {name: 'number'})} for a feature."
         )
     if job.like is None and not job.plan.label and "features" not in job.record["choices"]:
         notes.append(
-            Sentence(
-                "no label is given: every column without another role is a feature. Pass "
-                f"{Option('label', 'COLUMN')} to set one."
-            )
+            "no label is given: every column without another role is a feature. Pass "
+            f"{Option('label', 'COLUMN')} to set one."
         )
-    return [*notes, *_missing_loops(job.table)]
+    if not native.COMPILED:
+        notes.append(native.without("csv", "sums") if job.table.unit == "line" else native.without("sums"))
+    return notes
 
 
-def _as_text(column: TableColumn, role: str) -> Sentence:
+def _as_text(column: TableColumn, role: str) -> str:
     """Return the note on a label or a kept column that stays text because numbers would lose its digits."""
     becomes = "it is kept as text" if role == "keep" else "its texts are the classes"
     if column.type == "number" and "." in (column.digits or ""):
-        return Sentence(
+        return (
             f"column {column.name!r} holds numbers with zeros at their end, as {column.digits!r}, that "
             "numbers do"
             f" not keep: {becomes}. For numbers, pass {Option('types', {column.name: column.type})}."
         )
     if column.type == "number":
-        return Sentence(
+        return (
             f"column {column.name!r} holds whole numbers that float64 rounds, as {column.digits!r}:"
             f" {becomes}."
         )
-    return Sentence(
+    return (
         f"column {column.name!r} holds whole numbers with leading zeros, as {column.digits!r}: {becomes}."
         f" For numbers, pass {Option('types', {column.name: column.type})}."
     )
-
-
-def _missing_loops(table: TableSource) -> list[str]:
-    """Return a note if rows are read or summed up without the compiled loops."""
-    if native.COMPILED:
-        return []
-    return [native.without("csv", "sums") if table.unit == "line" else native.without("sums")]

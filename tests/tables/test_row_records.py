@@ -120,6 +120,16 @@ def test_usual_rows_are_read_without_arrow(monkeypatch, row):
     } or str(found) == str({name: value[0] for name, value in expected.items()})
 
 
+def test_dropped_columns_and_a_label_in_part_are_passed_over(monkeypatch):
+    table = Table(
+        [TableColumn(name, "number") for name in "abyz"], [[1.0, 2.0], [3.0, 5.0], [0.5, 1.5], [0.0, 2.5]]
+    )
+    record = fit(table, ColumnChoices(label=("y", "z"), drop=("a",))).transform.to_json()
+    monkeypatch.setattr(frames, "_mapped_by_arrow", None)
+    assert apply(record, {"a": object(), "b": 4, "y": 1.0})["features"].tolist() == [4.0]
+    assert apply(record, {"a": "x", "b": 4, "z": 2, "y": 1.0})["label"].tolist() == [1.0, 2.0]
+
+
 def test_the_mappings_of_the_latest_packs_are_kept():
     headers = [SimpleNamespace(table=dict(RECORD)) for _ in range(frames._KEPT + 3)]
     row = {"x0": 1, "x1": 2, "x2": 3, "c": "a"}

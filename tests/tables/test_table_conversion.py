@@ -31,6 +31,7 @@ from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.format.verify import verify_pack
 from packer.tables import apply
+from packer.tables.reading import remedies
 from packer.tables.reading import text_table as text
 from packer.tables.reading.table_source import Csv
 from packer.tables.table_conversion import append_table, convert_table
@@ -691,7 +692,7 @@ def test_digits_that_are_lost_behind_the_first_rows_are_bad_cells(
     sentence: str,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(text, "SAMPLE_ROWS", 50)
+    monkeypatch.setattr(remedies, "SAMPLE_ROWS", 50)
     path = tmp_path / "t.csv"
     path.write_text("x,y\n" + f"1.5,{rest}\n" * 60 + f"1.5,{cell}\n")
     with pytest.raises(SourceError) as caught:

@@ -11,7 +11,8 @@
     remedies.py             remedies for files that options do not explain, tried on a sample
     type_inference.py       column types, inferred from the first rows, and notes on doubtful ones
     record_parser.py        text to records, by the compiled loop, or by Python without it
-    arrow_table.py          ArrowTable: Parquet, Arrow and JSON lines files, by row groups and record batches
+    arrow_table.py          ArrowTable: record batches of files or frames as a table
+    arrow_batches.py        Parquet, Arrow and JSON lines files as record batches
     arrow_values.py         Arrow values as raw values
     arrow_frames.py         data frames as tables, and as records, through Arrow
 

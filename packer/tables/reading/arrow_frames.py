@@ -7,8 +7,9 @@ or lists, a list of mappings, or a cursor of DB-API with the result of a query.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import repeat
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,11 +18,13 @@ import pyarrow.ipc
 
 from packer.errors import UsageError
 from packer.format.checksums import digest
-from packer.sentence import Option
+from packer.tables.reading.arrow_batches import BatchSource
 from packer.tables.reading.arrow_table import ArrowTable
 from packer.tables.reading.arrow_values import Arrow, is_text, readable, records_of, type_of
 from packer.tables.reading.table_source import ReadOptions, text_dialect
 from packer.tables.transform.records import ParsedRows, RecordLayout
+
+_UNREADABLE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def columns_of(data: Any, *, once: bool = False) -> dict[str, Any]:
@@ -76,16 +79,23 @@ class FrameTable(ArrowTable):
 
     def __init__(self, data: Any, reading: ReadOptions) -> None:
         """Raises UsageError for other objects, and for columns of different lengths."""
-        frame = _Frame(data)
+        faults: dict[str, str] = {}
+        batch = _batch_of(data, faults)
+        frame = BatchSource(
+            "data frame",
+            batch.schema,
+            batch.num_rows,
+            lambda indices, most, row: iter([(0, batch.nbytes, [batch.column(i) for i in indices])]),
+            faults,
+        )
         super().__init__([frame], reading)
-        self.nbytes, self._digest, self._faults = frame.nbytes, frame.digest(), frame.faults
-        self.column_notes |= {name: [f"{why}; it can only be dropped."] for name, why in frame.faults.items()}
-
-    def _check(self, layout: RecordLayout) -> None:
-        for w in layout.members:
-            if (why := self._faults.get(w.column.name)) is not None:
-                raise UsageError(f"{why}. Convert it, or pass {Option('drop', w.column.name)}.")
-        super()._check(layout)
+        digests: list[bytes] = []  # of the pieces written, which are kept nowhere
+        sink = SimpleNamespace(
+            closed=False, flush=lambda: None, write=lambda piece: digests.append(digest([piece]))
+        )
+        with pa.ipc.new_stream(pa.PythonFile(sink, "w"), batch.schema) as writer:
+            writer.write_batch(batch)
+        self.nbytes, self._digest = batch.nbytes, digest(digests).hex()
 
     def fingerprint(self) -> dict[str, Any]:
         """See TableSource."""
@@ -96,56 +106,23 @@ class FrameTable(ArrowTable):
         return [self._digest]
 
 
-class _Frame:
-    """The columns of a data frame, as a file of one batch (ArrowInput). faults: column -> why it is unreadable."""
-
-    name = "data frame"
-
-    def __init__(self, data: Any) -> None:
-        if hasattr(data, "reset_index") and any(name is not None for name in data.index.names):
-            data = data.reset_index()  # named indexes are columns, as in Parquet files of pandas
-        self.faults: dict[str, str] = {}
-        columns: dict[str, Arrow] = {}
-        for name, values in columns_of(data, once=True).items():
-            if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
-                raise UsageError(
-                    f"column {name!r}: is a {type(values).__name__}; a value for each row is needed. Pass a "
-                    "list."
-                )
-            try:
-                columns[name] = _array(values)
-            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                self.faults[name] = f"column {name!r}: {error}; all values must have one type"
-                columns[name] = pa.nulls(len(values), pa.list_(pa.null()))
-            _check_length(columns, name)
-        self._batch = pa.record_batch(columns)
-        self.schema, self.rows, self.nbytes = self._batch.schema, self._batch.num_rows, self._batch.nbytes
-
-    def batches(self, indices: Sequence[int], most: int, row: int) -> Iterator[tuple[int, int, list[Arrow]]]:
-        """Yield all rows, without copying them."""
-        yield 0, self.nbytes, [self._batch.column(index) for index in indices]
-
-    def digest(self) -> str:
-        """Return the digest of the values and their types."""
-        sink = _DigestFile()
-        with pa.ipc.new_stream(pa.PythonFile(sink, "w"), self.schema) as writer:
-            writer.write_batch(self._batch)
-        return digest(sink.digests).hex()
-
-
-class _DigestFile:
-    """A file that keeps only the digests of the pieces written to it."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self.digests: list[bytes] = []
-
-    def write(self, piece: Any) -> None:
-        self.digests.append(digest([piece]))
-
-    def flush(self) -> None:
-        """Do nothing: nothing is buffered."""
+def _batch_of(data: Any, faults: dict[str, str]) -> Any:
+    """Return a data frame as one record batch. faults: gets the columns that cannot be read. Raises UsageError."""
+    if hasattr(data, "reset_index") and any(name is not None for name in data.index.names):
+        data = data.reset_index()  # named indexes are columns, as in Parquet files of pandas
+    columns: dict[str, Arrow] = {}
+    for name, values in columns_of(data, once=True).items():
+        if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
+            raise UsageError(
+                f"column {name!r}: is a {type(values).__name__}; a value for each row is needed. Pass a list."
+            )
+        try:
+            columns[name] = _array(values)
+        except _UNREADABLE as error:
+            faults[name] = f"column {name!r}: {error}; all values must have one type"
+            columns[name] = pa.nulls(len(values), pa.list_(pa.null()))
+        _check_length(columns, name)
+    return pa.record_batch(columns)
 
 
 def _check_length(columns: Mapping[str, Arrow], name: str) -> None:
@@ -178,7 +155,7 @@ def records(
                 texts = [""] if w.column.cells.verbatim else missing
                 absent = pa.compute.is_in(array, value_set=pa.array(texts, array.type))
                 array = pa.compute.if_else(absent, pa.scalar(None, array.type), array)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        except _UNREADABLE as error:
             raise UsageError(
                 f"column {name!r}: {error}; a value for each row is needed, all of one type. Convert it."
             ) from None

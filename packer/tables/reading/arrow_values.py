@@ -16,14 +16,13 @@ import pyarrow as pa
 import pyarrow.compute
 from numpy.typing import NDArray
 
-from packer.tables.reading.record_parser import VALUE_CHARACTERS, one_column, read_texts
+from packer.tables.reading.record_parser import one_column, read_texts
 from packer.tables.reading.table_source import TextDialect
 from packer.tables.transform.cell_values import DAY
 from packer.tables.transform.column_types import MISSING_CATEGORY, MISSING_INTEGER, TEXT, TYPES, shortest
 from packer.tables.transform.records import (
     BEYOND_SINGLE_FROM,
-    MAX_BAD,
-    BadRow,
+    BadCells,
     CellFault,
     ParsedRows,
     RecordLayout,
@@ -68,8 +67,7 @@ def records_of(columns: Sequence[Arrow], layout: RecordLayout, dialect: TextDial
     raws: dict[str, NDArray[Any]] = {}
     dictionaries: dict[int, list[str]] = {}
     blob = b""
-    wrong = np.zeros(rows, np.bool_)
-    bad: dict[int, BadRow] = {}  # by row; the first column counts
+    bad = BadCells()
     for w, given in zip(layout.members, columns, strict=True):
         column, shown, faults = _checked(
             given if w.column.type == "category" else given.cast(_plain(given.type))
@@ -82,14 +80,10 @@ def records_of(columns: Sequence[Arrow], layout: RecordLayout, dialect: TextDial
         else:
             raws[w.name], texts = _texts(column, len(blob))
             blob += texts
-        for mask, why in faults:
-            wrong |= mask
-            for row in np.flatnonzero(mask)[:MAX_BAD].tolist():
-                value = str(shown[row].as_py())[:VALUE_CHARACTERS]
-                bad.setdefault(row, BadRow(row, w.index, value, why))
+        for wrong, why in faults:
+            bad.add(w.index, wrong, why, lambda row: str(shown[row].as_py()))  # noqa: B023
     parsed = ParsedRows(_filled(raws, layout.dtype), dictionaries, blob, lines=rows, lines_of=np.arange(rows))
-    if bad:
-        parsed.leave_out(wrong, list(bad.values()))
+    parsed.leave_out(bad.mask, bad.rows)
     return parsed
 
 
@@ -141,10 +135,12 @@ def _read(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
     if is_text(column.type):
         return _from_texts(column, w, dialect)
     array = _numbers(column)
-    values, wrong = _raw(array, w) if not _is_temporal(column.type) else (_clock(array, column.type, w), [])
+    values, wrong = (
+        _raw(array, w) if not pa.types.is_temporal(column.type) else (_clock(array, column.type, w), [])
+    )
     if column.null_count:
         values = np.where(column.is_null().to_numpy(zero_copy_only=False), w.missing, values)
-    return values, [(mask, why) for mask, why in wrong if mask.any()]
+    return values, wrong
 
 
 def _from_texts(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
@@ -229,13 +225,9 @@ def _plain(type: Arrow) -> Arrow:
     return type.value_type if pa.types.is_dictionary(type) else type
 
 
-def _is_temporal(type: Arrow) -> bool:
-    return bool(pa.types.is_temporal(type))
-
-
 def _numbers(column: Arrow) -> NDArray[Any]:
     """Return numbers or booleans as a NumPy array, dates and times as ticks; nulls are NaN, False or 0."""
-    if _is_temporal(column.type):
+    if pa.types.is_temporal(column.type):
         column = column.cast(f"int{column.type.bit_width}").cast("int64")
     if column.null_count and not pa.types.is_floating(column.type):
         column = column.fill_null(False if pa.types.is_boolean(column.type) else 0)

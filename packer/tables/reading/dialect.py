@@ -19,15 +19,7 @@ from packer.tables.transform.column_types import TableColumn
 
 # If two delimiters split all records equally well, the first wins: commas occur in numbers and texts.
 DELIMITERS = (b"\t", b";", b"|", b",")
-_OTHERS = (
-    b" ",
-    b":",
-    b"^",
-    b"~",
-    b"&",
-    b"\x01",
-    b"\x1f",
-)  # never chosen, but named if they split most lines
+_OTHERS = (b" ", b":", b"^", b"~", b"&", b"\x01", b"\x1f")  # never chosen, but named if they split most lines
 _BY_SUFFIX = {".tsv": b"\t", ".tab": b"\t", ".psv": b"|"}
 _RECORDS = 100  # records examined to detect the delimiter
 _FEW = 2  # columns

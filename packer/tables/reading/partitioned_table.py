@@ -60,44 +60,31 @@ class PartitionedTable(TableSource):
         self._inner = inner = open_files(names, replace(reading, types=types))
         self._keys = [key for key in keys if all(key != c.name for c in inner.columns)]
         given = {name: type for name, type in reading.types.items() if name in self._keys}
-        self._dialect = replace(one_column(reading.dialect()), width=len(self._keys) + 1)
+        form = one_column(reading.dialect())
+        self._dialect = replace(form, width=len(inner.columns) + len(self._keys) + 1)
         cells = [[values[name][key].encode() for key in self._keys] for name in names]
-        columns, notes = infer(names[0], self._keys, cells, self._dialect, given)
+        columns, notes = infer(names[0], self._keys, cells, form, given)
         self.columns = (*inner.columns, *columns)
         self.column_notes = {**notes, **inner.column_notes}
         self.indexes, self.unit, self.rows = inner.indexes, inner.unit, inner.rows
         folders = [f"{key}={values[names[0]][key] or _MISSING}" for key in self._keys[:_NAMED]]
-        self.notes = (
-            *inner.notes,
-            *(
-                [f"the names of folders give columns, as {' and '.join(folders)} for {names[0]}."]
-                if folders
-                else ()
-            ),
-        )
+        note = f"the names of folders give columns, as {' and '.join(folders)} for {names[0]}."
+        self.notes = (*inner.notes, *([note] if folders else ()))
 
     def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TableChunk]:
         """Yield the pieces of the files, with the columns of their folders."""
-        width = len(self._inner.columns)
-        held = tuple(w for w in layout.members if w.index < width)
-        added = [w for w in layout.members if w.index >= width]
+        held = tuple(w for w in layout.members if w.index < len(self._inner.columns))
         inner = RecordLayout(held or (RecordMember(0, self._inner.columns[0]),))
-        known: dict[str, ParsedRows] = {}
+        rows = {name: self._row(name, layout) for name in self.names}
         for chunk in self._inner.chunks(inner, after):
-            if chunk.name not in known:
-                known[chunk.name] = self._row(chunk.name, width, added)
-            yield replace(
-                chunk, parse=partial(_widened, chunk.parse, known[chunk.name], layout, added, width)
-            )
+            yield replace(chunk, parse=partial(_filled, rows[chunk.name], chunk.parse, layout, inner))
 
-    def _row(self, name: str, width: int, added: Sequence[RecordMember]) -> ParsedRows:
-        """Return the values of a file's folders as a row. Raises SourceError."""
-        texts = [self._values[name][key] for key in self._keys]
-        line = self._dialect.delimiter.join(text.encode() for text in (*texts, ""))
-        layout = RecordLayout(tuple(replace(w, index=w.index - width) for w in added))
-        row = parse_records(line, self._dialect, layout)
+    def _row(self, name: str, layout: RecordLayout) -> ParsedRows:
+        """Return the values of a file's folders as a row, whose other cells are empty. Raises SourceError."""
+        texts = [*("" for _ in self._inner.columns), *(self._values[name][key] for key in self._keys), ""]
+        row = parse_records("\x1f".join(texts).encode(), self._dialect, layout)
         for bad in row.bad:
-            column = self._keys[bad.column or 0]
+            column = self.columns[bad.column or 0].name
             raise SourceError(
                 f"{name}: the value of its folder {column}={bad.value} {bad.reason}. Correct it."
             )
@@ -112,25 +99,17 @@ class PartitionedTable(TableSource):
         return {**super().fingerprint(), "folders": [dict(self._values[name]) for name in self.names]}
 
 
-def _widened(
-    parse: Callable[[], ParsedRows],
-    row: ParsedRows,
-    layout: RecordLayout,
-    added: Sequence[RecordMember],
-    width: int,
+def _filled(
+    row: ParsedRows, parse: Callable[[], ParsedRows], layout: RecordLayout, inner: RecordLayout
 ) -> ParsedRows:
-    """Return the parsed rows with the columns `added`, which are those of `row`."""
+    """Return the parsed rows of a file, with the values of its folders, those of `row`."""
     parsed = parse()
-    records = np.empty(len(parsed.records), layout.dtype)
-    for name in parsed.records.dtype.names or ():
-        if name in (layout.dtype.names or ()):
-            records[name] = parsed.records[name]
-    for w in added:
-        value = row.records[f"c{w.index - width}"][0]
-        records[w.name] = value
-        if w.column.type == "text":
+    records = np.repeat(row.records, len(parsed.records))
+    for w in layout.members:
+        if w in inner.members:
+            records[w.name] = parsed.records[w.name]
+        elif w.column.type == "text":
             records[w.name]["at"] += len(parsed.texts)
-        elif w.column.type == "category":
-            parsed.dictionaries[w.index] = row.dictionaries[w.index - width]
-    parsed.records, parsed.texts = records, bytes(parsed.texts) + row.texts
+    texts = {index: parsed.dictionaries.get(index, known) for index, known in row.dictionaries.items()}
+    parsed.records, parsed.dictionaries, parsed.texts = records, texts, bytes(parsed.texts) + row.texts
     return parsed

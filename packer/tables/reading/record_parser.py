@@ -26,6 +26,8 @@ from packer.tables.transform.column_types import TEXT as TEXTS
 from packer.tables.transform.records import (
     BEYOND_SINGLE_FROM,
     MAX_BAD,
+    VALUE_CHARACTERS,
+    BadCells,
     BadRow,
     CellFault,
     ParsedRows,
@@ -50,7 +52,6 @@ Result = tuple[int, int, int, list[Fault], dict[int, list[str]], bytes]
 """Records, line ends, bad records, the listed faults, dictionaries, texts."""
 
 MOST_BYTES = 2**31 - 1
-VALUE_CHARACTERS = 80
 _FAULTS = tuple(CellFault)
 _CELLS_OF = {"<f4": SINGLE, "<f8": DOUBLE, "<i8": INTEGER, "<i4": CATEGORY, TEXTS.str: TEXT}
 
@@ -170,28 +171,20 @@ def _bad(fault: Fault, width: int) -> BadRow:
 
 def _convert(parsed: ParsedRows, dialect: TextDialect, layout: RecordLayout) -> None:
     """Replace codes of texts by values, and remove the records whose texts are invalid."""
-    records = parsed.records
+    records, bad = parsed.records, BadCells()
     members: Mapping[str, Any] = layout.dtype.fields or {}
-    bad: dict[int, BadRow] = {}  # by record; the first column counts
-    for wanted in layout.members:
-        cells = wanted.column.cells
-        if not cells.read:
-            continue
-        texts = parsed.dictionaries.pop(wanted.index)
-        values, valid = cells.read(texts, dialect.decimal.decode(), dialect.thousands.decode())
-        beyond = np.abs(values) >= BEYOND_SINGLE_FROM if wanted.single else np.zeros(len(texts), np.bool_)
+    for w in layout.converted:
+        cells, texts = w.column.cells, [*parsed.dictionaries.pop(w.index), ""]  # code -1 takes the last
+        assert cells.read is not None
+        values, valid = cells.read(texts[:-1], dialect.decimal.decode(), dialect.thousands.decode())
+        values, valid = np.append(values, np.nan), np.append(valid, True)
+        beyond = (np.abs(values) >= BEYOND_SINGLE_FROM) & w.single
         values[beyond] = np.nan
-        codes = _member(records, "<i4", members[wanted.name][1]).copy()
-        # Code -1 takes the last entry.
-        records[wanted.name] = np.append(values, np.nan)[codes]
-        for row in np.flatnonzero(~np.append(valid & ~beyond, True)[codes]).tolist():
-            value, is_beyond = texts[codes[row]][:VALUE_CHARACTERS], beyond[codes[row]]
-            why = CellFault.BEYOND_SINGLE if is_beyond else cells.reason
-            bad.setdefault(row, BadRow(row, wanted.index, value, why))
-    if bad:
-        rows = np.zeros(len(records), np.bool_)
-        rows[list(bad)] = True
-        parsed.leave_out(rows, list(bad.values()))
+        codes = _member(records, "<i4", members[w.name][1]).copy()
+        records[w.name] = values[codes]
+        for wrong, reason in ((beyond, CellFault.BEYOND_SINGLE), (~valid & ~beyond, cells.reason)):
+            bad.add(w.index, wrong[codes], reason, lambda row: texts[codes[row]])  # noqa: B023
+    parsed.leave_out(bad.mask, bad.rows)
 
 
 def _member(records: NDArray[Any], dtype: Any, offset: int) -> NDArray[Any]:

@@ -27,16 +27,10 @@ from packer.tables.reading.dialect import (
 )
 from packer.tables.reading.record_parser import Record, is_unclosed, one_column, read_texts
 from packer.tables.reading.table_header import TableHeader, header_of
-from packer.tables.reading.table_source import ReadOptions
+from packer.tables.reading.table_source import ReadOptions, TextDialect
 from packer.tables.reading.text_stream import without_escapes
 from packer.tables.reading.type_inference import MOSTLY, SAMPLE_ROWS, TRIED, fits, infer, valid_of
-from packer.tables.transform.column_types import (
-    TableColumn,
-    as_category,
-    listed,
-    shortest,
-    unique,
-)
+from packer.tables.transform.column_types import TableColumn, as_category, listed, shortest, unique
 from packer.tables.transform.records import BadRow, CellFault, RecordLayout, RecordMember
 
 _SHORT = 40  # most characters of a text that may mean "missing"
@@ -71,31 +65,60 @@ class Sample:
     later: bytes = b""
 
 
+class Beginning(NamedTuple):
+    """The header and the first rows of a file.
+
+    records: the first rows; begin, line: offset in the text and number of the line, from 1, where the rows begin;
+    has_rows: True if there are rows.
+    """
+
+    header: TableHeader
+    records: list[Record]
+    begin: int
+    line: int
+    has_rows: bool
+
+
 class Trial(NamedTuple):
     """A sample as options read it.
 
-    header: of the file; columns: with inferred types; records: the first rows; reading: these
-    options; noted: columns with notes on their type.
+    header: of the file; columns: with inferred types; records: the first rows; reading: these options; notes: on
+    columns' types, by name.
     """
 
     header: TableHeader
     columns: tuple[TableColumn, ...]
     records: list[Record]
     reading: ReadOptions
-    noted: frozenset[str]
+    notes: dict[str, list[str]]
 
 
-def begin_of(sample: Sample, reading: ReadOptions) -> tuple[TableHeader, list[Record], int]:
-    """Return the header, the first records, header included, and the offset of the first. Raises Undecided."""
+def beginning_of(sample: Sample, reading: ReadOptions, dialect: TextDialect | None = None) -> Beginning:
+    """Return the beginning of a file. dialect: None to detect it. Raises Undecided, SourceError, UsageError."""
     begin = first_line_at(sample.name, sample.text, reading.skip_rows)
     rest = sample.text[begin:]
-    dialect = replace(reading.dialect(), delimiter=delimiter_of(sample.name, rest, sample.ended, reading))
+    if dialect is None:
+        mark = delimiter_of(sample.name, rest, sample.ended, reading)
+        dialect = replace(reading.dialect(), delimiter=mark)
     records = first_records(rest, sample.ended, dialect, SAMPLE_ROWS + 1)
     if not records and not rest.strip():
         raise SourceError(f"{sample.name}: holds no row; at least one is needed. Check it.")
     if not records or is_unclosed(rest[: records[0].end], dialect):
         raise endless(begin)
-    return header_of(sample.name, [record.cells for record in records], dialect, reading), records, begin
+    header = header_of(sample.name, [record.cells for record in records], dialect, reading)
+    line = 1 + reading.skip_rows
+    if header.lines:
+        begin += min(records[header.lines - 1].end, len(rest))
+        line += records[header.lines - 1].next_line
+    rows = records[header.lines :][:SAMPLE_ROWS]
+    return Beginning(header, rows, begin, line, bool(rows) or not sample.ended)
+
+
+def trial_of(name: str, begin: Beginning, reading: ReadOptions) -> Trial:
+    """Return the beginning of a file with the types of its columns. name: of the file."""
+    header, cells = begin.header, [row.cells for row in begin.records]
+    columns, notes = infer(name, unique(header.names), cells, header.dialect, reading.types)
+    return Trial(header, columns, begin.records, reading, notes)
 
 
 def tried(sample: Sample, reading: ReadOptions, *, strict: bool = True) -> Trial | None:
@@ -104,37 +127,32 @@ def tried(sample: Sample, reading: ReadOptions, *, strict: bool = True) -> Trial
     strict: False to leave out the other rows.
     """
     try:
-        header, records, _ = begin_of(sample, reading)
-        rows = records[header.lines :]
-        if sample.later:
-            rows += first_records(sample.later, True, header.dialect, SAMPLE_ROWS)
-        width = header.dialect.width + header.dialect.surplus
+        begin = beginning_of(sample, reading)
+        dialect, rows = begin.header.dialect, begin.records
+        rows += first_records(sample.later, True, dialect, SAMPLE_ROWS) if sample.later else []
+        width = dialect.width + dialect.surplus
         whole = [row for row in rows if not row.fault and len(row.cells) == width]
         if not whole or (strict and len(whole) < len(rows)):
             return None
-        rows = whole
-        quoted = (
-            cell for row in rows for cell in row.cells if cell[:1] == b'"' == cell[-1:] and len(cell) > 1
-        )
-        if not reading.quote and any(quoted):
+        if not reading.quote and any(
+            cell[:1] == b'"' == cell[-1:] and len(cell) > 1 for row in whole for cell in row.cells
+        ):
             return None
-        names = unique(header.names)
-        columns, notes = infer(sample.name, names, [row.cells for row in rows], header.dialect, reading.types)
+        trial = trial_of(sample.name, begin._replace(records=whole), reading)
     except (Undecided, SourceError, UsageError):
         return None
-    if not _is_table(header, columns, rows):
-        return None
-    return Trial(header, columns, rows, reading, frozenset(notes))
+    return trial if _is_table(trial) else None
 
 
-def _is_table(header: TableHeader, columns: Sequence[TableColumn], rows: Sequence[Record]) -> bool:
+def _is_table(trial: Trial) -> bool:
     """Return False if a delimiter stands repeated between cells, or if a single column holds several."""
-    names, first = header.names, rows[:_EXAMINED]
+    header, first = trial.header, trial.records[:_EXAMINED]
+    names = header.names
     if not header.lines and header.dialect.delimiter not in DELIMITERS:
         names = [""] * len(names)
     if any(not name and not any(row.cells[n].strip() for row in first) for n, name in enumerate(names)):
         return False
-    if len(names) > 1 or columns[0].type != "category":
+    if len(names) > 1 or trial.columns[0].type != "category":
         return True
     parts = any(mark in names[0] and f"{mark} " not in names[0] for mark in ",;|\t")
     return not parts and 2 * sum(_holds_several(row.cells[0]) for row in first) < len(first)
@@ -266,7 +284,7 @@ def other_numbers(trial: Trial) -> dict[str, Odd]:
     dialect = reading.dialect()
     found = {}
     for number, column in enumerate(columns):
-        wrong_type = column.type == "category" or (column.type == "number" and column.name in trial.noted)
+        wrong_type = column.type == "category" or (column.type == "number" and column.name in trial.notes)
         if not wrong_type or column.name in reading.types:
             continue
         distinct = {row.cells[number].strip(b" \t") for row in records if number < len(row.cells)}
@@ -282,10 +300,9 @@ def other_numbers(trial: Trial) -> dict[str, Odd]:
         if not marked or len(odd) < MOSTLY * len(present):
             continue
         cells = list({cell for _, cell in odd})
-        wrong = [(line, cell) for line, cell in marked if not fits([cell], "number", dialect)]
-        given = bool(dialect.thousands) and any(
-            dialect.thousands in cell and fits([cell], "number", dialect) for cell in cells
-        )
+        valid = valid_of(cells, "number", dialect)
+        wrong = [(line, cell) for line, cell in marked if cell not in valid]
+        given = bool(dialect.thousands) and any(dialect.thousands in cell for cell in valid)
         if wrong and (given or any(_reads(cells, marks) for marks in _NOTATIONS)):
             found[column.name] = Odd(wrong[0][0], wrong[0][1].decode(), cells)
     return found
@@ -332,7 +349,7 @@ def check_forms(sample: Sample, trial: Trial) -> None:
     """
     dialect = trial.reading.dialect()
     for number, column in enumerate(trial.columns):
-        if column.type != "category" or column.name not in trial.noted or column.name in trial.reading.types:
+        if column.type != "category" or column.name not in trial.notes or column.name in trial.reading.types:
             continue
         lines: dict[bytes, int] = {}
         for row in trial.records:

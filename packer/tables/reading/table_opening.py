@@ -28,32 +28,25 @@ def open_table(sources: Any, reading: ReadOptions, *, strict: bool = True) -> Ta
     Raises SourceError if files cannot be read or do not belong together; UsageError for other wrong sources;
     MissingDependencyError.
     """
-    if not _are_names(sources):
+    table: TableSource
+    if isinstance(sources, (list, tuple)) and all(isinstance(name, str) for name in sources):
+        if not sources:
+            raise UsageError("a table: no file is given; at least one is needed. Pass one.")
+        names = expand(sources)
+        found = partitions(names)
+        table = PartitionedTable(_open_files, names, found, reading) if found else _open_files(names, reading)
+    else:
         _need_arrow("reading data frames")
         from packer.tables.reading.arrow_frames import FrameTable  # which imports pyarrow
 
-        return _checked(FrameTable(sources, reading), reading, strict)
-    if not sources:
-        raise UsageError("a table: no file is given; at least one is needed. Pass one.")
-    names = expand(sources)
-    found = partitions(names)
-    table = PartitionedTable(_open_files, names, found, reading) if found else _open_files(names, reading)
-    return _checked(table, reading, strict)
-
-
-def _checked(table: TableSource, reading: ReadOptions, strict: bool) -> TableSource:
-    """Return a table. Raises UsageError for types of columns that it lacks."""
-    names = [column.name for column in table.columns]
-    for name in reading.types.keys() - names if strict else ():
+        table = FrameTable(sources, reading)
+    columns = [column.name for column in table.columns]
+    for name in reading.types.keys() - columns if strict else ():
         raise UsageError(
             f"{Option('types', {name: reading.types[name]})}: {table.names[0]} has no column {name!r};"
-            f" {nearest(name, names)}. Correct it."
+            f" {nearest(name, columns)}. Correct it."
         )
     return table
-
-
-def _are_names(sources: Any) -> bool:
-    return isinstance(sources, (list, tuple)) and all(isinstance(name, str) for name in sources)
 
 
 def _open_files(names: Sequence[str], reading: ReadOptions) -> TableSource:
@@ -67,11 +60,11 @@ def _open_files(names: Sequence[str], reading: ReadOptions) -> TableSource:
     if kinds[0] == TEXT:
         return TextTable(names, reading)
     _need_arrow(f"reading {kinds[0]} files")
-    from packer.tables.reading.arrow_table import ArrowFile, ArrowTable, JsonLines
+    from packer.tables.reading.arrow_batches import arrow_file, json_lines
+    from packer.tables.reading.arrow_table import ArrowTable
 
-    return ArrowTable(
-        [JsonLines(name, reading) if kinds[0] == LINES else ArrowFile(name) for name in names], reading
-    )
+    is_json = kinds[0] == LINES
+    return ArrowTable([json_lines(name, reading) if is_json else arrow_file(name) for name in names], reading)
 
 
 def _kind_of(name: str, reading: ReadOptions) -> str:

@@ -221,7 +221,7 @@ class TableSource:
 
     def ways(self, bad: BadRow, text: bytes) -> list[str]:
         """Return the remedies for a bad row, tried where possible. text: of its piece."""
-        return [] if bad.column is None else [f"{as_category(self.columns[bad.column].name)}"]
+        return [] if bad.column is None else [as_category(self.columns[bad.column].name)]
 
     def first_line(self, name: str) -> int:
         """Return the line (row) number of an input's first piece for messages: 1, or more after a header."""

@@ -15,6 +15,7 @@ import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 from zipfile import BadZipFile
 
@@ -190,13 +191,16 @@ def unreadable(name: str, error: OSError) -> SourceError:
     return SourceError(f"{name}: cannot be read ({error.strerror}); readable files are needed. Check it.")
 
 
-class _Pieces:
+class _Pieces(io.RawIOBase):
     """A readable stream over an iterator of bytes."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces, self._rest = pieces, memoryview(b"")
 
-    def readinto(self, buffer: memoryview) -> int:
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
         while not self._rest:
             piece = next(self._pieces, None)
             if piece is None:
@@ -206,13 +210,6 @@ class _Pieces:
         buffer[:have], self._rest = self._rest[:have], self._rest[have:]
         return have
 
-    def read(self, size: int) -> bytes:
-        buffer = memoryview(bytearray(size))
-        have = 0
-        while have < size and (more := self.readinto(buffer[have:])):
-            have += more
-        return bytes(buffer[:have])
-
 
 def _unescaped(stream: Any, escape: str, delimiter: str, quote: str) -> Iterator[bytes]:
     r"""Yield lines without escape characters, by Python's csv: `"a \" b"` becomes `"a "" b"`, \N an empty cell.
@@ -220,7 +217,10 @@ def _unescaped(stream: Any, escape: str, delimiter: str, quote: str) -> Iterator
     Line ends stay where they are, so that line numbers do.
     """
     null = f"(?:(?<={re.escape(delimiter)})|^){re.escape(escape)}N(?={re.escape(delimiter)}|[\r\n]|$)"
-    lines = (re.sub(null, "", line.decode()) for line in io.BufferedReader(_Raw(stream)))
+    buffered = io.BufferedReader(
+        _Pieces(iter(partial(stream.read, _STEP), b""))
+    )  # closes its raw stream alone
+    lines = (re.sub(null, "", line.decode()) for line in buffered)
     rows = csv.reader(
         lines,
         delimiter=delimiter,
@@ -238,19 +238,6 @@ def _unescaped(stream: Any, escape: str, delimiter: str, quote: str) -> Iterator
 def without_escapes(text: bytes, escape: str, delimiter: str, quote: str) -> bytes:
     """Return complete lines of UTF-8 without escape characters. Raises csv.Error."""
     return b"".join(_unescaped(io.BytesIO(text), escape, delimiter, quote))
-
-
-class _Raw(io.RawIOBase):
-    """A stream with `readinto` alone, for io.BufferedReader."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        return int(self._stream.readinto(memoryview(buffer)))
 
 
 def _transcoded(stream: Any, encoding: str) -> Iterator[bytes]:

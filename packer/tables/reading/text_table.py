@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,32 +14,29 @@ from numpy.typing import NDArray
 
 from packer.errors import SourceError
 from packer.sentence import Option
-from packer.tables.reading.dialect import (
-    COMMENTS,
-    Undecided,
-    endless,
-    first_line_at,
-    first_records,
-    index_columns,
-    renamed,
-)
-from packer.tables.reading.record_parser import end_of_records, is_unclosed, parse_records, records_of
+from packer.tables.reading.dialect import COMMENTS, Undecided, endless, index_columns, renamed
+from packer.tables.reading.record_parser import end_of_records, is_unclosed, parse_records
 from packer.tables.reading.remedies import (
+    Beginning,
     Sample,
-    Trial,
-    begin_of,
+    beginning_of,
     check_forms,
     check_notation,
     refusal,
     remedies,
+    trial_of,
     way,
     wrong_cell,
 )
-from packer.tables.reading.table_header import header_of
-from packer.tables.reading.table_source import ReadOptions, TableChunk, TableSource, compare_names
+from packer.tables.reading.table_source import (
+    ReadOptions,
+    TableChunk,
+    TableSource,
+    TextDialect,
+    compare_names,
+)
 from packer.tables.reading.text_stream import TextStream
-from packer.tables.reading.type_inference import SAMPLE_ROWS, infer, notes_on_texts
-from packer.tables.transform.column_types import unique
+from packer.tables.reading.type_inference import notes_on_texts
 from packer.tables.transform.records import BadRow, CellFault, RecordLayout
 
 PIECE = 2 << 20  # bytes of text; 8 MiB, which exceed a core's cache, took 15 % longer to read and parse
@@ -66,22 +62,8 @@ _HALVES = 64  # first bytes whose every second one is zero in UTF-16
 _BINARY = 4096  # first bytes, searched for zeros: text has none
 
 
-@dataclass(frozen=True)
-class _Head:
-    """The beginning of a file.
-
-    begin: offset of the first row; line: line number of the first row; rows: True if there are rows.
-    """
-
-    begin: int
-    line: int
-    rows: bool
-
-
 class TextTable(TableSource):
     """Text files that hold one table."""
-
-    column_notes: dict[str, list[str]]
 
     unit = "line"
 
@@ -89,89 +71,59 @@ class TextTable(TableSource):
         """Read the beginnings of the files, which exist. Raises SourceError, UsageError."""
         super().__init__(names, reading)
         first = names[0]
-        text, ended = self._beginning(first, _SAMPLE)
-        sample = self._sample = Sample(first, text, ended)
-        try:
-            header, records, _ = begin_of(sample, reading)
-        except Undecided as undecided:
-            raise refusal(sample, reading, undecided) from None
-        self._lines = header.lines
-        columns = unique(header.names)
-        self._form = header.dialect
-        head = self._head(first, text, ended)
-        room = _HEAD + 2 * head.begin
-        self._heads = [head, *(self._other(name, header.names, room) for name in names[1:])]
-        if not any(head.rows for head in self._heads):
+        sample = self._sample = self._read(first, _SAMPLE)
+        head = self._head(sample)
+        header, self._form = head.header, head.header.dialect
+        self._heads = [head, *(self._other(name, header.names, _HEAD + 2 * head.begin) for name in names[1:])]
+        at = next((k for k, head in enumerate(self._heads) if head.has_rows), None)
+        if at is None:
             raise SourceError(f"{first}: holds a header and no rows; at least one row is needed. Check it.")
-        at = next(k for k, head in enumerate(self._heads) if head.rows)
-        records = records[header.lines :][:SAMPLE_ROWS]
-        if at:
-            text, ended = self._beginning(names[at], _SAMPLE)
-            records = first_records(text[self._heads[at].begin :], ended, self._form, SAMPLE_ROWS)
-        cells = [record.cells for record in records]
-        self.columns, self.column_notes = infer(names[at], columns, cells, self._form, reading.types)
+        trial = trial_of(
+            names[at], self._head(self._read(names[at], _SAMPLE), self._form) if at else head, reading
+        )
+        cells = [record.cells for record in trial.records]
+        self.columns, self.column_notes = trial.columns, trial.notes
         if not at:
-            trial = Trial(header, self.columns, records, reading, frozenset(self.column_notes))
             check_notation(sample, trial)
             check_forms(sample, trial)
         if reading.header:
-            self.indexes: tuple[str, ...] = index_columns(header.names, self.columns)
-        notes = [*header.notes, *renamed(first, header.names, columns, self.indexes)]
+            self.indexes = index_columns(header.names, self.columns)
+        used = [column.name for column in self.columns]
+        notes = [*header.notes, *renamed(first, header.names, used, self.indexes)]
         notes += notes_on_texts(first, self.columns, cells, self._form)
         notes += [
             f"{name} holds a header and no rows."
             for name, head in zip(names, self._heads, strict=True)
-            if not head.rows
+            if not head.has_rows
         ]
         if reading.skip_rows:
-            line = text[: text.find(b"\n")][:80].decode(errors="replace").strip()
+            line = sample.text[: sample.text.find(b"\n")][:80].decode(errors="replace").strip()
             notes.append(
                 f"{first}: lines skipped at its beginning: {reading.skip_rows:,}, the first is {line!r}."
             )
-        self.notes: tuple[str, ...] = tuple(notes)
+        self.notes = tuple(notes)
 
     # Beginnings
 
-    def _beginning(self, name: str, size: int) -> tuple[bytes, bool]:
-        """Return the first `size` bytes of a file's text; True if that is all. Raises SourceError."""
+    def _read(self, name: str, size: int) -> Sample:
+        """Return the first `size` bytes of a file's text. Raises SourceError."""
         with closing(self._reading.open(name)) as stream:
-            buffer = bytearray(size)
-            have = stream.fill(memoryview(buffer))
-        text, ended = bytes(memoryview(buffer)[:have]), have < size
-        _check_text(name, text, ended)
-        return text, ended
+            text = stream.read(size)
+        _check_text(name, text, len(text) < size)
+        return Sample(name, text, len(text) < size)
 
-    def _head(self, name: str, text: bytes, ended: bool) -> _Head:
-        begin, dialect = first_line_at(name, text, self._reading.skip_rows), self._form
-        text, line = text[begin:], 1 + self._reading.skip_rows
-        lines = max(1, self._lines)
-        record = next(islice(records_of(text, dialect), lines - 1, lines), None)
-        end = min(len(text), record.end) if record else 0
-        is_whole = record is not None and record.end <= len(text)
-        if not (is_whole or ended) or is_unclosed(text[: end or len(text)], dialect):
-            raise self._endless(name, begin, text)
-        if record is None:
-            raise SourceError(f"{name}: holds no row; at least one is needed. Check it.")
-        if not self._reading.header:
-            return _Head(begin, line, True)
-        rows = not ended or bool(first_records(text[end:], True, dialect, 1))
-        return _Head(begin + end, line + record.next_line, rows)
-
-    def _other(self, name: str, names: Sequence[str], size: int) -> _Head:
-        """Read the beginning of a file other than the first. Raises SourceError if its columns differ.
-
-        size: number of bytes that suffices.
-        """
-        text, ended = self._beginning(name, size)
-        head = self._head(name, text, ended)
-        rest = text[first_line_at(name, text, self._reading.skip_rows) :]
-        cells = [record.cells for record in first_records(rest, ended, self._form, SAMPLE_ROWS)]
+    def _head(self, sample: Sample, dialect: TextDialect | None = None) -> Beginning:
+        """Return the beginning of a file. dialect: that of the first file, None for itself. Raises SourceError."""
         try:
-            header = header_of(name, cells, self._form, self._reading)
+            return beginning_of(sample, self._reading, dialect)
         except Undecided as undecided:
-            raise refusal(Sample(name, text, ended), self._reading, undecided) from None
-        compare_names(name, header.names, self.names[0], names)
-        return head
+            raise refusal(sample, self._reading, undecided) from None
+
+    def _other(self, name: str, names: Sequence[str], size: int) -> Beginning:
+        """Return the beginning of a file other than the first. Raises SourceError if its columns differ."""
+        head = self._head(self._read(name, size), self._form)
+        compare_names(name, head.header.names, self.names[0], names)
+        return head._replace(records=[])
 
     def _endless(self, name: str, place: int, text: bytes) -> SourceError:
         """Return the error for a record without an end. place, text: of its beginning in the file's text."""
@@ -184,20 +136,16 @@ class TextTable(TableSource):
 
     def ways(self, bad: BadRow, text: bytes) -> list[str]:
         """Return the tried remedies for a bad row."""
+        sample, found = replace(self._sample, later=text), []
         if bad.reason in (CellFault.AFTER_QUOTE, CellFault.UNCLOSED):
-            sample, candidates = replace(self._sample, later=text), endless(0).candidates
-            return [way(*remedy) for remedy in remedies(sample, self._reading, candidates)]
-        if bad.column is None:
-            sample = replace(self._sample, later=text)
-            line = text.split(b"\n", bad.line + 1)[bad.line]
-            mark = {"comment": line[:1].decode(errors="replace")} if line[:1] in COMMENTS else {}
-            return [
-                way(*remedy) for remedy in remedies(sample, self._reading, [(mark, "if it is a comment")])
-            ]
-        if not bad.value:
-            return []
-        column = self.columns[bad.column]
-        return [way(*remedy) for remedy in wrong_cell(self._sample, self._reading, column, bad)]
+            found = remedies(sample, self._reading, endless(0).candidates)
+        elif bad.column is None:
+            mark = text.split(b"\n", bad.line + 1)[bad.line][:1]
+            if mark and mark in COMMENTS:
+                found = remedies(sample, self._reading, [({"comment": mark.decode()}, "if it is a comment")])
+        elif bad.value:
+            found = wrong_cell(self._sample, self._reading, self.columns[bad.column], bad)
+        return [way(*remedy) for remedy in found]
 
     # Pieces
 

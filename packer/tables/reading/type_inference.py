@@ -11,18 +11,12 @@ from itertools import islice
 import numpy as np
 
 from packer.garbage import paused
-from packer.sentence import Option, Sentence
+from packer.sentence import Option
 from packer.source_kinds import IMAGES
 from packer.tables.reading.dialect import NUMBER
 from packer.tables.reading.record_parser import one_column, read_texts
 from packer.tables.reading.table_source import TextDialect
-from packer.tables.transform.column_types import (
-    NOTATIONS,
-    TYPES,
-    TableColumn,
-    as_category,
-    is_missing,
-)
+from packer.tables.transform.column_types import NOTATIONS, TYPES, TableColumn, as_category, is_missing
 from packer.tables.transform.records import CellFault, RecordLayout, RecordMember
 
 SAMPLE_ROWS = 10_000
@@ -74,19 +68,19 @@ def infer(
             if column == names[0] and _are_image_files(present):
                 notes[column] = [_note_on_images(column, name)]
             elif note := _note(column, present, dialect):
-                notes[column] = [Sentence(note)]
+                notes[column] = [note]
         elif wrong[column]:
             notes[column] = [_note_on_others(typed[column], wrong[column], texts)]
         elif typed[column].type in ("integer", "number"):
             if typed[column].type == "number" and not typed[column].digits:
                 typed[column] = typed[column].but(digits=_unwritten(texts))
             if note := _note_on_names(typed[column], texts, dialect):
-                notes[column] = [Sentence(note)]
+                notes[column] = [note]
     for column in counts:
         if not typed[column].type:
             typed[column] = TableColumn(column, "number", digits="")
             notes[column] = [
-                Sentence(
+                (
                     f"column {column!r} holds no value in the first {len(records):,} rows and is read as"
                     f" number. If it is not, pass {as_category(column)}, or another type."
                 )
@@ -118,18 +112,14 @@ def notes_on_texts(
         shown = ", ".join(list(missing.values())[:_NAMED])
         verbatim = Option("types", dict.fromkeys(list(missing)[:_NAMED], "verbatim"))
         notes.append(
-            Sentence(
-                f"{name}: words that mean missing in columns of texts, in the first {len(records):,} rows:"
-                f" {shown}. If they are values, pass {verbatim}: only empty cells are missing."
-            )
+            f"{name}: words that mean missing in columns of texts, in the first {len(records):,} rows:"
+            f" {shown}. If they are values, pass {verbatim}: only empty cells are missing."
         )
     if spaced and not dialect.keep_spaces:
         shown = ", ".join(spaced[:_NAMED]) + (" and others" if len(spaced) > _NAMED else "")
         notes.append(
-            Sentence(
-                f"{name}: spaces around the texts of {shown} are left out. To keep them, pass"
-                f" {Option('Csv.keep_spaces', True)}."
-            )
+            f"{name}: spaces around the texts of {shown} are left out. To keep them, pass"
+            f" {Option('Csv.keep_spaces', True)}."
         )
     return notes
 
@@ -155,18 +145,18 @@ def valid_of(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> set[byt
     return {*texts}.difference(_look([texts], kind, one_column(dialect))[0].wrong)
 
 
-def _note_on_images(column: str, name: str) -> Sentence:
-    return Sentence(
+def _note_on_images(column: str, name: str) -> str:
+    return (
         f"column {column!r} names image files, which a table does not read. To pack the images"
         f" with these labels, convert the folder of the images with {Option('labels', name)}."
     )
 
 
-def _note_on_others(column: TableColumn, wrong: Sequence[bytes], counts: Counts) -> Sentence:
+def _note_on_others(column: TableColumn, wrong: Sequence[bytes], counts: Counts) -> str:
     """Return the note on a column whose first cells mostly have a type."""
     shown = " and ".join(repr(text.decode(errors="replace")[:40]) for text in wrong[:2])
     some, total = sum(counts[text] for text in wrong), sum(counts.values())
-    return Sentence(
+    return (
         f"column {column.name!r} is read as {column.notation or column.type}; {some:,} of its first {total:,} cells"
         f" {'is' if some == 1 else 'are'} not, as {shown}, and their rows are bad. For texts pass"
         f" {as_category(column.name)}."
@@ -335,7 +325,7 @@ def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
     kinds = [kind for kind in TRIED if others and fits(others, kind, dialect)]
     kinds = [kind for kind in kinds if kind != "integer" or "number" not in kinds]
     ways = []
-    typed = [f"{Option('types', {column: kind})}" for kind in kinds]
+    typed = [Option("types", {column: kind}) for kind in kinds]
     if typed and not marks:
         ways.append(f"if it is another type, pass {' or '.join(typed)}")
     if marks and (kinds or 2 * numbers < total):

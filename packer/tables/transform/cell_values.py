@@ -32,31 +32,13 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 NA_TEXTS = (
-    "",
-    "#N/A",
-    "#N/A N/A",
-    "#NA",
-    "-1.#IND",
-    "-1.#QNAN",
-    "-NaN",
-    "-nan",
-    "1.#IND",
-    "1.#QNAN",
-    "<NA>",
-    "N/A",
-    "NA",
-    "NULL",
-    "NaN",
-    "None",
-    "n/a",
-    "nan",
-    "null",
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>"),
+    *("N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
 )
 _BOOLEANS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 _SPACES = " \t"
@@ -98,20 +80,18 @@ def _currency_reader(decimal: str, thousands: str) -> Callable[[str], float | No
         rf"{sign}{amount}[ \u00a0]?{symbol}",
     )
     patterns = [re.compile(way, re.ASCII) for way in ways]
-    return partial(_currency, patterns=patterns, decimal=decimal, thousands=mark)
 
+    def read(text: str) -> float | None:
+        bracketed = text.startswith("(") and text.endswith(")")  # accountants' minus
+        if bracketed:
+            text = text[1:-1].strip()
+        match = next(filter(None, (pattern.fullmatch(text) for pattern in patterns)), None)
+        if match is None or (bracketed and match[1]):
+            return None
+        value = float(match[2].replace(mark, "").replace(decimal, "."))
+        return -value if bracketed or match[1] == "-" else value
 
-def _currency(text: str, patterns: Sequence[re.Pattern[str]], decimal: str, thousands: str) -> float | None:
-    bracketed = text.startswith("(") and text.endswith(")")  # accountants' minus
-    if bracketed:
-        text = text[1:-1].strip()
-    for pattern in patterns:
-        if match := pattern.fullmatch(text):
-            if bracketed and match[1]:
-                return None
-            value = float(match[2].replace(thousands, "").replace(decimal, "."))
-            return -value if bracketed or match[1] == "-" else value
-    return None
+    return read
 
 
 def _percent_reader(decimal: str, thousands: str) -> Callable[[str], float | None]:

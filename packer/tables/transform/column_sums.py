@@ -213,7 +213,7 @@ def check_categories(name: str, count: int, most: int, role: str = "feature") ->
     if count > most:
         ways = f"{Option('keep', name)}, {Option('drop', name)}"
         if role == "label":
-            ways = f"{Option('label_as', 'number')}"
+            ways = Option("label_as", "number")
         raise UsageError(
             f"column {name!r}: has more than {most:,} categories ({count:,} so far); "
             f"{Option('Encode.max_categories', most)} allows no more. Pass {ways} or a larger "

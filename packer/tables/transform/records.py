@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -16,6 +16,7 @@ from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
 
 _SINGLE = np.dtype("<f4")
 MAX_BAD = 1000  # most rows listed per chunk
+VALUE_CHARACTERS = 80  # of a cell in messages
 BEYOND_SINGLE_FROM = float.fromhex("0x1.ffffffp127")  # smallest double whose nearest float32 is infinite
 
 
@@ -60,6 +61,11 @@ class RecordLayout:
         return np.dtype([(w.name, w.dtype) for w in self.members])
 
     @cached_property
+    def converted(self) -> tuple[RecordMember, ...]:
+        """The columns whose texts the parser returns as codes, to be converted once each."""
+        return tuple(w for w in self.members if w.column.cells.read)
+
+    @cached_property
     def derived(self) -> dict[Any, Any]:
         """Arrays that the parser derived from the layout, by the number of columns of the text."""
         return {}
@@ -99,6 +105,25 @@ class BadRow:
     reason: str
 
 
+class BadCells:
+    """Cells that cannot be stored, collected column by column.
+
+    mask: bool [n], True for their rows, None without any; rows: the first of each column and reason, at most `most`.
+    """
+
+    def __init__(self, most: int = MAX_BAD) -> None:
+        self.mask: NDArray[np.bool_] | None = None
+        self.rows: list[BadRow] = []
+        self._most = most
+
+    def add(self, column: int, wrong: NDArray[np.bool_], reason: str, text: Callable[[int], str]) -> None:
+        """Add the cells of a column, bool [n]. text: returns a row's cell for messages."""
+        if wrong.any():
+            self.mask = wrong.copy() if self.mask is None else self.mask | wrong
+            rows = np.flatnonzero(wrong)[: self._most].tolist()
+            self.rows += [BadRow(row, column, text(row)[:VALUE_CHARACTERS], reason) for row in rows]
+
+
 @dataclass
 class ParsedRows:
     """The rows of a parsed chunk.
@@ -130,12 +155,14 @@ class ParsedRows:
         bad = np.sort(self.bad_lines)
         return np.searchsorted(self.lines_of, bad) + np.arange(len(bad))
 
-    def leave_out(self, rows: NDArray[np.bool_], bad: Sequence[BadRow]) -> None:
+    def leave_out(self, rows: NDArray[np.bool_] | None, bad: Sequence[BadRow]) -> None:
         """Remove records, and category texts that no other record uses.
 
-        rows: bool [n], True for records to remove; bad: reasons for some or all of them, with the record
-        number as `line`.
+        rows: bool [n], True for records to remove, None for none; bad: reasons for some or all of them, with the
+        record number as `line`; the first reason of a record counts.
         """
+        if rows is None:
+            return
         by_line = {b.line: b for b in reversed(self.bad)}
         for b in reversed(bad):
             line = int(self.lines_of[b.line])

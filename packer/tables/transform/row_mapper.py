@@ -50,7 +50,7 @@ class RowMapper:
         dictionaries: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         self.transform, self.layout = transform, layout
-        self._dictionaries = dictionaries = dictionaries or {}
+        dictionaries = dictionaries or {}
         self._wanted = {w.column.name: w for w in layout.members}
         self._codes: dict[str, NDArray[np.int64]] = {}
         for w in layout.members:
@@ -66,9 +66,6 @@ class RowMapper:
             self._hot = _multi_hot(transform, dictionaries.get(self._label[0].index, ()))
         exact = transform.classes is not None and transform.column(transform.label[0]).type == "integer"
         self._classes = np.array(transform.class_values or (), np.int64 if exact else np.float64)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RowMapper, (self.transform, self.layout, self._dictionaries)
 
     def map(self, records: NDArray[Any], texts: bytes | memoryview = b"") -> MappedRows:
         """Map records [n] of the layout without bad rows. texts: bytes that `at` of text columns refers to.

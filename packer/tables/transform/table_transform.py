@@ -12,9 +12,9 @@ from __future__ import annotations
 import keyword
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -26,7 +26,6 @@ from packer.errors import UsageError
 from packer.format.header import Field
 from packer.tables.transform.column_types import (
     DEALING,
-    MISSING_INTEGER,
     TableColumn,
     as_float,
     is_missing,
@@ -34,7 +33,7 @@ from packer.tables.transform.column_types import (
     shortest,
     unique,
 )
-from packer.tables.transform.records import BadRow, CellFault, RecordLayout, RecordMember
+from packer.tables.transform.records import BadCells, BadRow, CellFault, RecordLayout, RecordMember
 
 DTYPES = ("float32", "float16", "float64", "int8", "int16", "int32", "int64", "uint8")
 MAX_NAME = 100  # most characters of a field's name
@@ -43,6 +42,10 @@ TAKEN = (
     *("features", "label", "categories", "key", "image", "source_row"),
     *("packer", "checksums", "header", "trailer"),
 )
+
+Check = Callable[[NDArray[Any]], NDArray[Any]]
+Rule = Callable[[NDArray[Any], Sequence[str]], NDArray[np.bool_]]
+"""Finds the cells that break a rule: raw values [n] and texts of their codes in, bool [n] out."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +105,10 @@ class TableTransform:
         if self.categories:
             fields.append(Field("categories", "<i8", (len(self.categories),)))
         if self.label and self.label_dtype:
-            shape = () if len(self.label) == 1 else (len(self.label),)
             several = list(self.classes or ()) if self.separator else []
-            if several:
-                fields.append(Field("label", self.label_dtype, (len(several),), {"columns": several}))
-            else:
-                fields.append(Field("label", self.label_dtype, shape))
+            width = len(several or self.label)
+            shape = (width,) if several or width > 1 else ()
+            fields.append(Field("label", self.label_dtype, shape, {"columns": several} if several else {}))
         for c in self.columns:
             if c.field is not None and c.kind.kept:
                 dtype, about = c.kind.kept
@@ -189,50 +190,51 @@ class TableTransform:
         Returns: bool [n], None if no row is bad; at most `most` bad rows in ascending order, with the row
         number from 0 as `line`.
         """
-        mask: NDArray[np.bool_] | None = None
-        bad_rows: list[BadRow] = []
-        for w in self.layout.members:
+        bad = BadCells(most)
+        for w, is_wrong, reason in self._rules:
             x, texts = records[w.name], (dictionaries or {}).get(w.index, ())
-            for wrong, reason in self._faults(w, x, texts):
-                if wrong.any():
-                    mask = wrong.copy() if mask is None else mask | wrong
-                    rows = np.flatnonzero(wrong)[:most].tolist()
-                    bad_rows += (BadRow(row, w.index, _text(x[row], w, texts), reason) for row in rows)
-        bad_rows.sort(key=lambda bad: (bad.line, bad.column))
-        return mask, bad_rows[:most]
+            bad.add(w.index, is_wrong(x, texts), reason, lambda row: _text(x[row], w, texts))  # noqa: B023
+        return bad.mask, sorted(bad.rows, key=lambda bad: (bad.line, bad.column))[:most]
 
-    def _faults(
-        self, w: RecordMember, x: NDArray[Any], texts: Sequence[str]
-    ) -> Iterator[tuple[NDArray[np.bool_], str]]:
-        """Yield the cells of a column that break a rule (bool [n]), and the rule."""
+    @cached_property
+    def _rules(self) -> list[tuple[RecordMember, Rule, str]]:
+        """Rules for cells: a column, the cells that break the rule, and the reason."""
+        return [(w, rule, reason) for w in self.layout.members for rule, reason in self._rules_of(w)]
+
+    def _rules_of(self, w: RecordMember) -> Iterator[tuple[Rule, str]]:
         c, dtype = w.column, np.dtype(self.dtype)
+        why = ""
         if c.role == "label":
-            if not self.separator:
-                yield is_missing(x), "is missing; a label is needed"
+            why = "is missing; a label is needed" if not self.separator else ""
             dtype = np.dtype(self.label_dtype if self.label_kind == "number" else "O")
         elif c.role == DEALING:
-            yield is_missing(x), "is missing; it defines the row's split"
+            why = "is missing; it defines the row's split"
         elif c.role == "keep" and c.kind.whole:
-            yield is_missing(x), f"is missing; a kept {c.type} column cannot store that"
+            why = f"is missing; a kept {c.type} column cannot store that"
         elif c.missing == "error":
-            yield is_missing(x), "is missing"
+            why = "is missing"
         elif c.missing == "nan" and c.kind.numeric and dtype.kind in "iu":
-            yield is_missing(x), f"is missing; {dtype.name} cannot store that"
+            why = f"is missing; {dtype.name} cannot store that"
+        if why:
+            yield lambda x, texts: is_missing(x), why
         if c.log1p:
-            yield x <= -1, "has no log1p; numbers above -1 have one"
+            yield lambda x, texts: x <= -1, "has no log1p; numbers above -1 have one"
         fits = w.dtype == dtype or dtype.kind == "O" or (c.kind.whole and dtype.kind == "f")
         if not (
             c.role in ("keep", DEALING) or not c.kind.numeric or c.log1p or c.standardize is not None or fits
         ):
-            for part in [of(x) for of in c.kind.parts.values()] or [x]:
-                yield from _misfits(part, dtype)
+            for part in c.kind.parts.values() or [np.asarray]:
+                for misfits, why in _misfits(dtype):
+                    yield _of_part(part, misfits), why
         if c.role == "label" and self.label_kind == "classes" and c.categories is not None:
-            classes: Sequence[float] = self.class_values or ()
-            if not c.kind.numeric:
-                names = self.known[w.index].keys()
-                classes = [code for code, text in enumerate(texts) if names >= {*self.class_names(text)}]
-            known = np.isin(x, np.array(classes, x.dtype)) | is_missing(x)
-            yield ~known, CellFault.NO_CLASS
+            yield lambda x, texts: self._has_no_class(w, x, texts), CellFault.NO_CLASS
+
+    def _has_no_class(self, w: RecordMember, x: NDArray[Any], texts: Sequence[str]) -> NDArray[np.bool_]:
+        classes: Sequence[float] = self.class_values or ()
+        if not w.column.kind.numeric:
+            names = self.known[w.index].keys()
+            classes = [code for code, text in enumerate(texts) if names >= {*self.class_names(text)}]
+        return ~(np.isin(x, np.array(classes, x.dtype)) | is_missing(x))
 
     def sample(self, records: NDArray[Any]) -> NDArray[np.float64]:
         """Return the numbers of some records for statistics: float64 [m, len(numeric)], NaN for missing."""
@@ -370,21 +372,31 @@ def _check(t: TableTransform, record: Mapping[str, Any]) -> None:
         raise ValueError("the columns, the label and the fields do not go together")
 
 
-def _misfits(x: NDArray[Any], dtype: np.dtype[Any]) -> list[tuple[NDArray[np.bool_], str]]:
-    """Find the present numbers that a dtype cannot represent."""
+def _misfits(dtype: np.dtype[Any]) -> list[tuple[Check, str]]:
+    """Return functions that find the present numbers which a dtype cannot represent, and the reasons."""
     if dtype.kind == "f":
-        with np.errstate(all="ignore"):
-            reason = CellFault.BEYOND_SINGLE if dtype == np.float32 else f"is beyond {dtype.name}"
-            return [(np.isinf(x.astype(dtype)), reason)]
+        reason = CellFault.BEYOND_SINGLE if dtype == np.float32 else f"is beyond {dtype.name}"
+        return [(partial(_overflows, dtype=dtype), reason)]
     limits = np.iinfo(dtype)
+    beyond = partial(_is_beyond, least=limits.min, most=limits.max)
+    return [
+        (lambda x: beyond(x) & ~is_missing(x), f"is beyond {dtype.name} ({limits.min} to {limits.max})"),
+        (lambda x: ~beyond(x) & ~is_missing(x) & (x != np.trunc(x)), CellFault.NOT_WHOLE),
+    ]
+
+
+def _of_part(part: Check, misfits: Check) -> Rule:
+    return lambda x, texts: misfits(part(x))
+
+
+def _overflows(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.bool_]:
+    with np.errstate(all="ignore"):
+        return np.asarray(np.isinf(x.astype(dtype)))
+
+
+def _is_beyond(x: NDArray[Any], least: int, most: int) -> NDArray[np.bool_]:
     # 2.0**63 is not an int64, but int64's maximum becomes 2.0**63 as a float.
-    beyond = (x < limits.min) | (x >= float(limits.max) + 1)
-    faults = [(beyond, f"is beyond {dtype.name} ({limits.min} to {limits.max})")]
-    if x.dtype.kind == "i":
-        beyond &= x != MISSING_INTEGER
-    else:
-        faults.append((~beyond & ~np.isnan(x) & (x != np.trunc(x)), CellFault.NOT_WHOLE))
-    return faults
+    return np.asarray((x < least) | (x >= float(most) + 1))
 
 
 def _text(value: Any, w: RecordMember, texts: Sequence[str]) -> str:

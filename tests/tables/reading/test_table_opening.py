@@ -127,7 +127,7 @@ def test_others_are_refused_as_what_they_are(name: str, content: bytes, sentence
 
 
 def test_json_lines_hold_one_type_in_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("packer.tables.reading.arrow_table._JSON_BLOCK", 64)
+    monkeypatch.setattr("packer.tables.reading.arrow_batches._JSON_BLOCK", 64)
     Path("t.jsonl").write_text('{"x": 1, "n": 1}\n' * 20 + '{"x": 1.5, "n": 1}\n')
     assert refused("t.jsonl").startswith(
         "t.jsonl: is no table of JSON lines (Failed to convert JSON to int64, couldn't parse:1.5); each line is an object,"
