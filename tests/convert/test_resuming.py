@@ -108,7 +108,7 @@ MOMENTS = {
     "the plan is journalled": ("packer.format.working_folder:Journal.add", 1),
     "the first block is": ("packer.format.working_folder:Journal.add", 2),
     "some are": ("packer.format.working_folder:Journal.add", 6),
-    "rows are written": ("packer.format.pack_writer:PackWriter.open_block", 5),
+    "rows are written": ("packer.format.part_files:PartFiles.open_block", 5),
     "bytes are written": ("os:pwrite", 7),
     "rows move": ("packer.format.pack_writer:PackWriter.move_rows", 1),
     "it is sealed": ("packer.format.checksums:Trailer.to_bytes", 1),
