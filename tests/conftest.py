@@ -204,7 +204,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An output that another writes is refused at once: the lock of a maker that was killed is waited for a second."""
     from packer.format import working_folder
 
-    monkeypatch.setitem(working_folder._lock.__kwdefaults__, "patience", 0.0)  # type: ignore[arg-type]
+    monkeypatch.setattr(working_folder, "_DYING_SECONDS", 0.0)
 
 
 @pytest.fixture

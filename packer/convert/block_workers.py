@@ -67,13 +67,15 @@ class PackPart:
         self.writer, self.number, self.first = writer, number, first
         self.outcome, self.resumed = Block(), 0
         self.todo = set(range(writer.blocks))
-        for block, note in writer.done.items():
+        for block, note in list(writer.done.items()):
             done = Block.from_note(note)
-            if skip or not done.reasons:
-                start, stop = writer.files.span(block)
-                self.resumed += stop - start
-                self.outcome.merge(done)
-                self.todo.discard(block)
+            if not skip and done.reasons:
+                del writer.done[block]
+                continue
+            start, stop = writer.files.span(block)
+            self.resumed += stop - start
+            self.outcome.merge(done)
+            self.todo.discard(block)
 
     def record(self, block: int, finished: Block, checksums: Sequence[int]) -> None:
         """Journal a finished block: from now on it counts as done."""

@@ -145,7 +145,7 @@ class ShardRun:
         place, running = self._place, self._running
         try:
             make_folder(place.pack)
-            if running.only is None:
+            if running.only is None and self._task.plan is not None:  # parts were compared with the plan
                 self._shards.gather_parts(self._out)
             todo = [file for file in self._files if not self._is_done(file)]
             done = sum(

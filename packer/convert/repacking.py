@@ -128,11 +128,11 @@ def merge_packs(
     storing = RowStorage.like(opened[0], run.out)
     rows, given_seed = _read_rows(opened, storing), seed if shuffle else None
     owners = split_owners(rows.pack)
-    how: dict[str, Any] = {"merge": len(opened), "seed": given_seed, **storing.options()}
     known = leave_out(duplicates, lambda: known_rows(opened, rows.pack))
-    if len(known):
-        owners = owners.only(~np.isin(np.arange(rows.count), known))
-        how["duplicates"] = "skip"
+    owners = owners.only(~np.isin(np.arange(rows.count), known))
+    # None replaces what the first pack records: an interrupted merge of other rows must not be resumed.
+    skipped = {"duplicates": "skip" if len(known) else None}
+    how = {"merge": len(opened), "seed": given_seed, **storing.options(), **skipped}
     order = arrange(owners, shuffle=shuffle, seed=seed)
     notes = [*storing.notes(opened[0]), *note_left_out(len(known), "an earlier pack")]
     return _write(run, _plan(rows, storing, order, how, given_seed), notes)
@@ -354,7 +354,7 @@ def _read_rows(
     whole = None
     if image is not None and image.own_size is not None and (spec is None or (rule and rule.ragged)):
         whole, spec = _resizer(image, rule, storing, quality, pack), None
-    return PackRows(pack, spec, jpeg=jpeg, whole=whole, verify=pack.header.table is not None)
+    return PackRows(pack, spec, jpeg=jpeg, whole=whole, verify=True)
 
 
 def _resizer(

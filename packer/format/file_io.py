@@ -272,11 +272,6 @@ def inode_of(path: str) -> int:
         return -1
 
 
-def inodes(pack: str, files: Iterable[str]) -> list[list[Any]]:
-    """Return [name, inode] for each file of a pack; "" stands for the pack's path."""
-    return [[file, inode_of(os.path.join(pack, file) if file else pack)] for file in sorted(files)]
-
-
 @contextlib.contextmanager
 def locked(
     path: str,

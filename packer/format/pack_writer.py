@@ -12,7 +12,6 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -31,10 +30,6 @@ from packer.machine import cores
 
 FORMATS = ("h5", "npy")
 _MOVE_BYTES = 4 << 20
-
-WriteRows = Callable[[Mapping[str, Rows]], None]
-"""Writes the next rows of some fields of a block, by name."""
-
 
 _CONTAINERS: Mapping[str, type[Hdf5Container] | type[NpyContainer]] = {
     "h5": Hdf5Container,
@@ -139,20 +134,11 @@ class PackWriter:
         """Discard unfinished work on closing: there is nothing to resume."""
         self._recorded = 0
 
-    @contextmanager
-    def open_block(self, block: int) -> Iterator[WriteRows]:
-        """Yield a function that writes the block's rows of some fields; then note the checksums.
-
-        Each field's rows are given in order, and completely, except for fields that finish() receives.
-        """
-        rows = self.files.open_block(block)
-        yield rows.write
-        self._checksums[block] = rows.close()
-
     def write_block(self, block: int, rows: Mapping[str, Rows]) -> None:
-        """Write all rows of one block."""
-        with self.open_block(block) as write:
-            write(rows)
+        """Write all rows of one block; fields that finish() receives are left out."""
+        opened = self.files.open_block(block)
+        opened.write(rows)
+        self._checksums[block] = opened.close()
 
     def record(self, block: int, note: Any, checksums: Sequence[int] | None = None) -> None:
         """Journal a block as done.

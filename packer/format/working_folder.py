@@ -296,17 +296,6 @@ def locked(folder: str, out: str) -> Iterator[None]:
         os.close(lock)
 
 
-def is_locked(folder: str) -> bool:
-    """Return True if a process is working in a folder."""
-    try:
-        os.close(_lock(folder, folder, patience=0))
-    except BusyError:
-        return True
-    except OSError:
-        pass
-    return False
-
-
 def check_ours(path: str, *, inside: bool = True) -> None:
     """Raise UsageError for a working folder that is not this user's alone: a link, or with links, pipes or
     others' files. inside: look at every level; needless where all of it is removed.
@@ -385,13 +374,13 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _lock(path: str, out: str, *, patience: float = _DYING_SECONDS) -> int:
+def _lock(path: str, out: str) -> int:
     """Lock an existing folder and return the lock's descriptor; the lock ends with this process.
 
-    patience: seconds to wait for another process to end. Raises BusyError, OSError.
+    Waits a moment for a process that is ending. Raises BusyError, OSError.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # O_NONBLOCK: a pipe would block
-    end = time.monotonic() + patience
+    end = time.monotonic() + _DYING_SECONDS
     try:
         while True:
             try:

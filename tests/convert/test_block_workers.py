@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from packer.convert.block_workers import PackPart
 from packer.convert.conversion_task import ConversionTask, RunOptions
 from packer.convert.pack_run import ShardRun, write_pack
 from packer.convert.row_maker import Block, RowMaker
@@ -21,6 +22,7 @@ from packer.errors import SourceError
 from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
+from packer.format.pack_writer import PackWriter
 from packer.format.part_files import Rows
 from packer.format.verify import verify_pack
 from packer.format.working_folder import WorkingFolder
@@ -130,6 +132,33 @@ def test_shards_are_written_side_by_side(
     assert min(workers, 2) <= max(under_way) <= workers + 2
     assert len(open_pack(tmp_path / "p").shards) == 25
     check(open_pack(tmp_path / "p"))
+
+
+def test_rows_that_are_made_again_cannot_be_read_before(tmp_path: Path):
+    """A run that stops at bad inputs makes a block again that an interrupted run had left holes in."""
+    told: list[int] = []
+
+    def writer() -> PackWriter:
+        return PackWriter(
+            str(tmp_path / "p"),
+            fields=(Field("x", "<i8", ()),),
+            rows=6,
+            block_rows=3,
+            format="npy",
+            plan={"of": "p"},
+            readable=lambda rows, extents: told.append(rows),
+        )
+
+    with writer() as first:
+        first.write_block(0, {"x": np.zeros(3, "<i8")})
+        first.record(0, Block(reasons={1: "is no image"}).to_note())
+    told.clear()
+    with writer() as second:
+        assert PackPart(second, skip=False).todo == {0, 1}
+        for block in (1, 0):
+            second.write_block(block, {"x": np.ones(3, "<i8")})
+            second.record(block, Block().to_note())
+    assert told == [0, 6]
 
 
 def test_rows_are_asked_for_a_block_at_a_time(tmp_path: Path):

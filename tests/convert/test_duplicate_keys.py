@@ -112,6 +112,33 @@ def test_packs_that_have_keys_in_common(photo_folder: Path, more: Path, tmp_path
     assert keys_of(tmp_path / "t.h5") == keys_of(tmp_path / "k.h5") + Counter(["red/newer.png"])
 
 
+def test_a_stopped_merge_of_other_rows_is_not_resumed(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its first pack left duplicates out, too, so that both merges would record the same."""
+    monkeypatch.setattr(
+        "packer.convert.row_storage.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 3)
+    )
+    half, first, second, out = (tmp_path / name for name in ("half", "first", "second", "out"))
+    convert_images(photo_folder, half, size=16)
+    convert_images(photo_folder, tmp_path / "whole", size=16)
+    merge_packs([half, tmp_path / "whole", half], first, duplicates="skip")
+    convert_images(photo_folder, second, size=16)
+
+    def stop(rows: int) -> None:
+        if rows > 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match="Finished work is kept"):
+        merge_packs([first, second], out, duplicates="keep", workers=1, on_progress=stop)
+    report = merge_packs([first, second], out, duplicates="skip")
+    assert report.cleared == "options duplicates was not given, now it is skip"
+    assert keys_of(out) == keys_of(first)
+    rows, kept = open_pack(out), open_pack(first)
+    images = {key: rows.read("image", at, at + 1).tobytes() for at, key in enumerate(rows.keys())}
+    assert images == {key: kept.read("image", at, at + 1).tobytes() for at, key in enumerate(kept.keys())}
+
+
 def test_numbers_of_samples_are_no_keys(tmp_path: Path):
     """Keys that the samples declare are."""
     images = np.zeros((3, 4, 4, 3), np.uint8)

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from packer import convert_images, merge_shards, open_pack
+from packer import convert_images, merge_shards, open_pack, pack_dataset
 from packer.cli import cli
 from packer.errors import BusyError, SourceError, UsageError
 from packer.inputs.image_pairs import Soft
@@ -109,6 +109,17 @@ def test_parts_of_another_conversion_are_refused(photo_folder: Path, tmp_path: P
             convert(photo_folder, tmp_path / "out", part, size=16)
     convert(photo_folder, tmp_path / "out", "2/2")
     assert merge_shards(tmp_path / "out").rows == 24
+
+
+def test_a_pack_without_identity_takes_no_shards_of_parts(photo_folder: Path, tmp_path: Path) -> None:
+    """Nothing tells whether the rows of samples in memory are those of parts that wait under its name."""
+    samples = [{"image": np.full((32, 32, 3), k, np.uint8), "label": k % 3} for k in range(24)]
+    convert(photo_folder, tmp_path / "out", "1/2")
+    pack_dataset(samples, tmp_path / "out", shards=5, classes=["a", "b", "c"])
+    pack = open_pack(tmp_path / "out")
+    pixels = {int(pack.read("image", row, row + 1).max()) for row in range(pack.rows)}
+    assert (pack.rows, pixels) == (24, set(range(24)))
+    assert convert(photo_folder, tmp_path / "out", "1/2", overwrite=True).resumed == 14
 
 
 @pytest.mark.usefixtures("impatient")

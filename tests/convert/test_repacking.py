@@ -24,7 +24,7 @@ from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import merge_packs, repack, split_pack
 from packer.convert.sample_order import arrange
 from packer.convert.split_assignment import Owners
-from packer.errors import BusyError, PackerError, SourceError, UsageError
+from packer.errors import BusyError, FormatError, PackerError, SourceError, UsageError
 from packer.format.output_names import check_output
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
@@ -821,6 +821,30 @@ def test_an_interrupted_repack_goes_on(photo_folder: Path, tmp_path: Path, conve
         UsageError, match="b: is a complete pack, but of other options or inputs: options shard_rows was 7"
     ):
         repack(tmp_path / "a", tmp_path / "b", shards=8, resume=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"store": "jpeg"}, {"store": "gzip"}, {"size": "max=32"}], ids=str)
+def test_damaged_rows_get_no_new_checksums(
+    photo_folder: Path, tmp_path: Path, convert: Convert, options: dict[str, Any]
+):
+    pack = convert(photo_folder, "a.h5", **options)
+    convert(photo_folder, "b.h5", **options)
+    (extent, *_) = pack.header.extents["image"]
+    with open(pack.path, "r+b") as file:
+        file.seek(extent.offset + extent.nbytes - 1)
+        last = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([last ^ 1]))
+    ways: list[Callable[[Path], object]] = [
+        lambda out: merge_packs([tmp_path / "a.h5", tmp_path / "b.h5"], out, duplicates="keep"),
+        lambda out: repack(tmp_path / "a.h5", out),
+        lambda out: repack(tmp_path / "a.h5", out, size=16),
+        lambda out: split_pack(tmp_path / "a.h5", "x=0.5,y=0.5", out=tmp_path),
+    ]
+    for number, way in enumerate(ways):
+        with pytest.raises(FormatError, match=r"a\.h5: rows .* of 'image' are damaged"):
+            way(tmp_path / f"{number}.h5")
+        assert not (tmp_path / f"{number}.h5").exists()
 
 
 # Appending

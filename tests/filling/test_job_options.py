@@ -27,7 +27,7 @@ VALUES: list[Any] = [
     Split({"train": 0.8, "val": 0.2}),
     {"mask": "masks", "matte": Soft("mattes")},
     Csv(header=False),
-    Encode(standardize=["a"]) if "standardize" in Encode.__dataclass_fields__ else Encode(),
+    Encode(max_categories=7),
 ]
 
 

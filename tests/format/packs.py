@@ -158,16 +158,13 @@ def begin(out: Path, content: Content, *, block_rows: int = 5, **options: Any) -
 def write_blocks(
     writer: PackWriter, content: Content, blocks: Iterable[int], *, record: bool = False
 ) -> None:
-    """Write blocks, their images and texts two rows at a time; record: in the journal, too."""
+    """Write blocks; record: in the journal, too."""
     stored = content.stored_images()
     for block in blocks:
         start = block * writer.block_rows
         stop = min(start + writer.block_rows, len(content))
-        with writer.open_block(block) as write:
-            write({"label": content.labels[start:stop]})
-            for row in range(start, stop, 2):
-                few = slice(row, min(row + 2, stop))
-                write({"image": stored[few], "text": list(content.texts[few])})
+        values = {"label": content.labels, "image": stored, "text": content.texts}
+        writer.write_block(block, {name: array[start:stop] for name, array in values.items()})
         if record:
             writer.record(block, {"block": block})
 

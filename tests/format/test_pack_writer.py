@@ -309,12 +309,13 @@ def test_pieces_make_the_same_pack_as_whole_blocks(tmp_path: Path, format: str):
             buffer = np.empty((2, 4, 6, 3), np.uint8)
 
             start = block * 5
-            with writer.open_block(block) as write:
-                write({"label": content["label"][start : start + 5]})
-                for row in range(start, start + 5, 2):
-                    piece = buffer[: min(2, start + 5 - row)]
-                    piece[:] = content["image"][row : row + len(piece)]
-                    write({"image": piece})
+            opened = writer.files.open_block(block)
+            opened.write({"label": content["label"][start : start + 5]})
+            for row in range(start, start + 5, 2):
+                piece = buffer[: min(2, start + 5 - row)]
+                piece[:] = content["image"][row : row + len(piece)]
+                opened.write({"image": piece})
+            writer.record(block, None, opened.close())
         writer.finish(rows=10, ragged={"key": [b"k"] * 10})
     with begin(out_path(tmp_path, format, "whole"), format) as writer:
         for block in range(2):
@@ -338,11 +339,12 @@ def test_too_many_or_few_rows_are_refused(tmp_path: Path, pieces: list[int], sen
     with (
         begin(tmp_path / "p.h5", "h5") as writer,
         pytest.raises(ValueError, match="block 1") as error,
-        writer.open_block(1) as write,
     ):
-        write({"label": content["label"][:5]})
+        opened = writer.files.open_block(1)
+        opened.write({"label": content["label"][:5]})
         for n in pieces:
-            write({"image": content["image"][:n]})
+            opened.write({"image": content["image"][:n]})
+        opened.close()
     assert str(error.value) == sentence
 
 

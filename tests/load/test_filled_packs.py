@@ -23,7 +23,6 @@ from packer.filling import opening
 from packer.format import filling_pack
 from packer.format.filling_pack import FillingPack
 from packer.format.pack_opening import open_pack
-from packer.format.working_folder import is_locked
 from packer.load.sampled_statistics import sampled_statistics
 from tests.filling.conftest import ROWS
 from tests.format.packs import files_of
@@ -406,7 +405,8 @@ def test_what_a_process_left_that_was_killed_after_naming_the_pack_is_removed(
     out.write_bytes(whole.read_bytes())
     with PackedBatchDataset(fill_pack(images, out), 8, output="numpy") as dataset:
         assert not isinstance(dataset.pack, FillingPack)
-    while is_locked(str(work)):
+    end = time.monotonic() + 20
+    while work.exists() and time.monotonic() < end:
         time.sleep(0.01)
     assert not work.exists()
 

@@ -54,11 +54,11 @@ def test_wrong_arguments(options: dict[str, object], message: str):
 
 @pytest.mark.parametrize("raw", [True, False])
 def test_masks_of_sizes_of_their_own_move_with_their_image(raw: bool):
-    codec = None if raw else {"name": "jpeg", "shape": None}
+    jpeg, png = (None if raw else {"name": name, "shape": None} for name in ("jpeg", "png"))
     fields = (
-        Field("image", "|u1", None, {"layout": "HWC", "color": "rgb"}, codec),
-        Field("mask", "|u1", None, *partner("|u1", 1, soft=False, raw=raw)),
-        Field("layers", "|u1", None, *partner("|u1", 3, soft=False, raw=raw)),
+        Field("image", "|u1", None, {"layout": "HWC", "color": "rgb"}, jpeg),
+        Field("mask", "|u1", None, partner("|u1", 1, soft=False)[0], png),
+        Field("layers", "|u1", None, partner("|u1", 3, soft=False)[0], png),
     )
     assert Roles(fields).masks == {"mask": False, "layers": True}
 
