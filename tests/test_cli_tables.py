@@ -177,18 +177,24 @@ def test_rows_that_cannot_be_added_are_listed(table: Path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "option"),
+    ("arguments", "sentence"),
     [
-        (["append", "s", "sales.csv", "--labels", "x"], "--labels"),
-        (["append", "s", "sales.csv", "--pair", "a=b"], "--pair"),
-        (["repack", "s", "out.h5", "--size", "32"], "size 32"),
+        (
+            ["append", "s", "sales.csv", "--labels", "x"],
+            "--labels: is about images; s was made from a table.",
+        ),
+        (["append", "s", "sales.csv", "--pair", "a=b"], "--pair: is about images; s was made from a table."),
+        (
+            ["repack", "s", "out.h5", "--size", "32"],
+            "size 32: is about images of 8 or 16 bits; s has no field 'image'.",
+        ),
     ],
 )
-def test_what_is_about_images_is_refused(table: Path, arguments: list[str], option: str):
+def test_what_is_about_images_is_refused(table: Path, arguments: list[str], sentence: str):
     run("convert", table, "s", "--label", "shop", "--shard-rows", "3", "--quiet")
     with pytest.raises(UsageError) as caught:
         run(*arguments)
-    assert str(caught.value) == f"{option}: is about images; s was made from a table. Leave it out."
+    assert str(caught.value) == f"{sentence} Leave it out."
 
 
 def test_the_splits_and_their_rows_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from contextlib import suppress
@@ -60,6 +61,7 @@ def read_journal(path: str) -> list[Any]:
                 if xxhash.xxh3_64_hexdigest(text).encode() == digest:
                     with suppress(ValueError):
                         records.append(read_json(text))
-    except FileNotFoundError:
-        pass
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+            raise
     return records

@@ -134,7 +134,8 @@ def test_its_tasks_make_the_shards_of_packs(photo_folder: Path, tmp_path: Path):
     bad = photo_folder / "red" / "7.jpg"
     bad.write_bytes(b"no image")
     with pytest.raises(
-        SourceError, match=r"(green/0|red/7)\.jpg: .* \(On .*\) Finished .*run the same command again to continue\.$"
+        SourceError,
+        match=r"(green/0|red/7)\.jpg: .* \(On .*\) Finished .*run the same command again to continue\.$",
     ):
         convert_images(photo_folder, tmp_path / "bad", engine="ray", **options | {"on_error": "stop"})
     assert imported().is_initialized()  # it is the caller's, and goes on
