@@ -174,16 +174,17 @@ def _convert(parsed: ParsedRows, dialect: TextDialect, layout: RecordLayout) -> 
     records, bad = parsed.records, BadCells()
     members: Mapping[str, Any] = layout.dtype.fields or {}
     for w in layout.converted:
-        cells, texts = w.column.cells, [*parsed.dictionaries.pop(w.index), ""]  # code -1 takes the last
+        cells, texts = w.column.cells, parsed.dictionaries.pop(w.index)
         assert cells.read is not None
-        values, valid = cells.read(texts[:-1], dialect.decimal.decode(), dialect.thousands.decode())
-        values, valid = np.append(values, np.nan), np.append(valid, True)
+        values, valid = cells.read(texts, dialect.decimal.decode(), dialect.thousands.decode())
+        values, valid = np.append(values, np.nan), np.append(valid, True)  # code -1 takes the last entry
         beyond = (np.abs(values) >= BEYOND_SINGLE_FROM) & w.single
         values[beyond] = np.nan
         codes = _member(records, "<i4", members[w.name][1]).copy()
         records[w.name] = values[codes]
         for wrong, reason in ((beyond, CellFault.BEYOND_SINGLE), (~valid & ~beyond, cells.reason)):
-            bad.add(w.index, wrong[codes], reason, lambda row: texts[codes[row]])  # noqa: B023
+            if wrong.any():
+                bad.add(w.index, wrong[codes], reason, lambda row: texts[codes[row]])  # noqa: B023
     parsed.leave_out(bad.mask, bad.rows)
 
 
