@@ -400,7 +400,7 @@ def test_an_image_that_crashes_its_decoder_is_named(
 @pytest.mark.parametrize(
     ("source", "out", "options", "sentence"),
     [
-        ("", "p.h5", {"sise": 64}, r"sise=: is not an option of convert_images; leave it out."),
+        ("", "p.h5", {"sise": 64}, r"sise=: is not an option of convert_images; pass size=."),
         ("", "p.h5", {"size": 0}, r"size 0: is not a number or HxW"),
         ("", "p.h5", {"labels": "nowhere.csv"}, r"nowhere.csv"),
         ("nowhere", "p.h5", {}, r"nowhere: does not exist|nowhere"),
