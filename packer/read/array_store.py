@@ -16,7 +16,7 @@ from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.orders.runs import Runs, Subset, one_run
 from packer.read.encoded_images import EncodedImages
-from packer.read.field_rows import FieldRows, open_rows
+from packer.read.field_rows import FieldRows, open_rows, unchecked
 from packer.read.gather import Bytes, empty
 
 _MOST_AHEAD = 1 << 18  # most rows to prefetch
@@ -93,6 +93,8 @@ class PackStore(ArrayStore):
         self.subset: Subset = Subset([(0, pack.rows)]) if subset is None else subset
         super().__init__(pack, [pack.header.field(f.name) for f in fields], self.subset.rows)
         self.verify = verify
+        # Created here, so that forked processes compare each block once.
+        self._checked = {f.name: unchecked(pack.rows) for f in self.fields if verify}
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._open: dict[str, FieldRows] = {}
@@ -209,7 +211,9 @@ class PackStore(ArrayStore):
             with self._lock:
                 rows = self._open.get(name)
                 if rows is None:
-                    rows = open_rows(self.pack.settled(), name, self.verify)
+                    if self.verify and name not in self._checked:
+                        self._checked[name] = unchecked(self.pack.rows)
+                    rows = open_rows(self.pack.settled(), name, self._checked.get(name))
                     rows.keep(self._keep)
                     self.pack.check_same()  # after opening: an open file cannot be replaced
                     self._open[name] = rows

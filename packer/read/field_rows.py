@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -366,14 +367,22 @@ class CompressedRows(FieldRows):
             raise damaged_rows(self._pack.path, self._field.name, error, first, last - 1) from None
 
 
-class VerifiedRows(FieldRows):
-    """A wrapper that compares blocks with their checksums at first use."""
+def unchecked(rows: int) -> NDArray[np.bool_]:
+    """Return flags of blocks that have not been compared, in memory that forked processes share.
 
-    def __init__(self, rows: FieldRows, pack: Pack, field: Field) -> None:
-        self._rows, self._field = rows, field
+    rows: rows of the pack; the flags of a part begin at its first row.
+    """
+    return np.frombuffer(mmap.mmap(-1, max(1, rows)), np.bool_)
+
+
+class VerifiedRows(FieldRows):
+    """A wrapper that compares blocks with their checksums at first use. checked: see `unchecked`."""
+
+    def __init__(self, rows: FieldRows, pack: Pack, field: Field, checked: NDArray[np.bool_]) -> None:
+        self._rows, self._field, self._checked = rows, field, checked
         self.willneed, self.keep = rows.willneed, rows.keep  # type: ignore[method-assign]
         self._packs = pack.parts
-        self._parts: dict[int, tuple[NDArray[np.uint64], NDArray[np.bool_]]] = {}
+        self._parts: dict[int, NDArray[np.uint64]] = {}
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])
 
     def read(self, runs: Runs, out: Bytes) -> None:
@@ -393,8 +402,8 @@ class VerifiedRows(FieldRows):
             if isinstance(part, RemotePack):  # verified when it was downloaded
                 continue
             if number not in self._parts:
-                self._parts[number] = part.checksums(), np.zeros(part.header.blocks, bool)
-            checksums, good = self._parts[number]
+                self._parts[number] = part.checksums()
+            checksums, good = self._parts[number], self._checked[self._firsts[number] :]
             size = part.header.block_rows
             first = own.starts // size
             blocks = Runs(first, (own.starts + own.lengths - 1) // size - first + 1).rows()
@@ -409,16 +418,16 @@ class VerifiedRows(FieldRows):
                 good[block] = True
 
 
-def open_rows(pack: Pack, name: str, verify: bool = False) -> FieldRows:
+def open_rows(pack: Pack, name: str, checked: NDArray[np.bool_] | None = None) -> FieldRows:
     """Open a field of a pack, whatever provides its rows. Raises FormatError.
 
-    verify: compare each block with its checksum at first use.
+    checked: compare each block with its checksum at first use; see `unchecked`. None: compare none.
     """
     if isinstance(pack, FillingPack):
         return _open_unfinished(pack, name)
     if isinstance(pack, FieldsPack):
         source, own, places = pack.source(name)
-        rows = open_rows(source, own, verify)
+        rows = open_rows(source, own, None if checked is None else unchecked(source.rows))
         return rows if places is None else MatchedRows(rows, places)
     field = pack.header.field(name)
     if isinstance(pack, ArraysPack) and name in pack.memory:
@@ -428,10 +437,13 @@ def open_rows(pack: Pack, name: str, verify: bool = False) -> FieldRows:
         or any(one.arrival(array) is not None for array in field.arrays)
         for one in pack.shards
     ):
-        each = [open_rows(one, name, verify) for one in pack.shards]
+        starts = np.cumsum([0, *(one.rows for one in pack.shards)])
+        flags = [None if checked is None else checked[start:] for start in starts.tolist()]
+        each = [open_rows(one, name, own) for one, own in zip(pack.shards, flags, strict=False)]
         return JoinedRows(each, [one.rows for one in pack.shards])
     kind = RaggedRows if field.ragged else CompressedRows if field.compressed else FixedRows
-    return VerifiedRows(kind(pack, field), pack, field) if verify else kind(pack, field)
+    rows = kind(pack, field)
+    return rows if checked is None else VerifiedRows(rows, pack, field, checked)
 
 
 def _open_unfinished(pack: FillingPack, name: str) -> FieldRows:

@@ -394,6 +394,28 @@ def test_verify_reads_each_block_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert asked == [("image", 1), ("image", 2)]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("kind", STORED)
+def test_forked_processes_verify_each_block_once_among_them(
+    tmp_path: Path, kind: tuple[str, str, tuple[int, ...] | None]
+):
+    """Each worker of a conversion reads rows of almost every block, if they are shuffled."""
+    pack = make_stored(tmp_path, *kind)
+    reader = PackStore(pack, pack.fields, verify=True)
+    child = os.fork()
+    if not child:
+        images(reader, runs_of((0, ROWS)))
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    checked = reader._checked["image"]
+    starts = np.cumsum([0, *(part.rows for part in pack.parts)])
+    blocks = {
+        start + k for start, part in zip(starts, pack.parts, strict=False) for k in range(part.header.blocks)
+    }
+    assert set(np.flatnonzero(checked).tolist()) == blocks
+
+
 @pytest.mark.parametrize("kind", STORED)
 def test_offsets_that_lead_astray_are_a_sentence(
     tmp_path: Path, kind: tuple[str, str, tuple[int, ...] | None]

@@ -47,8 +47,8 @@ def array(tmp_path_factory: pytest.TempPathFactory) -> FieldRows:
     packs[1] = Passing("b", packs[1].header, packs[1].seal)
     object.__setattr__(packs[1], "_path", lambda file: str(folder / "b.h5"))
     both = join_packs(packs, ["label"])
-    assert isinstance(open_rows(both, "image", False), FixedRows)
-    found = open_rows(both, "label", False)
+    assert isinstance(open_rows(both, "image"), FixedRows)
+    found = open_rows(both, "label")
     assert isinstance(found, JoinedRows)
     return found
 
