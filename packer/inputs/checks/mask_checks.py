@@ -23,7 +23,7 @@ _FIRST = 256
 
 
 def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
-    """Yield an error for masks in the folder of their images: 1_mask.png beside 1_sat.png, or 1.png.
+    """Yield an error for masks in the folder of their images: 1_mask.png, or 1.png, beside 1.jpg or 1_sat.jpg.
 
     Nearly all names have to belong to such groups, and the pixels of pairs to show which side are masks; a
     note without that. Three or more files of a name are an error. A list of images says which files are
@@ -95,13 +95,13 @@ def check_labels_in_names(listing: Listing) -> Iterator[Finding]:
 
 
 def _groups(keys: Sequence[str]) -> list[list[str]]:
-    """Return the keys whose names differ in the last word only, the same words in all groups; else []."""
+    """Return the keys whose names differ in the last word or the suffix only, alike in all groups; else []."""
     words: dict[str, dict[str, str]] = defaultdict(dict)
     for key in keys:
-        stem = os.path.splitext(key)[0]
+        stem, suffix = os.path.splitext(key)
         match = _LAST_WORD.match(stem)
         name, word = (stem, "") if match is None else match.groups()
-        words[name][word] = key
+        words[name][f"{word}{suffix}" if word in words[name] else word] = key
     kinds = Counter(frozenset(of) for of in words.values() if len(of) > 1)
     ((kind, count),) = kinds.most_common(1) or [(frozenset(), 0)]
     if not count or count < _SHARE * len(words):
