@@ -20,7 +20,7 @@ from packer.inputs.checks.folder_checks import (
     check_levels,
     check_single_class,
 )
-from packer.inputs.checks.label_checks import check_label_texts, check_numbers
+from packer.inputs.checks.label_checks import check_label_texts, check_labels_of_folders, check_numbers
 from packer.inputs.checks.mask_checks import check_labels_in_names, check_masks_among_images
 from packer.inputs.checks.mask_value_checks import check_mask_values
 from packer.inputs.checks.picture_checks import check_bits, check_pages, check_profiles, check_size
@@ -43,6 +43,7 @@ CHECKS: tuple[Check, ...] = (
     check_class_names,
     check_unread_tables,
     check_label_texts,
+    check_labels_of_folders,
     check_numbers,
     check_mask_values,
     check_files_left_out,
