@@ -46,6 +46,16 @@ def test_names_in_pairs_are_no_masks_if_their_pixels_are_those_of_images(errors:
     assert errors({"a.png": PHOTO, "b.png": PHOTO, "c.png": PHOTO, "c_mask.png": MASK}) == []
 
 
+def test_frames_of_videos_are_images(errors: Examine, notes: Examine) -> None:
+    keys = [f"a/v{video}_frame{number}.png" for video in range(3) for number in range(4)]
+    assert errors(dict.fromkeys(keys, PHOTO)) == []
+    (note, _) = notes(dict.fromkeys(keys, PHOTO))
+    assert note.startswith(
+        "pets: nearly all names belong to 3 groups of 4 files, such as a/v0_frame0.png, a/v0_frame1.png, "
+        "a/v0_frame2.png, a/v0_frame3.png; each is packed as an image. Pass pairs="
+    )
+
+
 def test_masks_that_differ_from_their_images_in_the_suffix(errors: Examine, notes: Examine) -> None:
     names = ("x", "y", "z_2")
     files = {f"{name}{end}": content for name in names for end, content in ((".jpg", PHOTO), (".png", MASK))}
