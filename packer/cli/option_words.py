@@ -129,4 +129,6 @@ def _quoted(text: str, name: str) -> str:
     """Return the value of an option as it is typed."""
     if name == "Csv.quote" and not text:
         return "none"
-    return '"\'"' if text == "'" else shlex.quote(text)
+    if text in ("'", ","):  # a comma would read as one of the sentence
+        return f'"{text}"'
+    return shlex.quote(text)

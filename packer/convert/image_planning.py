@@ -18,7 +18,7 @@ from packer.convert.plan_contents import PlanContents
 from packer.convert.reference_pack import ReferencePack
 from packer.convert.row_storage import estimate
 from packer.convert.sample_order import SampleOrder, arrange
-from packer.convert.split_assignment import Owners, assign
+from packer.convert.split_assignment import Owners, assign, notes_on_classes
 from packer.convert.whole_pictures import partner_versions
 from packer.errors import ImageError, UsageError
 from packer.format.header import find_field
@@ -301,4 +301,6 @@ def _order(source: ImageSource, maker: ImageRows, options: ImageOptions) -> Samp
     folders = Owners.from_splits(source.splits, len(source))
     owners = folders if options.split is None else assign(options.split, maker, options.seed)
     source.findings.notes.extend(owners.notes)
+    if options.split is not None and maker.classes is not None:
+        source.findings.notes.extend(notes_on_classes(owners, maker.classes, "classes"))
     return arrange(owners, shuffle=options.shuffle, seed=options.seed)

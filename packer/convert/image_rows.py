@@ -108,6 +108,15 @@ class ImageRows(RowMaker):
         """Return the class of each image, of several the rarest; None without classes."""
         return self._targets.rarest
 
+    @property
+    def classes(self) -> Codes | None:
+        """The class of each image by its name; None unless each image has one class."""
+        label, names = self._targets.fixed.get("label"), self._targets.classes
+        if names is None or label is None or label.ndim > 1 or label.min(initial=0) < 0:
+            return None
+        codes = Codes.from_values(label)
+        return codes._replace(names=[names[int(number)] for number in codes.names])
+
     def codes(self, column: str | None) -> Codes | None:
         """Return the cells of a column beside the labels; of None the classes."""
         values = self._targets.strata if column is None else self._targets.beside[column]

@@ -1,4 +1,7 @@
-"""assign: the split of each row, drawn by shares or in groups, given by position, or named by a column."""
+"""assign: the split of each row, drawn by shares or in groups, given by position, or named by a column.
+
+Also the notes on the classes of the splits.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from packer import randomness, units
 from packer.convert.splits import EXAMPLE, Split, refuse_alike
 from packer.errors import SourceError, UsageError
+from packer.format.header import TRAIN
 from packer.sentence import Option
 
 Ints = NDArray[np.int64]
@@ -18,6 +22,7 @@ MOST_STRATA = 1000
 """Most different whole numbers, without class names, of which each split gets its share."""
 _MOST_SPLITS = 100  # most splits that a column can name
 _AT_ONCE = 1 << 20  # rows drawn, counted or dealt at once
+_SHOWN, _LETTERS = 3, 40  # most classes and splits named in a note; letters of each
 
 
 class Codes(NamedTuple):
@@ -167,6 +172,41 @@ def _note_on_groups(split: Split, names: Iterable[str], owners: Ints, drawn: Int
         for k, name in enumerate(names)
     )
     return f"Groups of {split.group} in each split: {counts}."
+
+
+def notes_on_classes(owners: Owners, label: Codes, what: str) -> list[str]:
+    """Return notes on classes that train lacks or one split has alone, and on splits of a single class.
+
+    what: what the values of the label are, "classes".
+    """
+    names, width = owners.names, len(label.names)
+    if len(names) < 2 or width < 2:
+        return []
+    counts = np.zeros((len(names) + 1) * width, np.int64)  # the last split: rows that are left out
+    for at in range(0, len(label.numbers), _AT_ONCE):
+        cells = owners.numbers[at : at + _AT_ONCE].astype(np.int64) * width
+        counts += np.bincount(cells + label.numbers[at : at + _AT_ONCE], minlength=len(counts))
+    held = counts.reshape(-1, width)[:-1]
+    has = held > 0
+    wrong = has.sum(axis=0) == 1
+    if TRAIN in names:
+        wrong |= ~has[names.index(TRAIN)]
+    texts = [f"{name[:_LETTERS]!r}" for name in label.names]
+    lone = [
+        f"{texts[code]} ({', '.join(f'{names[k]} {held[k, code]:,}' for k in np.flatnonzero(has[:, code]))})"
+        for code in np.flatnonzero(wrong)
+    ]
+    single = [f"{names[k]} ({texts[held[k].argmax()]})" for k in np.flatnonzero(has.sum(axis=1) == 1)]
+    each = "in one split only, or not in train; splits and rows of each"
+    told = {
+        f"{len(lone):,} of {width:,} {what} are {each}": lone,
+        f"{len(single):,} of {units.count(len(names), 'split')} have one of the {width:,} {what}": single,
+    }
+    return [
+        f"{note}: {', '.join(found[:_SHOWN])}{' and others' if len(found) > _SHOWN else ''}."
+        for note, found in told.items()
+        if found
+    ]
 
 
 def draw_rows(strata: NDArray[Any], shares: Mapping[str, float], seed: int) -> NDArray[Any]:

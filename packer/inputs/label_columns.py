@@ -128,11 +128,14 @@ class ColumnFinder:
             # Else the only column, which has a name, may hold labels.
             others = [place for place in others if place not in counting]
         if len(others) != 1:
+            remedy = f"Choose the label column with {Option('Labels.column')}"
+            if not others:
+                remedy = f"Leave out {Option('labels')} if it has no labels, or remove lines above its header"
             besides = f", besides {' and '.join(self._beside)}" if self._beside else ""
             besides += f" ({header[counting[0]]} counts the rows)" if counting else ""
             raise SourceError(
                 f"{where}: {units.count(len(header), 'column')}, {shown}; two are expected, file and "
-                f"label{besides}. Choose the label column with {Option('Labels.column')}."
+                f"label{besides}. {remedy}."
             )
         return file, others + read
 

@@ -1,4 +1,4 @@
-"""Columns of staged rows as numbers, of which splits are drawn; notes on the classes of each split."""
+"""Columns of staged rows as numbers, of which splits are drawn."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import units
-from packer.convert.split_assignment import MOST_STRATA, Codes, Owners, RowSource
+from packer.convert.split_assignment import MOST_STRATA, Codes, RowSource
 from packer.errors import SourceError
-from packer.format.header import TRAIN
 from packer.sentence import Option
 from packer.tables.staging import StagedTable
 from packer.tables.transform.column_types import TEXT, is_missing, shortest
@@ -20,7 +19,6 @@ from packer.tables.transform.records import RecordMember
 from packer.tables.transform.table_transform import TableTransform
 
 _STEP = 1 << 18  # rows read at once
-_SHOWN, _LETTERS = 3, 40  # most classes and splits named in a note; letters of each
 
 
 class StagedColumns(RowSource):
@@ -102,39 +100,3 @@ class StagedColumns(RowSource):
         if kinds == "text":
             return [str(texts[value], "utf-8", "replace") for value in values]
         return [str(kind.classes[int(value)]) if kind.classes else shortest(value) for value in values]
-
-
-def notes_on_classes(plan: TableTransform, columns: StagedColumns, owners: Owners) -> list[str]:
-    """Return notes on classes that train lacks or one split has alone, and on splits of a single class."""
-    names, label = owners.names, columns.label if len(owners.names) > 1 else None
-    if label is None or len(label.names) < 2:
-        return []
-    width = len(label.names)
-    if plan.label_kind != "classes" and width**2 > columns.count:
-        return []  # numbers, not classes
-    counts = np.zeros(len(names) * width, np.int64)
-    for at in range(0, columns.count, _STEP):
-        cells = owners.numbers[at : at + _STEP].astype(np.int64) * width + label.numbers[at : at + _STEP]
-        counts += np.bincount(cells, minlength=len(counts))
-    held = counts.reshape(len(names), width)
-    has = held > 0
-    wrong = has.sum(axis=0) == 1
-    if TRAIN in names:
-        wrong |= ~has[names.index(TRAIN)]
-    what = f"{'classes' if plan.label_kind == 'classes' else 'values'} of {plan.label[0]!r}"
-    texts = [f"{name[:_LETTERS]!r}" for name in label.names]
-    lone = [
-        f"{texts[code]} ({', '.join(f'{names[k]} {held[k, code]:,}' for k in np.flatnonzero(has[:, code]))})"
-        for code in np.flatnonzero(wrong)
-    ]
-    single = [f"{names[k]} ({texts[held[k].argmax()]})" for k in np.flatnonzero(has.sum(axis=1) == 1)]
-    each = "in one split only, or not in train; splits and rows of each"
-    told = {
-        f"{len(lone):,} of {width:,} {what} are {each}": lone,
-        f"{len(single):,} of {units.count(len(names), 'split')} have one of the {width:,} {what}": single,
-    }
-    return [
-        f"{note}: {', '.join(found[:_SHOWN])}{' and others' if len(found) > _SHOWN else ''}."
-        for note, found in told.items()
-        if found
-    ]

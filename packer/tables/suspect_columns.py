@@ -1,8 +1,9 @@
-"""Features that are hardly properties of a row: columns that number the rows, and columns that tell the label.
+"""Numbers that are hardly properties of a row: of the row itself, of the label, of all rows, of missing values.
 
 A column of numbers tells the label if the rows, sorted by it, have each class in one piece, or a label that
-only rises or only falls; a column of texts, if all rows of a text have one label. Measured on a sample of the rows
-of train, and noted only if chance would hardly bring it about.
+only rises or only falls; a column of texts, if all rows of a text have one label. Measured on a sample of the
+rows of train, and noted only if chance would hardly bring it about. A last row of totals holds sums of the rows above
+it; a number that stands for missing values comes again, far from all others.
 """
 
 from __future__ import annotations
@@ -17,20 +18,25 @@ from numpy.typing import NDArray
 from packer import units
 from packer.sentence import Option
 from packer.tables.staging import StagedTable
-from packer.tables.transform.column_types import as_float, shown_columns
+from packer.tables.transform.column_types import as_float, shortest, shown_columns
 from packer.tables.transform.records import RecordMember
 from packer.tables.transform.table_transform import TableTransform
 
 _FEW = 256  # rows that rule most columns out
 _LEAST = 10  # fewest rows whose numbers are noted
 _STEP = 1 << 18  # rows read at once
+_DISTINCT = 8  # fewest other values of a column with a number for missing ones
+_MARK_ROWS = 4096  # most rows, about, where numbers for missing ones are looked for
 _CHANCE = log(1e-3)  # most, that there is a note on a table of random numbers
 
 Ints = NDArray[np.int64]
 
 
 def notes_on_suspects(plan: TableTransform, staged: StagedTable, samples: Ints) -> list[str]:
-    """Return notes on features that number the rows, or tell the label. samples: numbers of rows of train."""
+    """Return notes on features that number the rows or tell the label, on totals, and on numbers for missing.
+
+    samples: numbers of rows of train.
+    """
     records: NDArray[Any] = np.asarray(np.memmap(staged.path, staged.dtype, "r"))
     features = [w for w in plan.layout.members if w.column.role == "feature"]
     whole = [w for w in features if w.column.type in ("number", "integer")]
@@ -38,9 +44,14 @@ def notes_on_suspects(plan: TableTransform, staged: StagedTable, samples: Ints) 
     notes = _notes(
         numbers, "the values number the rows, as identifiers do, which say nothing about new rows", "keep"
     )
-    if len(plan.label) != 1:
+    labels = [w for w in plan.layout.members if w.column.name in plan.label]
+    notes += _note_on_totals(
+        records, [*whole, *(w for w in labels if w.column.type in ("number", "integer"))]
+    )
+    notes += _note_on_marks(records, whole, samples)
+    if len(labels) != 1:
         return notes
-    label = next(w for w in plan.layout.members if w.column.name == plan.label[0])
+    (label,) = labels
     y = np.unique(records[label.name][samples], return_inverse=True)[1]
     about = f"the label {label.column.name!r}"
     leak = f"({units.count(len(samples), 'row')}). If it is known only with the label, it is a leak"
@@ -59,6 +70,52 @@ def _notes(columns: Sequence[RecordMember], what: str, other: str = "") -> list[
     names = ",".join(w.column.name for w in columns[:6])
     ways = " or ".join(Option(option, names) for option in ("drop", other) if option)
     return [f"{shown_columns([w.column.name for w in columns])}: {what}. Pass {ways}."]
+
+
+def _note_on_totals(records: NDArray[Any], columns: Sequence[RecordMember]) -> list[str]:
+    """Return a note on a last row that holds the sums of the rows above it."""
+    if len(records) <= _LEAST or not columns:
+        return []
+    few = np.nan_to_num(_columns(records[:-1][:_FEW], columns))
+    last = np.nan_to_num(_columns(records[-1:], columns)[:, 0])
+    fits = (few >= 0).all(axis=1) & (np.count_nonzero(few, axis=1) >= _LEAST / 2)
+    fits &= (last > few.max(axis=1)) & (last > few.sum(axis=1) * (1 - 1e-6))
+    found = [columns[number] for number in np.flatnonzero(fits).tolist()]
+    sums = {
+        w.column.name: sum(
+            float(np.nansum(as_float(records[w.name][at : at + _STEP])))
+            for at in range(0, len(records), _STEP)
+        )
+        for w in found
+    }
+    names = [w.column.name for w in found if np.isclose(sums[w.column.name], 2 * float(records[w.name][-1]))]
+    if not names:
+        return []
+    return [
+        f"{shown_columns(names)}: the last row holds the sum of the rows above it, as a row of totals does, "
+        "which is no sample. If it is one, leave it out of the file."
+    ]
+
+
+def _note_on_marks(records: NDArray[Any], columns: Sequence[RecordMember], samples: Ints) -> list[str]:
+    """Return a note on numbers that come again, farther from all others of a column than they are apart."""
+    found, samples = [], samples[:: len(samples) // _MARK_ROWS + 1]
+    for w in columns:
+        x = as_float(records[w.name][samples])
+        values, counts = np.unique(x[np.isfinite(x)], return_counts=True)
+        for at, rest in ((0, values[1:]), (-1, values[:-1])):
+            several = len(rest) >= _DISTINCT and counts[at] > 1 and values[at] != 0
+            if several and abs(values[at] - rest[at]) > rest[-1] - rest[0]:
+                limits = f"{shortest(rest[0].item())} to {shortest(rest[-1].item())}"
+                found.append((w.column.name, shortest(values[at].item()), counts[at], limits))
+    if not found:
+        return []
+    name, mark, count, limits = found[0]
+    return [
+        f"{shown_columns(list(dict.fromkeys(one[0] for one in found)))}: a number comes again, far from all "
+        f"others, as {mark} in {count:,} of {units.count(len(samples), 'row')} of {name!r}, whose others are "
+        f"{limits}. If it stands for missing ones, pass {Option('Csv.na', mark)}, or leave these cells empty."
+    ]
 
 
 def _numbering(records: NDArray[Any], columns: Sequence[RecordMember], most: int) -> list[RecordMember]:

@@ -14,7 +14,7 @@ from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask, provenance
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder, arrange
-from packer.convert.split_assignment import assign
+from packer.convert.split_assignment import assign, notes_on_classes
 from packer.convert.splits import Split
 from packer.errors import UsageError
 from packer.format.file_rows import FILES, fits, to_json
@@ -23,7 +23,7 @@ from packer.format.working_folder import writing
 from packer.sentence import Option
 from packer.tables.measuring import MeasuredRows, measure, note_on_classes, notes_on_rounding
 from packer.tables.reading.table_source import TableSource
-from packer.tables.staged_columns import StagedColumns, notes_on_classes
+from packer.tables.staged_columns import StagedColumns
 from packer.tables.staging import StagedTable, TableRows
 from packer.tables.suspect_columns import notes_on_suspects
 from packer.tables.transform.column_types import DEALING, TableColumn, shown_columns
@@ -197,7 +197,11 @@ def _order(job: TableJob, staged: StagedTable) -> tuple[SampleOrder, list[str]]:
     columns = StagedColumns(job.plan, staged, job.table.names[0])
     owners = assign(job.split, columns, job.seed)
     order = arrange(owners, shuffle=job.shuffle, seed=job.seed, folder=os.path.dirname(staged.path))
-    return order, [*owners.notes, *notes_on_classes(job.plan, columns, owners)]
+    label, classed = None if job.split is None else columns.label, job.plan.label_kind == "classes"
+    if label is None or not (classed or len(label.names) ** 2 <= columns.count):
+        return order, [*owners.notes]  # numbers, not classes
+    what = f"{'classes' if classed else 'values'} of {job.plan.label[0]!r}"
+    return order, [*owners.notes, *notes_on_classes(owners, label, what)]
 
 
 def source_notes(job: TableJob) -> list[str]:

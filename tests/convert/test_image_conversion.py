@@ -180,6 +180,16 @@ def test_labels_file(photo_folder: Path, tmp_path: Path):
     assert {key: label for key, (label, _) in content(pack).items()} == {f"{k}.jpg": 10 * k for k in range(8)}
 
 
+def test_classes_that_drawn_splits_lack_are_noted(photo_folder: Path, tmp_path: Path):
+    (photo_folder / "rare").mkdir()
+    shutil.copy(next(photo_folder.rglob("*.jpg")), photo_folder / "rare" / "new.jpg")
+    report = convert_images(photo_folder, tmp_path / "p.h5", size=8, split="train=0.5,val=0.5")
+    (note,) = (note for note in report.notes if "splits and rows" in note)
+    assert note.startswith(
+        "1 of 4 classes are in one split only, or not in train; splits and rows of each: 'rare' ("
+    )
+
+
 @pytest.mark.parametrize("kind", ["tar", "gztar", "zip"])
 def test_archives_give_the_very_same_pack(photo_folder: Path, tmp_path: Path, kind: str):
     convert_images(photo_folder, tmp_path / "folder.h5", size=32)

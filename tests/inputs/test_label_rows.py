@@ -153,8 +153,8 @@ def test_json_that_holds_no_labels(write: Write) -> None:
     )
     boxes = [{"image": file, "annotations": [{"label": name}]} for file, name in ROWS]
     assert refused(write(json.dumps(boxes))) == (
-        "l.csv: 1 column, image; two are expected, file and label. Choose the label column with labels=Labels(column=). "
-        "Left out: annotations; they hold objects."
+        "l.csv: 1 column, image; two are expected, file and label. Leave out labels= if it has no labels, or remove "
+        "lines above its header. Left out: annotations; they hold objects."
     )
     assert refused(write("[[1, 2")) == f"l.csv: damaged or truncated JSON; {NEEDED}. Get it again."
 
@@ -225,7 +225,7 @@ def test_numbers_that_count_the_rows_are_no_labels(write: Write) -> None:
     path = write("".join(f"{k} {file}\n" for k, file in enumerate(KEYS, 1)), "images.txt")
     assert refused(path) == (
         "images.txt line 1: 2 columns, 0 (1), 1 (cat/1.jpg); two are expected, file and label (0 counts the rows). "
-        "Choose the label column with labels=Labels(column=)."
+        "Leave out labels= if it has no labels, or remove lines above its header."
     )
     assert read(path, "0") == (["1", "2", "3", "4"], ["images.txt: the column 1 names the images."])
 

@@ -451,7 +451,7 @@ def test_tabs_part_the_cells_of_a_tsv_and_commas_those_of_other_files(write: Wri
         assert (list(column), table.images.tolist()) == (["a,b", "c", "d"], [0, 1, 2])
     assert refused(write("1:a\n2:b\n")) == (
         "labels.csv line 1: 1 column, 1:a, separated by commas, tabs, semicolons, bars or blanks; two are expected, file and label. "
-        "Choose the label column with labels=Labels(column=)."
+        "Leave out labels= if it has no labels, or remove lines above its header."
     )
 
 

@@ -27,7 +27,11 @@ def suspects(rows: pandas.DataFrame, folder: Path, label: str | None = "y", **op
         folder / "t.csv", folder / "t.h5", label=label, missing="zero", overwrite=True, **options
     )
     notes = [in_options(note) for note in report.notes]
-    return [note for note in notes if "number the rows" in note or "label 'y'" in note]
+    return [
+        note
+        for note in notes
+        if any(what in note for what in ("number the rows", "label 'y'", "sum of", "far"))
+    ]
 
 
 def numbering(name: str) -> list[str]:
@@ -56,6 +60,28 @@ def test_numbers_of_the_rows(tmp_path: Path, ids: Any, label: str | None) -> Non
     assert suspects(rows, tmp_path, label) == numbering("Id")
     assert suspects(rows, tmp_path, label, split="train=0.8,val=0.2") == numbering("Id")
     assert suspects(rows, tmp_path, label, drop=["Id"]) == []
+
+
+def test_a_last_row_of_totals(tmp_path: Path) -> None:
+    rows = BASE.assign(d=RNG.integers(-9, 9, ROWS), y=PRICE)
+    sums = pandas.DataFrame([{**rows[["b", "d", "y"]].sum(), "a": 0.5, "c": "Total"}])
+    assert suspects(pandas.concat([rows, sums]), tmp_path) == [
+        "2 columns (b, y): the last row holds the sum of the rows above it, as a row of totals does, which is no sample."
+        " If it is one, leave it out of the file."
+    ]
+    assert suspects(pandas.concat([rows, sums.assign(b=sums["b"] + 1, y=1e9)]), tmp_path) == []
+
+
+@pytest.mark.parametrize("mark", [-999, 9999.5])
+def test_numbers_for_missing_values(tmp_path: Path, mark: float) -> None:
+    rows = BASE.assign(e=np.where(np.arange(ROWS) % 50 == 7, mark, BASE["b"]), y=Y)
+    (note,) = suspects(rows, tmp_path)
+    assert note == (
+        f"1 column (e): a number comes again, far from all others, as {mark} in 8 of 400 rows of 'e', whose others are"
+        f" 0 to 79. If it stands for missing ones, pass --na {mark}, or leave these cells empty."
+    )
+    for other in (0, 150, np.where(np.arange(ROWS) == 7, mark, 3)):  # no mark, near, once
+        assert suspects(rows.assign(e=np.where(np.arange(ROWS) % 50 == 7, other, BASE["b"])), tmp_path) == []
 
 
 def test_numbers_of_the_rows_with_rows_left_out(tmp_path: Path) -> None:

@@ -485,7 +485,7 @@ def test_thousands_are_told_apart_from_texts(numbers: Path, tmp_path: Path):
         convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0")
     assert in_options(caught.value.sentence) == (
         f"{numbers}: line 2,000, column '1' holds '1,234', numbers in another notation than the decimal point '.'."
-        " Pass --thousands ,, or --type 1=category if they are not numbers."
+        ' Pass --thousands ",", or --type 1=category if they are not numbers.'
     )
     convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0", types={"1": "category"})
 

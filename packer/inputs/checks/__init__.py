@@ -3,7 +3,7 @@
     examine.py        the list of all checks; runs them
     folder_checks.py  folders that are no classes: parts of samples or datasets, splits, copies
     class_checks.py   classes that are confusing, empty, or missing in the training split
-    label_checks.py   labels given as text: several in a cell, one for each image, numbers
+    label_checks.py   labels from a file: several in a cell, unlike the folders, numbers
     mask_checks.py    masks in the folder of their images
     partner_names.py  names of files, compared between folders
     frame_evidence.py what the pixels of partners have in common

@@ -32,6 +32,7 @@ CHECKS: tuple[Check, ...] = (
     class_checks.check_class_names,
     sidecar_checks.check_unread_tables,
     label_checks.check_label_texts,
+    label_checks.check_labels_of_folders,
     label_checks.check_numbers,
     mask_value_checks.check_mask_values,
     folder_checks.check_files_left_out,

@@ -174,12 +174,12 @@ def _called_like_splits(place: str, folders: Folders) -> _Doubt | None:
 
 
 def _hold_same(folders: Folders, first: Collection[str], second: Collection[str]) -> bool:
-    """Return True if a folder in one of the first is called like one in the second."""
+    """Return True if a folder in one of the second is called like one of the first, or like one in these."""
     inner = [
         {key.split("/")[1] for top in tops for key in folders[top] if key.count("/") > 1}
         for tops in (first, second)
     ]
-    return not inner[0].isdisjoint(inner[1])
+    return not inner[1].isdisjoint(inner[0] | set(first))
 
 
 def _same_folders(place: str, folders: Folders) -> _Doubt | None:

@@ -1,4 +1,4 @@
-"""Checks of labels given as text: several in a cell, one for each image, numbers that are no classes."""
+"""Checks of labels from a file: several in a cell, one for each image, other folders, numbers."""
 
 from __future__ import annotations
 
@@ -51,6 +51,23 @@ def check_label_texts(listing: Listing) -> Iterator[Finding]:
         yield several
     elif listing.labels is not None:
         yield from _labels_that_differ(listing, column, listing.labels, classes)
+
+
+def check_labels_of_folders(listing: Listing) -> Iterator[Finding]:
+    """Yield a note on labels from a file that are the names of other folders than those of their images."""
+    labels, classes = listing.labels, listing.classes
+    if not listing.labels_given or labels is None or classes is None:
+        return
+    numbers = {name: number for number, name in enumerate(classes)}
+    folders = [numbers.get(key.rpartition("/")[0].rpartition("/")[2], UNLABELED) for key in listing.keys]
+    both = (np.array(folders) != UNLABELED) & (labels != UNLABELED)
+    moved = np.flatnonzero(both & (labels != folders))
+    if 0 < len(moved) < np.count_nonzero(both) / 2:
+        key, label = listing.keys[moved[0]], classes[labels[moved[0]]]
+        yield Finding(
+            f"The file gives {units.count(len(moved), 'image')} the label of another folder, such as {key}: "
+            f"{label}. Its labels are packed; correct it if the folders are right."
+        )
 
 
 def _several_labels(column: LabelColumn, classes: Sequence[str], boxes: bool) -> Finding | None:

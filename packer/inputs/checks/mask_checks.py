@@ -17,17 +17,18 @@ from packer.sentence import Option
 
 _LAST_WORD = re.compile(r"(.*[^/])[^A-Za-z0-9/]+([A-Za-z][A-Za-z0-9]*)\Z", re.DOTALL)
 _FIRST_WORDS = re.compile(r"([A-Za-z][A-Za-z_ -]*?)[^A-Za-z0-9]*[0-9]+[^A-Za-z]*\.[A-Za-z]+\Z")
+_NUMBERS = re.compile(r"[0-9]+")
 _FEWEST_A_WORD = 2  # images a word
 _SHARE = 0.9
 _FIRST = 256
 
 
 def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
-    """Yield an error for masks in the folder of their images: 1_mask.png beside 1_sat.png, or 1.png.
+    """Yield an error for masks in the folder of their images: 1_mask.png, or 1.png, beside 1.jpg or 1_sat.jpg.
 
     Nearly all names have to belong to such groups, and the pixels of pairs to show which side are masks; a
-    note without that. Three or more files of a name are an error. A list of images says which files are
-    images, so it is not checked.
+    note without that. Three or more files of a name are an error, a note if they differ in a number. A list
+    of images says which files are images, so it is not checked.
     """
     # Names of a group stand side by side, so most listings are through after the first names.
     if not listing.source.scanned or not _groups(listing.keys[:_FIRST]):
@@ -38,10 +39,12 @@ def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
     shown = f"{listing.name}: nearly all names belong to {len(groups):,} groups of {len(groups[0])} files"
     if len(groups[0]) > 2:
         example = ", ".join(groups[0])
+        frames = len({_NUMBERS.sub("", key) for key in groups[0]}) == 1  # frames of a video, or bands
         yield Finding(
-            f"{shown}, such as {example}; each would be an image. Pass {_patterns(listing, groups[0])} to pack "
-            "one kind as the images and the others beside them, or pass a list of the files that are images.",
-            error=True,
+            f"{shown}, such as {example}; each {'is packed as' if frames else 'would be'} an image. Pass "
+            f"{_patterns(listing, groups[0])} to pack one kind as the images and the others beside them, or pass "
+            "a list of the files that are images.",
+            error=not frames,
         )
         return
     pairs = [(group[0], group[1]) for group in groups]
@@ -91,13 +94,13 @@ def check_labels_in_names(listing: Listing) -> Iterator[Finding]:
 
 
 def _groups(keys: Sequence[str]) -> list[list[str]]:
-    """Return the keys whose names differ in the last word only, the same words in all groups; else []."""
+    """Return the keys whose names differ in the last word or the suffix only, alike in all groups; else []."""
     words: dict[str, dict[str, str]] = defaultdict(dict)
     for key in keys:
-        stem = os.path.splitext(key)[0]
+        stem, suffix = os.path.splitext(key)
         match = _LAST_WORD.match(stem)
         name, word = (stem, "") if match is None else match.groups()
-        words[name][word] = key
+        words[name][f"{word}{suffix}" if word in words[name] else word] = key
     kinds = Counter(frozenset(of) for of in words.values() if len(of) > 1)
     ((kind, count),) = kinds.most_common(1) or [(frozenset(), 0)]
     if not count or count < _SHARE * len(words):

@@ -306,16 +306,22 @@ _NUMBERLIKE = re.compile(
     rb"[-+(]?(?:[0-9.]|[$\xc2\xe2])[^a-zA-Z]*(?:[AaPp]\.?[Mm]\.?)?"
     rb"|\d\d?[ /.-]?[A-Za-z]{3,9}[ /.-]?\d+|[A-Za-z]{3,9}\.?[ -]\d\d?,?[ -]\d+"
 )
+_AMOUNT = re.compile(rb"[-+]?\d[\d.,]*( ?[a-zA-Z][a-zA-Z/%]*)")
+_FEW_AMOUNTS = 8  # fewer texts, such as 2 doors and 4 doors, are categories
 _NO_BREAK = re.compile(rb"\d(?:\xc2\xa0|\xe2\x80\xaf)\d")
 _WITHOUT_NO_BREAK = r"sed 's/\xc2\xa0\|\xe2\x80\xaf//g'"
 _ZONED = re.compile(rb"\d{4}-\d\d?-\d\d?[T ]\d\d?:\d\d\S* ?\(?[A-Z][A-Za-z/_]+\)?")
 
 
 def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
-    """Return a note on categories that look like numbers or dates, or that nearly all differ; "" for none."""
+    """Return a note on categories that look like numbers, amounts or dates, or that nearly all differ, or ""."""
     total = sum(counts.values())
     zoned = next((cell for cell in counts if _ZONED.fullmatch(cell)), None)
     numbers = sum(n for cell, n in counts.items() if _NUMBERLIKE.fullmatch(cell))
+    amounts = {cell: match[1] for cell in counts if (match := _AMOUNT.fullmatch(cell))}
+    if len(set(amounts.values())) != 1 or len(amounts) < _FEW_AMOUNTS:
+        amounts = {}
+    numbers += sum(counts[cell] for cell in amounts if not _NUMBERLIKE.fullmatch(cell))
     marks = {cell: n for cell, n in counts.items() if cell in _MARKS} if len(counts) > 1 else {}
     if 2 * numbers < total and not marks and not zoned and (total < _FEW or len(counts) < MOSTLY * total):
         return ""
@@ -334,6 +340,10 @@ def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
         ways.append(f"if {named} means missing, pass {Option('Csv.na', missing)}")
     if any(_NO_BREAK.search(cell) for cell in counts):
         ways.append(f"its spaces are no-break spaces, so for numbers leave them out: {_WITHOUT_NO_BREAK}")
+    for unit in {one.decode() for one in amounts.values()}:
+        ways.append(
+            f"for numbers leave{unit if unit[0] == ' ' else f' {unit}'} out: sed 's|\\([0-9]\\){unit}|\\1|g'"
+        )
     if zoned:
         ways.append("zones by name are not read, so for times write offsets instead, as +01:00")
     ways.append(f"if it is not a feature, pass {Option('drop', column)}")

@@ -214,6 +214,13 @@ def test_a_folder_beside_splits_may_be_one_without_labels(errors: Examine) -> No
     ]
 
 
+def test_a_folder_that_repeats_the_splits_is_none_without_labels(errors: Examine) -> None:
+    keys = [f"{split}/{name}/{split}{name}.jpg" for split in ("test", "train") for name in ("cat", "dog")]
+    (error,) = errors([*keys, *(f"pets/{key}" for key in keys)])
+    assert "and pets lies beside them" in error
+    assert "unlabeled" not in error
+
+
 def test_class_folders_of_one_image_each_are_noted(notes: Examine) -> None:
     keys = [f"patch{letter}/{letter}.jpg" for letter in "abcdefgh"]
     assert notes(keys) == [

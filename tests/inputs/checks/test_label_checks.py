@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from packer.inputs.checks.label_checks import check_label_texts, check_numbers
+from packer.inputs.checks.label_checks import check_label_texts, check_labels_of_folders, check_numbers
 from packer.inputs.label_options import Labels
 from packer.inputs.listing import Listing
 from packer.inputs.opened_source import ImageSource, SourceOptions
@@ -15,16 +15,30 @@ RNG = random.Random(0)
 
 
 def judge(
-    texts: Sequence[object], *, accepted: Sequence[str] = (), **options: str
+    texts: Sequence[object], *, accepted: Sequence[str] = (), folders: Sequence[str] = (), **options: str
 ) -> tuple[list[str], list[str]]:
-    """Return the errors and the notes on labels of images im00.jpg, im01.jpg ..."""
+    """Return the errors and the notes on labels of images im00.jpg, im01.jpg ..., each in its folder."""
     written, lines = list(map(str, texts)), range(1, len(texts) + 1)
     targets = SourceOptions(Labels(**options)).number("l.csv", written, lines, "row", column="tags")  # type: ignore[arg-type]
-    keys = [f"im{number:02d}.jpg" for number in range(len(texts))]
+    places = [f"{folder}/" for folder in folders] or [""] * len(texts)
+    keys = [f"{place}im{number:02d}.jpg" for number, place in enumerate(places)]
     source = ImageSource(keys, np.ones(len(keys), np.int64), np.zeros(len(keys), np.int64))
     listing = Listing(source.describe("pets", targets, {}), targets, accepted=accepted, labels_given=True)
-    found = [one for check in (check_label_texts, check_numbers) for one in check(listing)]
+    found = [
+        one for check in (check_label_texts, check_labels_of_folders, check_numbers) for one in check(listing)
+    ]
     return [one.sentence for one in found if one.error], [one.sentence for one in found if not one.error]
+
+
+def test_labels_unlike_the_folders() -> None:
+    folders = ["cat", "dog", "cat", "dog", "new"]
+    note = (
+        "The file gives 1 image the label of another folder, such as cat/im02.jpg: dog. Its labels are packed; correct "
+        "it if the folders are right."
+    )
+    assert judge(["cat", "dog", "dog", "dog", "cat"], folders=folders) == ([], [note])
+    assert judge(["cat", "dog", "cat", "dog", "cat"], folders=folders) == ([], [])
+    assert judge(["dog", "cat", "dog", "cat", "cat"], folders=folders) == ([], [])
 
 
 TAGS = [

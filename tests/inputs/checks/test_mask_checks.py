@@ -46,6 +46,32 @@ def test_names_in_pairs_are_no_masks_if_their_pixels_are_those_of_images(errors:
     assert errors({"a.png": PHOTO, "b.png": PHOTO, "c.png": PHOTO, "c_mask.png": MASK}) == []
 
 
+def test_frames_of_videos_are_images(errors: Examine, notes: Examine) -> None:
+    keys = [f"a/v{video}_frame{number}.png" for video in range(3) for number in range(4)]
+    assert errors(dict.fromkeys(keys, PHOTO)) == []
+    (note, _) = notes(dict.fromkeys(keys, PHOTO))
+    assert note.startswith(
+        "pets: nearly all names belong to 3 groups of 4 files, such as a/v0_frame0.png, a/v0_frame1.png, "
+        "a/v0_frame2.png, a/v0_frame3.png; each is packed as an image. Pass pairs="
+    )
+
+
+def test_masks_that_differ_from_their_images_in_the_suffix(errors: Examine, notes: Examine) -> None:
+    names = ("x", "y", "z_2")
+    files = {f"{name}{end}": content for name in names for end, content in ((".jpg", PHOTO), (".png", MASK))}
+    assert errors(files) == [
+        "pets: 3 images are named like masks of other images, such as x.png beside x.jpg, of one channel on one "
+        "side; they would be packed as images. Pass pairs={'mask': 'pets/*.png'}, or, if they are images, a list "
+        "of the files."
+    ]
+    copies = {f"a/{name}{end}": PHOTO for name in names for end in (".jpeg", ".png")}
+    assert notes(copies) == [
+        "pets: nearly all names belong to 3 groups of 2 files, such as a/x.jpeg and a/x.png; each is packed as an "
+        "image.",
+        "All images are in one class folder (a).",
+    ]
+
+
 def test_labels_in_names_are_noted(notes: Examine) -> None:
     assert notes([f"{name}.{number}.jpg" for name in ("cat", "dog") for number in range(3)])[1:] == [
         "The names begin with 2 words (cat 3, dog 3). If these are the classes, sort the images into folders called by "

@@ -118,11 +118,11 @@ def test_numbers_with_commas_may_be_one_column() -> None:
     sentence = "has 1 cell with text, most rows have 2 cells, separated by commas; all must have the same number. Pass"
     for text, ways in (
         ("A title\nx,y\n1,2\n3,4\n", "--skip-rows 1 for titles above it."),
-        ("n\n0,5\n1,5\n", "--delimiter ';' --decimal , if it has one column."),
+        ("n\n0,5\n1,5\n", "--delimiter ';' --decimal \",\" if it has one column."),
         (
             "n\n1,200\n3,400\n",
-            "--delimiter ';' --thousands , if it has one column, which reads (1200) and (3400), or"
-            " --delimiter ';' --decimal , if it has one column, which reads (1.2) and (3.4).",
+            "--delimiter ';' --thousands \",\" if it has one column, which reads (1200) and (3400), or"
+            " --delimiter ';' --decimal \",\" if it has one column, which reads (1.2) and (3.4).",
         ),
     ):
         assert refused(text).endswith(f"{sentence} {ways}")
@@ -216,7 +216,7 @@ def test_spaces_are_an_error() -> None:
 def test_a_name_that_says_another_delimiter_is_an_error() -> None:
     assert refused("a,b\n1,2\n", "a.tsv").startswith(
         "a.tsv: no delimiter splits most of its first 100 rows into the same number of cells, and most of them hold"
-        " commas, which may separate cells. Pass --delimiter , if"
+        ' commas, which may separate cells. Pass --delimiter "," if'
     )
     assert found("a,b\n1,2\n", "a.tsv", delimiter="\t") == "\t"
     assert found("a\n1\n", "a.tsv") == "\t"
@@ -310,7 +310,7 @@ def test_marks_become_bytes() -> None:
         ),
         (
             {"delimiter": ",", "decimal": ",", "quote": ""},
-            "--decimal ,: is the same as --delimiter; each mark means one thing. Change one.",
+            '--decimal ",": is the same as --delimiter; each mark means one thing. Change one.',
         ),
         (
             {"delimiter": ";", "comment": ";"},

@@ -49,16 +49,16 @@ OTHER = "numbers in another notation than the decimal point '.'. Pass"
     [
         (
             "gewicht;preis\n1,250;2,5\n1,300;3,5\n",
-            "line 2, column 'gewicht' holds '1,250' and line 2, column 'preis' holds '2,5'|--decimal ,, or"
+            "line 2, column 'gewicht' holds '1,250' and line 2, column 'preis' holds '2,5'|--decimal \",\", or"
             " --type gewicht=category --type preis=category if they are not numbers.",
         ),
         (
             "a;b\n1,250;2\n1,300;3\n",
-            "line 2, column 'a' holds '1,250'|--thousands ,, which reads (1250, 2) and (1300, 3), or --decimal ,,"
+            "line 2, column 'a' holds '1,250'|--thousands \",\", which reads (1250, 2) and (1300, 3), or --decimal \",\","
             " which reads (1.25, 2) and (1.3, 3), or --type a=category if they are not numbers.",
         ),
         # A number of the other column would change, too: as texts, b hides that a is read wrongly.
-        ("a;b\n1.250;2,5\n1.300;3,5\n", "line 2, column 'b' holds '2,5'|--thousands . --decimal ,."),
+        ("a;b\n1.250;2,5\n1.300;3,5\n", "line 2, column 'b' holds '2,5'|--thousands . --decimal \",\"."),
         (
             "a;b\n1.25;2,5\n1.30;3,5\n",
             "line 2, column 'b' holds '2,5'|a file in one notation, as none reads all columns, or --type b=category if"
@@ -66,7 +66,7 @@ OTHER = "numbers in another notation than the decimal point '.'. Pass"
         ),
         (
             "a;b\n1.234.567;1\n5;2\n",
-            "line 2, column 'a' holds '1.234.567'|--thousands . --decimal ,, or --type a=category if they are not numbers.",
+            "line 2, column 'a' holds '1.234.567'|--thousands . --decimal \",\", or --type a=category if they are not numbers.",
         ),
         (
             "a;b\n5;1\n1 234;2\n",
@@ -74,7 +74,7 @@ OTHER = "numbers in another notation than the decimal point '.'. Pass"
         ),
         (
             "date;x\n31.12.2020;1,5\n01.02.2021;2,5\n",
-            "line 2, column 'x' holds '1,5'|--decimal ,, or --type x=category if they are not numbers.",
+            "line 2, column 'x' holds '1,5'|--decimal \",\", or --type x=category if they are not numbers.",
         ),
     ],
 )
@@ -86,7 +86,7 @@ def test_a_notation_is_proposed_if_it_reads_all_columns(text: str, ways: str) ->
 def test_thousands_stand_between_groups_of_three_digits() -> None:
     assert refused("gewicht;preis\n1,250;2,5\n1,300;3,5\n", thousands=",") == (
         "a.csv: line 2, column 'preis' holds '2,5', numbers in another notation than the decimal point '.' and ','"
-        " between groups of three digits. Pass --decimal ,, or --type preis=category if they are not numbers."
+        ' between groups of three digits. Pass --decimal ",", or --type preis=category if they are not numbers.'
     )
 
 
@@ -231,7 +231,7 @@ NUMBERS = "x,y\n" + "".join(f"{n},{n}\n" for n in range(30))
         ),
         (
             "x,y\n" + "1,1\n" * 20_000 + '"1,234",1\n',
-            "line 20,002, column 'x': '1,234' is not a number. Correct it, or pass --thousands , for 1234, or --decimal ,"
+            "line 20,002, column 'x': '1,234' is not a number. Correct it, or pass --thousands \",\" for 1234, or --decimal \",\""
             " for 1.234, or --type x=category,",
         ),
         (
@@ -290,7 +290,7 @@ def test_dates_in_several_forms_are_an_error_with_a_line_of_each(first: str, sec
         ("id,name\n1,Doe, Jo\n2,Roe, Al\n", "No option that was tried explains all rows; correct it."),
         (
             'a,b\n1,"x \\", y"\n2,"z \\", w"\n',
-            "Pass --delimiter , --escape '\\' if it stands before quotes.",
+            "Pass --delimiter \",\" --escape '\\' if it stands before quotes.",
         ),
         ('a, b\n1, "x, y"\n2, "z, w"\n', """for example with: perl -pe 's/, +"/,"/g'."""),
         ("1 2\n3 4\n5 6\n", "Pass --delimiter ' ' --no-header if ' ' separates cells."),
@@ -321,7 +321,7 @@ def test_rows_below_several_header_lines_stay_rows(lines: str) -> None:
 def test_points_that_may_be_between_thousands_are_noted() -> None:
     assert in_options(opened("a;b\n1.250;1\n980;2\n").column_notes["a"][0]) == (
         "column 'a' is read as number, 1.250 as 1.25; all its points have three digits after them, as between thousands."
-        " If they are, pass --thousands . --decimal ,."
+        ' If they are, pass --thousands . --decimal ",".'
     )
     for text in ("a;b\n1.250;1\n0.980;2\n", "a;b\n1.25;1\n", "a,b\n1.250,1\n"):
         assert not opened(text).column_notes

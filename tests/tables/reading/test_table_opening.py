@@ -297,7 +297,7 @@ def test_escaped_cells() -> None:
         " pass --quote none."
     )
     assert refused("t.csv", csv={"escape": "\\"}) == (
-        "--escape '\\': needs the delimiter, because it may stand before one. Pass --delimiter , too, or the file's"
+        "--escape '\\': needs the delimiter, because it may stand before one. Pass --delimiter \",\" too, or the file's"
         " delimiter."
     )
 

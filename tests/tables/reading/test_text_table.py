@@ -347,7 +347,7 @@ def test_numbers_in_quotes_may_hold_the_delimiter() -> None:
     text = 'x,y\n1,"2,100"\n2,"1,234,567.5"\n'
     assert refused(write("a.csv", text)) == (
         "a.csv: line 2, column 'y' holds '2,100', numbers in another notation than the decimal point '.'. "
-        "Pass --thousands ,, or --type y=category if they are not numbers."
+        'Pass --thousands ",", or --type y=category if they are not numbers.'
     )
     for delimiter in (None, ","):
         assert rows(opened("a.csv", thousands=",", delimiter=delimiter)) == [[1, 2100.0], [2, 1234567.5]]

@@ -231,6 +231,15 @@ def test_columns_that_may_be_something_else_are_told(cells: list[str], ways: str
     assert repr(max(set(cells), key=cells.count)) in note or cells.count(cells[0]) < 3
 
 
+def test_numbers_with_a_unit_are_told() -> None:
+    (note,) = notes_on([f"{number} km/h" for number in range(12)] * 2)
+    assert note.endswith(
+        ". For numbers leave km/h out: sed 's|\\([0-9]\\) km/h|\\1|g'; if it is not a feature, pass --drop x."
+    )
+    assert notes_on([f"{doors} doors" for doors in range(2, 6)] * 3) == []
+    assert notes_on([f"{number}{'ab'[number % 2]}" for number in range(12)]) == []
+
+
 def test_columns_of_words_are_not_told() -> None:
     for cells in (
         ["?", "?"],
