@@ -1,8 +1,8 @@
 """Features that are hardly properties of a row: columns that number the rows, and columns that tell the label.
 
 A column of numbers tells the label if the rows, sorted by it, have each class in one piece, or a label that
-only rises or only falls; a column of texts, if all rows of a text have one label. Measured on a sample of the rows
-of train, and noted only if chance would hardly bring it about.
+only rises or only falls; a column of texts, if all rows of a text have one label. Measured on a sample of
+train, and noted only if chance would hardly bring it about.
 """
 
 from __future__ import annotations
