@@ -27,7 +27,7 @@ from packer.convert.pack_run import write_pack
 from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack_opening import open_pack
 from packer.format.part_files import Rows
 

@@ -36,7 +36,7 @@ from packer import PackedBatchDataset, open_pack, units
 from packer.augment import Normalize, RandomHorizontalFlip, RandomResizedCrop
 from packer.bench.bench_report import MeasuredLane
 from packer.bench.lanes import Lane, epochs_rate, measured, run_rounds
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack_writer import PackWriter
 
 PLACEMENTS = ("disk", "ram", "gpu")

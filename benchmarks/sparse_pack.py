@@ -17,7 +17,15 @@ import numpy as np
 
 from packer.bench.hardware_limits import versions
 from packer.format.checksums import Trailer, block_checksum, digest
-from packer.format.header import INDEX_FILE, Extent, Field, Header, block_rows
+from packer.format.header import (
+    INDEX_FILE,
+    Header,
+    block_rows,
+)
+from packer.format.fields import (
+    Extent,
+    Field,
+)
 from packer.format.pack import Pack
 from packer.format.shards import write_index
 

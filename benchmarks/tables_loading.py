@@ -35,7 +35,7 @@ from packer.bench.bench_report import BenchReport
 from packer.bench.hardware_limits import CopyLimit, load, machine, versions
 from packer.bench.lanes import ORDERS, Lane, Packed, epochs_rate, measured, run_rounds
 from packer.bench.table_baseline import ContiguousSlices, batch_sampled
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 

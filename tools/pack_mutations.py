@@ -19,7 +19,8 @@ import xxhash
 
 from packer.errors import FormatError
 from packer.format.checksums import SIZE, Trailer, block_checksum, digest, outside
-from packer.format.header import OFFSETS, Header
+from packer.format.fields import OFFSETS
+from packer.format.header import Header
 from packer.format.npy_container import PREAMBLE
 from packer.format.pack_opening import open_pack
 

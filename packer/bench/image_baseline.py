@@ -27,7 +27,7 @@ from packer.bench.hardware_limits import CopyLimit, DecodeLimit
 from packer.bench.lanes import Baseline, held_tensors
 from packer.codecs.jpeg import swaps_sides, upright
 from packer.errors import ImageError, PackerError, UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack import Pack
 from packer.inputs.file_names import on_disk
 from packer.inputs.findings import Findings

@@ -10,8 +10,12 @@ from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder
 from packer.errors import SourceError
+from packer.format.fields import (
+    Extent,
+    Field,
+)
 from packer.format.file_io import InputFile
-from packer.format.header import Extent, Field, Header
+from packer.format.header import Header
 from packer.version import __version__
 
 NO_ROWS = Header(0, 1, (), {})

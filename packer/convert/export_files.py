@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from packer.channels import COLORS
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack import Pack
 from packer.inputs.image_pairs import RESERVED
 from packer.opencv import cv2

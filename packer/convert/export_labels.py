@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError
+from packer.format.fields import Field
 from packer.format.file_io import create
-from packer.format.header import Field
 from packer.inputs.file_names import shorten
 from packer.inputs.point_names import columns_of, point_names, sides
 from packer.orders.runs import consecutive

@@ -21,7 +21,7 @@ from packer.convert.sample_order import SampleOrder, arrange
 from packer.convert.split_assignment import Owners, assign, notes_on_classes
 from packer.convert.whole_pictures import partner_versions
 from packer.errors import ImageError, UsageError
-from packer.format.header import find_field
+from packer.format.fields import find_field
 from packer.format.pack import Pack
 from packer.inputs.checks.examine import examine
 from packer.inputs.coco_annotations import read_labels

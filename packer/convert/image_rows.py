@@ -16,8 +16,8 @@ from packer.convert.split_assignment import Codes
 from packer.convert.whole_pictures import WholePictures, store_partner
 from packer.errors import ImageError
 from packer.format.checksums import Buffer, block_checksum, digest
+from packer.format.fields import Field
 from packer.format.file_io import InputFile
-from packer.format.header import Field
 from packer.inputs.image_pairs import Pair
 from packer.inputs.image_sources import MOST_BYTES_A_PIXEL, check_bytes
 from packer.inputs.image_targets import ImageTargets

@@ -19,8 +19,8 @@ from packer.convert.whole_pictures import (
     store_partner,
 )
 from packer.errors import UsageError, damaged
+from packer.format.fields import Field
 from packer.format.file_rows import counted_files, recounted
-from packer.format.header import Field
 from packer.format.own_size import partner
 from packer.format.pack import Pack
 from packer.format.part_files import Rows

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from packer.convert.sample_order import SampleOrder
 from packer.format.description import describe_field
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.inputs.file_names import UNLABELED
 from packer.inputs.listing import Finding, Listing
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from packer.channels import COLORS
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.given_values import shown

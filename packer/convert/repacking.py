@@ -24,9 +24,9 @@ from packer.convert.whole_pictures import WholePictures, check_stored
 from packer.declared_types import checks_arguments
 from packer.errors import UsageError
 from packer.format.checksums import digest
+from packer.format.fields import Field
 from packer.format.file_io import InputFile, newest_file
 from packer.format.file_rows import FILES, counted_files, to_json
-from packer.format.header import Field
 from packer.format.header_forms import NORMALIZE
 from packer.format.joined_pack import concatenate_packs
 from packer.format.pack import Pack

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from packer.convert.pixel_sums import PixelSums
 from packer.convert.split_assignment import RowSource
 from packer.errors import ImageError, PackerError, SourceError
-from packer.format.header import TRAIN, Field
+from packer.format.fields import Field
+from packer.format.header import TRAIN
 from packer.format.part_files import Rows
 from packer.sentence import Option
 

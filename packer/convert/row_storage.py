@@ -15,7 +15,15 @@ from packer.codecs.block_codecs import block_codec, codec_record
 from packer.convert.row_maker import RowMaker
 from packer.convert.sample_order import SampleOrder
 from packer.errors import UsageError
-from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES, Field, block_rows, find_field
+from packer.format.fields import (
+    Field,
+    find_field,
+)
+from packer.format.header import (
+    BLOCK_BYTES,
+    CODED_BLOCK_BYTES,
+    block_rows,
+)
 from packer.format.npy_container import preamble
 from packer.format.output_names import format_of
 from packer.format.pack import Pack

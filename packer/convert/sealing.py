@@ -17,18 +17,23 @@ from packer.declared_types import checks_arguments
 from packer.errors import BusyError, FormatError, PackerError, UsageError
 from packer.format import file_io
 from packer.format.block_hashing import value_checks
+from packer.format.fields import OFFSETS
 from packer.format.header import (
     CHECKSUMS_FILE,
     HEADER_FILE,
     INDEX_FILE,
     MAX_HEADER_BYTES,
-    OFFSETS,
     PARTIAL_SUFFIX,
     TRAILER_FILE,
     Header,
 )
 from packer.format.output_names import check_space
-from packer.format.pack import Pack, check_extents, check_heads, check_own
+from packer.format.pack import Pack
+from packer.format.pack_checks import (
+    check_extents,
+    check_heads,
+    check_own,
+)
 from packer.format.pack_opening import open_pack, open_part
 from packer.format.shards import not_listed, read_index, write_index
 from packer.format.unsealed_hdf5 import read_unsealed

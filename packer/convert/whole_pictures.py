@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from packer.codecs import jpeg, jpeg_parts, png
 from packer.errors import ImageError, UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.pixels.decode_resize import DecodeResize, Encoded, PixelSpec
 from packer.pixels.image_files import foreign_profile
 from packer.pixels.row_size import RowSize

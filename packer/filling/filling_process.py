@@ -22,9 +22,13 @@ from typing import TYPE_CHECKING, Any
 from packer.errors import PackerError, UsageError, error_record
 from packer.filling.job_options import options_of
 from packer.foreign_words import remedy
+from packer.format.fields import Extent
 from packer.format.file_io import inode_of
 from packer.format.frontier import COMPLETE, FAILED, PLANNING, READABLE, Frontier
-from packer.format.header import PARTIAL_SUFFIX, Extent, Header
+from packer.format.header import (
+    PARTIAL_SUFFIX,
+    Header,
+)
 from packer.format.shards import shard_name
 from packer.format.working_folder import clear_idle, writing
 from packer.inputs.image_sources import holds_images

@@ -2,6 +2,7 @@
 
     header.py           specification of the format, its constants, Header / Field / Extent and their JSON
     header_forms.py     forms of the header's JSON values: types and ranges
+    fields.py           Field and Extent; masks beside images
     own_size.py         pixel format of ragged fields whose rows are pictures that keep their size
     table_record.py     form of the header's record of a table
     checksums.py        hashes of blocks and byte ranges; the trailer, 128 bytes that seal a pack
@@ -15,6 +16,7 @@
     journal.py          the journal of unfinished work, from which the next run resumes
     description.py      description of a pack in text lines
     pack.py             Pack: header, seal and extents; methods that read a pack
+    pack_checks.py      checks of a pack that was just opened: its files, extents and .npy headers
     recorded_command.py the command that converts a pack again
     shards.py           a directory of shards: its index with their headers; the combined header
     pack_opening.py     open_pack: opens a file, a directory, shards or a URL as a Pack

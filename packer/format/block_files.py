@@ -16,8 +16,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from packer.codecs.block_codecs import BlockCodec, codec_from_record
+from packer.format.fields import Field
 from packer.format.file_io import create_anew
-from packer.format.header import Field
 
 
 class AddedArray(NamedTuple):

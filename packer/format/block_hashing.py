@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from packer.format.block_spans import BlockSpans, Span
 from packer.format.checksums import BlockChecksum
-from packer.format.header import OFFSETS, Header
+from packer.format.fields import OFFSETS
+from packer.format.header import Header
 from packer.format.pack import Pack, PackFiles
 
 # Size of one read, hashed while it is in the core's cache: 13.5 GB/s with 1 MiB, 11.9 with 8 MiB

@@ -11,7 +11,11 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from packer.format.header import OFFSETS, Extent, Header
+from packer.format.fields import (
+    OFFSETS,
+    Extent,
+)
+from packer.format.header import Header
 
 
 class Span(NamedTuple):

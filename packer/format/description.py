@@ -6,7 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from packer import units
-from packer.format.header import TRAIN, VERSION, Field, Header
+from packer.format.fields import Field
+from packer.format.header import (
+    TRAIN,
+    VERSION,
+    Header,
+)
 from packer.format.header_forms import NORMALIZE
 
 _LISTED = 12

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.format.header import Field, Header
+from packer.format.fields import Field
+from packer.format.header import Header
 
 SOURCE_ROW = Field("source_row", "<i4", (), {"row_of": "files"})
 """Each row's number among the rows of the table's files, from 0; headers are not counted, skipped rows are."""

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError
+from packer.format.fields import Extent
 from packer.format.file_io import pread_path
 from packer.format.hdf5_container import open_hdf5
 from packer.format.hdf5_inspection import is_elsewhere, raw_extents
-from packer.format.header import HEADER_DATASET, Extent
+from packer.format.header import HEADER_DATASET
 
 _SLAB_BYTES = 16 << 20
 _BEGIN = 16  # bytes that tell the format of an encoded image

@@ -20,8 +20,15 @@ from numpy.typing import NDArray
 from packer.errors import FormatError
 from packer.format.block_files import AddedArray
 from packer.format.checksums import Trailer, digest, file_ranges, outside
+from packer.format.fields import (
+    Extent,
+    Field,
+)
 from packer.format.file_io import create_anew, open_own, pread_all, pwrite_all, reserve
-from packer.format.header import CHECKSUMS_DATASET, HEADER_DATASET, Extent, Field
+from packer.format.header import (
+    CHECKSUMS_DATASET,
+    HEADER_DATASET,
+)
 
 Extents = dict[str, tuple[Extent, ...]]
 _LEAST_CHUNK_BYTES = 4 << 10

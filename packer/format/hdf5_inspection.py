@@ -15,12 +15,12 @@ import h5py
 import numpy as np
 
 from packer.errors import FormatError, damaged
+from packer.format.fields import Extent
 from packer.format.hdf5_container import Extents, chunk_extents, open_hdf5
 from packer.format.header import (
     CHECKSUMS_DATASET,
     HEADER_DATASET,
     MAX_HEADER_BYTES,
-    Extent,
     Header,
 )
 

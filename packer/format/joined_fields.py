@@ -13,7 +13,13 @@ import numpy as np
 from packer.declared_types import checks_arguments
 from packer.errors import UsageError
 from packer.format.description import describe
-from packer.format.header import Field, Header, beside_images, find_field, is_field_name
+from packer.format.fields import (
+    Field,
+    beside_images,
+    find_field,
+    is_field_name,
+)
+from packer.format.header import Header
 from packer.format.joined_pack import CLASS_FIELDS, PacksAsOne, table_of
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack

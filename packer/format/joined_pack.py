@@ -15,8 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
+from packer.format.fields import (
+    OFFSETS,
+    Field,
+    find_field,
+)
 from packer.format.file_rows import counted_files, fits, is_counted
-from packer.format.header import OFFSETS, Field, Header, find_field
+from packer.format.header import Header
 from packer.format.pack import Pack
 from packer.format.shards import merge_headers, pooled_statistics
 from packer.format.table_record import MAX_SKIPPED

@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.format.block_files import AddedArray
 from packer.format.checksums import Trailer, digest
+from packer.format.fields import (
+    Extent,
+    Field,
+)
 from packer.format.file_io import PRIVATE, open_own, pwrite_all, write_synced
 from packer.format.header import (
     CHECKSUMS_FILE,
     HEADER_FILE,
     TRAILER_FILE,
-    Extent,
-    Field,
     Header,
 )
 

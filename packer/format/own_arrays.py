@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 from packer.channels import COLORS
 from packer.declared_types import checks_arguments
 from packer.errors import FormatError, UsageError
-from packer.format.header import Extent, Field, Header, beside_images, is_field_name
+from packer.format.fields import (
+    Extent,
+    Field,
+    beside_images,
+    is_field_name,
+)
+from packer.format.header import Header
 from packer.format.header_forms import DTYPES, MAX_RANK
 from packer.format.pack import Pack
 

@@ -27,7 +27,16 @@ from packer.format.header import (
     TRAILER_FILE,
     Header,
 )
-from packer.format.pack import Pack, check_extents, check_heads, check_own, read_seal, unreadable
+from packer.format.pack import (
+    Pack,
+    read_seal,
+    unreadable,
+)
+from packer.format.pack_checks import (
+    check_extents,
+    check_heads,
+    check_own,
+)
 from packer.format.shards import is_header_sealed, not_listed, read_index, together
 from packer.format.unsealed_hdf5 import hdf5_end, is_foreign, read_unsealed
 from packer.remote.urls import is_url

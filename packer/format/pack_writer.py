@@ -20,9 +20,14 @@ from numpy.typing import NDArray
 
 from packer.format.block_files import AddedArray
 from packer.format.checksums import block_checksum
+from packer.format.fields import (
+    OFFSETS,
+    Extent,
+    Field,
+)
 from packer.format.file_io import make_folder, reserve
 from packer.format.hdf5_container import Hdf5Container
-from packer.format.header import OFFSETS, Extent, Field, Header
+from packer.format.header import Header
 from packer.format.npy_container import NpyContainer
 from packer.format.part_files import PartFiles, Rows
 from packer.format.working_folder import WorkingFolder, writing

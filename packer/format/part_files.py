@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 
 from packer.format.block_files import BlockFiles
 from packer.format.checksums import BlockChecksum
+from packer.format.fields import (
+    Extent,
+    Field,
+)
 from packer.format.file_io import open_own, pread_all, pwrite_all, start_writeback
-from packer.format.header import Extent, Field
 from packer.format.working_folder import writing
 
 Rows = NDArray[np.generic] | Sequence[bytes]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from packer.errors import FormatError
 from packer.format.checksums import SIZE, Trailer
 from packer.format.header import Header
-from packer.format.pack import Pack, check_extents
+from packer.format.pack import Pack
+from packer.format.pack_checks import check_extents
 from packer.format.shards import is_header_sealed, not_listed
 from packer.remote import access
 from packer.remote.object_store import ObjectInfo

@@ -36,13 +36,13 @@ import xxhash
 
 from packer.errors import FormatError, PackerError, UsageError, damaged
 from packer.format.checksums import SIZE, Trailer, digest
+from packer.format.fields import Extent
 from packer.format.file_io import ASIDE, check_inside, fsync_path, write_aside
 from packer.format.header import (
     FORMAT,
     INDEX_FILE,
     MAX_INDEX_BYTES,
     VERSION,
-    Extent,
     Header,
     check_characters,
     read_json,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError, damaged
 from packer.format.checksums import BlockChecksum
-from packer.format.header import OFFSETS
+from packer.format.fields import OFFSETS
 from packer.format.pack import Pack
 from packer.format.remote_file import ATTEMPTS, RemoteFile
 from packer.format.stretch_window import STRETCH_BYTES

@@ -24,19 +24,27 @@ from packer.declared_types import checks_arguments
 from packer.errors import FormatError
 from packer.format.block_hashing import BlockHashes, ValueCheck, hash_blocks, value_checks
 from packer.format.checksums import MAGIC, digest, file_ranges, outside
+from packer.format.fields import OFFSETS
 from packer.format.file_io import check_inside, pread_path
 from packer.format.header import (
     CHECKSUMS_FILE,
     HDF5_MAGIC,
     HEADER_FILE,
     INDEX_FILE,
-    OFFSETS,
     PACK_OPTIONS,
     PARTIAL_SUFFIX,
     TRAILER_FILE,
 )
 from packer.format.npy_container import PREAMBLE, preamble
-from packer.format.pack import Pack, check_own, read_seal, unreadable, wrong_heads
+from packer.format.pack import (
+    Pack,
+    read_seal,
+    unreadable,
+)
+from packer.format.pack_checks import (
+    check_own,
+    wrong_heads,
+)
 from packer.format.pack_opening import open_part
 from packer.format.shards import not_listed, read_index
 from packer.machine import cores

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from packer.declared_types import checked_class
 from packer.errors import ImageError, SourceError, UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.own_size import partner
 from packer.inputs.file_names import as_text, on_disk, shorten
 from packer.inputs.findings import Findings

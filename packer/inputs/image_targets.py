@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from packer import units
 from packer.errors import ImageError, UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.inputs.boxes import Boxes, BoxTable
 from packer.inputs.coordinate_frames import CoordinateFrames, Orientation
 from packer.inputs.file_names import UNLABELED, first_few

@@ -32,7 +32,7 @@ except ImportError:
 
 if TYPE_CHECKING:
     from packer.convert.conversion_task import Report
-    from packer.format.header import Field
+    from packer.format.fields import Field
 
 _ARRAYS: dict[int, Any] = {2: datasets.Array2D, 3: datasets.Array3D, 4: datasets.Array4D, 5: datasets.Array5D}
 _TEXTS = {"string": "text", "large_string": "text", "binary": "bytes", "large_binary": "bytes"}

@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 from packer import randomness
 from packer.errors import UsageError
-from packer.format.header import Field, find_field
+from packer.format.fields import (
+    Field,
+    find_field,
+)
 from packer.format.pack import Pack
 from packer.load.batch import Batched, IndexedRows, Slots, allocate, batch_type
 from packer.orders.epochs import ReadRequest

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.joined_pack import join_packs
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import PackerError, UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.units import size
 
 if TYPE_CHECKING:

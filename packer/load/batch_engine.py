@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.load.batch import (
     Batched,
     Filled,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.load.batch import Bytes, Filled, Host, LentSlot, Scratch, SlotLayout
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import consecutive

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packer.arguments import one_of, whole
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.given_values import shown
 from packer.load import order_choice
 from packer.load.augmenting import Augmenter, check_sizes, fit_views, normalizes, parse_views, unknown_sides

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from packer.arguments import one_of
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack import Pack
 from packer.format.remote_pack import RemotePack
 from packer.given_values import shown

@@ -19,7 +19,10 @@ from numpy.typing import NDArray
 from packer.arguments import one_of, whole
 from packer.declared_types import checked_class
 from packer.errors import UsageError
-from packer.format.header import Field, find_field
+from packer.format.fields import (
+    Field,
+    find_field,
+)
 from packer.load.batch import Bytes, Filled, LentSlot, Scratch, SlotLayout, Slots, allocate
 from packer.load.fillers import Reading, RowFiller
 from packer.orders.epochs import ReadRequest

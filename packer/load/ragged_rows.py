@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from packer.augment.pass_stages import run_pass
 from packer.augment.placement import REDUCTIONS, boxes_seen, placed, reductions
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.load.batch import Bytes, Filled
 from packer.load.fillers import Reading, RowFiller
 from packer.orders.epochs import ReadRequest

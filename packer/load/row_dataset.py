@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from packer.declared_types import checks_arguments
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.row_keys import RowKeys, as_keys
 from packer.given_values import shown
 from packer.load.base_dataset import BaseDataset, ChosenRows, PackPaths

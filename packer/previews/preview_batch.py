@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from packer import units
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack import Pack
 from packer.load.order_choice import context, parse_order
 from packer.orders.epochs import Share, read_request

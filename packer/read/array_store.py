@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError, damaged_rows
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack import Pack
 from packer.orders.runs import Runs, Subset, one_run
 from packer.read.encoded_images import EncodedImages

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from packer.codecs import jpeg, jpeg_parts, png
 from packer.errors import FormatError, damaged, damaged_rows
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack import Pack
 from packer.read.gather import empty
 

@@ -19,8 +19,12 @@ from packer.codecs import jpeg
 from packer.codecs.block_codecs import codec_from_record
 from packer.errors import FormatError, damaged, damaged_rows
 from packer.format.checksums import BlockChecksum
+from packer.format.fields import (
+    OFFSETS,
+    Extent,
+    Field,
+)
 from packer.format.filling_pack import FillingPack
-from packer.format.header import OFFSETS, Extent, Field
 from packer.format.joined_fields import FieldsPack
 from packer.format.joined_pack import JoinedPack
 from packer.format.own_arrays import ArraysPack

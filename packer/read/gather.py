@@ -46,8 +46,8 @@ from numpy.typing import NDArray
 
 from packer import native
 from packer.errors import FormatError, PackerError, SpaceError, damaged
+from packer.format.fields import Extent
 from packer.format.file_io import pread_into
-from packer.format.header import Extent
 from packer.format.pack import Arrival, Pack, unreadable
 from packer.machine import memory
 from packer.orders.runs import Runs, cut

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from packer.arguments import as_whole
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack import Pack
 from packer.format.row_keys import as_keys
 from packer.given_values import shown

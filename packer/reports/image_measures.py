@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from packer.codecs import jpeg
 from packer.errors import damaged_rows
 from packer.format.checksums import block_checksum
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack import Pack
 from packer.opencv import cv2
 from packer.orders.runs import one_run, pieces

@@ -16,8 +16,13 @@ from numpy.typing import NDArray
 from packer.convert.row_maker import RowMaker
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import digest
+from packer.format.fields import (
+    COORDINATES,
+    Extent,
+    Field,
+)
 from packer.format.hdf5_arrays import read_rows
-from packer.format.header import COORDINATES, Extent, Field, Header
+from packer.format.header import Header
 from packer.format.pack import Pack
 from packer.format.part_files import Rows
 from packer.orders.runs import consecutive

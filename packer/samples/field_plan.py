@@ -15,7 +15,11 @@ from numpy.typing import NDArray
 from packer import given_values
 from packer.channels import COLORS
 from packer.errors import UsageError
-from packer.format.header import Field, beside_images, is_field_name
+from packer.format.fields import (
+    Field,
+    beside_images,
+    is_field_name,
+)
 from packer.format.header_forms import DTYPES, MAX_RANK
 from packer.samples.values import (
     Value,

@@ -19,7 +19,11 @@ from packer.convert.splits import Part, Split
 from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.format.checksums import digest
-from packer.format.header import COORDINATES, Field, find_field
+from packer.format.fields import (
+    COORDINATES,
+    Field,
+    find_field,
+)
 from packer.pixels.decode_resize import decoder_versions
 from packer.pixels.row_placement import FITS
 from packer.pixels.row_size import parse_size

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from packer.errors import SourceError, UsageError
-from packer.format.header import COORDINATES, Field
+from packer.format.fields import (
+    COORDINATES,
+    Field,
+)
 from packer.pixels.coordinate_units import check_unit
 from packer.samples.field_plan import (
     IMAGE,

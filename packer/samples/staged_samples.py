@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from packer.convert.sample_order import SampleOrder
 from packer.convert.staged_rows import ShuffledFile, StagedRows
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.part_files import Rows
 from packer.format.working_folder import WorkingFolder
 from packer.samples.columns import ColumnSamples, SampleRows

@@ -13,7 +13,8 @@ from packer.codecs import jpeg
 from packer.convert.whole_pictures import WholePictures
 from packer.declared_types import checks_arguments
 from packer.errors import ImageError, UsageError
-from packer.format.header import Field, Header
+from packer.format.fields import Field
+from packer.format.header import Header
 from packer.format.header_forms import OPTIONS, check_members, statistics
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack

@@ -32,8 +32,8 @@ _STEP = 4 * BLOCK  # rows read at once; statistics depend only on BLOCK
 class MeasuredRows(NamedTuple):
     """Statistics of staged rows.
 
-    sums: over the rows of fit, "train" or "all". sampled: numbers of the rows in the sample, ascending. sample:
-    float64 [m, columns of plan.numeric], NaN for missing. missing: column number -> missing cells of numeric
+    sums: over the rows of fit, "train" or "all". sampled: numbers of the rows in the sample, ascending.
+    sample: float64 [m, columns of plan.numeric], NaN for missing. missing: column number -> missing cells of numeric
     columns, over all rows. whole_label: True if the label of every row is a whole number that float64 holds
     exactly.
     """

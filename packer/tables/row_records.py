@@ -1,8 +1,8 @@
 """Rows given as dicts as records, cell by cell: 20,000 columns in 20 ms; Arrow takes 4 s, 200 us per column.
 
-Numbers are written as texts, and all texts are parsed at once. Only cells that are surely valid and of a plain
-Python type are read; RowReader.map returns None for all else, and ``packer/tables/reading/arrow_frames.py`` then
-reads the rows, or raises the error.
+Numbers are written as texts, and all texts are parsed at once. Only cells that are surely valid and of a
+plain Python type are read; RowReader.map returns None for all else, and
+``packer/tables/reading/arrow_frames.py`` then reads the rows, or raises the error.
 """
 
 from __future__ import annotations

@@ -284,7 +284,7 @@ def _write_new(
     overwrite: bool,
     resume: bool,
 ) -> Report:
-    """Stage, map, write and publish the rows of a new pack, unless it exists. Raises SourceError, PackerError."""
+    """Stage, map, write and publish the rows of a pack, unless it exists. Raises SourceError, PackerError."""
     run = job.run
     if (found := run.existing(job.provenance, None, job.table.newest())) is not None:
         return _report(job, found, already=True)

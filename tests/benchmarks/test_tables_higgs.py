@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack_writer import PackWriter
 
 ROOT = Path(__file__).parents[2]

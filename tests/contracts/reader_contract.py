@@ -14,7 +14,12 @@ import numpy as np
 from packer.codecs import NAMES
 from packer.codecs.block_codecs import block_codec, codec_record
 from packer.format.checksums import SIZE
-from packer.format.header import HEADER_FILE, INDEX_FILE, TRAILER_FILE, Field
+from packer.format.fields import Field
+from packer.format.header import (
+    HEADER_FILE,
+    INDEX_FILE,
+    TRAILER_FILE,
+)
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.format.shards import write_index

@@ -19,7 +19,7 @@ from packer.convert.pack_run import ShardRun, write_pack
 from packer.convert.row_maker import Block, RowMaker
 from packer.convert.row_storage import RowStorage
 from packer.errors import SourceError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter

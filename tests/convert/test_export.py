@@ -23,7 +23,8 @@ from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import merge_packs
 from packer.convert.splits import Split
 from packer.errors import FormatError, PackerError, SpaceError, UsageError
-from packer.format.header import PARTIAL_SUFFIX, Field
+from packer.format.fields import Field
+from packer.format.header import PARTIAL_SUFFIX
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter

@@ -12,7 +12,7 @@ from PIL import Image
 
 from packer import append_images, convert_images, export_images, merge_packs, repack, split_pack, verify_pack
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.own_size import partner
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack

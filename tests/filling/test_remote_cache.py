@@ -28,7 +28,10 @@ from packer.errors import FormatError, MissingObjectError, PackerError, SpaceErr
 from packer.filling.opening import open_pack as with_cache
 from packer.format import stretch_window
 from packer.format.checksums import Trailer
-from packer.format.header import OFFSETS, Field
+from packer.format.fields import (
+    OFFSETS,
+    Field,
+)
 from packer.format.pack_writer import PackWriter
 from packer.format.remote_file import END_BYTES
 from packer.format.remote_pack import RemotePack, RemoteRows, open_remote

@@ -13,7 +13,8 @@ import pytest
 
 from packer.codecs import NAMES, jpeg
 from packer.codecs.block_codecs import block_codec, codec_record
-from packer.format.header import Field, Header
+from packer.format.fields import Field
+from packer.format.header import Header
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.format.shards import write_index

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from packer.codecs.block_codecs import Gzip, codec_record
 from packer.format.block_files import BlockFiles
-from packer.format.header import Field
+from packer.format.fields import Field
 
 RAGGED = Field("x", "|u1", None)
 ROWS = st.lists(st.binary(max_size=9), min_size=1, max_size=12)

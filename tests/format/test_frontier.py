@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from packer.errors import SourceError, error_from_record, error_record
+from packer.format.fields import Field
 from packer.format.frontier import FAILED, PLANNING, READABLE, Frontier
-from packer.format.header import Field
 from packer.format.pack_writer import PackWriter
 
 

@@ -14,7 +14,7 @@ import simplejpeg
 
 from packer.codecs.block_codecs import block_codec, codec_record
 from packer.format import unsealed_hdf5 as unsealed
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack_writer import PackWriter
 from tests.format.packs import keys_of, write_pack
 

@@ -13,7 +13,11 @@ import pytest
 from packer import PackerError
 from packer.errors import FormatError
 from packer.format.description import describe
-from packer.format.header import Extent, Field, Header
+from packer.format.fields import (
+    Extent,
+    Field,
+)
+from packer.format.header import Header
 from packer.format.pack import Pack
 
 BOXES = Field("boxes", "|u1", None, {"dtype": "<f4", "row_shape": [4], "format": "xyxy"})

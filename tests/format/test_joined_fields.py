@@ -23,7 +23,11 @@ from packer import (
 )
 from packer.errors import FormatError, UsageError
 from packer.format import joined_fields
-from packer.format.header import Extent, Field, Header
+from packer.format.fields import (
+    Extent,
+    Field,
+)
+from packer.format.header import Header
 from packer.format.pack import Pack
 
 KEYS = ["a", "b", "c", "d", "e"]

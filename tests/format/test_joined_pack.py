@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 
 from packer.errors import UsageError
-from packer.format.header import Extent, Field, Header
+from packer.format.fields import (
+    Extent,
+    Field,
+)
+from packer.format.header import Header
 from packer.format.joined_pack import join_packs
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack

@@ -9,7 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from packer.format.header import MAX_BLOCKS, Field, Header, block_rows
+from packer.format.fields import Field
+from packer.format.header import (
+    MAX_BLOCKS,
+    Header,
+    block_rows,
+)
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter
 from packer.format.shards import write_index

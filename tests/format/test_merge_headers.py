@@ -6,7 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from packer.format.header import Extent, Field, Header
+from packer.format.fields import (
+    Extent,
+    Field,
+)
+from packer.format.header import Header
 from packer.format.pack_opening import open_pack
 from packer.format.shards import merge_headers
 from tests.format.packs import FORMATS, Content, write_shards

@@ -16,9 +16,9 @@ from packer.errors import FormatError
 from packer.format import pack as format_pack
 from packer.format import pack_opening
 from packer.format.checksums import SIZE, Trailer, block_checksum, digest, outside
+from packer.format.fields import Field
 from packer.format.file_io import pread_all
 from packer.format.hdf5_container import taken
-from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter

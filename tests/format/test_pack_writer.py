@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from packer.errors import FormatError, PackerError, SpaceError, UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.output_names import check_space, format_of
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import FormatError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack_opening import open_pack
 from packer.format.shards import read_index, seal_of, shard_name, write_index
 from tests.format.packs import (

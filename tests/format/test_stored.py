@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from packer.codecs.block_codecs import codec_from_record
 from packer.errors import PackerError, UsageError
 from packer.format.checksums import Trailer
+from packer.format.fields import Field
 from packer.format.file_io import pread_all
-from packer.format.header import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from tests.format.packs import (

@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 from packer.errors import FormatError
-from packer.format.header import OFFSETS, Extent, Field, Header
+from packer.format.fields import (
+    OFFSETS,
+    Extent,
+    Field,
+)
+from packer.format.header import Header
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.remote_file import RemoteFile

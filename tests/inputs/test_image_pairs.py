@@ -22,7 +22,7 @@ from PIL import Image
 
 from packer.codecs.jpeg import EXIF_TAG
 from packer.errors import ImageError, SourceError, UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.inputs import image_pairs
 from packer.inputs.findings import Findings
 from packer.inputs.image_pairs import Pair, PairForm, Soft

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from packer.errors import ImageError, SourceError, UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.inputs.boxes import Boxes, BoxTable
 from packer.inputs.checks.label_checks import check_label_texts
 from packer.inputs.findings import Findings

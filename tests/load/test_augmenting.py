@@ -35,7 +35,7 @@ from packer.augment import (  # noqa: E402
 )
 from packer.codecs import jpeg  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
-from packer.format.header import Field  # noqa: E402
+from packer.format.fields import Field  # noqa: E402
 from packer.format.pack import Pack  # noqa: E402
 from packer.format.pack_writer import PackWriter  # noqa: E402
 from packer.load import order_choice  # noqa: E402

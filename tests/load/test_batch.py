@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from packer.errors import PackerError, UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.load.batch import ALIGNMENT, Batched, SlotLayout, Slots, allocate, batch_type, make_batch
 
 

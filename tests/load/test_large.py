@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from packer.format.header import Field, block_rows
+from packer.format.fields import Field
+from packer.format.header import block_rows
 from packer.format.pack_writer import PackWriter
 from tests.load.conftest import ORDERS
 

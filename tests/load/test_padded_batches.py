@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from packer import PackedBatchDataset, PackedDataset, Padding, PythonTransform  # noqa: E402
 from packer.augment import RandomResizedCrop  # noqa: E402
 from packer.errors import FormatError, UsageError  # noqa: E402
-from packer.format.header import Field  # noqa: E402
+from packer.format.fields import Field  # noqa: E402
 from packer.format.pack_writer import PackWriter  # noqa: E402
 from tests.load.test_ragged_rows import ROWS, written  # noqa: E402
 

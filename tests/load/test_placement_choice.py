@@ -9,7 +9,7 @@ import pytest
 
 from packer import machine
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.load import placement_choice
 from packer.load.placement_choice import place_rows
 

@@ -10,7 +10,7 @@ import pytest
 
 from packer import convert_images
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from packer import PackedBatchDataset
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack_writer import PackWriter
 
 ROWS, COLUMNS = 5000, 28

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack_writer import PackWriter
 from packer.previews.contact_sheet import Preview
 from packer.previews.drawing import GAP, MARGIN, SheetGrid

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter

@@ -20,7 +20,10 @@ from hypothesis import strategies as st
 from packer import native
 from packer.bench.hardware_limits import drop, resident_share
 from packer.errors import FormatError
-from packer.format.header import Extent, Field
+from packer.format.fields import (
+    Extent,
+    Field,
+)
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter

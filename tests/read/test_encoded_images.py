@@ -13,7 +13,7 @@ from PIL import Image
 from packer import native
 from packer.codecs import jpeg, png
 from packer.errors import FormatError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.read.encoded_images import EncodedImages, channels_of, is_encoded
 
 IMAGE = Field("image", "|u1", None, {"layout": "HWC", "color": "rgb"}, {"name": "jpeg"})

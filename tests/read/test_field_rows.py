@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 from packer.codecs import jpeg
 from packer.codecs.block_codecs import Gzip
 from packer.errors import FormatError
-from packer.format.header import Extent, Field
+from packer.format.fields import (
+    Extent,
+    Field,
+)
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.load.batch_dataset import PackedBatchDataset

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import FormatError
-from packer.format.header import Extent
+from packer.format.fields import Extent
 from packer.orders.runs import Runs, one_run
 from packer.read.gather import FileArray, allow_files
 from tests.open_files import open_files

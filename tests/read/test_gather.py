@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from packer import native
 from packer.errors import FormatError
 from packer.format import file_io
-from packer.format.header import Extent
+from packer.format.fields import Extent
 from packer.orders.runs import Runs, cut, one_run
 from packer.read import gather
 from packer.read.gather import COLD, DONE, FileArray

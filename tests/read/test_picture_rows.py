@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from packer.codecs import png
 from packer.errors import FormatError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.own_size import partner
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from packer.codecs.block_codecs import block_codec, codec_record
 from packer.errors import FormatError, UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.load.batch import IndexedRows, size_of
 from packer.load.caches.kept_store import KeptStore
 from packer.orders.runs import Runs, one_run

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.header_forms import DTYPES
 from packer.load.processes.transforms import THREAD, PythonTransform, adapted, with_rng
 

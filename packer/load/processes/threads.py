@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.load.batch import Bytes
 from packer.load.fillers import Reading
 from packer.load.processes.transforms import PythonTransform

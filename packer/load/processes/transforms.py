@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from packer.arguments import one_of, whole
 from packer.declared_types import checked_class
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.given_values import shown
 from packer.machine import cores
 

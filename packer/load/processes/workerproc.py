@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import FormatError, TransformError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.load.batch import Filled, SlotLayout
 from packer.load.processes import calling
 from packer.load.processes.calling import Outputs, TransformCall, WrongReturn, described, message_of

@@ -32,7 +32,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from packer.errors import TransformError, UsageError
-from packer.format.header import Field, find_field
+from packer.format.fields import (
+    Field,
+    find_field,
+)
 from packer.load.batch import Bytes, Filled, LentSlot, SlotLayout
 from packer.load.fillers import Reading, RowFiller
 from packer.load.processes.calling import message_of

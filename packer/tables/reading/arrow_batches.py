@@ -35,8 +35,8 @@ Batch = tuple[int, int, "list[Arrow]"]
 class BatchSource(NamedTuple):
     """A file, or a frame, as record batches.
 
-    schema: pyarrow's; rows: number of rows, None if only reading shows it; batches: yields batches of any size,
-    for the numbers of columns in ascending order, the most rows that are useful, and the first row that is
+    schema: pyarrow's; rows: number of rows, None if only reading shows it; batches: yields batches of any
+    size, for the numbers of columns in ascending order, the most rows that are useful, and the first row that is
     needed; faults: column -> why it cannot be read.
     """
 
@@ -123,8 +123,8 @@ def _ipc_file(name: str, is_stream: bool) -> BatchSource:
 def json_lines(name: str, options: ReadOptions) -> BatchSource:
     """Open a file of one JSON object a line, perhaps compressed; Arrow infers the types from its first block.
 
-    A value that does not have its column's type is an error, wherever it stands; so is a column that the first
-    block does not have. Raises SourceError.
+    A value that does not have its column's type is an error, wherever it stands; so is a column that the
+    first block does not have. Raises SourceError.
     """
     with _open_json(name, options, pyarrow.json.ParseOptions(), None) as (_, reader):
         found = reader.schema
@@ -148,7 +148,7 @@ def json_lines(name: str, options: ReadOptions) -> BatchSource:
 
 @contextmanager
 def _open_json(name: str, options: ReadOptions, parse: Any, schema: Any) -> Iterator[tuple[TextStream, Any]]:
-    """Yield a file's text, and its reader. schema: as known, for messages, None before. Raises SourceError."""
+    """Yield a file's text and its reader. schema: for messages, None before it is known. Raises SourceError."""
     blocks = pyarrow.json.ReadOptions(block_size=_JSON_BLOCK)
     with closing(TextStream(name, options.encoding)) as stream:
         try:

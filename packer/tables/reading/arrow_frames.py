@@ -107,7 +107,7 @@ class FrameTable(ArrowTable):
 
 
 def _batch_of(data: Any, faults: dict[str, str]) -> Any:
-    """Return a data frame as one record batch. faults: gets the columns that cannot be read. Raises UsageError."""
+    """Return a data frame as one record batch. faults: gets unreadable columns. Raises UsageError."""
     if hasattr(data, "reset_index") and any(name is not None for name in data.index.names):
         data = data.reset_index()  # named indexes are columns, as in Parquet files of pandas
     columns: dict[str, Arrow] = {}

@@ -57,7 +57,7 @@ class ArrowTable(TableSource):
         self.indexes = tuple(filter(_INDEX.fullmatch, names))
 
     def _column(self, number: int, name: str, reading: ReadOptions) -> TableColumn:
-        """Return a column with its type, and note if it has none. Raises SourceError if the sources differ."""
+        """Return a column with its type; note if it has none. Raises SourceError if the sources differ."""
         types = [source.schema.field(number).type for source in self._sources]
         # The first source whose type for a column is not null decides the column's type.
         decisive = next((k for k, type in enumerate(types) if not pyarrow.types.is_null(type)), 0)
@@ -66,8 +66,8 @@ class ArrowTable(TableSource):
         for source, type in zip(self._sources, types, strict=True):
             if not (given or type_of(type) == type_of(held) or pyarrow.types.is_null(type)):
                 raise SourceError(
-                    f"{source.name}: column {name!r} holds {type}, in {self.names[decisive]} it is {held}; all"
-                    f" files must have the same types. Pass {Option('types', {name: column.type})},"
+                    f"{source.name}: column {name!r} holds {type}, in {self.names[decisive]} it is {held};"
+                    f" all files must have the same types. Pass {Option('types', {name: column.type})},"
                     " or another type, if one fits both."
                 )
         if not type_of(held):

@@ -68,7 +68,7 @@ class Sample:
 class Beginning(NamedTuple):
     """The header and the first rows of a file.
 
-    records: the first rows; begin, line: offset in the text and number of the line, from 1, where the rows begin;
+    records: the first rows; begin, line: where the rows begin, offset in the text and number from 1;
     has_rows: True if there are rows.
     """
 
@@ -82,8 +82,8 @@ class Beginning(NamedTuple):
 class Trial(NamedTuple):
     """A sample as options read it.
 
-    header: of the file; columns: with inferred types; records: the first rows; reading: these options; notes: on
-    columns' types, by name.
+    header: of the file; columns: with inferred types; records: the first rows; reading: these options; notes:
+    on columns' types, by name.
     """
 
     header: TableHeader
@@ -94,7 +94,7 @@ class Trial(NamedTuple):
 
 
 def beginning_of(sample: Sample, reading: ReadOptions, dialect: TextDialect | None = None) -> Beginning:
-    """Return the beginning of a file. dialect: None to detect it. Raises Undecided, SourceError, UsageError."""
+    """Read a file's beginning. dialect: None to detect it. Raises Undecided, SourceError, UsageError."""
     begin = first_line_at(sample.name, sample.text, reading.skip_rows)
     rest = sample.text[begin:]
     if dialect is None:

@@ -113,7 +113,7 @@ class TextTable(TableSource):
         return Sample(name, text, len(text) < size)
 
     def _head(self, sample: Sample, dialect: TextDialect | None = None) -> Beginning:
-        """Return the beginning of a file. dialect: that of the first file, None for itself. Raises SourceError."""
+        """Return the beginning of a file. dialect: of the first file, None for itself. Raises SourceError."""
         try:
             return beginning_of(sample, self._reading, dialect)
         except Undecided as undecided:

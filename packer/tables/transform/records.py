@@ -108,7 +108,8 @@ class BadRow:
 class BadCells:
     """Cells that cannot be stored, collected column by column.
 
-    mask: bool [n], True for their rows, None without any; rows: the first of each column and reason, at most `most`.
+    mask: bool [n], True for their rows, None without any; rows: the first of each column and reason, at most
+    `most`.
     """
 
     def __init__(self, most: int = MAX_BAD) -> None:
@@ -158,8 +159,8 @@ class ParsedRows:
     def leave_out(self, rows: NDArray[np.bool_] | None, bad: Sequence[BadRow]) -> None:
         """Remove records, and category texts that no other record uses.
 
-        rows: bool [n], True for records to remove, None for none; bad: reasons for some or all of them, with the
-        record number as `line`; the first reason of a record counts.
+        rows: bool [n], True for records to remove, None for none; bad: reasons for some or all of them, with
+        the record number as `line`; the first reason of a record counts.
         """
         if rows is None:
             return

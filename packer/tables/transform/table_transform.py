@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from packer.cell_names import split_names
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.tables.transform.column_types import (
     DEALING,
     TableColumn,

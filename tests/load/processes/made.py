@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack import Pack
 from packer.load.batch import Filled, Host, LentSlot, SlotLayout, Slots
 from packer.load.fillers import Reading

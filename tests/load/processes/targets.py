@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.pack import Pack
 from packer.format.pack_opening import open_pack
 from packer.format.pack_writer import PackWriter

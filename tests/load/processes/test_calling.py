@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.load.processes.calling import Outputs, TransformCall, WrongReturn, described, message_of
 from packer.load.processes.transforms import PythonTransform
 

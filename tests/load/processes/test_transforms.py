@@ -12,7 +12,7 @@ import pytest
 
 from packer import PackedBatchDataset, pack_dataset
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.own_size import partner
 from packer.load.processes.transforms import PythonTransform, Roles
 from packer.machine import cores

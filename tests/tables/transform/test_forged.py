@@ -12,7 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer.errors import FormatError, UsageError
-from packer.format.header import Extent, Field, Header
+from packer.format.fields import (
+    Extent,
+    Field,
+)
+from packer.format.header import Header
 from packer.format.table_record import check_table
 from packer.tables import apply
 from packer.tables.transform.column_plan import ColumnChoices

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from packer.errors import UsageError
-from packer.format.header import Field
+from packer.format.fields import Field
 from packer.format.table_record import check_table
 from packer.tables.transform.column_plan import MISSING, ColumnChoices, plan_columns
 from packer.tables.transform.column_sums import ColumnSums
