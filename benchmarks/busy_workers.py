@@ -28,8 +28,8 @@ from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder
 from packer.format.fields import Field
-from packer.format.pack_opening import open_pack
 from packer.format.part_files import Rows
+from packer.packs.pack_opening import open_pack
 
 BLOCK_ROWS = 42
 SHARD_BLOCKS = 8

@@ -37,7 +37,7 @@ from packer.augment import Normalize, RandomHorizontalFlip, RandomResizedCrop
 from packer.bench.bench_report import MeasuredLane
 from packer.bench.lanes import Lane, epochs_rate, measured, run_rounds
 from packer.format.fields import Field
-from packer.format.pack_writer import PackWriter
+from packer.writing.pack_writer import PackWriter
 
 PLACEMENTS = ("disk", "ram", "gpu")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

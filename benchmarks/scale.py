@@ -36,12 +36,12 @@ from sparse_pack import SHARD_ROWS, by_url, write_pack
 from packer import PackedBatchDataset, open_pack
 from packer.bench.hardware_limits import load, machine, versions
 from packer.format.header import INDEX_FILE, block_rows
-from packer.format.pack import Pack
 from packer.orders.blocks import Blocks
 from packer.orders.epochs import Context, RowOrder
 from packer.orders.regions import Regions
 from packer.orders.row_orders import Rows, Sequential, Slices
 from packer.orders.runs import Subset
+from packer.packs.pack import Pack
 
 ROOT = Path(__file__).parents[1]
 REGIONS = "regions of ranks"

@@ -17,17 +17,17 @@ import numpy as np
 
 from packer.bench.hardware_limits import versions
 from packer.format.checksums import Trailer, block_checksum, digest
+from packer.format.fields import (
+    Extent,
+    Field,
+)
 from packer.format.header import (
     INDEX_FILE,
     Header,
     block_rows,
 )
-from packer.format.fields import (
-    Extent,
-    Field,
-)
-from packer.format.pack import Pack
-from packer.format.shards import write_index
+from packer.packs.pack import Pack
+from packer.packs.shards import write_index
 
 SHARD_ROWS = 1524 * 43  # whole stretches, 12.9 GB of photos of 256 px: a minute of one core
 _OFFSET = 1 << 20  # of the first row in its file

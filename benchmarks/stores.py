@@ -27,7 +27,7 @@ from packer.bench.lanes import Lane, run_rounds
 from packer.codecs import NAMES, jpeg
 from packer.codecs.block_codecs import BlockCodec, block_codec
 from packer.errors import PackerError
-from packer.format.pack_opening import open_pack
+from packer.packs.pack_opening import open_pack
 
 Images = NDArray[np.uint8]
 THREADS = (1, 2)

@@ -36,8 +36,8 @@ from packer.bench.hardware_limits import CopyLimit, load, machine, versions
 from packer.bench.lanes import ORDERS, Lane, Packed, epochs_rate, measured, run_rounds
 from packer.bench.table_baseline import ContiguousSlices, batch_sampled
 from packer.format.fields import Field
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
+from packer.packs.pack_opening import open_pack
+from packer.writing.pack_writer import PackWriter
 
 Batches: TypeAlias = Iterable[tuple[Tensor, Tensor]]
 BLOCK_ROWS = 1 << 16

@@ -37,10 +37,10 @@ from lanes.process import cpu_seconds
 from packer import PackedBatchDataset, PackedDataset
 from packer.augment import Normalize, RandomHorizontalFlip, RandomResizedCrop
 from packer.codecs import jpeg
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack as opened
 from packer.machine import cores
 from packer.orders.runs import one_run
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack as opened
 from packer.read.array_store import PackStore
 
 MEAN, STD, BATCH = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 256

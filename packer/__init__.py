@@ -13,7 +13,7 @@
     split_pack, repack             split a pack, or store it in another way        (packer.convert)
     append_table                   add rows of a table to a pack                   (packer.convert)
     export_images                  write a pack's images as files                  (packer.convert)
-    verify_pack                    compare every byte of a pack with its checksum  (packer.format)
+    verify_pack                    compare every byte of a pack with its checksum  (packer.packs)
     seal_pack                      seal a pack that was edited in place            (packer.convert)
     PackedBatchDataset             batches of a pack for a training loop           (packer.load)
     PackedDataset                  rows of a pack for torch's DataLoader           (packer.load)
@@ -27,9 +27,9 @@
     preview                        a contact sheet of a source, or of a batch      (packer.previews)
     report                         the data card of packs: an HTML page            (packer.reports)
     show                           a batch as a picture, in a notebook             (packer.previews)
-    open_pack, Pack                an opened pack: fields, header, rows            (packer.filling, .format)
-    open_arrays                    own HDF5, .npy and arrays, loaded as a pack     (packer.format)
-    join_fields                    join fields of several packs row by row         (packer.format)
+    open_pack, Pack                an opened pack: fields, header, rows            (packer.filling, .packs)
+    open_arrays                    own HDF5, .npy and arrays, loaded as a pack     (packer.packs)
+    join_fields                    join fields of several packs row by row         (packer.packs)
     fill_pack                      a pack that is converted while it is loaded     (packer.filling)
     PackerError                    base of every error raised on purpose           (packer.errors)
     Preprocess                     new images as rows of a pack, for a server      (packer.serving)
@@ -49,7 +49,7 @@ from packer.version import NOT_ON_WINDOWS, __version__
 
 
 def _homes() -> dict[str, str]:
-    """Return public name -> module from __init__.pyi: ``from packer.format.pack import Pack as Pack``."""
+    """Return public name -> module from __init__.pyi: ``from packer.packs.pack import Pack as Pack``."""
     stub: bytes = __spec__.loader.get_data(f"{__path__[0]}/__init__.pyi")
     words = stub.decode().replace(",", " ").split()
     homes, module = {}, ""

@@ -15,10 +15,10 @@ from packer.convert.repacking import (
 from packer.convert.sealing import seal_pack as seal_pack
 from packer.errors import PackerError as PackerError
 from packer.filling.opening import fill_pack as fill_pack, open_pack as open_pack
-from packer.format.joined_fields import join_fields as join_fields
-from packer.format.own_arrays import open_arrays as open_arrays
-from packer.format.pack import Pack as Pack
-from packer.format.verify import verify_pack as verify_pack
+from packer.packs.joined_fields import join_fields as join_fields
+from packer.packs.own_arrays import open_arrays as open_arrays
+from packer.packs.pack import Pack as Pack
+from packer.packs.verify import verify_pack as verify_pack
 from packer.inputs.image_pairs import Soft as Soft
 from packer.convert.splits import Split as Split
 from packer.inputs.label_options import Labels as Labels

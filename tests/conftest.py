@@ -188,7 +188,7 @@ def tree(tmp_path: Path, jpeg: bytes) -> Tree:
 @pytest.fixture
 def hdf5_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask HDF5 of unsealed files in this process: another, which packer starts for each, takes a quarter of a second."""
-    from packer.format import hdf5_inspection
+    from packer.packs import hdf5_inspection
 
     def ask(name: str) -> dict[str, Any]:
         try:
@@ -196,13 +196,13 @@ def hdf5_here(monkeypatch: pytest.MonkeyPatch) -> None:
         except Exception:
             return {}  # as of a process that ended so
 
-    monkeypatch.setattr("packer.format.unsealed_hdf5._ask", ask)
+    monkeypatch.setattr("packer.packs.unsealed_hdf5._ask", ask)
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An output that another writes is refused at once: the lock of a maker that was killed is waited for a second."""
-    from packer.format import working_folder
+    from packer.writing import working_folder
 
     monkeypatch.setattr(working_folder, "_DYING_SECONDS", 0.0)
 

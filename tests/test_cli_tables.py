@@ -12,7 +12,7 @@ import pytest
 from packer.cli import cli
 from packer.cli.console import in_options
 from packer.errors import PackerError, UsageError
-from packer.format.pack_opening import open_pack
+from packer.packs.pack_opening import open_pack
 from packer.tables.transform.column_types import TYPES
 
 TABLE = """when,price,shop,sold

@@ -16,8 +16,8 @@ from PIL import Image
 from packer import Labels, convert_images, convert_table, create, fill_pack, open_pack
 from packer.arguments import absolute
 from packer.errors import PackerError
-from packer.format.working_folder import WorkingFolder
 from packer.path_text import as_text, on_disk
+from packer.writing.working_folder import WorkingFolder
 
 NAMES = ("weiß", "黒")
 SCRIPT = """

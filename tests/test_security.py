@@ -72,19 +72,19 @@ SENTENCES: dict[str, list[str]] = {
         "format/test_file_io.py::test_what_is_planted_is_replaced_by_a_new_file",
     ],
     "Unfinished work and caches are": [
-        "format/test_working_folder.py::test_work_is_private_and_a_pack_as_the_umask_says",
+        "writing/test_working_folder.py::test_work_is_private_and_a_pack_as_the_umask_says",
         "filling/test_remote_cache.py::test_the_files_of_a_cache_are_open_to_its_users_alone",
     ],
     "A finished pack has the modes": [
-        "format/test_working_folder.py::test_work_is_private_and_a_pack_as_the_umask_says",
+        "writing/test_working_folder.py::test_work_is_private_and_a_pack_as_the_umask_says",
         "convert/test_repacking.py::test_appended_shards_are_as_readable_as_others",
     ],
     "A working folder (`OUT.packing`)": [
-        "format/test_working_folder.py::test_the_folder_of_another_user_is_refused",
+        "writing/test_working_folder.py::test_the_folder_of_another_user_is_refused",
         "convert/test_repacking.py::test_work_of_another_user_is_not_moved_into_a_pack",
     ],
     "Otherwise it is refused by name": [
-        "format/test_working_folder.py"
+        "writing/test_working_folder.py"
         "::test_a_folder_in_which_others_wrote_is_refused_before_its_journal_is_read"
     ],
     "A pack is changed in place": [

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from packer import convert_images, open_pack
-from packer.format.working_folder import WorkingFolder
 from packer.standard_streams import Outlet, open_closed
+from packer.writing.working_folder import WorkingFolder
 
 
 @contextmanager

@@ -45,12 +45,12 @@ import numpy as np
 from pack_mutations import KINDS, Files, Mutation, Original, mutation
 
 from packer.errors import FormatError
-from packer.format import hdf5_inspection
-from packer.format import unsealed_hdf5 as unsealed
-from packer.format.pack_opening import open_pack
-from packer.format.verify import verify_pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.runs import Runs
+from packer.packs import hdf5_inspection
+from packer.packs import unsealed_hdf5 as unsealed
+from packer.packs.pack_opening import open_pack
+from packer.packs.verify import verify_pack
 from packer.read.array_store import PackStore
 
 ENDS = ("refused", "found", "same", "forged")

@@ -22,7 +22,7 @@ from packer.format.checksums import SIZE, Trailer, block_checksum, digest, outsi
 from packer.format.fields import OFFSETS
 from packer.format.header import Header
 from packer.format.npy_container import PREAMBLE
-from packer.format.pack_opening import open_pack
+from packer.packs.pack_opening import open_pack
 
 Files = dict[str, bytes]
 """A pack's files by name; a single file has the name ""."""

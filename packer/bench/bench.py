@@ -32,9 +32,9 @@ from packer.bench.lanes import (
 )
 from packer.bench.table_baseline import table_baseline
 from packer.errors import UsageError
-from packer.format.pack import Pack
-from packer.format.pack_opening import check_order, open_pack
 from packer.machine import cores, memory
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import check_order, open_pack
 from packer.path_text import as_text
 from packer.sentence import Call
 

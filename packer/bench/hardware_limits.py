@@ -20,9 +20,9 @@ import numpy as np
 from packer.codecs import jpeg
 from packer.errors import damaged_rows
 from packer.format.file_io import pread_into, resident
-from packer.format.pack import Pack
 from packer.machine import cores, memory
 from packer.orders.runs import Runs
+from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
 from packer.version import __version__
 

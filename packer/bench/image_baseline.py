@@ -28,7 +28,6 @@ from packer.bench.lanes import Baseline, held_tensors
 from packer.codecs.jpeg import swaps_sides, upright
 from packer.errors import ImageError, PackerError, UsageError
 from packer.format.fields import Field
-from packer.format.pack import Pack
 from packer.inputs.file_names import on_disk
 from packer.inputs.findings import Findings
 from packer.inputs.image_sources import open_source
@@ -37,6 +36,7 @@ from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.machine import cores
 from packer.opencv import cv2
+from packer.packs.pack import Pack
 from packer.pixels.decode_resize import (
     DecodeResize,
     PixelSpec,

@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from packer.bench.bench_report import LIMIT, MeasuredLane
-from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
+from packer.packs.pack import Pack
 
 _AT_ONCE = 1 << 15  # rows
 ORDERS = ("sequential", "slices", "blocks", "rows")

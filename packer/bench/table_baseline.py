@@ -17,8 +17,8 @@ from packer import units
 from packer.bench.hardware_limits import CopyLimit
 from packer.bench.lanes import Baseline, held_tensors
 from packer.errors import PackerError, UsageError
-from packer.format.pack import Pack
 from packer.machine import memory
+from packer.packs.pack import Pack
 from packer.path_text import as_text
 from packer.tables.reading.table_source import expand, file_digest
 

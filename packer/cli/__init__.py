@@ -9,8 +9,8 @@
     option_words.py       messages in the words of the command line: on_error='skip' becomes --on-error skip
     console.py            the command group; output as text or JSON; prints plans and reports of conversions
 
-Start with convert_command.py. Imports: bench, codecs, convert, doctor, format, inputs, previews, progress,
-reports, samples, tables, tables.transform.
+Start with convert_command.py. Imports: bench, codecs, convert, doctor, format, inputs, packs, previews,
+progress, reports, samples, tables, tables.transform.
 """
 
 from __future__ import annotations

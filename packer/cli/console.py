@@ -208,7 +208,7 @@ def tell_report(
 
 def _noun(path: str) -> str:
     """Return the noun for rows of a pack, "image" or "row"."""
-    from packer.format.pack_opening import open_pack
+    from packer.packs.pack_opening import open_pack
 
     return "image" if any(field.name == "image" for field in open_pack(path).fields) else "row"
 

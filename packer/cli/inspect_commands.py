@@ -16,7 +16,7 @@ from packer.progress import Progress
 from packer.pytorch import import_torch
 
 if TYPE_CHECKING:
-    from packer.format.pack import Pack
+    from packer.packs.pack import Pack
 
 
 @cli.command()
@@ -29,7 +29,7 @@ def info(pack: str, *, output: Output) -> None:
     packer info train.h5
     packer info train.h5 --json | jq .statistics
     """
-    from packer.format.pack_opening import open_pack
+    from packer.packs.pack_opening import open_pack
 
     opened = open_pack(pack)
     record = json.loads(opened.header.to_bytes()) | {"path": pack, "bytes": opened.nbytes}

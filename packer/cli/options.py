@@ -150,7 +150,7 @@ def splits_of(pack: str, names: str | None) -> str | list[str] | None:
     """Return the splits of --split: one, or several separated by commas, unless a split has that name."""
     if names is None or "," not in names:
         return names
-    from packer.format.pack_opening import open_pack
+    from packer.packs.pack_opening import open_pack
 
     return names if names in open_pack(pack).header.splits else [name.strip() for name in names.split(",")]
 

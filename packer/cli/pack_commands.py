@@ -43,7 +43,7 @@ def append(
     packer append train/ more-images/
     packer append flights/ december.csv
     """
-    from packer.format.pack_opening import is_pack, open_pack
+    from packer.packs.pack_opening import is_pack, open_pack
 
     given["progress"] = not output.quiet
     if not is_pack(pack) or open_pack(pack).parts[0].header.table is None:
@@ -205,8 +205,8 @@ def verify(pack: str, *, output: Output) -> None:
     \b
     packer verify train.h5
     """
-    from packer.format.recorded_command import how_to_convert_again
-    from packer.format.verify import verify_pack
+    from packer.packs.recorded_command import how_to_convert_again
+    from packer.packs.verify import verify_pack
 
     verdict = verify_pack(pack, progress=not output.quiet)
     record = {"pack": pack, "ok": verdict.ok, "problems": [vars(problem) for problem in verdict.problems]}

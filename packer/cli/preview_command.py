@@ -51,7 +51,7 @@ def preview(
     packer preview train.h5 --augment "RandomResizedCrop(224), RandomHorizontalFlip(), Normalize()"
     packer preview train.h5 --augment "RandomCrop(224), ColorJitter(0.4, 0.4, 0.4)" --rows 8 --repeat 6
     """
-    from packer.format.pack_opening import is_pack
+    from packer.packs.pack_opening import is_pack
     from packer.previews.contact_sheet import preview as run
 
     own = {name: given.pop(name) for name in _OWN & given.keys()}

@@ -32,6 +32,6 @@
     engines.py           shards written by an executor's processes or a Ray cluster; packs for object stores
     block_workers.py     blocks of rows on one pool of parallel workers, of all shards
 
-Start with image_conversion.py. Imports: codecs, format, inputs, inputs.checks, orders, pixels, progress,
-randomness, read, remote.
+Start with image_conversion.py. Imports: codecs, format, inputs, inputs.checks, orders, packs, pixels,
+progress, randomness, read, remote, writing.
 """

@@ -42,10 +42,10 @@ from numpy.typing import NDArray
 from packer.convert.conversion_task import ConversionTask, RunOptions
 from packer.convert.row_maker import Block
 from packer.errors import ImageError, PackerError
-from packer.format.pack_writer import PackWriter
 from packer.format.part_files import PartFiles, Rows
 from packer.sentence import Option
 from packer.starting import die_with, forks_safely, held_back
+from packer.writing.pack_writer import PackWriter
 
 _TICK_SECONDS = 0.1
 _AHEAD = 4  # blocks submitted per worker: no worker waits, and wait() costs the same for any number of blocks

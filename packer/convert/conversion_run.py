@@ -20,16 +20,23 @@ from packer.convert.row_storage import RowStorage
 from packer.convert.some_rows import SomeRows
 from packer.errors import BusyError, PackerError, SourceError, UsageError
 from packer.format.file_io import InputFile
-from packer.format.file_rows import FILES
 from packer.format.header import PARTIAL_SUFFIX
-from packer.format.journal import read_journal
-from packer.format.output_names import check_output, check_space
-from packer.format.pack_opening import is_pack, open_pack
-from packer.format.working_folder import WorkingFolder, check_ours, clear_idle, difference, locked, part_name
+from packer.format.plan_differences import difference
+from packer.format.safe_folders import check_ours
+from packer.packs.file_rows import FILES
+from packer.packs.output_names import check_output, check_space
+from packer.packs.pack_opening import is_pack, open_pack
 from packer.progress import Progress
 from packer.remote.urls import is_url
 from packer.sentence import Call, Option, Sentence
 from packer.source_kinds import is_hdf5_name
+from packer.writing.journal import read_journal
+from packer.writing.working_folder import (
+    WorkingFolder,
+    clear_idle,
+    locked,
+    part_name,
+)
 
 _KEPT = "Finished work is kept"
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from packer.convert.conversion_task import ConversionTask
 from packer.errors import UsageError
 from packer.format.header import Header
-from packer.format.pack import Pack
-from packer.format.row_keys import RowKeys
 from packer.orders.runs import pieces
+from packer.packs.pack import Pack
+from packer.packs.row_keys import RowKeys
 from packer.sentence import Option
 
 DUPLICATES = ("error", "skip", "keep")

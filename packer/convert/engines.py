@@ -40,13 +40,18 @@ from packer.errors import (
 from packer.format.checksums import digest
 from packer.format.file_io import make_folder, own_folder, remove
 from packer.format.header import INDEX_FILE, PARTIAL_SUFFIX
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.working_folder import WorkingFolder, difference, parts_of, read_records
+from packer.format.plan_differences import difference
 from packer.given_values import shown
 from packer.machine import cores
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.remote.urls import is_url, join, name_of
 from packer.sentence import Option
+from packer.writing.working_folder import (
+    WorkingFolder,
+    parts_of,
+    read_records,
+)
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -179,7 +184,7 @@ def make_part(
 def hand_over(path: str, out: str, file: str) -> None:
     """Move a shard into the working folder of its pack, or upload it. out: the pack, or its URL."""
     if is_url(out):
-        from packer.format.remote_pack import put_pack
+        from packer.packs.remote_pack import put_pack
 
         put_pack(join(out, file), path)
     elif os.path.exists(path):  # else an earlier attempt has moved it
@@ -232,7 +237,7 @@ def _write(pack: Pack, url: str) -> None:
 
     Raises RemoteError, FormatError, UsageError.
     """
-    from packer.format.remote_pack import open_object, open_shards, put_pack
+    from packer.packs.remote_pack import open_object, open_shards, put_pack
     from packer.remote import access
 
     for shard in pack.shards:

@@ -28,14 +28,15 @@ from packer.convert.export_labels import LABELS_FILE, ExportedLabels
 from packer.declared_types import checks_arguments
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.file_io import create, make_folder, pwrite_all
-from packer.format.output_names import check_space
-from packer.format.pack_opening import check_order, open_pack
-from packer.format.working_folder import WorkingFolder, failure
+from packer.format.write_errors import failure
 from packer.inputs.file_names import is_array, is_image
 from packer.orders.runs import consecutive
+from packer.packs.output_names import check_space
+from packer.packs.pack_opening import check_order, open_pack
 from packer.path_text import as_text, on_disk, safe_name
 from packer.progress import Progress
 from packer.sentence import Call
+from packer.writing.working_folder import WorkingFolder
 
 _MOST_FOLDERS = 100
 """Most nested folders in a key: Python creates and removes them recursively."""

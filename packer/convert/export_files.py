@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from packer.channels import COLORS
 from packer.errors import UsageError
 from packer.format.fields import Field
-from packer.format.pack import Pack
 from packer.inputs.image_pairs import RESERVED
 from packer.opencv import cv2
 from packer.orders.runs import one_run
+from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
 from packer.read.row_selection import Splits, select_rows
 

@@ -20,7 +20,7 @@ from packer.convert.sample_order import SampleOrder
 from packer.convert.shard_appending import adding_place, append_shards, check_alike, open_growable
 from packer.declared_types import checks_arguments
 from packer.errors import UsageError
-from packer.format.output_names import check_space
+from packer.packs.output_names import check_space
 
 PathLike = str | os.PathLike[str]
 _RECORDED = {"size", "fit", "channels", "max_pixels", "store", "format"}

@@ -22,7 +22,6 @@ from packer.convert.split_assignment import Owners, assign, notes_on_classes
 from packer.convert.whole_pictures import partner_versions
 from packer.errors import ImageError, UsageError
 from packer.format.fields import find_field
-from packer.format.pack import Pack
 from packer.inputs.checks.examine import examine
 from packer.inputs.coco_annotations import read_labels
 from packer.inputs.findings import Findings
@@ -33,6 +32,7 @@ from packer.inputs.label_options import ALL
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.inputs.webdataset_tars import is_part
+from packer.packs.pack import Pack
 from packer.pixels.decode_resize import codec_builds, decoder_versions
 from packer.pixels.exact_values import count_bands
 from packer.pixels.quiet_stderr import without_pillow_warnings

@@ -20,11 +20,11 @@ from packer.convert.whole_pictures import (
 )
 from packer.errors import UsageError, damaged
 from packer.format.fields import Field
-from packer.format.file_rows import counted_files, recounted
 from packer.format.own_size import partner
-from packer.format.pack import Pack
 from packer.format.part_files import Rows
 from packer.orders.runs import Runs, consecutive, one_run
+from packer.packs.file_rows import counted_files, recounted
+from packer.packs.pack import Pack
 from packer.pixels.decode_resize import (
     DecodeResize,
     PixelSpec,

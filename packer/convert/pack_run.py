@@ -16,10 +16,15 @@ from packer.convert.row_maker import Block
 from packer.convert.sample_order import fill
 from packer.format.file_io import make_folder, remove
 from packer.format.header import PARTIAL_SUFFIX
-from packer.format.pack import read_seal
-from packer.format.pack_writer import PackWriter
-from packer.format.shards import check_listable, seal_of, shard_name
-from packer.format.working_folder import WorkingFolder, check_parts, failure, part_name
+from packer.format.write_errors import failure
+from packer.packs.pack import read_seal
+from packer.packs.shards import check_listable, seal_of, shard_name
+from packer.writing.pack_writer import PackWriter
+from packer.writing.working_folder import (
+    WorkingFolder,
+    check_parts,
+    part_name,
+)
 
 
 def write_pack(task: ConversionTask, out: str, running: RunOptions, name: str | None = None) -> Report:

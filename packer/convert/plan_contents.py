@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.convert.sample_order import SampleOrder
-from packer.format.description import describe_field
 from packer.format.fields import Field
 from packer.inputs.file_names import UNLABELED
 from packer.inputs.listing import Finding, Listing
+from packer.packs.description import describe_field
 
 _EXAMPLES = 3
 _PAIRS = 2

@@ -11,21 +11,21 @@ from packer.convert.conversion_task import NO_ROWS, ConversionTask, NothingPacke
 from packer.errors import FormatError, MissingObjectError, UsageError
 from packer.format.file_io import make_folder, remove
 from packer.format.header import INDEX_FILE, PARTIAL_SUFFIX, Header
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.shards import merge_headers, seal_of, shard_name, write_index
-from packer.format.working_folder import (
+from packer.format.safe_folders import check_ours
+from packer.format.write_errors import failure
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
+from packer.packs.shards import merge_headers, seal_of, shard_name, write_index
+from packer.remote.urls import join
+from packer.sentence import Option
+from packer.writing.working_folder import (
     WorkingFolder,
-    check_ours,
     check_parts,
-    failure,
     locked,
     parts_of,
     plan_of,
     read_records,
 )
-from packer.remote.urls import join
-from packer.sentence import Option
 
 
 class RecordedShards:

@@ -11,9 +11,9 @@ import numpy as np
 from packer.channels import COLORS
 from packer.errors import UsageError
 from packer.format.fields import Field
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
 from packer.given_values import shown
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.path_text import compose
 
 _ENDINGS = (".csv", ".lst", ".txt")

@@ -26,11 +26,11 @@ from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.format.fields import Field
 from packer.format.file_io import InputFile, newest_file
-from packer.format.file_rows import FILES, counted_files, to_json
 from packer.format.header_forms import NORMALIZE
-from packer.format.joined_pack import concatenate_packs
-from packer.format.pack import Pack
-from packer.format.pack_opening import check_order, is_pack, open_pack
+from packer.packs.file_rows import FILES, counted_files, to_json
+from packer.packs.joined_pack import concatenate_packs
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import check_order, is_pack, open_pack
 from packer.path_text import on_disk
 from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.row_placement import FITS

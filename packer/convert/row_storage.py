@@ -25,12 +25,12 @@ from packer.format.header import (
     block_rows,
 )
 from packer.format.npy_container import preamble
-from packer.format.output_names import format_of
-from packer.format.pack import Pack
-from packer.format.pack_writer import FORMATS
 from packer.given_values import shown
+from packer.packs.output_names import format_of
+from packer.packs.pack import Pack
 from packer.sentence import Option
 from packer.source_kinds import is_hdf5_name
+from packer.writing.pack_writer import FORMATS
 
 STORES = ("raw", "jpeg", *NAMES)
 _LEAST_ROW_BYTES = 256  # fields with smaller rows, such as labels, are not compressed beside larger ones

@@ -16,7 +16,6 @@ from packer.convert.sample_order import arrange
 from packer.declared_types import checks_arguments
 from packer.errors import BusyError, FormatError, PackerError, UsageError
 from packer.format import file_io
-from packer.format.block_hashing import value_checks
 from packer.format.fields import OFFSETS
 from packer.format.header import (
     CHECKSUMS_FILE,
@@ -27,22 +26,28 @@ from packer.format.header import (
     TRAILER_FILE,
     Header,
 )
-from packer.format.output_names import check_space
-from packer.format.pack import Pack
-from packer.format.pack_checks import (
+from packer.format.safe_folders import check_pack_folder
+from packer.machine import cores
+from packer.packs.block_hashing import value_checks
+from packer.packs.output_names import check_space
+from packer.packs.pack import Pack
+from packer.packs.pack_checks import (
     check_extents,
     check_heads,
     check_own,
 )
-from packer.format.pack_opening import open_pack, open_part
-from packer.format.shards import not_listed, read_index, write_index
-from packer.format.unsealed_hdf5 import read_unsealed
-from packer.format.verify import span_text, verify_pack, wrong_pictures
-from packer.format.working_folder import WorkingFolder, check_pack_folder, clear_idle, locked
-from packer.machine import cores
+from packer.packs.pack_opening import open_pack, open_part
+from packer.packs.shards import not_listed, read_index, write_index
+from packer.packs.unsealed_hdf5 import read_unsealed
+from packer.packs.verify import span_text, verify_pack, wrong_pictures
 from packer.progress import Progress
 from packer.read.row_pieces import read_pieces
 from packer.remote.urls import is_url
+from packer.writing.working_folder import (
+    WorkingFolder,
+    clear_idle,
+    locked,
+)
 
 
 @checks_arguments

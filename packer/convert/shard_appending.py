@@ -14,20 +14,28 @@ from packer.convert.pack_run import write_pack
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.file_io import remove
 from packer.format.header import PARTIAL_SUFFIX
-from packer.format.joined_pack import table_of
-from packer.format.output_names import unlisted_shards
-from packer.format.pack import Pack
-from packer.format.pack_opening import check_order, open_pack
-from packer.format.shards import (
+from packer.format.safe_folders import (
+    check_ours,
+    check_pack_folder,
+)
+from packer.format.write_errors import failure
+from packer.packs.joined_pack import table_of
+from packer.packs.output_names import unlisted_shards
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import check_order, open_pack
+from packer.packs.shards import (
     NEXT_INDEX_FILE,
     name_index,
     prepare_index,
     read_index,
     shard_name,
 )
-from packer.format.working_folder import WorkingFolder, check_ours, check_pack_folder, failure, locked
 from packer.remote.urls import check_local
 from packer.sentence import Call, Option
+from packer.writing.working_folder import (
+    WorkingFolder,
+    locked,
+)
 
 ADDING = ".adding"
 """Suffix of the pack's name for the working folder beside it, in which new shards are written."""

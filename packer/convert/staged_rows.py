@@ -38,7 +38,8 @@ from packer.format.file_io import (
     remove,
     reserve,
 )
-from packer.format.working_folder import WorkingFolder, writing
+from packer.format.write_errors import writing
+from packer.writing.working_folder import WorkingFolder
 
 Numbers = NDArray[np.int64]
 SHUFFLE_BYTES = 256 << 20

@@ -6,5 +6,5 @@
 
 Only filling_process.py, which runs in a separate process, imports the converter.
 
-Start with opening.py. Imports: convert, format, inputs, progress, remote, tables.
+Start with opening.py. Imports: convert, format, inputs, packs, progress, remote, tables, writing.
 """

@@ -1,6 +1,6 @@
 """The process that fills a pack: an ordinary conversion that says how many rows can be read.
 
-A reader starts it (format/filling_pack.py). It ends when the pack is sealed, when it cannot be made, or when
+A reader starts it (packs/filling_pack.py). It ends when the pack is sealed, when it cannot be made, or when
 nobody reads any more; its work is kept. Nothing can be read before the pack is sealed where rows have no
 fixed place (JPEG, compressed or ragged rows without shards), or may be left out (``on_error="skip"``), and of
 tables, which are parsed first.
@@ -29,11 +29,12 @@ from packer.format.header import (
     PARTIAL_SUFFIX,
     Header,
 )
-from packer.format.shards import shard_name
-from packer.format.working_folder import clear_idle, writing
+from packer.format.write_errors import writing
 from packer.inputs.image_sources import holds_images
+from packer.packs.shards import shard_name
 from packer.source_kinds import is_table
 from packer.starting import detach
+from packer.writing.working_folder import clear_idle
 
 if TYPE_CHECKING:  # the converter is imported once the frontier is locked
     from packer.convert.conversion_task import ConversionTask, Report, RunOptions

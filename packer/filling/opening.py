@@ -12,11 +12,11 @@ from packer.arguments import absolute, as_bytes
 from packer.declared_types import checks_arguments
 from packer.errors import UsageError
 from packer.filling.job_options import plain_options
-from packer.format import pack_opening
-from packer.format.filling_pack import Filling, FillingPack
 from packer.format.header import Header
-from packer.format.pack import Pack
-from packer.format.remote_pack import RemotePack
+from packer.packs import pack_opening
+from packer.packs.filling_pack import Filling, FillingPack
+from packer.packs.pack import Pack
+from packer.packs.remote_pack import RemotePack
 from packer.progress import Progress
 from packer.remote.urls import is_url
 

@@ -1,46 +1,22 @@
-"""The file format: writing, sealing, opening and verifying packs on disk, without images and torch.
+"""The file as bytes: its specification, containers, checksums and blocks, without images and torch.
 
-    header.py           specification of the format, its constants, Header / Field / Extent and their JSON
-    header_forms.py     forms of the header's JSON values: types and ranges
-    fields.py           Field and Extent; masks beside images
-    own_size.py         pixel format of ragged fields whose rows are pictures that keep their size
-    table_record.py     form of the header's record of a table
-    checksums.py        hashes of blocks and byte ranges; the trailer, 128 bytes that seal a pack
-    pack_writer.py      PackWriter: takes blocks of rows, leaves a sealed pack under its final name
-    hdf5_container.py   the pack being written as one HDF5 file
-    npy_container.py    the pack being written as a directory of .npy files
-    part_files.py       PartFiles: the files of a pack under way, into which any process writes blocks
-    block_files.py      temporary files of blocks whose stored size is unknown in advance
-    output_names.py     checks of the output's name, of what it would replace, and of free space
-    working_folder.py   the locked working folder of an unfinished pack, and those of its parts
-    journal.py          the journal of unfinished work, from which the next run resumes
-    description.py      description of a pack in text lines
-    pack.py             Pack: header, seal and extents; methods that read a pack
-    pack_checks.py      checks of a pack that was just opened: its files, extents and .npy headers
-    recorded_command.py the command that converts a pack again
-    shards.py           a directory of shards: its index with their headers; the combined header
-    pack_opening.py     open_pack: opens a file, a directory, shards or a URL as a Pack
-    joined_pack.py      several packs as one, row after row, in memory; what must be alike in them
-    joined_fields.py    several packs as one, whose rows have the fields of all, in memory
-    own_arrays.py       open_arrays: HDF5, .npy and arrays of others, read in place as a pack
-    remote_file.py      files of remote packs: ranged reads of header, seal and checksums
-    remote_pack.py      remote packs opened by URL; their rows, cached in files or passed through memory
-    stretches.py        places of a remote pack's stretches (runs of blocks); fetching and verifying them
-    stretch_cache.py    the folder of a remote pack in a cache, and the cache's size limit
-    stretch_window.py   stretches in memory: in transit, or not cached
-    unit_states.py      file with the states of stretches that arrive while a pack is read
-    frontier.py         file with the number of rows of an unfinished pack that can be read
-    filling_pack.py     unfinished packs, read while a process of their own converts them
-    unsealed_hdf5.py    a file without its trailer, described by HDF5 in a separate process
-    hdf5_inspection.py  the description by HDF5 that this process returns
-    hdf5_arrays.py      datasets of foreign HDF5 files
-    file_rows.py        numbers of the rows in a table's files, also of several packs
-    row_keys.py         index from keys to rows: hashes in memory or in a file
-    block_spans.py      byte ranges of elements and of blocks
-    verify.py           verify_pack: compares every byte with its checksum
-    block_hashing.py    recomputed checksums of all blocks; checks of offsets and labels meanwhile
-    file_systems.py     detection of file systems whose data come from another machine
-    file_io.py          complete reads and writes, disk space, page cache, atomic renames, flushing
+    header.py            specification of the format, its constants, Header / Field / Extent and their JSON
+    header_forms.py      forms of the header's JSON values: types and ranges
+    fields.py            Field and Extent; masks beside images
+    own_size.py          pixel format of ragged fields whose rows are pictures that keep their size
+    table_record.py      form of the header's record of a table
+    checksums.py         hashes of blocks and byte ranges; the trailer, 128 bytes that seal a pack
+    hdf5_container.py    the pack being written as one HDF5 file
+    npy_container.py     the pack being written as a directory of .npy files
+    part_files.py        PartFiles: the files of a pack under way, into which any process writes blocks
+    block_files.py       temporary files of blocks whose stored size is unknown in advance
+    frontier.py          file with the number of rows of an unfinished pack that can be read
+    block_spans.py       byte ranges of elements and of blocks
+    file_systems.py      detection of file systems whose data come from another machine
+    file_io.py           complete reads and writes, disk space, page cache, atomic renames, flushing
+    write_errors.py      errors of failed writes: a full disk, a folder that is gone
+    plan_differences.py  differences between two plans or records, in words
+    safe_folders.py      folders that are this user's alone, without links
 
-Start with header.py. Imports: codecs, orders, progress, remote.
+Start with header.py. Imports: codecs.
 """

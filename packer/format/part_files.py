@@ -16,7 +16,7 @@ from packer.format.fields import (
     Field,
 )
 from packer.format.file_io import open_own, pread_all, pwrite_all, start_writeback
-from packer.format.working_folder import writing
+from packer.format.write_errors import writing
 
 Rows = NDArray[np.generic] | Sequence[bytes]
 """Rows of a fixed field: [rows, *shape], C-contiguous, its dtype; of a ragged field: the bytes of each row.

@@ -36,5 +36,5 @@
     image_pairs.py     masks and other per-pixel partners, matched by name
     pair_names.py      the rules by which names of images and partners match
 
-Start with image_sources.py. Imports: format, pixels, remote.
+Start with image_sources.py. Imports: format, packs, pixels, remote.
 """

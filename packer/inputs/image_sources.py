@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 
 from packer import units
 from packer.errors import ImageError, MissingDependencyError, SourceError, UsageError
-from packer.format.pack_opening import is_pack
 from packer.inputs.box_layouts import find_boxes
 from packer.inputs.file_names import (
     as_text,
@@ -55,6 +54,7 @@ from packer.inputs.surroundings import images_beside
 from packer.inputs.text_files import read_lines
 from packer.inputs.webdataset_tars import are_samples, is_label, open_samples, open_tars, split_sample
 from packer.inputs.yolo_dataset import ENDINGS, YoloDataset, dataset_root, read_dataset
+from packer.packs.pack_opening import is_pack
 from packer.remote.urls import is_url
 from packer.sentence import Option
 from packer.source_kinds import ARCHIVES, LISTS, PARQUET, TARS, folder_tables, is_archive, is_array_file

@@ -14,10 +14,10 @@ import numpy as np
 from packer.convert.export_files import fits_png, png
 from packer.errors import MissingDependencyError, PackerError, UsageError
 from packer.format.checksums import digest
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
 from packer.machine import cores
 from packer.orders.runs import Subset, one_run, pieces
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.read.array_store import PackStore
 from packer.read.row_selection import ALL, select, select_fields, stored
 from packer.samples.field_plan import IMAGE, LABEL

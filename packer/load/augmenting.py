@@ -18,10 +18,10 @@ from packer.format.fields import (
     Field,
     find_field,
 )
-from packer.format.pack import Pack
 from packer.load.batch import Batched, IndexedRows, Slots, allocate, batch_type
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Subset
+from packer.packs.pack import Pack
 from packer.read.array_store import PackStore, key_in_brackets
 from packer.read.encoded_images import channels_of, dtype_of, is_encoded
 from packer.read.row_selection import is_mask

@@ -15,10 +15,10 @@ import numpy as np
 
 from packer.errors import UsageError
 from packer.format.fields import Field
-from packer.format.joined_pack import join_packs
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
 from packer.orders.runs import Subset, one_run
+from packer.packs.joined_pack import join_packs
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.read.array_store import PackStore
 from packer.read.row_selection import (
     Splits,

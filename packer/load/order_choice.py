@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from packer.arguments import one_of
 from packer.errors import UsageError
 from packer.format.fields import Field
-from packer.format.pack import Pack
-from packer.format.remote_pack import RemotePack
 from packer.given_values import shown
 from packer.orders.blocks import WINDOW_BYTES, Blocks
 from packer.orders.epochs import ENDS, Context, RowOrder
@@ -22,6 +20,8 @@ from packer.orders.mixture import Mixture
 from packer.orders.regions import Regions
 from packer.orders.row_orders import BY_NAME, Rows, Sequential
 from packer.orders.runs import Subset, cut, one_run
+from packer.packs.pack import Pack
+from packer.packs.remote_pack import RemotePack
 from packer.read.array_store import PackStore
 from packer.sentence import Option
 

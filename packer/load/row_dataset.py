@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from packer.declared_types import checks_arguments
 from packer.errors import UsageError
 from packer.format.fields import Field
-from packer.format.row_keys import RowKeys, as_keys
 from packer.given_values import shown
 from packer.load.base_dataset import BaseDataset, ChosenRows, PackPaths
 from packer.load.batch import SlotLayout, allocate, as_tensor, batch_type, make_batch
@@ -21,6 +20,7 @@ from packer.load.batch_types import RowDataset, Value
 from packer.load.row_windows import find_windows, group_frames
 from packer.orders.runs import consecutive, one_run
 from packer.orders.windows import WindowOrder, Windows
+from packer.packs.row_keys import RowKeys, as_keys
 from packer.pytorch import import_torch
 from packer.read.array_store import PackStore
 from packer.read.row_selection import ROW

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.format.pack import Pack
 from packer.load.base_dataset import ChosenRows
 from packer.load.batch import Batched, make_batch
 from packer.orders.runs import one_run
 from packer.orders.windows import WindowOrder, Windows
+from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
 from packer.sentence import Option
 

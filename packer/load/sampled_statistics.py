@@ -7,8 +7,8 @@ import numpy as np
 from packer import randomness
 from packer.format.header import TRAIN
 from packer.format.header_forms import NORMALIZE
-from packer.format.pack import Pack
 from packer.orders.runs import Subset, consecutive
+from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
 
 SAMPLE_ROWS = 512

@@ -5,5 +5,5 @@
     source_rows.py    a few rows of a source in a temporary pack, made by the convert half
     drawing.py        the grid of tiles; images, masks, boxes, points and text, drawn with Pillow
 
-Start with contact_sheet.py. Imports: augment, convert, format, inputs, load, orders, read, samples.
+Start with contact_sheet.py. Imports: augment, convert, format, inputs, load, orders, packs, read, samples.
 """

@@ -17,8 +17,8 @@ from packer.arguments import whole
 from packer.declared_types import check_path, checks_arguments
 from packer.errors import UsageError
 from packer.format.file_io import write_file
-from packer.format.pack import Pack
-from packer.format.pack_opening import is_pack, open_pack
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import is_pack, open_pack
 from packer.path_text import visible
 from packer.previews.drawing import MARK, arrange_tiles, draw_sheet, words_height
 from packer.previews.preview_batch import (

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from packer import units
 from packer.errors import UsageError
 from packer.format.fields import Field
-from packer.format.pack import Pack
 from packer.load.order_choice import context, parse_order
 from packer.orders.epochs import Share, read_request
 from packer.orders.runs import Runs
+from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
 from packer.read.encoded_images import dtype_of
 from packer.read.row_selection import Splits, is_mask, select, select_fields

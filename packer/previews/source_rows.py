@@ -16,9 +16,9 @@ from packer.convert.image_conversion import convert_images
 from packer.convert.some_rows import SomeRows
 from packer.errors import UsageError
 from packer.format.file_io import own_folder
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
 from packer.inputs.image_sources import holds_images
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.previews.preview_batch import image_of
 from packer.sentence import Option
 from packer.source_kinds import is_array_file, is_table

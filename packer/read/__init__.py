@@ -7,5 +7,5 @@
     row_pieces.py     all rows of a pack, a few at a time
     row_selection.py  selects rows and fields of a pack
 
-Start with array_store.py. Imports: codecs, format, orders.
+Start with array_store.py. Imports: codecs, format, orders, packs.
 """

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from packer.errors import FormatError, damaged_rows
 from packer.format.fields import Field
-from packer.format.pack import Pack
 from packer.orders.runs import Runs, Subset, one_run
+from packer.packs.pack import Pack
 from packer.read.encoded_images import EncodedImages
 from packer.read.field_rows import FieldRows, open_rows, unchecked
 from packer.read.gather import Bytes, empty

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from packer.codecs import jpeg, jpeg_parts, png
 from packer.errors import FormatError, damaged, damaged_rows
 from packer.format.fields import Field
-from packer.format.pack import Pack
+from packer.packs.pack import Pack
 from packer.read.gather import empty
 
 MAX_PIXELS = 1 << 30

@@ -24,13 +24,13 @@ from packer.format.fields import (
     Extent,
     Field,
 )
-from packer.format.filling_pack import FillingPack
-from packer.format.joined_fields import FieldsPack
-from packer.format.joined_pack import JoinedPack
-from packer.format.own_arrays import ArraysPack
-from packer.format.pack import Pack
-from packer.format.remote_pack import RemotePack
 from packer.orders.runs import Runs, Subset, cut, one_run
+from packer.packs.filling_pack import FillingPack
+from packer.packs.joined_fields import FieldsPack
+from packer.packs.joined_pack import JoinedPack
+from packer.packs.own_arrays import ArraysPack
+from packer.packs.pack import Pack
+from packer.packs.remote_pack import RemotePack
 from packer.read.gather import (
     DONE,
     Bytes,

@@ -48,9 +48,9 @@ from packer import native
 from packer.errors import FormatError, PackerError, SpaceError, damaged
 from packer.format.fields import Extent
 from packer.format.file_io import pread_into
-from packer.format.pack import Arrival, Pack, unreadable
 from packer.machine import memory
 from packer.orders.runs import Runs, cut
+from packer.packs.pack import Arrival, Pack, unreadable
 from packer.units import size
 
 Bytes = NDArray[np.uint8]

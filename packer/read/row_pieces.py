@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from packer.format.pack import Pack
 from packer.orders.runs import one_run, pieces
+from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
 
 _PIECE_BYTES = 16 << 20

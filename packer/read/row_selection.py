@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from packer.arguments import as_whole
 from packer.errors import UsageError
 from packer.format.fields import Field
-from packer.format.pack import Pack
-from packer.format.row_keys import as_keys
 from packer.given_values import shown
 from packer.orders.runs import Runs, Subset
+from packer.packs.pack import Pack
+from packer.packs.row_keys import as_keys
 from packer.read.array_store import PackStore
 
 if TYPE_CHECKING:

@@ -9,5 +9,5 @@
     page.py             fills in the page
     report.html         the page and its style, a template for Jinja2
 
-Start with data_card.py. Imports: codecs, format, orders, previews, progress, read, tables.transform.
+Start with data_card.py. Imports: codecs, format, orders, packs, previews, progress, read, tables.transform.
 """

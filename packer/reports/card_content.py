@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.format.checksums import block_checksum
-from packer.format.pack import Pack
 from packer.orders.runs import Runs, pieces
+from packer.packs.pack import Pack
 from packer.previews.drawing import Color, draw_thumbnail, mask_colors
 from packer.previews.preview_batch import captions, image_of, label_columns, pictures, read_batch
 from packer.progress import Progress

@@ -13,9 +13,9 @@ from packer.arguments import check_workers, whole
 from packer.declared_types import checks_arguments
 from packer.errors import UsageError
 from packer.format.file_io import write_file
-from packer.format.output_names import check_name
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
+from packer.packs.output_names import check_name
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.path_text import as_text
 from packer.previews.preview_batch import image_of
 from packer.progress import Progress

@@ -32,9 +32,9 @@ from packer.codecs import jpeg
 from packer.errors import damaged_rows
 from packer.format.checksums import block_checksum
 from packer.format.fields import Field
-from packer.format.pack import Pack
 from packer.opencv import cv2
 from packer.orders.runs import one_run, pieces
+from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
 from packer.read.encoded_images import MAX_PIXELS, EncodedImages
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from packer.format.checksums import block_checksum
 from packer.format.fields import Field
-from packer.format.pack import Pack
+from packer.packs.pack import Pack
 from packer.read.row_pieces import read_pieces
 from packer.read.row_selection import class_names
 

@@ -14,5 +14,6 @@
     field_plan.py      fields, declared or inferred from samples; conversion of a value to a row
     values.py          values as arrays, text or bytes: arrays, tensors, Pillow images, numbers
 
-Start with pack_dataset.py. Imports: convert, format, inputs, orders, pixels, randomness, read.
+Start with pack_dataset.py. Imports: convert, format, inputs, orders, packs, pixels, randomness, read,
+writing.
 """

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from packer.errors import SourceError
 from packer.format.fields import Extent
-from packer.format.hdf5_arrays import Hdf5Array, list_arrays, read_array
+from packer.packs.hdf5_arrays import Hdf5Array, list_arrays, read_array
 from packer.pixels.image_files import format_of_image
 from packer.samples.columns import ArrayColumn, Column, FileColumn, Hdf5Column, ListColumn, TurnedColumn
 from packer.source_kinds import HDF5, HDF5_BEGIN, is_hdf5

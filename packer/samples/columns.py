@@ -21,11 +21,11 @@ from packer.format.fields import (
     Extent,
     Field,
 )
-from packer.format.hdf5_arrays import read_rows
 from packer.format.header import Header
-from packer.format.pack import Pack
 from packer.format.part_files import Rows
 from packer.orders.runs import consecutive
+from packer.packs.hdf5_arrays import read_rows
+from packer.packs.pack import Pack
 from packer.pixels.coordinate_units import check_unit
 from packer.read.array_store import PackStore
 from packer.samples.field_plan import (

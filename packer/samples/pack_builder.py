@@ -20,13 +20,14 @@ from packer.convert.reference_pack import Classes
 from packer.convert.splits import Part, Split
 from packer.declared_types import checks_arguments
 from packer.errors import PackerError, SourceError, UsageError
-from packer.format.output_names import check_output
-from packer.format.working_folder import WorkingFolder, writing
+from packer.format.write_errors import writing
+from packer.packs.output_names import check_output
 from packer.samples.field_plan import FieldPlan, Forms
 from packer.samples.packing import Fields, PackingOptions
 from packer.samples.sample_layout import plan_fields, row_of
 from packer.samples.staged_samples import SampleStaging, StagedSamples
 from packer.samples.values import ValueRefusedError, as_array, plain
+from packer.writing.working_folder import WorkingFolder
 
 
 class PackBuilder:

@@ -14,9 +14,9 @@ from packer.convert.sample_order import SampleOrder
 from packer.convert.staged_rows import ShuffledFile, StagedRows
 from packer.format.fields import Field
 from packer.format.part_files import Rows
-from packer.format.working_folder import WorkingFolder
 from packer.samples.columns import ColumnSamples, SampleRows
 from packer.samples.field_plan import FieldPlan
+from packer.writing.working_folder import WorkingFolder
 
 _BUFFER_BYTES = 4 << 20
 _RECORD_BYTES = 1 << 16

@@ -3,5 +3,6 @@
     preprocess.py       Preprocess: rows as conversion stores them, batches as loading augments them
     given_images.py     a path, bytes, a Pillow image or an array, as input of conversion
 
-Start with preprocess.py. Imports: augment, codecs, convert, format, inputs, load, orders, pixels, read.
+Start with preprocess.py. Imports: augment, codecs, convert, format, inputs, load, orders, packs, pixels,
+read.
 """

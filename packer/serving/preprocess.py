@@ -16,8 +16,6 @@ from packer.errors import ImageError, UsageError
 from packer.format.fields import Field
 from packer.format.header import Header
 from packer.format.header_forms import OPTIONS, check_members, statistics
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
 from packer.format.table_record import texts
 from packer.load.augmenting import Augmenter, fit_views, normalizes, pipeline_of
 from packer.load.batch import Batched, Host, as_tensor, make_batch
@@ -27,6 +25,8 @@ from packer.load.sampled_statistics import sampled_statistics
 from packer.orders.epochs import Share, read_request
 from packer.orders.row_orders import Sequential
 from packer.orders.runs import Runs
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
 from packer.pixels.row_size import RowSize
 from packer.read.array_store import ArrayStore

@@ -12,7 +12,7 @@
     reading/             table files as records
     transform/           the transform of columns into fields; NumPy only, no files
 
-Start with table_conversion.py. Imports: convert, format, randomness.
+Start with table_conversion.py. Imports: convert, format, packs, randomness, writing.
 """
 
 from packer.tables.frames import apply

@@ -21,11 +21,10 @@ from packer.convert.conversion_run import Conversion
 from packer.convert.row_maker import RowMaker
 from packer.convert.staged_rows import ShuffledFile, StagedRows
 from packer.errors import SourceError, UsageError
-from packer.format.file_rows import SOURCE_ROW
-from packer.format.output_names import check_space
 from packer.format.part_files import Rows
 from packer.format.table_record import MAX_SKIPPED
-from packer.format.working_folder import WorkingFolder
+from packer.packs.file_rows import SOURCE_ROW
+from packer.packs.output_names import check_space
 from packer.sentence import Option
 from packer.tables.reading.table_source import TableChunk, TableSource
 from packer.tables.transform.column_sums import check_categories
@@ -33,6 +32,7 @@ from packer.tables.transform.column_types import matched
 from packer.tables.transform.records import BadRow, CellFault, ParsedRows, RecordLayout
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
+from packer.writing.working_folder import WorkingFolder
 
 _AHEAD = 2  # pieces of the input read ahead per worker
 

@@ -1,14 +1,9 @@
 """Numbers that are hardly properties of a row: of the row itself, of the label, of all rows, of missing values.
 
 A column of numbers tells the label if the rows, sorted by it, have each class in one piece, or a label that
-<<<<<<< HEAD
-only rises or only falls; a column of texts, if all rows of a text have one label. Measured on a sample of the
-rows of train, and noted only if chance would hardly bring it about. A last row of totals holds sums of the rows above
-it; a number that stands for missing values comes again, far from all others.
-=======
 only rises or only falls; a column of texts, if all rows of a text have one label. Measured on a sample of
-train, and noted only if chance would hardly bring it about.
->>>>>>> n
+the rows of train, and noted only if chance would hardly bring it about. A last row of totals holds sums of
+the rows above it; a number that stands for missing values comes again, far from all others.
 """
 
 from __future__ import annotations

@@ -21,11 +21,10 @@ from packer.convert.splits import Part, Split
 from packer.declared_types import check_path, checks_arguments, not_a_path
 from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
-from packer.format.file_rows import is_counted
-from packer.format.output_names import check_space
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.working_folder import clear_idle
+from packer.packs.file_rows import is_counted
+from packer.packs.output_names import check_space
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.sentence import Option
 from packer.tables.reading.table_opening import open_table
 from packer.tables.reading.table_source import Csv, ReadOptions, TableSource, expand, file_digest
@@ -36,6 +35,7 @@ from packer.tables.transform.column_plan import ColumnChoices, plan_columns, wit
 from packer.tables.transform.column_types import DEALING, is_missing
 from packer.tables.transform.records import RecordLayout
 from packer.tables.transform.table_transform import TableTransform
+from packer.writing.working_folder import clear_idle
 
 _STORES = tuple(store for store in STORES if store != "jpeg")
 

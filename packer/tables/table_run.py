@@ -17,9 +17,9 @@ from packer.convert.sample_order import SampleOrder, arrange
 from packer.convert.split_assignment import assign, notes_on_classes
 from packer.convert.splits import Split
 from packer.errors import UsageError
-from packer.format.file_rows import FILES, fits, to_json
 from packer.format.header import TRAIN
-from packer.format.working_folder import writing
+from packer.format.write_errors import writing
+from packer.packs.file_rows import FILES, fits, to_json
 from packer.sentence import Option
 from packer.tables.measuring import MeasuredRows, measure, note_on_classes, notes_on_rounding
 from packer.tables.reading.table_source import TableSource

@@ -13,7 +13,7 @@ from packer import convert_images
 from packer.bench.hardware_limits import READ_BYTES, CopyLimit, DecodeLimit, read_rate
 from packer.codecs import jpeg
 from packer.errors import FormatError
-from packer.format.pack_opening import open_pack
+from packer.packs.pack_opening import open_pack
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -23,10 +23,10 @@ from packer.bench.image_baseline import (
     source_indices,
 )
 from packer.errors import ImageError, PackerError, UsageError
-from packer.format.pack_opening import open_pack
 from packer.inputs.image_sources import open_source
 from packer.inputs.label_options import Labels
 from packer.inputs.opened_source import SourceOptions
+from packer.packs.pack_opening import open_pack
 from packer.pixels.decode_resize import (
     DecodeResize,
     PixelSpec,

@@ -10,8 +10,8 @@ from packer import convert_table
 from packer.bench.lanes import epochs_rate, held_tensors
 from packer.bench.table_baseline import ContiguousSlices, batch_sampled, check_source
 from packer.errors import UsageError
-from packer.format.pack_opening import open_pack
 from packer.load.batch_dataset import PackedBatchDataset
+from packer.packs.pack_opening import open_pack
 
 ROWS = 100
 

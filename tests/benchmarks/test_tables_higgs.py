@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from packer.format.fields import Field
-from packer.format.pack_writer import PackWriter
+from packer.writing.pack_writer import PackWriter
 
 ROOT = Path(__file__).parents[2]
 

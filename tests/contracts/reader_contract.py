@@ -20,9 +20,9 @@ from packer.format.header import (
     INDEX_FILE,
     TRAILER_FILE,
 )
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
-from packer.format.shards import write_index
+from packer.packs.pack_opening import open_pack
+from packer.packs.shards import write_index
+from packer.writing.pack_writer import PackWriter
 
 
 def check_reader(

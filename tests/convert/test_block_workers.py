@@ -20,14 +20,14 @@ from packer.convert.row_maker import Block, RowMaker
 from packer.convert.row_storage import RowStorage
 from packer.errors import SourceError
 from packer.format.fields import Field
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
 from packer.format.part_files import Rows
-from packer.format.verify import verify_pack
-from packer.format.working_folder import WorkingFolder
 from packer.orders.runs import one_run
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
+from packer.packs.verify import verify_pack
 from packer.read.array_store import PackStore
+from packer.writing.pack_writer import PackWriter
+from packer.writing.working_folder import WorkingFolder
 from tests.convert.plain_rows import order_of
 from tests.format.packs import files_of
 
@@ -225,7 +225,7 @@ def test_appended_shards_of_columns(tmp_path: Path):
     """A task of other fields is refused, whatever has keys."""
     from packer.convert.shard_appending import adding, append_shards
     from packer.errors import UsageError
-    from packer.format.working_folder import WorkingFolder
+    from packer.writing.working_folder import WorkingFolder
 
     out = str(tmp_path / "p")
     made = task(Squares(), WAYS["shards"])

@@ -14,11 +14,11 @@ from PIL import Image
 from packer.codecs import jpeg
 from packer.convert.image_conversion import convert_images
 from packer.errors import UsageError
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.verify import verify_pack
 from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
+from packer.packs.verify import verify_pack
 from packer.read.array_store import PackStore
 from tests.format.packs import files_of
 

@@ -16,8 +16,8 @@ from packer.convert.image_appending import append_images
 from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import merge_packs, repack, split_pack
 from packer.errors import UsageError
-from packer.format.pack_opening import open_pack
-from packer.format.verify import verify_pack
+from packer.packs.pack_opening import open_pack
+from packer.packs.verify import verify_pack
 from packer.samples.pack_dataset import pack_dataset
 from packer.tables.table_conversion import append_table, convert_table
 from tests.format.packs import files_of

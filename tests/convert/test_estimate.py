@@ -13,7 +13,7 @@ from packer.convert.image_conversion import convert_images
 from packer.convert.image_options import ImageOptions
 from packer.convert.image_planning import plan_conversion
 from packer.convert.row_storage import estimate
-from packer.format.pack_opening import open_pack
+from packer.packs.pack_opening import open_pack
 
 OPTIONS = {
     "size": [32, 32],

@@ -25,14 +25,14 @@ from packer.convert.splits import Split
 from packer.errors import FormatError, PackerError, SpaceError, UsageError
 from packer.format.fields import Field
 from packer.format.header import PARTIAL_SUFFIX
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
 from packer.inputs.image_pairs import Soft
 from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.read.array_store import PackStore
 from packer.tables.table_conversion import convert_table
+from packer.writing.pack_writer import PackWriter
 
 IMAGE = Field("image", "|u1", (4, 6, 3), {"layout": "HWC", "color": "rgb"})
 LABEL = Field("label", "<i8", ())
@@ -672,7 +672,7 @@ def test_too_small_a_disk_is_seen_beforehand(
     tmp_path: Path, pack: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "packer.format.output_names.shutil.disk_usage", lambda path: type("", (), {"free": 10})
+        "packer.packs.output_names.shutil.disk_usage", lambda path: type("", (), {"free": 10})
     )
     with pytest.raises(SpaceError, match="Free some space, or pass a smaller size or another disk"):
         export_images(pack, tmp_path / "out")

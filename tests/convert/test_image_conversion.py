@@ -23,11 +23,11 @@ from packer.convert import image_conversion as root
 from packer.convert.image_conversion import convert_images
 from packer.errors import PackerError, SourceError, SpaceError, UsageError
 from packer.format.checksums import block_checksum
-from packer.format.journal import read_journal
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.verify import verify_pack
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
+from packer.packs.verify import verify_pack
 from packer.pixels.decode_resize import DecodeResize, PixelSpec
+from packer.writing.journal import read_journal
 from tests.format.packs import files_of
 
 SPEC = PixelSpec((32, 32))

@@ -23,12 +23,12 @@ from packer.convert.image_rows import ImageRows
 from packer.convert.row_maker import Block
 from packer.convert.row_storage import RowStorage
 from packer.errors import ImageError, SourceError, UsageError
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
 from packer.inputs.image_pairs import PairForm, Soft, open_pair
 from packer.inputs.image_sources import open_source
 from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs, one_run
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.pixels.decode_resize import MAX_PIXELS, DecodeResize, PixelSpec
 from packer.pixels.row_size import RowSize
 from packer.read.array_store import PackStore

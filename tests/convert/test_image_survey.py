@@ -16,8 +16,8 @@ from PIL import Image
 
 from packer.convert.image_conversion import convert_images
 from packer.convert.image_planning import ConversionPlan
-from packer.format.pack_opening import open_pack
 from packer.inputs.label_options import Labels
+from packer.packs.pack_opening import open_pack
 
 
 def notes(source: Path, out: Path, **options: object) -> list[str]:

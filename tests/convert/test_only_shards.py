@@ -193,7 +193,7 @@ def test_an_index_that_is_killed_at_any_moment_is_written_by_the_next(
         monkeypatch.setattr(name.replace(":", "."), call)
 
     with monkeypatch.context(), contextlib.suppress(Killed):
-        kill("packer.format.working_folder:WorkingFolder.record")
+        kill("packer.writing.working_folder:WorkingFolder.record")
         kill("os:rename")
         kill("packer.convert.recorded_shards:remove")
         kill("packer.convert.recorded_shards:write_index")

@@ -13,9 +13,9 @@ from packer.convert.image_conversion import convert_images
 from packer.convert.pack_rows import PackRows
 from packer.convert.repacking import merge_packs
 from packer.errors import FormatError
-from packer.format.joined_pack import concatenate_packs
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
+from packer.packs.joined_pack import concatenate_packs
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.pixels.decode_resize import (
     DecodeResize,
     PixelSpec,

@@ -18,11 +18,11 @@ from packer.convert.reference_pack import parse_classes
 from packer.convert.repacking import merge_packs, repack, split_pack
 from packer.errors import UsageError
 from packer.format.header import Header
-from packer.format.joined_pack import concatenate_packs
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.verify import verify_pack
 from packer.inputs.label_options import Labels
+from packer.packs.joined_pack import concatenate_packs
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
+from packer.packs.verify import verify_pack
 from packer.tables.table_conversion import convert_table
 
 ALL = ["blue", "green", "red", "violet"]

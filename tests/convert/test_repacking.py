@@ -25,19 +25,19 @@ from packer.convert.repacking import merge_packs, repack, split_pack
 from packer.convert.sample_order import arrange
 from packer.convert.split_assignment import Owners
 from packer.errors import BusyError, FormatError, PackerError, SourceError, UsageError
-from packer.format.output_names import check_output
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.shards import prepare_index, read_index
-from packer.format.verify import verify_pack
-from packer.format.working_folder import WorkingFolder
 from packer.inputs.image_pairs import Soft
 from packer.inputs.label_options import Labels
 from packer.orders.runs import Runs
+from packer.packs.output_names import check_output
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
+from packer.packs.shards import prepare_index, read_index
+from packer.packs.verify import verify_pack
 from packer.pixels.decode_resize import decoder_versions
 from packer.pixels.row_placement import ImagePlacement
 from packer.read.array_store import PackStore
 from packer.tables.table_conversion import append_table, convert_table
+from packer.writing.working_folder import WorkingFolder
 from tests.format.packs import files_of
 
 Convert = Callable[..., Pack]
@@ -379,7 +379,7 @@ def test_parts_older_than_their_pack_are_said_to_be(photo_folder: Path, tmp_path
 def test_an_addition_beside_another_and_after_one_of_other_images(
     photo_folder: Path, tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("packer.format.working_folder._DYING_SECONDS", 0.05)
+    monkeypatch.setattr("packer.writing.working_folder._DYING_SECONDS", 0.05)
     out = tmp_path / "p"
     convert(photo_folder, "p", shards=10)
     place = WorkingFolder(f"{out}.adding", plan={"a": 1})

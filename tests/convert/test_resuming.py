@@ -29,13 +29,13 @@ from packer.convert.recorded_shards import RecordedShards
 from packer.convert.repacking import repack
 from packer.convert.splits import Split
 from packer.errors import BusyError, PackerError, SourceError, SpaceError, UsageError
-from packer.format.journal import Journal
-from packer.format.pack_opening import open_pack
-from packer.format.verify import verify_pack
-from packer.format.working_folder import WorkingFolder
 from packer.inputs.label_options import Labels
+from packer.packs.pack_opening import open_pack
+from packer.packs.verify import verify_pack
 from packer.samples.pack_dataset import pack_dataset
 from packer.tables.table_conversion import convert_table
+from packer.writing.journal import Journal
+from packer.writing.working_folder import WorkingFolder
 from tests.format.packs import files_of
 
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -105,17 +105,17 @@ for source, out, options, target, count in json.load(sys.stdin):
     print(os.WTERMSIG(os.waitpid(child, 0)[1]), flush=True)
 """
 MOMENTS = {
-    "the plan is journalled": ("packer.format.working_folder:Journal.add", 1),
-    "the first block is": ("packer.format.working_folder:Journal.add", 2),
-    "some are": ("packer.format.working_folder:Journal.add", 6),
+    "the plan is journalled": ("packer.writing.working_folder:Journal.add", 1),
+    "the first block is": ("packer.writing.working_folder:Journal.add", 2),
+    "some are": ("packer.writing.working_folder:Journal.add", 6),
     "rows are written": ("packer.format.part_files:PartFiles.open_block", 5),
     "bytes are written": ("os:pwrite", 7),
-    "rows move": ("packer.format.pack_writer:PackWriter.move_rows", 1),
+    "rows move": ("packer.writing.pack_writer:PackWriter.move_rows", 1),
     "it is sealed": ("packer.format.checksums:Trailer.to_bytes", 1),
-    "it gets its name": ("packer.format.working_folder:WorkingFolder.publish", 1),
-    "its name is flushed": ("packer.format.working_folder:fsync_path", 1),
-    "its folder is removed": ("packer.format.working_folder:WorkingFolder.close", 1),
-    "the second shard begins": ("packer.format.working_folder:WorkingFolder.close", 2),
+    "it gets its name": ("packer.writing.working_folder:WorkingFolder.publish", 1),
+    "its name is flushed": ("packer.writing.working_folder:fsync_path", 1),
+    "its folder is removed": ("packer.writing.working_folder:WorkingFolder.close", 1),
+    "the second shard begins": ("packer.writing.working_folder:WorkingFolder.close", 2),
     "the index is written": ("packer.convert.recorded_shards:write_index", 1),
 }
 
@@ -392,7 +392,7 @@ class Full:
 
 DISKS = {
     "rows": ("os.pwrite", 14),
-    "the journal": ("packer.format.working_folder.Journal.add", 5),
+    "the journal": ("packer.writing.working_folder.Journal.add", 5),
     "blocks": ("packer.format.block_files.BlockFiles.write", 5),
     "the table": ("packer.format.hdf5_container.Hdf5Container._add", 1),
     "npy files": ("packer.format.npy_container.NpyContainer._new", 1),
@@ -456,7 +456,7 @@ def test_a_disk_that_is_full_from_the_start_leaves_nothing(
 ):
     for name, options in WAYS.values():
         with monkeypatch.context() as patched:
-            patched.setattr("packer.format.working_folder.Journal.add", Full(lambda *a: None, 0))
+            patched.setattr("packer.writing.working_folder.Journal.add", Full(lambda *a: None, 0))
             with pytest.raises(SpaceError) as error:
                 convert(photos, tmp_path / name, **options)
         assert str(error.value) == (
@@ -799,7 +799,7 @@ def test_an_interruption_after_the_pack_got_its_name_says_that_it_is_whole(
         if path == str(tmp_path):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("packer.format.working_folder.fsync_path", stop)
+    monkeypatch.setattr("packer.writing.working_folder.fsync_path", stop)
     with pytest.raises(KeyboardInterrupt) as error:
         convert(photos, out, overwrite=overwrite)
     assert str(error.value) == f"{out} is complete; only temporary files beside it may remain."

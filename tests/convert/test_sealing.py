@@ -19,7 +19,7 @@ from PIL import Image
 
 from packer import convert_images, convert_table, open_pack, repack, seal_pack, verify_pack
 from packer.errors import BusyError, FormatError, SpaceError, UsageError
-from packer.format.pack import Pack
+from packer.packs.pack import Pack
 
 ROWS = 24
 

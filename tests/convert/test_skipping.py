@@ -13,9 +13,9 @@ from packer.convert.image_appending import append_images
 from packer.convert.image_conversion import convert_images
 from packer.convert.splits import Split
 from packer.errors import PackerError, SourceError, UsageError
-from packer.format.pack_opening import open_pack
-from packer.format.verify import verify_pack
 from packer.inputs.label_options import Labels
+from packer.packs.pack_opening import open_pack
+from packer.packs.verify import verify_pack
 
 
 @pytest.fixture

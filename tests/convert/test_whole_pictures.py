@@ -14,13 +14,13 @@ from packer import append_images, convert_images, export_images, merge_packs, re
 from packer.errors import UsageError
 from packer.format.fields import Field
 from packer.format.own_size import partner
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
 from packer.inputs.image_pairs import Soft
 from packer.inputs.label_options import Labels
 from packer.orders.runs import one_run
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.read.array_store import PackStore
+from packer.writing.pack_writer import PackWriter
 
 DRAWS = np.random.default_rng(0)
 SIDES = [(40, 64), (30, 20), (24, 24), (8, 50)]

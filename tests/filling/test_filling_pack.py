@@ -22,13 +22,13 @@ from packer.convert.image_conversion import convert_images
 from packer.errors import BusyError, PackerError, SourceError, UsageError
 from packer.filling import opening
 from packer.filling.opening import open_filling
-from packer.format import filling_pack
-from packer.format.filling_pack import FillingPack
 from packer.format.frontier import FILES
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.runs import consecutive, one_run
+from packer.packs import filling_pack
+from packer.packs.filling_pack import FillingPack
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.read.array_store import PackStore
 from tests.filling.conftest import ROWS
 from tests.filling.crashing_process import DEADLY

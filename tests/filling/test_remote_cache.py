@@ -21,26 +21,26 @@ from typing import Any
 import numpy as np
 import pytest
 import xxhash
+from tests.format.test_shards import text_of
 
 import packer
 from packer import PackedBatchDataset, PackedDataset, open_pack, repack
 from packer.errors import FormatError, MissingObjectError, PackerError, SpaceError, UsageError
 from packer.filling.opening import open_pack as with_cache
-from packer.format import stretch_window
 from packer.format.checksums import Trailer
 from packer.format.fields import (
     OFFSETS,
     Field,
 )
-from packer.format.pack_writer import PackWriter
-from packer.format.remote_file import END_BYTES
-from packer.format.remote_pack import RemotePack, RemoteRows, open_remote
-from packer.format.stretch_cache import KEPT, StretchCache
-from packer.format.stretches import StretchMap
-from packer.format.unit_states import MISSING
 from packer.orders.runs import one_run
+from packer.packs import stretch_window
+from packer.packs.remote_file import END_BYTES
+from packer.packs.remote_pack import RemotePack, RemoteRows, open_remote
+from packer.packs.stretch_cache import KEPT, StretchCache
+from packer.packs.stretches import StretchMap
+from packer.packs.unit_states import MISSING
 from packer.remote import access
-from tests.format.test_shards import text_of
+from packer.writing.pack_writer import PackWriter
 from tests.remote.object_server import Fault, Handler, ObjectServer, once_each
 
 ROWS = 600
@@ -288,7 +288,7 @@ def test_a_state_is_set_once_its_bytes_are_on_the_disk(
     def flush(path: str) -> None:
         seen.append((os.path.basename(path), int(cache.states(stretches)[number])))
 
-    monkeypatch.setattr("packer.format.stretch_cache.fsync_path", flush)
+    monkeypatch.setattr("packer.packs.stretch_cache.fsync_path", flush)
     assert len(cache.bring(stretches, number)) == 0
     assert seen == [("pack.h5", MISSING)]
     assert cache.states(stretches)[number] == KEPT

@@ -22,8 +22,8 @@ import pytest
 from packer import PackedBatchDataset
 from packer.errors import FormatError
 from packer.filling.opening import open_pack as with_cache
-from packer.format.remote_pack import RemotePack, open_remote
-from packer.format.stretch_cache import KEPT
+from packer.packs.remote_pack import RemotePack, open_remote
+from packer.packs.stretch_cache import KEPT
 from packer.remote import access
 from tests.filling.test_remote_cache import (
     KINDS,

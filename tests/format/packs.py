@@ -15,9 +15,9 @@ from packer.codecs import NAMES, jpeg
 from packer.codecs.block_codecs import block_codec, codec_record
 from packer.format.fields import Field
 from packer.format.header import Header
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
-from packer.format.shards import write_index
+from packer.packs.pack_opening import open_pack
+from packer.packs.shards import write_index
+from packer.writing.pack_writer import PackWriter
 
 FIELDS = (
     Field("image", "|u1", (4, 6, 3), {"layout": "HWC", "color": "rgb"}),

@@ -12,7 +12,7 @@ import pytest
 from packer.errors import SourceError, error_from_record, error_record
 from packer.format.fields import Field
 from packer.format.frontier import FAILED, PLANNING, READABLE, Frontier
-from packer.format.pack_writer import PackWriter
+from packer.writing.pack_writer import PackWriter
 
 
 def test_readers_see_what_is_written(tmp_path: Path) -> None:

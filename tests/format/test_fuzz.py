@@ -13,9 +13,9 @@ import pytest
 import simplejpeg
 
 from packer.codecs.block_codecs import block_codec, codec_record
-from packer.format import unsealed_hdf5 as unsealed
 from packer.format.fields import Field
-from packer.format.pack_writer import PackWriter
+from packer.packs import unsealed_hdf5 as unsealed
+from packer.writing.pack_writer import PackWriter
 from tests.format.packs import keys_of, write_pack
 
 TOOLS = Path(__file__).parents[2] / "tools"

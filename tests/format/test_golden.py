@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from packer.format.pack_opening import open_pack
+from packer.packs.pack_opening import open_pack
 from tests.format.make_golden import GOLDEN, H5_NAME, KEEP, MEMBERS, NPY_NAME, ROWS, make
 from tests.format.packs import keys_of, rows_of
 

@@ -12,13 +12,13 @@ import pytest
 
 from packer import PackerError
 from packer.errors import FormatError
-from packer.format.description import describe
 from packer.format.fields import (
     Extent,
     Field,
 )
 from packer.format.header import Header
-from packer.format.pack import Pack
+from packer.packs.description import describe
+from packer.packs.pack import Pack
 
 BOXES = Field("boxes", "|u1", None, {"dtype": "<f4", "row_shape": [4], "format": "xyxy"})
 HEADER = Header(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from packer import convert_images
-from packer.format.pack_opening import is_pack
+from packer.packs.pack_opening import is_pack
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from packer.format.header import (
     Header,
     block_rows,
 )
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
-from packer.format.shards import write_index
 from packer.orders.runs import Runs
+from packer.packs.pack_opening import open_pack
+from packer.packs.shards import write_index
 from packer.read.array_store import PackStore
+from packer.writing.pack_writer import PackWriter
 from tests.format.packs import FORMATS, out_path
 from tests.read.conftest import use_way
 
@@ -31,7 +31,7 @@ TOTAL = 10 * 10**12
 @pytest.fixture(autouse=True)
 def sparse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is reserved on the disk."""
-    monkeypatch.setattr("packer.format.pack_writer.reserve", lambda *place: True)
+    monkeypatch.setattr("packer.writing.pack_writer.reserve", lambda *place: True)
 
 
 def row_of(name: str, number: int) -> np.ndarray:

@@ -11,8 +11,8 @@ from packer.format.fields import (
     Field,
 )
 from packer.format.header import Header
-from packer.format.pack_opening import open_pack
-from packer.format.shards import merge_headers
+from packer.packs.pack_opening import open_pack
+from packer.packs.shards import merge_headers
 from tests.format.packs import FORMATS, Content, write_shards
 
 FIELDS = (Field("image", "|u1", (2, 2, 3)), Field("key", "|u1", None))

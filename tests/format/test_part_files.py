@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from packer.errors import PackerError
-from packer.format.pack_writer import PackWriter
+from packer.writing.pack_writer import PackWriter
 from tests.format.packs import FIELDS, FORMATS, files_of, keys_of, out_path, rows_of, write_pack
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from packer.errors import PackerError, UsageError
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
+from packer.packs.pack_opening import open_pack
+from packer.writing.pack_writer import PackWriter
 from tests.format.packs import KINDS, Content, begin, files_of, out_path, write_blocks, write_content
 
 ROWS = 23
@@ -272,7 +272,7 @@ def test_interrupted_after_sealing(
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("packer.format.working_folder.WorkingFolder.publish", fail)
+        patch.setattr("packer.writing.working_folder.WorkingFolder.publish", fail)
         with pytest.raises(PackerError, match=r"writing failed \(Input/output error\)"):
             write_content(out, content, plan=PLAN)
     assert open_pack(f"{out}.packing/pack").rows == ROWS

@@ -20,8 +20,8 @@ from packer.errors import PackerError, UsageError
 from packer.format.checksums import Trailer
 from packer.format.fields import Field
 from packer.format.file_io import pread_all
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from tests.format.packs import (
     KINDS,
     SHAPE,

@@ -21,11 +21,11 @@ import pytest
 import xxhash
 
 from packer.errors import FormatError
-from packer.format import hdf5_inspection
 from packer.format.header import HEADER_DATASET, MAX_DEPTH, MAX_VALUES, read_json
-from packer.format.journal import Journal, read_journal
-from packer.format.pack_opening import open_pack
-from packer.format.verify import verify_pack
+from packer.packs import hdf5_inspection
+from packer.packs.pack_opening import open_pack
+from packer.packs.verify import verify_pack
+from packer.writing.journal import Journal, read_journal
 from tests.format.packs import Content, write_pack, write_shards
 
 TABLE = "packer/checksums"

@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 from packer import convert_images, open_pack
-from packer.format.pack import Pack
 from packer.orders.runs import one_run
+from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
 
 NAMES = ("cat", "dog", "emu")

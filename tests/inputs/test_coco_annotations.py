@@ -10,10 +10,10 @@ from PIL import Image
 
 from packer import convert_images, open_pack
 from packer.errors import PackerError, UsageError
-from packer.format.pack import Pack
 from packer.inputs.image_sources import open_source
 from packer.inputs.label_options import Labels
 from packer.orders.runs import one_run
+from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
 
 CATEGORIES = [{"id": 7, "name": "tail"}, {"id": 2, "name": "ear"}, {"id": 90, "name": "paw"}]

@@ -11,8 +11,8 @@ from PIL import Image
 
 from packer import Labels, convert_images, open_pack
 from packer.errors import PackerError
-from packer.format.pack import Pack
 from packer.orders.runs import one_run
+from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
 
 SIZES = [(64, 40), (40, 64), (80, 50)]

@@ -13,8 +13,8 @@ from PIL import Image
 from packer import append_images, open_pack
 from packer.convert.image_conversion import convert_images
 from packer.errors import SourceError, UsageError
-from packer.format.recorded_command import convert_again
 from packer.inputs.mask_values import MaskValues
+from packer.packs.recorded_command import convert_again
 
 LIST = (
     "is not a list of two or more different values of masks, in the order of their classes; whole numbers up to 65,535, or "

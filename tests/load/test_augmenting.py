@@ -36,8 +36,6 @@ from packer.augment import (  # noqa: E402
 from packer.codecs import jpeg  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
 from packer.format.fields import Field  # noqa: E402
-from packer.format.pack import Pack  # noqa: E402
-from packer.format.pack_writer import PackWriter  # noqa: E402
 from packer.load import order_choice  # noqa: E402
 from packer.load.augmenting import Augmenter, fit_views, seed_of  # noqa: E402
 from packer.load.batch_engine import BatchEngine  # noqa: E402
@@ -47,9 +45,11 @@ from packer.load.stats import Stats  # noqa: E402
 from packer.orders.epochs import Share, read_request  # noqa: E402
 from packer.orders.row_orders import Rows, Sequential  # noqa: E402
 from packer.orders.runs import Subset  # noqa: E402
+from packer.packs.pack import Pack  # noqa: E402
 from packer.read.array_store import PackStore  # noqa: E402
 from packer.read.row_selection import ROW, select_fields  # noqa: E402
 from packer.starting import ForkSafeThreads  # noqa: E402
+from packer.writing.pack_writer import PackWriter  # noqa: E402
 
 ROWS, SIDE = 37, 12
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from packer.errors import FormatError, UsageError
-from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.row_dataset import PackedDataset
+from packer.packs.pack import Pack
 from tests.load.conftest import ORDERS
 from tests.open_files import open_files
 from tests.read.conftest import ROWS, SHAPE, image_of, make_pack

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from packer.errors import FormatError, UsageError
-from packer.format.pack import Pack
 from packer.load.batch import Host
 from packer.load.batch_engine import BatchEngine, ahead
 from packer.load.fillers import Reading, RowFiller
@@ -22,6 +21,7 @@ from packer.load.stats import Stats
 from packer.orders.epochs import ReadRequest, RowOrder, Share, read_request, read_requests
 from packer.orders.row_orders import Rows
 from packer.orders.runs import Subset
+from packer.packs.pack import Pack
 from packer.read.array_store import ArrayStore, PackStore
 from packer.read.row_selection import select_fields
 from packer.starting import ForkSafeThreads

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from packer.errors import UsageError
-from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.device import auto_device
+from packer.packs.pack import Pack
 from tests.read.conftest import make_pack
 
 torch = pytest.importorskip("torch")

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from packer.errors import PackerError, UsageError
-from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.epoch_progress import EpochProgress
 from packer.orders.epochs import Share
+from packer.packs.pack import Pack
 from packer.starting import ForkSafeLock
 from tests.load.test_resuming import dataset_of, labels
 from tests.read.conftest import ROWS, make_pack

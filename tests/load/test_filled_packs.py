@@ -20,10 +20,10 @@ from packer.augment import Pipeline
 from packer.convert.image_conversion import convert_images
 from packer.errors import SourceError, UsageError
 from packer.filling import opening
-from packer.format import filling_pack
-from packer.format.filling_pack import FillingPack
-from packer.format.pack_opening import open_pack
 from packer.load.sampled_statistics import sampled_statistics
+from packer.packs import filling_pack
+from packer.packs.filling_pack import FillingPack
+from packer.packs.pack_opening import open_pack
 from tests.filling.conftest import ROWS
 from tests.format.packs import files_of
 from tests.load.conftest import ORDERS

@@ -14,9 +14,9 @@ import pytest
 import packer.filling.opening
 from packer import Mixture, PackedBatchDataset, PackedDataset, Weighted, create, join_fields, open_pack
 from packer.augment import RandomCrop, RandomHorizontalFlip
-from packer.format.joined_fields import FieldsPack
-from packer.format.pack import Pack
 from packer.orders.regions import Regions
+from packer.packs.joined_fields import FieldsPack
+from packer.packs.pack import Pack
 from tests.load.conftest import ORDERS
 from tests.remote.conftest import server as server
 from tests.remote.object_server import ObjectServer

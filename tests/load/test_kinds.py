@@ -17,11 +17,11 @@ from packer.codecs import jpeg
 from packer.convert.image_conversion import convert_images
 from packer.errors import FormatError, UsageError
 from packer.filling.opening import open_pack
-from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.row_dataset import PackedDataset
 from packer.orders.blocks import Blocks
 from packer.orders.row_orders import Rows
+from packer.packs.pack import Pack
 from packer.read.field_rows import CompressedRows
 from tests.format.packs import Content, begin, write_content
 from tests.load.conftest import ORDERS

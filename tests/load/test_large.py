@@ -11,7 +11,7 @@ import pytest
 
 from packer.format.fields import Field
 from packer.format.header import block_rows
-from packer.format.pack_writer import PackWriter
+from packer.writing.pack_writer import PackWriter
 from tests.load.conftest import ORDERS
 
 ROWS = 10**9
@@ -47,7 +47,7 @@ for order in sys.argv[2:]:
 def billion(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("large") / "t.h5"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("packer.format.pack_writer.reserve", lambda *place: True)
+        patch.setattr("packer.writing.pack_writer.reserve", lambda *place: True)
         try:
             with PackWriter(
                 str(path), fields=FIELDS, rows=ROWS, block_rows=block_rows(ROWS, 112), format="h5"

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from packer.errors import UsageError
-from packer.format.joined_pack import join_packs
-from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.row_dataset import PackedDataset
 from packer.orders.mixture import Mixture
 from packer.orders.row_orders import Rows, Slices
 from packer.orders.sampling import Weighted
+from packer.packs.joined_pack import join_packs
+from packer.packs.pack import Pack
 from tests.format.packs import write_pack
 from tests.load.conftest import ORDERS
 from tests.read.conftest import ROWS, image_of, make_pack, make_stored

@@ -14,7 +14,7 @@ from packer import PackedBatchDataset, PackedDataset, Padding, PythonTransform  
 from packer.augment import RandomResizedCrop  # noqa: E402
 from packer.errors import FormatError, UsageError  # noqa: E402
 from packer.format.fields import Field  # noqa: E402
-from packer.format.pack_writer import PackWriter  # noqa: E402
+from packer.writing.pack_writer import PackWriter  # noqa: E402
 from tests.load.test_ragged_rows import ROWS, written  # noqa: E402
 
 

@@ -26,7 +26,7 @@ from packer.augment import (  # noqa: E402
 from packer.codecs import jpeg, png  # noqa: E402
 from packer.errors import FormatError, UsageError  # noqa: E402
 from packer.format.fields import Field  # noqa: E402
-from packer.format.pack_writer import PackWriter  # noqa: E402
+from packer.writing.pack_writer import PackWriter  # noqa: E402
 from tests.augment.conftest import forced  # noqa: E402
 
 ROWS = 12

@@ -30,9 +30,9 @@ from packer.augment import (  # noqa: E402
 from packer.codecs import jpeg_parts  # noqa: E402
 from packer.errors import FormatError, UsageError  # noqa: E402
 from packer.format.fields import Field  # noqa: E402
-from packer.format.pack_writer import PackWriter  # noqa: E402
 from packer.load.augmenting import fit_views, parse_views  # noqa: E402
 from packer.load.device import CopyingDevice  # noqa: E402
+from packer.writing.pack_writer import PackWriter  # noqa: E402
 
 ROWS = 23
 IMAGE = Field("image", "|u1", None, {"layout": "HWC", "color": "rgb"}, {"name": "jpeg"})

@@ -8,9 +8,9 @@ import warnings
 import pytest
 
 from packer.errors import UsageError
-from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.ranks import check_ranks, found_ranks, ignored_ranks, local_rank
+from packer.packs.pack import Pack
 
 
 @pytest.fixture(autouse=True)

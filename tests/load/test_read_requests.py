@@ -7,9 +7,9 @@ import gc
 import numpy as np
 import pytest
 
-from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.epochs import spans
+from packer.packs.pack import Pack
 from tests.load.conftest import ORDERS
 from tests.load.test_batch_dataset import check
 from tests.read.conftest import ROWS

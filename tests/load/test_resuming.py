@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from packer.errors import UsageError
-from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
+from packer.packs.pack import Pack
 from tests.load.conftest import ORDERS
 from tests.read.conftest import ROWS, make_pack
 

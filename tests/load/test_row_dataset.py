@@ -11,12 +11,12 @@ import pytest
 from packer import convert_images
 from packer.errors import UsageError
 from packer.format.fields import Field
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
 from packer.load.processes.transforms import PythonTransform
 from packer.load.row_dataset import PackedDataset
 from packer.orders.runs import consecutive
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
+from packer.writing.pack_writer import PackWriter
 from tests.read.conftest import ROWS, SHAPE, image_of, make_pack
 
 torch = pytest.importorskip("torch")

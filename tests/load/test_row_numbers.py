@@ -10,14 +10,14 @@ import pytest
 
 from packer.errors import UsageError
 from packer.format.fields import Field
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.batch_engine import BatchEngine
 from packer.load.processes.transforms import PythonTransform
 from packer.load.row_dataset import PackedDataset
 from packer.orders.sampling import Weighted
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
+from packer.writing.pack_writer import PackWriter
 from tests.load.conftest import ORDERS
 from tests.read.conftest import ROWS, make_pack
 

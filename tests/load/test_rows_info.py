@@ -13,11 +13,11 @@ import pytest
 
 from packer import convert_images, pack_dataset
 from packer.format.fields import Field
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.row_dataset import PackedDataset
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
+from packer.writing.pack_writer import PackWriter
 from tests.read.conftest import ROWS, SPLITS, make_stored
 
 torch = pytest.importorskip("torch")

@@ -5,9 +5,9 @@ import time
 import pytest
 
 from packer.errors import UsageError
-from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.stats import Stats
+from packer.packs.pack import Pack
 from tests.read.conftest import ROWS
 
 torch = pytest.importorskip("torch")

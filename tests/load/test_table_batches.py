@@ -10,7 +10,7 @@ import torch
 
 from packer import PackedBatchDataset
 from packer.format.fields import Field
-from packer.format.pack_writer import PackWriter
+from packer.writing.pack_writer import PackWriter
 
 ROWS, COLUMNS = 5000, 28
 FIELDS = (

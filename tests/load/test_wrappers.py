@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from packer.errors import UsageError
-from packer.format.pack_opening import open_pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.row_dataset import PackedDataset
+from packer.packs.pack_opening import open_pack
 from tests.format.packs import write_content
 from tests.integrations.rows import dataset_of, epochs_of, rows_of
 from tests.read.conftest import ROWS, SPLITS, content_of, make_pack

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from packer.format.fields import Field
-from packer.format.pack_writer import PackWriter
 from packer.previews.contact_sheet import Preview
 from packer.previews.drawing import GAP, MARGIN, SheetGrid
+from packer.writing.pack_writer import PackWriter
 
 ROWS = 8
 Pixels = NDArray[np.uint8]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from packer.format.fields import Field
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
+from packer.writing.pack_writer import PackWriter
 from tests.format.packs import KINDS, Content, write_content, write_shards
 
 SHAPE = (8, 6, 3)

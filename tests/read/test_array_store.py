@@ -24,13 +24,13 @@ from packer.format.fields import (
     Extent,
     Field,
 )
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
 from packer.orders.runs import Runs
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.read import gather
 from packer.read.array_store import PackStore
 from packer.read.gather import shared_bytes
+from packer.writing.pack_writer import PackWriter
 from tests.open_files import listed_files, open_files
 from tests.read.conftest import ROWS, SHAPE, WAYS, image_of, make_pack, make_stored, use_way
 

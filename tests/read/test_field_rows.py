@@ -20,10 +20,10 @@ from packer.format.fields import (
     Extent,
     Field,
 )
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.runs import Runs
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.read import field_rows as stores
 from packer.read.array_store import PackStore
 from tests.format.packs import Content, begin, write_blocks, write_content, write_shards

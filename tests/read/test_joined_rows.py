@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from packer.format.joined_pack import join_packs
-from packer.format.pack import Pack
 from packer.orders.runs import Runs, one_run
+from packer.packs.joined_pack import join_packs
+from packer.packs.pack import Pack
 from packer.read.field_rows import FieldRows, FixedRows, JoinedRows, open_rows
 from tests.read.conftest import make_pack
 

@@ -13,12 +13,12 @@ from packer.codecs import png
 from packer.errors import FormatError
 from packer.format.fields import Field
 from packer.format.own_size import partner
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
 from packer.orders.runs import consecutive, one_run
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.read.array_store import PackStore
 from packer.read.encoded_images import EncodedImages
+from packer.writing.pack_writer import PackWriter
 
 SIDES = [(4, 6), (3, 8), (5, 2)]
 DRAWS = np.random.default_rng(0)

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from packer.codecs.block_codecs import block_codec, codec_record
 from packer.errors import FormatError, UsageError
 from packer.format.fields import Field
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
 from packer.given_values import shown
 from packer.load.batch import as_tensor
 from packer.orders.runs import Subset, one_run
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.read import array_store
 from packer.read.array_store import PackStore, plain_rows
 from packer.read.row_selection import ROW, is_mask, select, select_fields, select_rows, stored
+from packer.writing.pack_writer import PackWriter
 from tests.read.conftest import ROWS, SHAPE, SPLITS, make_pack
 
 CLASSES = ("ant", "bee", "cat", "dog")

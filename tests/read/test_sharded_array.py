@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from packer.errors import FormatError
-from packer.format.joined_pack import join_packs
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
 from packer.orders.runs import Runs, one_run
+from packer.packs.joined_pack import join_packs
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.read import gather
 from packer.read.array_store import PackStore
 from packer.read.gather import FileArray

@@ -20,8 +20,8 @@ from PIL import Image
 
 from packer import create, open_pack, pack_dataset, verify_pack
 from packer.errors import PackerError, SourceError, SpaceError, UsageError
-from packer.format.pack import Pack
 from packer.orders.runs import one_run
+from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
 from packer.samples import array_files
 from packer.samples.field_plan import form_of, plan_rows

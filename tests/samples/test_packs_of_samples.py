@@ -13,8 +13,8 @@ from PIL import Image
 from packer import PackedBatchDataset, create, merge_packs, open_pack, pack_dataset, repack, split_pack
 from packer.cli import cli
 from packer.errors import UsageError
-from packer.format.pack import Pack
 from packer.orders.runs import one_run
+from packer.packs.pack import Pack
 from packer.pixels.decode_resize import decoder_versions
 from packer.read.array_store import PackStore
 from packer.version import __version__

@@ -12,9 +12,9 @@ import pytest
 from packer import PackedDataset
 from packer.cli.console import in_options
 from packer.errors import SourceError, UsageError
-from packer.format.joined_pack import check_mappings
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
+from packer.packs.joined_pack import check_mappings
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.tables import apply
 from packer.tables.table_conversion import convert_table
 

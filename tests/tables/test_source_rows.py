@@ -13,9 +13,9 @@ import pytest
 from packer import PackedBatchDataset, PackedDataset, Split
 from packer.convert.repacking import merge_packs, repack, split_pack
 from packer.errors import FormatError, UsageError
-from packer.format.file_rows import SOURCE_ROW
-from packer.format.pack_opening import open_pack
-from packer.format.verify import verify_pack
+from packer.packs.file_rows import SOURCE_ROW
+from packer.packs.pack_opening import open_pack
+from packer.packs.verify import verify_pack
 from packer.tables.reading import text_table as text
 from packer.tables.staging import StagedTable, TableRows
 from packer.tables.table_conversion import append_table, convert_table

@@ -11,8 +11,8 @@ import pytest
 
 from packer import Split
 from packer.errors import SourceError, UsageError
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.tables import staged_columns
 from packer.tables.table_conversion import append_table, convert_table
 from tests.convert.plain_rows import order_of

@@ -26,16 +26,16 @@ from packer.convert import staged_rows
 from packer.convert.conversion_task import Report
 from packer.convert.image_conversion import convert_images
 from packer.errors import SourceError, UsageError
-from packer.format import working_folder
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
-from packer.format.verify import verify_pack
+from packer.packs.pack_opening import open_pack
+from packer.packs.verify import verify_pack
 from packer.tables import apply
 from packer.tables.reading import remedies
 from packer.tables.reading import text_table as text
 from packer.tables.reading.table_source import Csv
 from packer.tables.table_conversion import append_table, convert_table
 from packer.tables.table_options import Encode
+from packer.writing import working_folder
+from packer.writing.pack_writer import PackWriter
 from tests.convert.test_engines import content
 
 ROWS = 3000

@@ -10,7 +10,7 @@ import pandas
 import pytest
 
 from packer.cli.console import in_options
-from packer.format.pack_opening import open_pack
+from packer.packs.pack_opening import open_pack
 from packer.tables import apply
 from packer.tables.reading import text_table as text
 from packer.tables.table_conversion import TablePlan, convert_table

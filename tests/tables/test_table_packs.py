@@ -18,15 +18,15 @@ from packer.convert.image_appending import append_images
 from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import merge_packs, repack, split_pack
 from packer.errors import SourceError, UsageError
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.verify import verify_pack
-from packer.format.working_folder import WorkingFolder
 from packer.orders.runs import one_run
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
+from packer.packs.verify import verify_pack
 from packer.read.array_store import PackStore
 from packer.tables import apply
 from packer.tables.reading import text_table as text
 from packer.tables.table_conversion import append_table, convert_table
+from packer.writing.working_folder import WorkingFolder
 from tests.format.packs import files_of
 
 ROWS = 600

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from packer.format.pack_opening import open_pack
+from packer.packs.pack_opening import open_pack
 from tests.format.packs import write_pack
 
 ROOT = Path(__file__).parents[2]

@@ -5,5 +5,5 @@
     row_memory.py       the memory, shared by all processes of a user that load the same rows
     gpu_cache.py        rows on the device, gathered there
 
-Start with memory_cache.py. Imports: format, load, orders, read.
+Start with memory_cache.py. Imports: format, load, orders, packs, read.
 """

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from packer.errors import PackerError, SpaceError
 from packer.format.file_io import create_anew, own_folder, remove, reserve
-from packer.format.pack import Pack
-from packer.format.remote_pack import RemotePack
 from packer.orders.runs import Runs, one_run
+from packer.packs.pack import Pack
+from packer.packs.remote_pack import RemotePack
 from packer.read.array_store import PackStore
 from packer.read.gather import COLD, DONE, copy_rows, read_rows
 from packer.units import size

@@ -12,12 +12,12 @@ import pytest
 
 from packer.errors import FormatError
 from packer.format.fields import Field
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
 from packer.orders.runs import Runs, Subset, consecutive, one_run
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.read.array_store import PackStore
 from packer.read.row_selection import select_fields, select_rows
+from packer.writing.pack_writer import PackWriter
 from tests.load.caches.test_row_memory import Held, until
 from tests.open_files import open_files
 from tests.read.conftest import ROWS, SPLITS, image_of, store_of

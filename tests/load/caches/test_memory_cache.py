@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from packer.errors import FormatError, PackerError
-from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.caches import memory_cache
 from packer.orders.runs import Runs, consecutive, one_run
+from packer.packs.pack import Pack
 from packer.read.array_store import ArrayStore, PackStore
 from packer.read.row_selection import select_fields
 from tests.load.caches.test_row_memory import folder, kept

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 from packer.errors import PackerError
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
 from packer.load.caches import row_memory
 from packer.load.caches.memory_cache import MemoryStore
 from packer.load.caches.row_memory import MAKING, MISSING, THERE, RowMemory, in_memory
 from packer.orders.runs import Runs, Subset, consecutive
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
 from packer.read.array_store import PackStore
 from packer.read.row_selection import select_fields, select_rows
 from tests.open_files import open_files

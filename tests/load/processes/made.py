@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from packer.format.fields import Field
-from packer.format.pack import Pack
 from packer.load.batch import Filled, Host, LentSlot, SlotLayout, Slots
 from packer.load.fillers import Reading
 from packer.load.processes.threads import ThreadFiller
@@ -18,6 +17,7 @@ from packer.load.processes.workers import TransformFiller
 from packer.orders.epochs import RowOrder
 from packer.orders.row_orders import Sequential
 from packer.orders.runs import Runs, consecutive
+from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
 from packer.read.row_selection import select_fields
 from packer.starting import ForkSafeThreads

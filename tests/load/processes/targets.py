@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from packer import randomness
 from packer.format.fields import Field
-from packer.format.pack import Pack
-from packer.format.pack_opening import open_pack
-from packer.format.pack_writer import PackWriter
+from packer.packs.pack import Pack
+from packer.packs.pack_opening import open_pack
+from packer.writing.pack_writer import PackWriter
 
 ROWS, HEIGHT, WIDTH = 40, 20, 16
 FIELDS = (

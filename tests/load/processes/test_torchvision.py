@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from packer.errors import UsageError
-from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
+from packer.packs.pack import Pack
 from tests import torchvision_here
 from tests.load.processes.targets import (
     EVERYTHING,

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from packer.errors import TransformError
-from packer.format.pack import Pack
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.load.processes.transforms import PythonTransform
 from packer.orders.mixture import Mixture
 from packer.orders.sampling import Weighted
+from packer.packs.pack import Pack
 from tests.read.conftest import ROWS, SHAPE, image_of, make_pack
 
 torch = pytest.importorskip("torch")

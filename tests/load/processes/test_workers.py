@@ -25,11 +25,11 @@ import pytest
 
 from packer import randomness
 from packer.errors import FormatError, TransformError, UsageError
-from packer.format.pack import Pack
 from packer.load.batch import LentSlot, SlotLayout, Slots
 from packer.load.processes import workerproc
 from packer.load.processes.transforms import PythonTransform
 from packer.orders.runs import consecutive, one_run
+from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
 from packer.read.row_selection import select_fields
 from tests.load.processes.made import Made, asked, filler_of, flipped
@@ -196,7 +196,7 @@ def test_draws_of_what_the_function_imports_itself(pack: Pack, name: str):
 import json, sys
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
 import numpy as np
-from packer.format.pack_opening import open_pack
+from packer.packs.pack_opening import open_pack
 from packer.load.processes.transforms import PythonTransform
 from packer.load.batch import LentSlot, SlotLayout, Slots
 from packer.orders.runs import one_run
@@ -570,7 +570,7 @@ def test_a_process_that_may_not_start_others(pack: Pack):
 SCRIPT = """
     import os, signal, sys, time
     sys.path.insert(0, {root!r})
-    from packer.format.pack_opening import open_pack
+    from packer.packs.pack_opening import open_pack
     from tests.load.processes.made import Made
 
     def fn(sample):

@@ -23,8 +23,8 @@ from PIL import Image
 from packer.cli.console import in_options
 from packer.cli.convert_command import kind_of
 from packer.errors import PackerError, UsageError
-from packer.format.pack_opening import open_pack
 from packer.load.row_dataset import PackedDataset
+from packer.packs.pack_opening import open_pack
 from packer.tables.table_conversion import convert_table
 
 CSV = "x,n,c\n1.5,1,a\n2,2,b\n,3,\n4,4,a\n"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer.errors import UsageError
-from packer.format.pack_opening import open_pack
+from packer.packs.pack_opening import open_pack
 from packer.tables import apply
 from packer.tables.table_conversion import convert_table
 from packer.tables.transform.column_plan import ColumnChoices
