@@ -30,25 +30,12 @@ class PackerError(Exception):
 
     exit_code = 1
 
-    def __init__(self, *parts: str) -> None:
-        """Join the parts to the error's sentence."""
-        super().__init__("".join(parts))
-
-    @property
-    def sentence(self) -> str:
-        """The message."""
-        return str(self)
-
     def extend(self, text: str) -> None:
         """Append to the message."""
         self.args = (f"{self.args[0]}{text}",)
 
     def __str__(self) -> str:
         return visible(brief(self.args[0]))  # names in it may come from a pack
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Bypasses __init__, whose arguments may differ from the message.
-        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 class UsageError(PackerError, ValueError):
@@ -66,9 +53,8 @@ class FormatError(PackerError):
 
     part: str = ""  # default for errors from another process
 
-    def __init__(self, *parts: str, part: str = "") -> None:
-        """Join the parts to the error's sentence."""
-        super().__init__(*parts)
+    def __init__(self, message: str, *, part: str = "") -> None:
+        super().__init__(message)
         self.part = part
 
 
@@ -134,10 +120,13 @@ class MissingDependencyError(PackerError, ImportError):
         """
         named = f'"{package}"' if "[" in package else package
         if error is None or isinstance(error, ModuleNotFoundError):
-            super().__init__(purpose, f": {package} is not installed. Run: pip install {named}")
+            super().__init__(f"{purpose}: {package} is not installed. Run: pip install {named}")
         else:  # half installed
-            what = f": {package} cannot be imported ({error}). Run: pip install --force-reinstall {named}"
-            super().__init__(purpose, what)
+            remedy = f"Run: pip install --force-reinstall {named}"
+            super().__init__(f"{purpose}: {package} cannot be imported ({error}). {remedy}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).__new__, (type(self), *self.args), self.__dict__  # without __init__
 
 
 def error_record(error: PackerError) -> list[str]:

@@ -32,7 +32,6 @@ LEAVES = {
     "packer.pytorch",
     "packer.starting",
     "packer.native",
-    "packer.sentence",
     "packer.service",
     "packer.source_kinds",
     "packer.split_names",

@@ -10,7 +10,7 @@ import click.testing
 import pytest
 
 from packer.cli import cli
-from packer.cli.console import in_options
+from packer.cli.option_words import in_options
 from packer.errors import PackerError, UsageError
 from packer.packs.pack_opening import open_pack
 from packer.tables.transform.column_types import TYPES
@@ -123,7 +123,7 @@ def test_a_pack_that_is_there_is_told(table: Path):
 def test_wrong_usage_is_one_sentence(table: Path, arguments: list[str], sentence: str | None):
     with pytest.raises(UsageError) as caught:
         run("convert", table, "sales.h5", *arguments)
-    assert sentence is None or in_options(caught.value.sentence) == sentence
+    assert sentence is None or in_options(str(caught.value)) == sentence
     assert "\n" not in str(caught.value)
     assert sorted(p.name for p in Path().iterdir()) == ["sales.csv"]
 
@@ -244,7 +244,7 @@ def test_splits_by_columns(table: Path):
     )
     with pytest.raises(UsageError) as error:
         run("convert", table, "v.h5", "--group-column", "shop")
-    assert in_options(error.value.sentence) == (
+    assert in_options(str(error.value)) == (
         "--group-column shop: groups need shares, or a column that names their splits. Pass --split train=0.9,val=0.1, "
         "or --split-column."
     )

@@ -48,7 +48,7 @@ def test_no_message_is_long(long: str):
     """Wherever the text comes from: a path, a header, an error of another library."""
     for error in (
         PackerError(f"{long}: is wrong. Leave it out."),
-        UsageError("name ", long, ". Leave it out."),
+        UsageError(f"name {long}. Leave it out."),
     ):
         text = str(error)
         assert len(text) <= 1000

@@ -15,7 +15,6 @@ from torch import Tensor
 from packer.arguments import as_whole
 from packer.errors import UsageError
 from packer.given_values import shown
-from packer.sentence import Option
 
 ParamLayout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """Name of a draw -> its shape without the first dimension, and its dtype."""
@@ -192,7 +191,7 @@ def check_channels(name: str, shape: tuple[int, int, int]) -> None:
     if shape[0] not in (1, 3, 4):
         raise UsageError(
             f"{name}: the images have {shape[0]} channels; 1, 3 and 4 are allowed. Convert with "
-            f"{Option('channels')} gray, rgb or rgba."
+            "channels= gray, rgb or rgba."
         )
 
 

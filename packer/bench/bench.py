@@ -32,11 +32,11 @@ from packer.bench.lanes import (
 )
 from packer.bench.table_baseline import table_baseline
 from packer.errors import UsageError
+from packer.given_values import call_text
 from packer.machine import cores, memory
 from packer.packs.pack import Pack
 from packer.packs.pack_opening import check_order, open_pack
 from packer.path_text import as_text
-from packer.sentence import Call
 
 FEW_PAGES = 0.1  # share of pages that the kernel may keep while it uses them (6 % right after a write)
 
@@ -75,7 +75,7 @@ def bench(
             raise UsageError(f"{name}={number}: is not a number above 0. Pass another one.")
     if any(n < 0 for n in workers or ()):
         raise UsageError(f"workers={workers}: counts below 0 are not allowed. Pass other numbers.")
-    check_order(pack, source, Call("bench", (os.fspath(pack), str(source))))
+    check_order(pack, source, call_text("bench", os.fspath(pack), str(source)))
     opened, say, threads = open_pack(pack), progress or (lambda _: None), min(4, cores())
     is_table = opened.header.table is not None
     wanted = batch_size or (1024 if is_table else 256)

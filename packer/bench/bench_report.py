@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from packer import units
 from packer.errors import MissingDependencyError
 from packer.format.file_io import write_file
-from packer.sentence import Option
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -141,7 +140,7 @@ class BenchReport:
             if limit_of(lanes) in BEYOND and any((lane.of_limit or 0) > 1 for lane in lanes):
                 sentences[BEYOND[limit_of(lanes)]] = None
         noise = max(lane.spread for lanes in self.sections.values() for lane in lanes)
-        noisy = (f"{NOISY.format(noise)}{Option('rounds')}.",) if noise > LOUD else ()
+        noisy = (f"{NOISY.format(noise)}rounds=.",) if noise > LOUD else ()
         return (*sentences, *noisy)
 
     def to_dict(self) -> dict[str, Any]:

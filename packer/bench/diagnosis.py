@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from packer import units
 from packer.bench.bench_report import BenchReport, Diagnosis
-from packer.sentence import Option
 
 WAITING = 0.1
 """Share of the time below which waiting does not limit a model."""
@@ -38,8 +37,7 @@ def diagnose(report: BenchReport, *, step_rate: float | None = None) -> Diagnosi
             sentences.append(f"With an empty page cache the disk limits it: {rate:,.0f} {unit}/s; {packed}.")
     if step_rate is None:
         sentences.append(
-            f"To learn whether your model waits, pass its rate, {Option('model_rate', 1000)}:"
-            " train.replay() measures it."
+            "To learn whether your model waits, pass its rate, model_rate=1000: train.replay() measures it."
         )
     elif raw >= (1 - WAITING) * step_rate:
         limit = "training"

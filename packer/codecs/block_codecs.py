@@ -30,7 +30,6 @@ from packer.codecs import NAMES
 from packer.codecs.blosc2 import Blosc2
 from packer.codecs.zstd import Zstd
 from packer.errors import UsageError
-from packer.sentence import Option
 
 
 class BlockCodec(Protocol):
@@ -137,7 +136,7 @@ def block_codec(name: str, row: Sequence[int], dtype: np.dtype[Any]) -> BlockCod
     Raises: UsageError for a name that is not in NAMES.
     """
     if name not in _CODECS:
-        raise UsageError(f"{Option('store', name)}: unknown; {', '.join(NAMES)} are known. Pass one of them.")
+        raise UsageError(f"store={name!r}: unknown; {', '.join(NAMES)} are known. Pass one of them.")
     return _CODECS[name].of(row, dtype)
 
 

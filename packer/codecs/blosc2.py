@@ -36,7 +36,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.codecs import zstd
-from packer.sentence import Option
 
 FILTER = 32026
 PART_BYTES = 96 << 10
@@ -92,7 +91,7 @@ class Blosc2:
             raise ValueError(
                 f"a block of {len(source):,} bytes; whole items of {self.item}, up to 2 GiB, are packed"
             )
-        zstandard = zstd.library(Option("store", "blosc2"))
+        zstandard = zstd.library("store='blosc2'")
         parameters = zstandard.ZstdCompressionParameters.from_level(
             _LEVEL, source_size=self._part(len(source)), hash_log=_HASH_LOG
         )
@@ -153,7 +152,7 @@ class Blosc2:
 
     def versions(self) -> dict[str, str]:
         """See BlockCodec."""
-        return zstd.versions(Option("store", "blosc2"))
+        return zstd.versions("store='blosc2'")
 
     def _part(self, nbytes: int) -> int:
         return min(PART_BYTES // self.item * self.item, nbytes)

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import MissingDependencyError
-from packer.sentence import Option
 
 FILTER = 32015
 _LEAST_WINDOW, _MOST_WINDOW = 1 << 20, 1 << 31
@@ -52,7 +51,7 @@ class Zstd:
 
     def compress(self, array: NDArray[Any]) -> bytes:
         """See BlockCodec."""
-        zstandard = library(Option("store", "zstd"))
+        zstandard = library("store='zstd'")
         frame: bytes = zstandard.ZstdCompressor(level=self.level).compress(array.data)
         return frame
 
@@ -81,7 +80,7 @@ class Zstd:
 
     def versions(self) -> dict[str, str]:
         """See BlockCodec."""
-        return versions(Option("store", "zstd"))
+        return versions("store='zstd'")
 
 
 def decompress(decompressor: Any, frame: memoryview, length: int) -> bytes:

@@ -43,7 +43,6 @@ from packer.convert.conversion_task import ConversionTask, RunOptions
 from packer.convert.row_maker import Block
 from packer.errors import ImageError, PackerError
 from packer.format.part_files import PartFiles, Rows
-from packer.sentence import Option
 from packer.starting import die_with, forks_safely, held_back
 from packer.writing.pack_writer import PackWriter
 
@@ -232,9 +231,7 @@ def starting_workers(out: str) -> Iterator[None]:
         except (BlockingIOError, RuntimeError) as error:  # RLIMIT_NPROC limits processes and threads
             if isinstance(error, (BrokenProcessPool, NotImplementedError)):
                 raise
-            raise PackerError(
-                f"{out}: no worker can be started ({error}). Pass fewer {Option('workers')}."
-            ) from None
+            raise PackerError(f"{out}: no worker can be started ({error}). Pass fewer workers=.") from None
 
 
 def worker_pool(workers: int, run: WorkerState) -> Executor:
@@ -349,7 +346,7 @@ class WorkerState:
         for sample, reason in crashes.items():
             return self.maker.refusal(sample, ImageError(reason))
         return PackerError(
-            f"{self._out}: a worker process died, perhaps for lack of memory. Pass fewer {Option('workers')}."
+            f"{self._out}: a worker process died, perhaps for lack of memory. Pass fewer workers=."
         )
 
     def clear(self, slot: int) -> int:

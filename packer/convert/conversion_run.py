@@ -23,12 +23,12 @@ from packer.format.file_io import InputFile
 from packer.format.header import PARTIAL_SUFFIX
 from packer.format.plan_differences import difference
 from packer.format.safe_folders import check_ours
+from packer.given_values import call_text
 from packer.packs.file_rows import FILES
 from packer.packs.output_names import check_output, check_space
 from packer.packs.pack_opening import is_pack, open_pack
 from packer.progress import Progress
 from packer.remote.urls import is_url
-from packer.sentence import Call, Option, Sentence
 from packer.source_kinds import is_hdf5_name
 from packer.writing.journal import read_journal
 from packer.writing.working_folder import (
@@ -87,8 +87,8 @@ class Conversion:
         others = isinstance(self.engine, PartsEngine)
         if (others and self.running.only) or ((others or self.running.only) and not storing.sharded):
             raise UsageError(
-                f"{self.url or self.out}: other processes write shards ({Option('engine')}), or this machine"
-                f" some of them ({Option('only_shards')}). Pass {Option('shards', '1GB')}, and only one of"
+                f"{self.url or self.out}: other processes write shards (engine=), or this machine"
+                " some of them (only_shards=). Pass shards='1GB', and only one of"
                 " these, or neither."
             )
 
@@ -135,7 +135,7 @@ class Conversion:
             f"{self.out}: is a complete pack without {units.count(count, 'input')} that could not"
             " be packed; the first:"
             f" {first['key']}: {first['reason'].rstrip('.')}. Correct it and pass"
-            f" {Option('overwrite', True)}, or pass {Option('on_error', 'skip')}."
+            " overwrite=True, or pass on_error='skip'."
         )
 
     def pack(
@@ -184,9 +184,9 @@ class Conversion:
         if self.running.only is not None and not already:
             notes = (
                 *notes,
-                Sentence(
+                (
                     f"These are some of the shards; when all {self.running.only[1]} parts exist, index them: "
-                    f"{Call('merge_shards', (self.out,))}"
+                    f"{call_text('merge_shards', self.out)}"
                 ),
             )
         return replace(
@@ -212,7 +212,7 @@ def _check_sources(source: object, out: str) -> None:
         found = "no such file or folder" if missing else "is a pack"
         raise UsageError(
             f"{names[0]}: {found}, but {out} exists and is no pack; the source is given before the pack. Pass"
-            f" {Call('convert_images', (out, names[0]))}."
+            f" {call_text('convert_images', out, names[0])}."
         )
     if missing:
         more = f" (and {len(missing) - 1:,} more of {len(names):,})" if len(missing) > 1 else ""
@@ -250,9 +250,8 @@ def _other_depth(written: Report) -> str:
     many = f"{written.narrowed:,} images have" if written.narrowed > 1 else "1 image has"
     if written.header.field("image").most > 255:
         return f"{many} 8 bits a channel; their values times 257 are stored, so that white stays white."
-    return Sentence(
-        f"{many} more than 8 bits a channel; the high byte is stored. To store all bits, "
-        f"pass {Option('dtype', 'uint16')}."
+    return (
+        f"{many} more than 8 bits a channel; the high byte is stored. To store all bits, pass dtype='uint16'."
     )
 
 
@@ -299,13 +298,13 @@ def already(
         raise UsageError(
             f"{out}: is a complete pack, but {edited} was changed after it was written, or has a time in the"
             " future (touch it then); only a pack that is newer than its inputs is left as it is. Pass"
-            f" {Option('overwrite', True)} to write it again, or if no content has changed: touch"
+            " overwrite=True to write it again, or if no content has changed: touch"
             f" {shlex.quote(last)}"
         )
     if differs:
         raise UsageError(
             f"{out}: is a complete pack, but of other options or inputs: {differs}. Pass "
-            f"{Option('overwrite', True)}, or another name."
+            "overwrite=True, or another name."
         )
 
     def same(plan: Any) -> bool:

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from packer.convert.conversion_task import ConversionTask, Report
 from packer.convert.image_rows import ImageRows
 from packer.convert.some_rows import split_numbers
+from packer.given_values import call_text
 from packer.inputs.file_names import UNLABELED
-from packer.sentence import Call, Sentence
 
 
-def notes_on_copies(task: ConversionTask, report: Report, rows: int) -> Iterator[Sentence]:
+def notes_on_copies(task: ConversionTask, report: Report, rows: int) -> Iterator[str]:
     """Yield notes on the images that this process has packed. Files are compared by checksums of 64 bits.
 
     rows: of the complete pack, which a resumed run and one of several processes have not read.
@@ -33,18 +33,18 @@ def notes_on_copies(task: ConversionTask, report: Report, rows: int) -> Iterator
         return
     order = np.argsort(digests, kind="stable")
     order = order[np.count_nonzero(digests == 0) :]
-    lists = Call("report", ("PACK",))
+    lists = call_text("report", "PACK")
     for where, values in known.items():
         some = order if values is parts or not maker.unlabeled else order[values[order] != UNLABELED]
         count, (one, other) = _differing(digests[some], values[some])
         if count:
             first, second = (maker.key(int(samples[some[at]])) for at in (one, other))
-            yield Sentence(
+            yield (
                 f"{count:,} image{' has a copy' if count == 1 else 's have copies'} of equal bytes {where}, "
                 f"such as {first} and {second}. Keep one of each; {lists} lists them."
             )
     if len(order) < rows:
-        yield Sentence(
+        yield (
             f"{len(order):,} of {rows:,} images were searched for copies of equal bytes, those that were "
             f"read by this process; {lists} searches all."
         )

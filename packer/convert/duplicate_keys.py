@@ -16,7 +16,6 @@ from packer.format.header import Header
 from packer.orders.runs import pieces
 from packer.packs.pack import Pack
 from packer.packs.row_keys import RowKeys
-from packer.sentence import Option
 
 DUPLICATES = ("error", "skip", "keep")
 _KEYS_AT_ONCE = 1 << 16
@@ -33,8 +32,8 @@ def leave_out(duplicates: str, find: Callable[[], Iterator[Known]]) -> NDArray[n
     for some, sentence in () if duplicates == "keep" else find():
         if duplicates == "error":
             raise UsageError(
-                f"{sentence}; each row is stored once. Pass {Option('duplicates', 'skip')} to leave such "
-                f"rows out, or {Option('duplicates', 'keep')} to store them twice."
+                f"{sentence}; each row is stored once. Pass duplicates='skip' to leave such "
+                "rows out, or duplicates='keep' to store them twice."
             )
         rows.append(np.asarray(some))
     return np.concatenate(rows)
@@ -110,7 +109,7 @@ def _known_parts(packs: Sequence[Pack]) -> Iterator[Known]:
                 raise UsageError(
                     f"{part.path}: was made from other files and from {known[0].name}, {also} {path};"
                     " it does not record which of its rows are the same. Convert the other files"
-                    f" separately, or pass {Option('duplicates', 'keep')} to store these rows twice."
+                    " separately, or pass duplicates='keep' to store these rows twice."
                 )
             made = f"was made from {known[0].name}, {also}" if name else "holds the same rows as"
             yield rows, f"{part.path}: {made} {path}"

@@ -46,7 +46,6 @@ from packer.machine import cores
 from packer.packs.pack import Pack
 from packer.packs.pack_opening import open_pack
 from packer.remote.urls import is_url, join, name_of
-from packer.sentence import Option
 from packer.writing.working_folder import (
     WorkingFolder,
     parts_of,
@@ -211,8 +210,8 @@ def published(convert: Callable[Concatenate[S, Out, P], R]) -> Callable[Concaten
             return convert(source, out, *args, **options)
         if given.get("format") == "npy" or given.get("only_shards") is not None:
             raise UsageError(
-                f"{url}: stores get complete HDF5 packs. Leave out {Option('format', 'npy')} and"
-                f" {Option('only_shards')}, or pass a folder."
+                f"{url}: stores get complete HDF5 packs. Leave out format='npy' and"
+                " only_shards=, or pass a folder."
             )
         from packer.remote import access  # local conversions need not load it
 
@@ -294,7 +293,7 @@ def _result(call: Callable[[], R], name: str, part: str) -> R:
         )
         raise PackerError(
             f"{name}: part {part} failed ({reason}). If an image crashes its decoder, the same conversion"
-            f" without {Option('engine')} names it."
+            " without engine= names it."
         ) from error
 
 
@@ -310,7 +309,7 @@ def pool_of(engine: Any) -> Callable[[], AbstractContextManager[Executor]] | Non
         return lambda: _ray(engine.partition(":")[2] or None)
     if isinstance(engine, ThreadPoolExecutor):
         raise UsageError(
-            f"engine: is a pool of threads; processes are needed. Leave it out, or pass {Option('workers')}."
+            "engine: is a pool of threads; processes are needed. Leave it out, or pass workers=."
         )
     if isinstance(engine, Executor):
         return lambda: nullcontext(engine)
@@ -331,7 +330,7 @@ def _ray(address: str | None) -> Iterator[Executor]:
     try:
         import ray
     except ImportError:
-        raise MissingDependencyError("ray", Option("engine", "ray")) from None
+        raise MissingDependencyError("ray", "engine='ray'") from None
     ours = not ray.is_initialized()
     if ours:
         # "local" by default: otherwise Ray would wait for clusters that ran here before.

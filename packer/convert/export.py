@@ -29,13 +29,13 @@ from packer.declared_types import checks_arguments
 from packer.errors import FormatError, PackerError, UsageError
 from packer.format.file_io import create, make_folder, pwrite_all
 from packer.format.write_errors import failure
+from packer.given_values import call_text
 from packer.inputs.file_names import is_array, is_image
 from packer.orders.runs import consecutive
 from packer.packs.output_names import check_space
 from packer.packs.pack_opening import check_order, open_pack
 from packer.path_text import as_text, on_disk, safe_name
 from packer.progress import Progress
-from packer.sentence import Call
 from packer.writing.working_folder import WorkingFolder
 
 _MOST_FOLDERS = 100
@@ -81,7 +81,7 @@ def export_images(
     """
     began = time.perf_counter()
     target = os.fspath(folder).rstrip("/") or os.fspath(folder)
-    check_order(pack, folder, Call("export_images", (target, os.fspath(pack))))
+    check_order(pack, folder, call_text("export_images", target, os.fspath(pack)))
     count = check_workers(workers)
     real = os.path.realpath(absolute(target))  # an empty folder may be a link
     empty = False

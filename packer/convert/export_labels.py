@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from packer.errors import FormatError
 from packer.format.fields import Field
 from packer.format.file_io import create
+from packer.given_values import option_text
 from packer.inputs.file_names import shorten
 from packer.inputs.point_names import columns_of, point_names, sides
 from packer.orders.runs import consecutive
 from packer.path_text import safe_name
 from packer.read.array_store import PackStore
-from packer.sentence import Option, Sentence
 
 LABELS_FILE = "labels.csv"
 _CORNERS = ["xmin", "ymin", "xmax", "ymax"]
@@ -99,9 +99,9 @@ class ExportedLabels:
             columns = columns_of([str(number) for number in range(1, count + 1)])
         given = points.about.get("flip_pairs")
         if given is not None and (not given or given != [list(pair) for pair in sides(point_names(columns))]):
-            pairs = Option("Labels.flip_pairs", shorten(",".join(map(":".join, given)) or "none"))
+            pairs = option_text("Labels.flip_pairs", shorten(",".join(map(":".join, given)) or "none"))
             text = f"{LABELS_FILE} does not say which points are sides; to pack it again, pass {pairs}."
-            self.notes.append(Sentence(text))
+            self.notes.append(text)
         return columns
 
     def _safe_classes(self) -> tuple[str, ...]:
@@ -136,11 +136,11 @@ class ExportedLabels:
                 ) from None
         found = tuple(sorted(self._classes[number] for number in self._found))
         if found and (found != self._classes or all(map(_is_number, found))):
-            like = Option("like", self._pack.path)
+            like = option_text("like", self._pack.path)
             text = (
                 f"{LABELS_FILE} holds the names of classes, not their numbers; to pack it again, pass {like}."
             )
-            self.notes.append(Sentence(text))
+            self.notes.append(text)
         return os.path.getsize(path)
 
     def _lines(self, files: Sequence[str]) -> Iterator[list[str]]:

@@ -15,13 +15,12 @@ from packer.convert.splits import Part, Split
 from packer.convert.whole_pictures import check_stored
 from packer.errors import UsageError
 from packer.format.header_forms import NORMALIZE
-from packer.given_values import shown
+from packer.given_values import option_text, shown
 from packer.inputs.image_pairs import Soft, folder_of
 from packer.inputs.label_options import Labels
 from packer.inputs.mask_values import MaskValues, Values
 from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.row_size import RowSize
-from packer.sentence import Option
 
 PathLike = str | os.PathLike[str]
 Pairs = Mapping[str, PathLike | Soft]
@@ -60,8 +59,8 @@ class ImageOptions:
         if store == "jpeg" and (self.dtype != "uint8" or self.channels not in CHANNELS):
             deep = self.dtype != "uint8"
             raise UsageError(
-                f"store jpeg: JPEG files hold 8 bits and no bands. Pass {Option('store', 'raw')}, or "
-                f"no {Option('dtype', self.dtype) if deep else Option('channels', self.channels)}."
+                "store jpeg: JPEG files hold 8 bits and no bands. Pass store='raw', or "
+                f"no {option_text('dtype', self.dtype) if deep else option_text('channels', self.channels)}."
             )
 
     @classmethod

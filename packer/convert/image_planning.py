@@ -36,7 +36,6 @@ from packer.packs.pack import Pack
 from packer.pixels.decode_resize import codec_builds, decoder_versions
 from packer.pixels.exact_values import count_bands
 from packer.pixels.quiet_stderr import without_pillow_warnings
-from packer.sentence import Option, Sentence
 
 _TRIED = 16  # images tried until a readable one tells the number of bands
 _MANY_TIMES = 4  # size of the pack relative to its files above which a note advises JPEG rows
@@ -216,9 +215,9 @@ def _notes(
     allowed = not options.spec.deep and options.channels in ("rgb", "gray")
     pack_bytes, file_bytes = row_bytes * len(opened), float(opened.sizes.mean())
     if store != "jpeg" and allowed and pack_bytes > max(_LARGE, _MANY_TIMES * file_bytes * len(opened)):
-        yield Sentence(
+        yield (
             f"A row takes about {units.size(row_bytes)}, a file {units.size(file_bytes)}, all rows "
-            f"{units.size(pack_bytes)}; {Option('store', 'jpeg')} stores rows as JPEG files, in about a tenth"
+            f"{units.size(pack_bytes)}; store='jpeg' stores rows as JPEG files, in about a tenth"
             " of that."
         )
 
@@ -257,12 +256,10 @@ def _targets(
         used |= {"separator"} if source.targets.column is not None else set()
         about = [] if options.split is None else options.split.about_columns()
         for option in (*about, *labels.about_csv(used)):
-            raise UsageError(
-                f"{option}: is about columns of a CSV, but none is given. Pass {Option('labels', 'FILE')}."
-            )
+            raise UsageError(f"{option}: is about columns of a CSV, but none is given. Pass labels='FILE'.")
         if source.targets.classes is not None and asked.labels.as_ == "float":
             raise UsageError(
-                f"{Option('Labels.as_', asked.labels.as_)}: is about numeric labels, but "
+                f"labels=Labels(as_={asked.labels.as_!r}): is about numeric labels, but "
                 f"{source.name} has classes. Leave it out."
             )
         targets = source.targets
@@ -270,12 +267,12 @@ def _targets(
     if unlabeled and not labels.unwanted and not any("unlabeled" in f.about for f in targets.fields):
         raise UsageError(
             f"{source.name}: has no splits with labels beside {', '.join(unlabeled)}, the splits without "
-            f"labels. Leave out {Option('Labels.unlabeled')}, or pass {Option('Labels.unlabeled', ALL)}."
+            f"labels. Leave out labels=Labels(unlabeled=), or pass labels=Labels(unlabeled={ALL!r})."
         )
     for option in labels.about_coordinates() if not targets.needs_geometry else ():
         raise UsageError(
-            f"{option}: applies to boxes and keypoints, but there are none. Pass {Option('Labels.boxes')} or "
-            f"{Option('Labels.keypoints')}, or leave it out."
+            f"{option}: applies to boxes and keypoints, but there are none. Pass labels=Labels(boxes=) or "
+            "labels=Labels(keypoints=), or leave it out."
         )
     targets.measured_in(labels.boxes_unit, source.name if labels.file is None else os.fspath(labels.file))
     targets.frames.settle(
@@ -284,10 +281,7 @@ def _targets(
     if classes is None:
         return targets
     if numbered and not targets.labelled:
-        raise UsageError(
-            f"{source.name}: has no labels for the given classes. Pass {Option('labels')}, or no"
-            f" {Option('classes')}."
-        )
+        raise UsageError(f"{source.name}: has no labels for the given classes. Pass labels=, or no classes=.")
     return targets.renumbered(classes, source.name)
 
 
@@ -296,7 +290,7 @@ def _order(source: ImageSource, maker: ImageRows, options: ImageOptions) -> Samp
     if options.split is not None and source.splits:
         raise UsageError(
             f"{source.name}: its folders are splits already ({', '.join(source.splits)}). Pass no "
-            f"{Option('split')}, or only one of the folders as source."
+            "split=, or only one of the folders as source."
         )
     folders = Owners.from_splits(source.splits, len(source))
     owners = folders if options.split is None else assign(options.split, maker, options.seed)

@@ -36,7 +36,6 @@ from packer.pixels.row_placement import ImagePlacement
 from packer.pixels.row_size import RowSize
 from packer.read.array_store import PackStore
 from packer.read.encoded_images import EncodedImages
-from packer.sentence import Option
 
 _SIZED = ("size", "dtype", "channels")  # members of `about` of fields of images of different sizes
 _PLACED = ("boxes", "box_label", "keypoints")  # fields that move with the image
@@ -133,7 +132,7 @@ class PackRows(RowMaker):
         elif loaded.ragged and not self._copied:
             raise UsageError(
                 f"{self.pack.path}: its images have different sizes; one size is needed to store them as "
-                f"pixels. Pass {Option('size')}."
+                "pixels. Pass size=."
             )
         return loaded if self._whole is None else self._whole.image
 

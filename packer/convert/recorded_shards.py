@@ -17,7 +17,6 @@ from packer.packs.pack import Pack
 from packer.packs.pack_opening import open_pack
 from packer.packs.shards import merge_headers, seal_of, shard_name, write_index
 from packer.remote.urls import join
-from packer.sentence import Option
 from packer.writing.working_folder import (
     WorkingFolder,
     check_parts,
@@ -119,7 +118,7 @@ def list_shards(out: str, *, overwrite: bool = False) -> Header:
         found = "exists already, and no" if os.path.lexists(out) else "no"
         raise UsageError(
             f"{out}: {found} shards wait to be listed. Check the name, or run packer convert with"
-            f" {Option('only_shards', '1/4')}, 2/4 and so on first."
+            " only_shards='1/4', 2/4 and so on first."
         )
     check_parts(out, plan)
     files = shard_names(plan["shards"], plan["options"]["format"])
@@ -149,7 +148,7 @@ def missing_shards(out: str, missing: Sequence[str], count: int) -> UsageError:
     """Return the error for a pack that lacks some of its shards."""
     return UsageError(
         f"{out}: {len(missing):,} of its {count:,} shards are missing, the first is {missing[0]}."
-        f" Run the unfinished parts again, or the same conversion without {Option('only_shards')}, which"
+        " Run the unfinished parts again, or the same conversion without only_shards=, which"
         " writes missing shards and the index."
     )
 

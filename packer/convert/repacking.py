@@ -27,6 +27,7 @@ from packer.format.checksums import digest
 from packer.format.fields import Field
 from packer.format.file_io import InputFile, newest_file
 from packer.format.header_forms import NORMALIZE
+from packer.given_values import call_text
 from packer.packs.file_rows import FILES, counted_files, to_json
 from packer.packs.joined_pack import concatenate_packs
 from packer.packs.pack import Pack
@@ -36,7 +37,6 @@ from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.row_placement import FITS
 from packer.pixels.row_size import RowSize
 from packer.remote.urls import check_local
-from packer.sentence import Call
 
 PathLike = str | os.PathLike[str]
 
@@ -182,7 +182,7 @@ def split_pack(
     {'a': 18, 'b': 6}
     """
     check_local(path, *(() if out is None else (out,)))
-    check_order(path, shares, Call("split_pack", (str(shares), os.fspath(path))))
+    check_order(path, shares, call_text("split_pack", str(shares), os.fspath(path)))
     pack, given = open_pack(path), os.fspath(path).rstrip("/")
     split = shares if isinstance(shares, Split) else Split(shares)
     split.check_no_columns("packs")
@@ -281,7 +281,7 @@ def repack(
         on_progress=on_progress,
     )
     check_local(path, out)
-    check_order(path, out, Call("repack", (run.out, os.fspath(path))))
+    check_order(path, out, call_text("repack", run.out, os.fspath(path)))
     opened = open_pack(path)
     one_of("fit", fit, FITS)
     rule, spec = _new_size(opened, size, fit, store, quality)

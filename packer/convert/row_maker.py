@@ -16,7 +16,6 @@ from packer.errors import ImageError, PackerError, SourceError
 from packer.format.fields import Field
 from packer.format.header import TRAIN
 from packer.format.part_files import Rows
-from packer.sentence import Option
 
 _PIECE_BYTES = 256 << 10  # rows made at once; they stay in the CPU cache until they are written
 _COLUMN_BYTES = 1 << 20  # rows read at once, if all fields are columns
@@ -187,19 +186,17 @@ class RowMaker(RowSource):
         except MemoryError:
             raise PackerError(
                 f"{self.name(sample)}: not enough memory to decode it. Pass fewer "
-                f"{Option('workers')}, or a smaller {Option('max_pixels')}."
+                "workers=, or a smaller max_pixels=."
             ) from None
         except ImageError as error:
             for rows in (*block.rows.values(), *block.files.values()):
                 rows[at] = b"" if isinstance(rows, list) else 0
-            block.reasons[at] = error.sentence
+            block.reasons[at] = str(error)
             block.error = self.refusal(sample, error)
 
     def refusal(self, sample: int, error: ImageError) -> SourceError:
         """Return the error of a run that stops at an input that could not be packed."""
-        failed = SourceError(
-            f"{self.name(sample)}: ", error.sentence, f" Remove it, or pass {Option('on_error', 'skip')}."
-        )
+        failed = SourceError(f"{self.name(sample)}: {error} Remove it, or pass on_error='skip'.")
         failed.__dict__.update(error.__dict__)
         failed.__cause__ = error.__cause__
         return failed

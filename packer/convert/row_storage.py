@@ -28,7 +28,6 @@ from packer.format.npy_container import preamble
 from packer.given_values import shown
 from packer.packs.output_names import format_of
 from packer.packs.pack import Pack
-from packer.sentence import Option
 from packer.source_kinds import is_hdf5_name
 from packer.writing.pack_writer import FORMATS
 
@@ -61,8 +60,7 @@ class RowStorage:
             self.versions()  # raises an error if the codec's library is missing
             if self.format == "npy":
                 raise UsageError(
-                    f"{Option('store', self.store)}: .npy files are never compressed. Pass an output "
-                    "that ends in .h5."
+                    f"store={self.store!r}: .npy files are never compressed. Pass an output that ends in .h5."
                 )
 
     @classmethod
@@ -109,7 +107,7 @@ class RowStorage:
         elif store != "jpeg":
             raise UsageError(
                 f"quality {shown(quality)}: is about JPEG rows, but rows of {out} are raw. Pass "
-                f"{Option('store', 'jpeg')}, or leave it out."
+                "store='jpeg', or leave it out."
             )
         return cls.parse(out, format, store, quality, shards)
 
@@ -205,13 +203,10 @@ class RowStorage:
             if f.shape is None or f.dtype != "|u1" or len(f.shape) != 3 or f.shape[2] not in (1, 3, 4):
                 raise UsageError(
                     "store jpeg: needs images of 8 bits, [H, W, 1 or 3], and 'image' is "
-                    f"{np.dtype(f.dtype).name}{list(f.shape or ())}. Pass {Option('store', 'raw')}."
+                    f"{np.dtype(f.dtype).name}{list(f.shape or ())}. Pass store='raw'."
                 )
             if f.shape[2] == 4:
-                raise UsageError(
-                    f"store jpeg: JPEG has no transparency. Pass {Option('channels', 'rgb')}, or "
-                    f"{Option('store', 'raw')}."
-                )
+                raise UsageError("store jpeg: JPEG has no transparency. Pass channels='rgb', or store='raw'.")
             return Field(
                 f.name,
                 f.dtype,
@@ -241,8 +236,8 @@ def parse_shards(shards: int | str | None) -> tuple[int | None, int | None]:
     nbytes = as_bytes(shards, unit=True) if isinstance(shards, str) else None
     if shards is not None and rows is None and nbytes is None:
         raise UsageError(
-            f"{Option('shards', shards)}: is neither a number of rows nor a size with its unit. Pass "
-            f"for example {Option('shards', 100000)} or {Option('shards', '2GB')}."
+            f"shards={shards!r}: is neither a number of rows nor a size with its unit. Pass "
+            "for example shards=100000 or shards='2GB'."
         )
     return rows, nbytes
 

@@ -19,6 +19,7 @@ from packer.format.safe_folders import (
     check_pack_folder,
 )
 from packer.format.write_errors import failure
+from packer.given_values import call_text
 from packer.packs.joined_pack import table_of
 from packer.packs.output_names import unlisted_shards
 from packer.packs.pack import Pack
@@ -31,7 +32,6 @@ from packer.packs.shards import (
     shard_name,
 )
 from packer.remote.urls import check_local
-from packer.sentence import Call, Option
 from packer.writing.working_folder import (
     WorkingFolder,
     locked,
@@ -60,17 +60,17 @@ def open_growable(path: str, append: str, source: object, names: Sequence[str]) 
     UsageError, with calls that help, unless the pack has shards; PackerError.
     """
     check_local(path)
-    check_order(path, source, Call(append, (str(source), path)))
+    check_order(path, source, call_text(append, str(source), path))
     take_back(path)
     pack = open_pack(path)
     if append == "append_images" and table_of(pack) is not None:
         raise UsageError(f"{path}: was made from a table; append_images adds images. Use append_table.")
     if not pack.shards:
         grown = (path.rpartition(".")[0] if pack.format == "h5" else "") or path + "-shards"
-        add = Call(append, (grown, *names))
+        add = call_text(append, grown, *names)
         raise UsageError(
             f"{path}: is a single file; only packs of shards can grow. Repack it into shards, then"
-            f" append: {Call('repack', (path, grown), Option('shards', '2GB'), add)}"
+            f" append: {call_text('repack', path, grown, shards='2GB')}; {add}"
         )
     return pack
 

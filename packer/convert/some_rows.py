@@ -12,7 +12,6 @@ from packer.convert.conversion_task import ConversionTask, Report, RunOptions
 from packer.convert.pack_run import write_pack
 from packer.convert.sample_order import SampleOrder
 from packer.errors import UsageError
-from packer.sentence import Option
 
 Ints = NDArray[np.int64]
 
@@ -34,7 +33,7 @@ class SomeRows:
             if self.split not in order.splits:
                 there = f"its splits: {', '.join(order.splits)}. Pass one of these"
                 if not order.splits:
-                    there = f"it has none. To make some, pass {Option('split', 'train=0.9,val=0.1')}"
+                    there = "it has none. To make some, pass split='train=0.9,val=0.1'"
                 raise UsageError(f"{task.subject}: has no split {self.split!r}; {there}.")
             order = order.part(*order.splits[self.split])
         labels = task.maker.labels()

@@ -15,7 +15,6 @@ from packer import randomness, units
 from packer.convert.splits import EXAMPLE, Split, refuse_alike
 from packer.errors import SourceError, UsageError
 from packer.format.header import TRAIN
-from packer.sentence import Option
 
 Ints = NDArray[np.int64]
 MOST_STRATA = 1000
@@ -133,7 +132,7 @@ def _named(split: Split, column: str, rows: RowSource) -> Owners:
         raise SourceError(
             f"{rows.subject}: column {column} has {len(names):,} different values, as"
             f" {', '.join(names[:3])}; at most {_MOST_SPLITS} splits are allowed. Pass another column, or for"
-            f" groups {Option('split', EXAMPLE)} and {Option('Split.group', column)}."
+            f" groups split={EXAMPLE!r} and split=Split(group={column!r})."
         )
     refuse_alike(SourceError, f"{rows.subject}: column {column}", "split", names)
     place = {name: number for number, name in enumerate(names)}
@@ -147,7 +146,7 @@ def _named(split: Split, column: str, rows: RowSource) -> Owners:
             raise SourceError(
                 f"{rows.subject}: {split.group} {groups.names[group[at]]} is in the splits"
                 f" {names[owner[at]]} and {names[owner[at + 1]]} of column {column}; a group has to be in one"
-                f" split. Correct the column, or leave out {Option('Split.group')}."
+                " split. Correct the column, or leave out split=Split(group=)."
             )
     return Owners(tuple(names), numbers)
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from packer.declared_types import checked_class
 from packer.errors import PackerError, UsageError
-from packer.given_values import shown
+from packer.given_values import option_text, shown
 from packer.path_text import show_differences, simplify
-from packer.sentence import Option
 
 Part = float | int | str | range
 """A share, a number of rows, "rest", "first:N", "last:N", or the rows themselves."""
@@ -51,18 +50,18 @@ class Split:
         """Check the values. Raises UsageError."""
         if self.shares is None and self.column is None:
             raise UsageError(
-                f"{Option('Split.group', self.group)}: groups need shares, or a column that names their"
-                f" splits. Pass {Option('split', EXAMPLE)}, or {Option('Split.column')}."
+                f"split=Split(group={self.group!r}): groups need shares, or a column that names their"
+                f" splits. Pass split={EXAMPLE!r}, or split=Split(column=)."
             )
         if self.shares is not None and self.column is not None:
             raise UsageError(
-                f"{Option('Split.column', self.column)}: names the splits of rows, but {Option('split')}"
+                f"split=Split(column={self.column!r}): names the splits of rows, but split="
                 " draws them. Pass only one."
             )
         object.__setattr__(self, "shares", None if self.shares is None else parse_shares(self.shares))
         if self.group is not None and self.counted:
             raise UsageError(
-                f"{Option('Split.group', self.group)}: groups are divided by shares, not by numbers of rows"
+                f"split=Split(group={self.group!r}): groups are divided by shares, not by numbers of rows"
                 f" or positions. Pass shares, as {EXAMPLE}."
             )
 
@@ -117,7 +116,7 @@ class Split:
     def about_columns(self) -> list[str]:
         """Return the given options that name columns."""
         given = {"Split.column": self.column, "Split.group": self.group}
-        return [Option(name, column) for name, column in given.items() if column is not None]
+        return [option_text(name, column) for name, column in given.items() if column is not None]
 
     def check_growable(self, path: str) -> None:
         """Raise UsageError if new rows cannot be divided like those of a pack."""

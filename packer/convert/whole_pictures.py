@@ -15,7 +15,6 @@ from packer.format.fields import Field
 from packer.pixels.decode_resize import DecodeResize, Encoded, PixelSpec
 from packer.pixels.image_files import foreign_profile
 from packer.pixels.row_size import RowSize
-from packer.sentence import Option
 
 SIZES = tuple(Field(name, "<i4", (), {"of": "image"}) for name in ("height", "width"))
 """Fields of the height and width of each image."""
@@ -124,11 +123,11 @@ class WholePictures:
 def check_stored(size: RowSize, store: str, channels: str | int, dtype: str = "uint8") -> None:
     """Raise UsageError unless whole pictures can be stored this way."""
     allowed = ("rgb", "gray") if size.limits else ("rgb",)
-    one_size = f"one size for all images, such as {Option('size', 256)}"
+    one_size = "one size for all images, such as size=256"
     if store != "jpeg":
         raise UsageError(
-            f"{Option('store', store)}: is for rows of one size; with size {size.option} images keep"
-            f" different sizes, as JPEG files. Pass {Option('store', 'jpeg')}, or {one_size}."
+            f"store={store!r}: is for rows of one size; with size {size.option} images keep"
+            f" different sizes, as JPEG files. Pass store='jpeg', or {one_size}."
         )
     if channels not in allowed or dtype != "uint8":
         found = dtype if dtype != "uint8" else channels

@@ -13,7 +13,6 @@ from packer.inputs.surroundings import folders_above
 from packer.inputs.voc_annotations import find_voc
 from packer.inputs.yolo_dataset import ENDINGS, YoloDataset
 from packer.inputs.yolo_labels import find_yolo
-from packer.sentence import Option
 
 
 def find_boxes(
@@ -34,7 +33,7 @@ def find_boxes(
         if (layout := _find(place, options)) is not None:
             findings.note(
                 f"The annotations of {folder.name} lie beside it, in {place.name}: {layout.example}. To "
-                f"leave them out, pass {Option('Labels.unlabeled', ALL)}."
+                f"leave them out, pass labels=Labels(unlabeled={ALL!r})."
             )
             return layout
         stems = {stem_of(key) for key in place.keys}
@@ -59,12 +58,12 @@ def _find(place: ListedFolder, options: SourceOptions) -> BoxLayout | None:
         )
         raise UsageError(
             f"{place.name}: holds {held}; one of them is read. Move the other ones away{yaml}, or pass "
-            f"{Option('Labels.unlabeled', ALL)} for none."
+            f"labels=Labels(unlabeled={ALL!r}) for none."
         )
     chosen = options.labels.boxes_format
     if found and chosen is not None and found[0].form != COCO_FORM:
         raise UsageError(
-            f"{Option('Labels.boxes_format', chosen)}: applies to a CSV and to COCO annotations, but "
+            f"labels=Labels(boxes_format={chosen!r}): applies to a CSV and to COCO annotations, but "
             f"{place.name} holds {found[0].form}. Leave it out."
         )
     return found[0] if found else None

@@ -42,7 +42,6 @@ from packer.inputs.label_rows import read_json
 from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.inputs.table_targets import read_targets
 from packer.inputs.text_files import open_bytes, read_bytes
-from packer.sentence import Option
 
 FORM = "COCO annotations"
 FOLDER, PREFIX, ENDING = "annotations", "instances_", ".json"
@@ -153,7 +152,7 @@ def read_coco(
         f"is not listed in {' and '.join(map(os.path.basename, reader.paths))}.",
         f"{subject}: does not list",
         "images without objects are listed, too. Add them, or pass "
-        f"{Option('Labels.unlisted', 'empty')} if they have none",
+        "labels=Labels(unlisted='empty') if they have none",
     )
     columns = zip(*(table[:4] for table in tables), strict=True)
     xyxy, owners, labels, lines = map(np.concatenate, columns)

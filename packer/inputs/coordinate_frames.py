@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError
+from packer.given_values import option_text
 from packer.pixels.coordinate_units import FRAMES
 from packer.pixels.stored_size import StoredSize, turn_points
-from packer.sentence import Option
 
 _OPTION = "Labels.boxes_frame"
 
@@ -74,7 +74,7 @@ class CoordinateFrames:
             raise ImageError(
                 f"has {upright[1]:,} x {upright[0]:,} pixels, but its boxes in {self.subject} are for "
                 f"{recorded[1]:,} x {recorded[0]:,}. If they fit the image as it is, pass "
-                f"{Option(_OPTION, FRAMES[0])}."
+                f"{option_text(_OPTION, FRAMES[0])}."
             )
         stored = self.frame(index, size) == FRAMES[1]
         height, width = size.stored if stored else upright
@@ -92,5 +92,5 @@ class CoordinateFrames:
         other = FRAMES[self.chosen != FRAMES[1]]
         return (
             f" Its EXIF orientation {orientation} turns it upright; if its coordinates are those of the "
-            f"{other} picture, pass {Option(_OPTION, other)}."
+            f"{other} picture, pass {option_text(_OPTION, other)}."
         )

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from packer.errors import UsageError
-from packer.sentence import Option
 
 X, Y = 0, 1
 _LOW, _HIGH, _SIZE, _CENTRE = "low", "high", "size", "centre"
@@ -73,7 +72,7 @@ def box_names(names: Sequence[str]) -> BoxNames | None:
         raise UsageError(
             f"boxes {','.join(names)}: the names say no order; two corners, or a corner or centre and the "
             "width "
-            f"and height are needed. Pass columns of one kind, or {Option('Labels.boxes_format', 'xyxy')} "
+            "and height are needed. Pass columns of one kind, or labels=Labels(boxes_format='xyxy') "
             "if they are left, top, right, bottom in this order."
         )
     kinds = {across[2], down[2]}

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
+from packer.given_values import option_text
 from packer.inputs.coordinate_names import box_names, point_order
 from packer.inputs.file_names import first_few
 from packer.pixels.coordinate_units import FORMATS
-from packer.sentence import Option
 
 _PARTS = {
     "xyxy": "left, top, right, bottom",
@@ -60,10 +60,10 @@ class BoxReading(NamedTuple):
 
     def options(self, names: Sequence[str]) -> str:
         """Return the options that choose this reading, for messages."""
-        format = Option(_FORMAT, self.format)
+        format = option_text(_FORMAT, self.format)
         if self.order == _AS_GIVEN:
             return format
-        return f"{Option('Labels.boxes', ','.join(self.named(names)))} and {format}"
+        return f"labels=Labels(boxes={','.join(self.named(names))!r}) and {format}"
 
 
 _READINGS = (
@@ -133,12 +133,12 @@ def read_boxes(columns: BoxColumns, format: str | None = None) -> tuple[BoxReadi
     if told is None and len(fitting) == 1:
         return fitting[0], (
             f"{begin} {fitting[0].words(names)}, as their values say: read as {_PARTS['xyxy']}, "
-            f"{columns.found(reading)}. To read them so, pass {Option(_FORMAT, 'xyxy')}."
+            f"{columns.found(reading)}. To read them so, pass {option_text(_FORMAT, 'xyxy')}."
         )
     if fitting:
         raise columns.refusal(reading, ", as their names say" if told else "", fitting)
     if told is None:
-        swapped = Option("Labels.boxes", ",".join(BoxReading(_SWAPPED).named(names)))
+        swapped = option_text("Labels.boxes", ",".join(BoxReading(_SWAPPED).named(names)))
         how = f"as given; their names say nothing. If y comes first, pass {swapped}"
         return reading, f"{begin} {reading.words(names)}, {how}."
     return reading, "" if reading == BoxReading() else f"{begin} {reading.words(names)}, as their names say."
@@ -146,7 +146,7 @@ def read_boxes(columns: BoxColumns, format: str | None = None) -> tuple[BoxReadi
 
 def _as_told(columns: BoxColumns, format: str) -> tuple[BoxReading, str]:
     """Return the reading of columns in the order that `format` tells."""
-    names, given, option = columns.names, BoxReading(format=format), Option(_FORMAT, format)
+    names, given, option = columns.names, BoxReading(format=format), option_text(_FORMAT, format)
     try:
         told = box_names(names)
     except UsageError:

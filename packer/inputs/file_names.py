@@ -31,7 +31,6 @@ from packer.inputs.findings import Findings
 from packer.path_text import as_text as as_text
 from packer.path_text import compose
 from packer.path_text import on_disk as on_disk
-from packer.sentence import Option
 from packer.source_kinds import IMAGES
 from packer.split_names import SPLIT_NAMES as SPLIT_NAMES
 from packer.split_names import split_in as split_in
@@ -247,7 +246,7 @@ def class_folders(
     if flat:
         raise SourceError(
             f"{subject}/{flat[0]}: holds no class folders, but other splits do; all or no splits may. Sort "
-            f"its images into class folders, or pass {Option('Labels.unlabeled', split_in(flat[0]))}."
+            f"its images into class folders, or pass labels=Labels(unlabeled={split_in(flat[0])!r})."
         )
     forms = (findings or Findings()).compose_classes(sorted(classes))
     numbers = {name: number for number, name in enumerate(sorted(set(forms.values())))}
@@ -266,8 +265,8 @@ def unlabeled_splits(subject: str, splits: Collection[str], unlabeled: Collectio
     for name in sorted(unknown.difference(splits)):
         held = f"its splits are {', '.join(splits)}" if splits else "it has no splits, such as train and test"
         raise UsageError(
-            f"{subject}: {Option('Labels.unlabeled', name)} is not one of its splits; {held}. Pass one of "
-            f"its splits, or {Option('Labels.unlabeled', 'all')}."
+            f"{subject}: labels=Labels(unlabeled={name!r}) is not one of its splits; {held}. Pass one of "
+            "its splits, or labels=Labels(unlabeled='all')."
         )
     return unknown
 
@@ -279,7 +278,7 @@ def _classes(place: str, keys: list[str]) -> set[str]:
     if held and loose is not None:
         raise SourceError(
             f"{place}: holds images at its top ({loose}) and in folders ({min(held)}); all or none may be "
-            f"in class folders. Move some, or pass {Option('labels')}."
+            "in class folders. Move some, or pass labels=."
         )
     return held
 

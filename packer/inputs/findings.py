@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from packer.errors import SourceError
 from packer.path_text import compose, show_differences
-from packer.sentence import Option
 
 
 @dataclass
@@ -77,4 +76,4 @@ class Findings:
 
     def _check(self, error: str) -> None:
         if not self.skip:
-            raise SourceError(f"{error}, or pass {Option('on_error', 'skip')}.")
+            raise SourceError(f"{error}, or pass on_error='skip'.")

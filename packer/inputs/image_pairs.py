@@ -38,6 +38,7 @@ from packer.declared_types import checked_class
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.fields import Field
 from packer.format.own_size import partner
+from packer.given_values import option_text
 from packer.inputs.file_names import as_text, on_disk, shorten
 from packer.inputs.findings import Findings
 from packer.inputs.image_archives import archive_stem, open_archive
@@ -59,7 +60,6 @@ from packer.pixels.exact_values import MaskKind, decode_mask
 from packer.pixels.image_files import format_of_image
 from packer.pixels.resampling import place_soft
 from packer.pixels.row_placement import ImagePlacement
-from packer.sentence import Option
 
 RESERVED = frozenset(
     ("image", "label", "boxes", "box_label", "keypoints", "key", "packer", "checksums", "header", "trailer")
@@ -393,7 +393,7 @@ def _matched_note(name: str, called: PairPlace, keys: Sequence[str], paths: Sequ
     )
     return (
         f"{called}: no file has the name of an image, so each {name} was found by the part of the names that "
-        f"differs: {shown}. If that is wrong, pass patterns of both names by {Option('pairs')}."
+        f"differs: {shown}. If that is wrong, pass patterns of both names by pairs=."
     )
 
 
@@ -427,10 +427,10 @@ def _advice(
     count = sum(map(bool, belonging(keys, files, place)[0])) if partner else 0
     if 2 * count < len(keys):
         place = PairPlace(called.place, "*_mask.png", "*_sat.jpg")
-        return f"{needed}. Pass patterns of both, such as {Option('pairs', {name: str(place)})}"
+        return f"{needed}. Pass patterns of both, such as {option_text('pairs', {name: str(place)})}"
     fitting = f"which fits {count:,} of {len(keys):,} images"
-    return f"{needed}. Pass {Option('pairs', {name: str(place)})}, {fitting}"
+    return f"{needed}. Pass {option_text('pairs', {name: str(place)})}, {fitting}"
 
 
 def _pass(name: str, places: Sequence[PairPlace]) -> str:
-    return f"pass {' or '.join(Option('pairs', {name: str(place)}) for place in places)}"
+    return f"pass {' or '.join(option_text('pairs', {name: str(place)}) for place in places)}"

@@ -56,7 +56,6 @@ from packer.inputs.webdataset_tars import are_samples, is_label, open_samples, o
 from packer.inputs.yolo_dataset import ENDINGS, YoloDataset, dataset_root, read_dataset
 from packer.packs.pack_opening import is_pack
 from packer.remote.urls import is_url
-from packer.sentence import Option
 from packer.source_kinds import ARCHIVES, LISTS, PARQUET, TARS, folder_tables, is_archive, is_array_file
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -216,8 +215,7 @@ def _open_described(name: str, options: SourceOptions) -> ImageSource:
         )
     if options.labels.file is not None:
         raise UsageError(
-            f"{name}: describes labels, but {Option('labels')} is given too; only one of them can be used. "
-            "Drop one."
+            f"{name}: describes labels, but labels= is given too; only one of them can be used. Drop one."
         )
     return _open_folder(os.fsdecode(on_disk(dataset_root(dataset))), options, dataset)
 
@@ -317,8 +315,7 @@ def check_bytes(nbytes: int, max_pixels: int) -> None:
     most = MOST_BYTES_A_PIXEL * max_pixels
     if nbytes > most:
         raise ImageError(
-            f"{nbytes:,} bytes; at most {most:,} are read. Raise {Option('max_pixels')} if the size is "
-            "correct."
+            f"{nbytes:,} bytes; at most {most:,} are read. Raise max_pixels= if the size is correct."
         )
 
 
@@ -426,8 +423,7 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
     if any(text is not None for text in texts) and not options.labels.unwanted:
         if options.labels.ignore_source:
             raise UsageError(
-                f"{name}: has labels, but {Option('labels')} is given too; only one of them can be used. "
-                "Drop one."
+                f"{name}: has labels, but labels= is given too; only one of them can be used. Drop one."
             )
         targets = options.number(name, [text or "" for text in texts], [*seen.values()], "line")
     folder = _common_folder(root, list(seen))

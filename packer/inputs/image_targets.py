@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from packer import units
 from packer.errors import ImageError, UsageError
 from packer.format.fields import Field
+from packer.given_values import option_text
 from packer.inputs.boxes import Boxes, BoxTable
 from packer.inputs.coordinate_frames import CoordinateFrames, Orientation
 from packer.inputs.file_names import UNLABELED, first_few
@@ -31,7 +32,6 @@ from packer.path_text import compose, show_differences, simplify
 from packer.pixels.coordinate_units import check_unit
 from packer.pixels.row_placement import ImagePlacement
 from packer.pixels.stored_size import StoredSize
-from packer.sentence import Option
 
 _UNIT = "Labels.boxes_unit"
 
@@ -182,7 +182,8 @@ class ImageTargets:
         if self.relative:
             if unit == "pixels":
                 raise UsageError(
-                    f"{Option(_UNIT, unit)}: boxes of {subject} are fractions of the images' sides. Leave it "
+                    f"{option_text(_UNIT, unit)}: boxes of {subject} are fractions of the images' sides. Leave"
+                    " it "
                     "out."
                 )
             return
@@ -194,7 +195,7 @@ class ImageTargets:
                     f"{subject}: {tiny.sum():,} of {len(tiny):,} boxes have only coordinates up to 1, like "
                     f"shares of an image's width and height, and the others reach "
                     f"{self.boxes.xyxy.max():.10g}; all have one unit. Correct them, or pass "
-                    f"{Option(_UNIT, 'pixels')} if all are pixels."
+                    f"{option_text(_UNIT, 'pixels')} if all are pixels."
                 )
         if self.keypoints is not None:
             check_unit(subject, "keypoints", [self.keypoints], unit, _UNIT)
@@ -253,7 +254,7 @@ class ImageTargets:
             if image in self.findings.refused:
                 continue
             if not self.findings.skip:
-                how = f"Leave its images out, add it, or pass {Option('on_error', 'skip')}."
+                how = "Leave its images out, add it, or pass on_error='skip'."
                 if self.classes is None and not (places >= 0).any():
                     how = "Write names for the numbers; of WebDataset tars, in a classes.txt beside them."
                 called, looks = names[number], simplify(names[number])

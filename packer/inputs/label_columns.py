@@ -17,7 +17,6 @@ from packer.inputs.file_names import is_image, shorten
 from packer.inputs.image_names import UNKNOWN, ImageNames
 from packer.inputs.label_values import NUMBER
 from packer.path_text import compose
-from packer.sentence import Option
 
 _COUNTED = 3
 """Rows from which consecutive numbers count the rows."""
@@ -116,7 +115,7 @@ class ColumnFinder:
         if file in read:
             raise SourceError(
                 f"{where}: {header[file]} names the files; the columns are {shown}. Choose another column, "
-                f"or pass the column of file names as {Option('Labels.file_column')}."
+                "or pass the column of file names as labels=Labels(file_column=)."
             )
         others = [place for place in free if place != file]
         if self._file_column is None:
@@ -128,9 +127,9 @@ class ColumnFinder:
             # Else the only column, which has a name, may hold labels.
             others = [place for place in others if place not in counting]
         if len(others) != 1:
-            remedy = f"Choose the label column with {Option('Labels.column')}"
+            remedy = "Choose the label column with labels=Labels(column=)"
             if not others:
-                remedy = f"Leave out {Option('labels')} if it has no labels, or remove lines above its header"
+                remedy = "Leave out labels= if it has no labels, or remove lines above its header"
             besides = f", besides {' and '.join(self._beside)}" if self._beside else ""
             besides += f" ({header[counting[0]]} counts the rows)" if counting else ""
             raise SourceError(
@@ -156,7 +155,7 @@ class ColumnFinder:
                     raise SourceError(
                         f"{where}: the columns {header[file]} and {header[place]} name images "
                         f"({shorten(row[file])}, {shorten(row[place])}); labels belong to those of one. "
-                        f"Choose it with {Option('Labels.file_column')}."
+                        "Choose it with labels=Labels(file_column=)."
                     )
 
     def _differ(self, one: str, other: str) -> bool:

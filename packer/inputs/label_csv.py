@@ -24,7 +24,6 @@ from packer.inputs.label_values import CheckedRows
 from packer.inputs.opened_source import ImageSource
 from packer.inputs.spare_columns import SpareColumns, find_spare
 from packer.path_text import show_differences
-from packer.sentence import Option
 
 
 class LabelTable(CheckedRows):
@@ -112,7 +111,7 @@ class LabelTable(CheckedRows):
         return problem, (
             f"names are paths relative to the images' folder, such as {shorten(self._keys[0])}, their ends, "
             f"or unique names without extension{behind}, in one of the columns {shorten(', '.join(header))}. "
-            f"Correct the row, pass {Option('Labels.file_column')} for another column"
+            "Correct the row, pass labels=Labels(file_column=) for another column"
         )
 
     def _unread_splits(
@@ -124,7 +123,7 @@ class LabelTable(CheckedRows):
             if place not in read and len(cells) > 1 and cells <= SPLIT_NAMES.keys():
                 yield (
                     f"{self.subject}: the column {shorten(name)} names splits ({', '.join(sorted(cells))}), "
-                    f"and is not read. Pass {Option('Split.column', name)} for these splits."
+                    f"and is not read. Pass split=Split(column={name!r}) for these splits."
                 )
 
     def taken(self, rows: NDArray[np.intp]) -> LabelTable:

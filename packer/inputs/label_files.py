@@ -32,14 +32,13 @@ from packer.inputs.findings import Findings
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.text_files import read_lines
 from packer.path_text import compose
-from packer.sentence import Option
 
 ABSENT = -1
 SPLITS = tuple(dict.fromkeys(SPLIT_NAMES.values()))
 """Names of splits, in order."""
 LISTS_OF_SPLITS = "ImageSets/Main"
 """Folder of Pascal VOC's lists."""
-AS_TABLE = f"write these into a CSV or COCO's JSON, and pass {Option('labels', 'FILE')}"
+AS_TABLE = "write these into a CSV or COCO's JSON, and pass labels='FILE'"
 """The remedy for labels in a form that is not read."""
 _TRIED = 16
 """Files of a folder that are read to find out what they are."""

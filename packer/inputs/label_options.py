@@ -10,11 +10,11 @@ from typing import Any
 from packer.arguments import one_of
 from packer.declared_types import checked_class
 from packer.errors import UsageError
+from packer.given_values import option_text
 from packer.inputs.coordinate_names import point_order
 from packer.inputs.label_values import LABEL_AS, SEPARATORS
 from packer.inputs.point_names import point_names, read_pairs
 from packer.pixels.coordinate_units import FORMATS, FRAMES, UNITS
-from packer.sentence import Option
 
 UNLISTED = ("error", "empty")
 _CHOICES = {"boxes_unit": UNITS, "boxes_format": FORMATS, "boxes_frame": FRAMES, "unlisted": UNLISTED}
@@ -113,14 +113,14 @@ class Labels:
                 chosen = []  # no column
             elif given is not None and not (chosen and all(chosen)):
                 raise UsageError(
-                    f"{Option(f'Labels.{name}')} {given!r}: holds an empty name; names of "
+                    f"{option_text(f'Labels.{name}')} {given!r}: holds an empty name; names of "
                     f"{'splits' if name == 'unlabeled' else 'columns'} are needed. Pass for example "
-                    f"{Option(f'Labels.{name}', 'a,b')}."
+                    f"{option_text(f'Labels.{name}', 'a,b')}."
                 )
             object.__setattr__(self, name, None if given is None else tuple(chosen))
         if self.unlabeled and self.file is not None:
             raise UsageError(
-                f"{Option('Labels.unlabeled', ','.join(self.unlabeled))}: applies to class folders, but the "
+                f"labels=Labels(unlabeled={','.join(self.unlabeled)!r}): applies to class folders, but the "
                 f"labels come from {os.fspath(self.file)}. Leave one of them out."
             )
         self._check_columns(self.columns("column"), self.columns("boxes"), self.columns("keypoints"))
@@ -134,8 +134,8 @@ class Labels:
         pairs = tuple(word.strip() for word in given)
         if not self.keypoints:
             raise UsageError(
-                f"{Option('Labels.flip_pairs', ','.join(pairs))}: applies to points, but there are none. Pass"
-                f" {Option('Labels.keypoints')}, or leave it out."
+                f"labels=Labels(flip_pairs={','.join(pairs)!r}): applies to points, but there are none. Pass"
+                " labels=Labels(keypoints=), or leave it out."
             )
         object.__setattr__(self, "flip_pairs", pairs)
         columns = self.columns("keypoints")
@@ -155,8 +155,8 @@ class Labels:
             )
         if self.boxes_format is not None and points and not corners:
             raise UsageError(
-                f"{Option('Labels.boxes_format', self.boxes_format)}: applies to columns of boxes, but none "
-                f"are given. Pass {Option('Labels.boxes')}, or leave it out."
+                f"labels=Labels(boxes_format={self.boxes_format!r}): applies to columns of boxes, but none "
+                "are given. Pass labels=Labels(boxes=), or leave it out."
             )
         if len(points) % 2:
             raise UsageError(
@@ -170,14 +170,14 @@ class Labels:
             )
         if separator == "" or (corners and separator is not None):
             raise UsageError(
-                f"{Option('Labels.separator', separator)}: separates class names in a label column; it may "
+                f"labels=Labels(separator={separator!r}): separates class names in a label column; it may "
                 "not be empty, and boxes have one label each. Pass for example "
-                f"{Option('Labels.separator', 'space')}, or leave it out."
+                "labels=Labels(separator='space'), or leave it out."
             )
         none = (corners or points) and self.column == ()
         if self.as_ != "auto" and (separator is not None or none or (corners and self.as_ != "classes")):
             raise UsageError(
-                f"{Option('Labels.as_', self.as_)}: applies to labels that are numbers, but these are not. "
+                f"labels=Labels(as_={self.as_!r}): applies to labels that are numbers, but these are not. "
                 "Leave it out."
             )
 
@@ -222,7 +222,7 @@ class Labels:
 
     def _options(self, names: Collection[str]) -> list[str]:
         given = {f"Labels.{name}": value for name, value in self._given() if name in names}
-        return [Option(name, v if isinstance(v, str) else ",".join(v)) for name, v in given.items()]
+        return [option_text(name, v if isinstance(v, str) else ",".join(v)) for name, v in given.items()]
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], file: str | os.PathLike[str] | None) -> Labels:

@@ -27,7 +27,6 @@ from packer.cell_names import split_names as split_names
 from packer.errors import SourceError
 from packer.inputs.file_names import first_few, shorten
 from packer.inputs.findings import Findings
-from packer.sentence import Option
 from packer.units import LEADING_ZEROS
 
 LABEL_AS = ("auto", "classes", "float")
@@ -184,7 +183,7 @@ def _check_mixed(
         raise SourceError(
             f"{rows.subject} {places[0]}: {column} is {later}, but {earlier} in {places[1]}; numbers or "
             "class names are accepted, not both. Correct one of them, or pass "
-            f"{Option('Labels.as_', 'classes')}."
+            "labels=Labels(as_='classes')."
         )
 
 

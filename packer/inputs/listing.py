@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.given_values import option_text
 from packer.inputs.file_names import sort_key
 from packer.inputs.image_pairs import Pair
 from packer.inputs.image_sources import MOST_BYTES_A_PIXEL
@@ -20,7 +21,6 @@ from packer.inputs.opened_source import SAMPLE, ImageSource, evenly
 from packer.pixels.decode_resize import PixelSpec
 from packer.pixels.image_files import ImageHeader, largest_value, read_image_header
 from packer.pixels.image_pages import has_more_pages
-from packer.sentence import Option
 
 _LISTED = 12  # classes that a message lists
 
@@ -119,8 +119,8 @@ class Listing:
     def accepting(self, classes: Sequence[str]) -> str:
         """Return the option that says that these are the classes, for a sentence."""
         if len(classes) <= _LISTED:
-            return Option("classes", ",".join(classes))
-        return f"{Option('classes')} with a file of their names"
+            return option_text("classes", ",".join(classes))
+        return "classes= with a file of their names"
 
     @cached_property
     def parts(self) -> list[tuple[str, str, Folders]]:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from packer.errors import ImageError, UsageError
 from packer.inputs.file_names import shorten
 from packer.pixels.exact_values import MaskKind
-from packer.sentence import Option
 
 Values = str | Sequence[int | str]
 _VALUE = re.compile(r"[0-9]{1,5}|#[0-9a-f]{6}")
@@ -58,7 +57,7 @@ class MaskValues:
             raise UsageError(
                 f"mask_values {shorten(','.join(texts))}: is not a list of two or more different values of "
                 f"masks, in the order of their classes; whole numbers up to {_MOST:,}, or colors such as "
-                f"#ff0000, are allowed. Pass for example {Option('mask_values', '0,255')}."
+                "#ff0000, are allowed. Pass for example mask_values='0,255'."
             )
         return cls([str(int(text, 10)) if text.isdecimal() else text for text in texts])
 
@@ -75,7 +74,7 @@ class MaskValues:
             subject = f"mask_values {shorten(strange[0])}" if strange else "mask_values"
             raise UsageError(
                 f"{subject}: is about masks of classes, pairs that are not soft; "
-                f"{', '.join(masks) or 'none'} is given. Pass for example {Option('pairs', {'mask': 'DIR'})} "
+                f"{', '.join(masks) or 'none'} is given. Pass for example pairs={{'mask': 'DIR'}} "
                 "too."
             )
         return {name: cls.parse(values) for name, values in named.items()}
@@ -85,7 +84,7 @@ class MaskValues:
         if kind not in (("|u1", 1), ("<u2", 1), ("|u1", 3)) or (self._colors and kind.channels == 1):
             more = ", which are 0 and 1 already" if kind.dtype == "|b1" else ""
             raise ImageError(
-                f"holds {kind}{more}; {Option('mask_values', self.text)} numbers"
+                f"holds {kind}{more}; mask_values={self.text!r} numbers"
                 f" {'colors' if self._colors else 'whole numbers'}. Leave it out."
             )
         return MaskKind("|u1" if self._count <= 256 else "<u2", 1)
@@ -101,7 +100,7 @@ class MaskValues:
         if classes.min() < 0:
             other = int(codes_of(values)[classes < 0][0])
             text = f"#{other:06x}" if values.ndim == 3 else str(other)
-            raise ImageError(f"holds {text}, which is none of {Option('mask_values', shorten(self.text))}.")
+            raise ImageError(f"holds {text}, which is none of mask_values={shorten(self.text)!r}.")
         return classes
 
 

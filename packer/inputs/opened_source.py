@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from packer.errors import ImageError, UsageError
 from packer.format.file_io import InputFile, newest_file
+from packer.given_values import option_text
 from packer.inputs.file_names import (
     UNLABELED,
     FolderLayout,
@@ -27,7 +28,6 @@ from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import Labels
 from packer.inputs.label_values import CheckedRows, LabelColumn, read_texts
 from packer.pixels.stored_size import StoredSize, read_stored_size
-from packer.sentence import Option
 
 SAMPLE = 64
 """Most images that a check reads."""
@@ -74,9 +74,9 @@ class SourceOptions:
         images = [index for index, key in enumerate(keys) if not self.partner(key)]
         if not images:
             raise UsageError(
-                f"{subject}: all of its images are named as partners by {Option('pairs')}; their pattern must"
+                f"{subject}: all of its images are named as partners by pairs=; their pattern must"
                 " leave images. Pass patterns of both, such as"
-                f" {Option('pairs', {'mask': f'{subject}/*_mask.png from *_sat.jpg'})}."
+                f" {option_text('pairs', {'mask': f'{subject}/*_mask.png from *_sat.jpg'})}."
             )
         held, kept = _parents(keys), _parents(keys[index] for index in images)
         return np.array(images), [folder for folder in folders if folder in kept or folder not in held]
@@ -110,7 +110,7 @@ class SourceOptions:
             if labels.dtype != np.int64:
                 raise UsageError(
                     f"{subject}: its labels are not classes, so images without a label have none to get. "
-                    f"Leave out {Option('Labels.unlabeled')}."
+                    "Leave out labels=Labels(unlabeled=)."
                 )
             numbers, labels = labels, np.full(len(texts), UNLABELED)
             labels[some], about = numbers, {"unlabeled": UNLABELED}

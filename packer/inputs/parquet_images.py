@@ -29,7 +29,6 @@ from packer.inputs.image_archives import spooled
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource, SourceOptions, Splits
 from packer.pixels.image_files import format_of_image
-from packer.sentence import Option
 from packer.source_kinds import IMAGES
 
 _ROWS_AT_ONCE = 256
@@ -266,7 +265,7 @@ class _Columns(NamedTuple):
             usable = shorten(", ".join(self.usable)) or "none"
             notes.append(
                 "No column is called label, and no single column has class names, so the pack has no labels; "
-                f"possible label columns: {usable}. Pass {Option('Labels.column')}."
+                f"possible label columns: {usable}. Pass labels=Labels(column=)."
             )
         if left_out := shorten(", ".join(self.left_out)):
             notes.append(f"Left out: {left_out}; the column of images and one label are packed.")

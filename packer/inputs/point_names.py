@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 
 from packer.errors import UsageError
 from packer.inputs.file_names import shorten
-from packer.sentence import Option
 
 Sides = tuple[str, str]
 """Names of two points that exchange in a mirrored image."""
@@ -90,7 +89,7 @@ def read_pairs(texts: Sequence[str], names: Sequence[str]) -> tuple[Sides, ...]:
         pair = next((way for way in ways if {*way} <= {*names}), None)
         if pair is None or pair[0] == pair[1] or any(name in other for name in pair for other in found):
             raise UsageError(
-                f"{Option('Labels.flip_pairs', shorten(text))}: is no pair of points, LEFT:RIGHT, each in "
+                f"labels=Labels(flip_pairs={shorten(text)!r}): is no pair of points, LEFT:RIGHT, each in "
                 f"one pair; the points are {shorten(', '.join(names))}. Correct it."
             )
         found.append(pair)

@@ -23,7 +23,6 @@ from packer.inputs.coordinate_names import X, Y, size_name
 from packer.inputs.file_names import first_few, shorten
 from packer.inputs.label_options import Labels
 from packer.inputs.label_values import NUMBER
-from packer.sentence import Option
 
 _FEW = 20  # rows of a file too small to show that cells come again
 _MOST_NUMBERS = 100
@@ -65,7 +64,7 @@ def find_spare(
 
 def _class_column(labels: Labels, spare: dict[str, tuple[str, ...]]) -> tuple[str | None, str]:
     """Return the column of the classes, or None, and a note. Raises: UsageError if it is not clear."""
-    field, none = "box_label" if labels.boxes else "label", Option("Labels.column", "")
+    field, none = "box_label" if labels.boxes else "label", "labels=Labels(column='')"
     ranks = {name: _rank(texts) for name, texts in spare.items() if size_name(name) is None}
     best = max(ranks.values(), default=0)
     found = [name for name, rank in ranks.items() if rank == best > 0]
@@ -73,14 +72,14 @@ def _class_column(labels: Labels, spare: dict[str, tuple[str, ...]]) -> tuple[st
     if len(found) > 1:
         raise UsageError(
             f"{os.fspath(labels.file or '')}: columns {' and '.join(shown)} may hold the classes; one of "
-            f"them becomes {field}. Pass {Option('Labels.column', found[0])}, or {none} to read none."
+            f"them becomes {field}. Pass labels=Labels(column={found[0]!r}), or {none} to read none."
         )
     left = [name for name in spare if name not in found]
     unread = f"{shorten(', '.join(left))} {'are' if len(left) > 1 else 'is'} not read"
     if found:
         note = f"{field} is the column {shown[0]}{f'; {unread}' if left else ''}."
-        return found[0], f"{note} {Option('Labels.column')} chooses another column, {none} none."
-    note = f"There is no {field}: {unread}; {Option('Labels.column')} chooses a column."
+        return found[0], f"{note} labels=Labels(column=) chooses another column, {none} none."
+    note = f"There is no {field}: {unread}; labels=Labels(column=) chooses a column."
     return None, note if left else ""
 
 

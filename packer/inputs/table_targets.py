@@ -44,7 +44,6 @@ from packer.inputs.point_names import point_names, read_pairs, sides
 from packer.inputs.spare_columns import whole_pixels
 from packer.path_text import compose
 from packer.pixels.coordinate_units import LEAST_PIXELS
-from packer.sentence import Option
 
 
 def read_targets(
@@ -86,8 +85,8 @@ def _located(table: LabelTable, images: ImageSource) -> ImageTargets:
     columns, corners, points = map(found.columns, ("column", "boxes", "keypoints"))
     if not columns and labels.as_ != "auto":
         raise UsageError(
-            f"{Option('Labels.as_', labels.as_)}: applies to labels, but {table.subject} has no column of "
-            f"classes beside {first_few([*corners, *points], 4)}. Pass {Option('Labels.column')}, or leave "
+            f"labels=Labels(as_={labels.as_!r}): applies to labels, but {table.subject} has no column of "
+            f"classes beside {first_few([*corners, *points], 4)}. Pass labels=Labels(column=), or leave "
             "it out."
         )
     boxes, moved, named, values, classes, about = (None,) * 6
@@ -100,7 +99,7 @@ def _located(table: LabelTable, images: ImageSource) -> ImageTargets:
     if labels.unlisted != "empty":
         what = "boxes" if corners else "keypoints"
         empty = " (with empty cells if it has none)" if corners else ""
-        how = f"Add it, pass {Option('Labels.unlisted', 'empty')}"
+        how = "Add it, pass labels=Labels(unlisted='empty')"
         table.refuse_unlisted(what, f"every image needs a row{empty}. {how}")
     if columns and not corners:
         values, classes, about = _labels(table, columns)

@@ -50,7 +50,6 @@ from packer.inputs.label_files import (
 )
 from packer.inputs.opened_source import SourceOptions
 from packer.inputs.text_files import read_bytes
-from packer.sentence import Option
 
 _FORM = "Pascal VOC annotations"
 _USUAL = {"JPEGImages": "Annotations", "images": "annotations"}
@@ -182,7 +181,7 @@ def _read_voc(
         "has no annotation.",
         f"{folder.name}: no annotation for",
         "images without objects have one, too. Add them, or pass "
-        f"{Option('Labels.unlisted', 'empty')} if they have none",
+        "labels=Labels(unlisted='empty') if they have none",
     )
     files.leave_out_spare(findings, "annotation")
     annotated = [(image, path) for image, path in enumerate(paths) if path]

@@ -26,12 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import ImageError, SourceError, UsageError
+from packer.given_values import option_text
 from packer.inputs.file_names import as_text, file_splits, no_images, shorten, split_of
 from packer.inputs.image_archives import Archive, archive_stem, open_archive
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ArchiveImages, ImageSource, SourceOptions, Splits
 from packer.inputs.text_files import read_lines
-from packer.sentence import Option
 
 CLASSES_FILE = "classes.txt"
 _LARGEST_LABEL = 16 << 20
@@ -123,7 +123,7 @@ def open_samples(name: str, archives: Iterable[Archive], options: SourceOptions,
             count = sum(len(samples.images.get(field, ())) for samples in listed)
             findings.note(
                 f"{count:,} images called .{field} are parts of samples, and are left out; "
-                f"{Option('pairs', {part_name(field): field})} packs them."
+                f"{option_text('pairs', {part_name(field): field})} packs them."
             )
         images = ArchiveImages(_unique(name, keys, tars, owners), tars, owners, members)
         images.parts = {
@@ -211,7 +211,7 @@ def _image_field(name: str, listed: Sequence[_Samples], options: SourceOptions) 
         return left[0]
     raise UsageError(
         f"{name}: its samples have several images, .{shorten(', .'.join(left))}; one is the image. Pass the "
-        f"others as partners of it, such as {Option('pairs', {part_name(left[-1]): left[-1]})}."
+        f"others as partners of it, such as {option_text('pairs', {part_name(left[-1]): left[-1]})}."
     )
 
 
@@ -235,7 +235,7 @@ def _read_labels(
                     texts[-1] = samples.read_label(sample, options)
                 except ImageError as error:
                     called = f"{samples.tar.path}: {shorten(samples.tar.keys[index])} {error}"
-                    none = f", pass {Option('Labels.unlabeled', 'all')}" if not samples.labels else ""
+                    none = ", pass labels=Labels(unlabeled='all')" if not samples.labels else ""
                     options.findings.refuse(len(texts) - 1, str(error), f"{called} {_REMEDY}{none}")
     path = os.path.join(folder, CLASSES_FILE)
     names = read_classes(path) if os.path.isfile(path) else None

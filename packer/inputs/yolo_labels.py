@@ -40,7 +40,6 @@ from packer.inputs.label_files import (
 from packer.inputs.opened_source import SourceOptions
 from packer.inputs.text_files import read_bytes, read_lines
 from packer.inputs.yolo_dataset import YoloDataset, assign_splits, check_unique, dataset_above, find_dataset
-from packer.sentence import Option
 
 _NAME = "YOLO labels"
 _USUAL = {"images": "labels"}
@@ -182,7 +181,7 @@ def _read_yolo(dataset: _ChosenLabels, keys: list[str]) -> tuple[ImageTargets, d
     if given is None:
         findings.note(
             "The labels name no classes: they are called by their numbers. Names can be given by "
-            f"{Option('classes')}, or in a data.yaml or classes.txt."
+            "classes=, or in a data.yaml or classes.txt."
         )
     if around.any():
         turned = units.count(int(around.sum()), "polygon")
@@ -315,6 +314,6 @@ def _class_names(dataset: _ChosenLabels) -> list[str] | None:
         if names != found[first]:
             raise UsageError(
                 f"{folder.name}/{path}: its class names differ from those of {first}; one list numbers all "
-                f"classes. Remove one, or pass {Option('classes', path)}."
+                f"classes. Remove one, or pass classes={path!r}."
             )
     return found.get(first) or list(dataset.options.listed) or None

@@ -25,7 +25,6 @@ from packer.packs.pack import Pack
 from packer.read.array_store import PackStore, key_in_brackets
 from packer.read.encoded_images import channels_of, dtype_of, is_encoded
 from packer.read.row_selection import is_mask
-from packer.sentence import Option, Sentence
 
 if TYPE_CHECKING:
     import torch
@@ -201,7 +200,7 @@ def flip_pairs(fields: Sequence[Field]) -> list[tuple[int, int]] | None:
     return [(names.index(a), names.index(b)) for a, b in about["flip_pairs"]]
 
 
-def unknown_sides(views: Mapping[str, Pipeline], fields: Sequence[Field], path: str) -> Sentence | None:
+def unknown_sides(views: Mapping[str, Pipeline], fields: Sequence[Field], path: str) -> str | None:
     """Return a warning if a pipeline mirrors several points of which it is unknown which are sides."""
     first = next(iter(views.values()), None)
     points = find_field(fields, "keypoints")
@@ -210,10 +209,10 @@ def unknown_sides(views: Mapping[str, Pipeline], fields: Sequence[Field], path: 
     count = (points.shape or (0,))[0]
     if count < 2 or first.flip_pairs is not None or "flip_pairs" in points.about:
         return None
-    return Sentence(
+    return (
         f"{path}: augment mirrors images, and it does not say which of its {count} keypoints"
         " are sides, such as left and right eye, so each keeps its number. Convert it again with"
-        f" {Option('Labels.flip_pairs', 'LEFT:RIGHT')} (or 'none'), or pass augment=Pipeline(...,"
+        " labels=Labels(flip_pairs='LEFT:RIGHT') (or 'none'), or pass augment=Pipeline(...,"
         " flip_pairs=[(0, 1)]) with the numbers of the points ([] for none)."
     )
 
@@ -339,7 +338,7 @@ def _images(fields: Sequence[Field], path: str, ragged: bool) -> Field:
                     " keypoints, and masks stored at their images' sizes can. Name the other fields."
                 )
     elif len(image.loaded.shape or ()) != 3 or image.about.get("layout") != "HWC":
-        shape, remedy = "sizes of their own", f"Convert the pack (packer repack with {Option('size')})"
+        shape, remedy = "sizes of their own", "Convert the pack (packer repack with size=)"
         if image.loaded.shape is not None:
             shape, remedy = str(list(image.loaded.shape)), "Pack uint8 images"
         raise UsageError(

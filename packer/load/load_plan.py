@@ -30,7 +30,6 @@ from packer.orders.windows import WindowOrder, Windows
 from packer.pytorch import import_torch
 from packer.read.array_store import ArrayStore, PackStore
 from packer.read.row_selection import stored
-from packer.sentence import Option, Sentence
 from packer.starting import ForkSafeThreads
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ class LoadPlan:
         chosen, reason = place_rows(placement, self.device, store, alone)
         return replace(self, placement=chosen, reason=reason)
 
-    def slow_order(self) -> Sentence | None:
+    def slow_order(self) -> str | None:
         """Return a warning if the chosen order reads this pack slowly, else None."""
         header = self.rows.pack.header
         coded = any(header.field(f.name).compressed for f in stored(self.rows.fields))
@@ -163,24 +162,24 @@ class LoadPlan:
         if not (by_row and coded and self.placement == "disk"):
             return None
         if isinstance(self.order, WindowOrder):
-            return Sentence(
+            return (
                 f"{self.rows.pack.path}: its rows are compressed in blocks of {header.block_rows:,}, so"
                 " shuffled windows decode a block for almost every window. Convert it again without compression,"
                 " or pass placement='ram', or order='slices' for speed."
             )
-        return Sentence(
+        return (
             f"{self.rows.pack.path}: its rows are compressed in blocks of {header.block_rows:,} and were not"
             " shuffled when it was made, so a shuffled epoch decodes a block for almost every row. Convert it"
-            f" again without {Option('shuffle', False)}, or pass placement='ram', or order='slices' for "
+            " again without shuffle=False, or pass placement='ram', or order='slices' for "
             "speed."
         )
 
-    def unknown_sides(self) -> Sentence | None:
+    def unknown_sides(self) -> str | None:
         """Return a warning if mirrored points may be sides that are not exchanged, else None."""
         fields, path = self.rows.fields, self.rows.pack.path
         flip = None if self.transform is None else flip_of(self.transform.fn, fields)
         if flip is not None:
-            return Sentence(
+            return (
                 f"transform: {flip} of torchvision moves the keypoints of {path}, but does not exchange left "
                 "and"
                 f" right ones. Exchange them in a function of the sample, or pass augment='{flip}()'."

@@ -23,7 +23,6 @@ from packer.orders.runs import Subset, cut, one_run
 from packer.packs.pack import Pack
 from packer.packs.remote_pack import RemotePack
 from packer.read.array_store import PackStore
-from packer.sentence import Option
 
 _CHOSEN = {name: make for name, make in BY_NAME.items() if name != Sequential.name}
 # Smaller rows are read in runs. Reading rows one by one from a cold disk gave 0.1 of the rate of 1 MiB runs
@@ -83,7 +82,7 @@ def _sizes(pack: Pack, subset: Subset) -> NDArray[np.integer[Any]]:
     if not {"height", "width"} <= known.keys():
         raise UsageError(
             f"Buckets: {pack.path} lacks the fields 'height' and 'width', which it needs. Convert the "
-            f"images again with {Option('size', 'max=65500')}, which keeps all of their pixels."
+            "images again with size='max=65500', which keeps all of their pixels."
         )
     store = PackStore(pack, (), subset)
     return np.stack([store.column(name) for name in ("height", "width")], axis=1)

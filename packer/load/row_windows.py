@@ -17,7 +17,6 @@ from packer.orders.runs import one_run
 from packer.orders.windows import WindowOrder, Windows
 from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
-from packer.sentence import Option
 
 if TYPE_CHECKING:
     from packer.augment import Pipeline
@@ -61,7 +60,7 @@ def _check_in_order(pack: Pack) -> None:
         if part.header.seed is not None:
             raise UsageError(
                 f"{part.path}: its rows were shuffled when it was made, so neighbours are no sequence."
-                f" Convert it again with {Option('shuffle', False)}."
+                " Convert it again with shuffle=False."
             )
         options = part.header.provenance.get("options", {})
         shares = {**options.get("split", {}), **options.get("part", {}).get("shares", {})}.values()
@@ -69,7 +68,7 @@ def _check_in_order(pack: Pack) -> None:
         if drawn and not options.keys() & {"group", "split_group"}:
             raise UsageError(
                 f"{part.path}: the rows of its splits were drawn one by one, so neighbours are no sequence."
-                f" Convert it again with {Option('split', 'train=rest,val=last:1000')}, or with a group of rows that"
+                " Convert it again with split='train=rest,val=last:1000', or with a group of rows that"
                 " stay together."
             )
 
@@ -133,7 +132,7 @@ def _texts(store: PackStore, name: str) -> Iterator[str]:
                 raise UsageError(
                     f"{store.pack.path}: {text} is stored behind {before[1]}, as names are sorted as text."
                     " Write their numbers with equally many digits, or convert a .txt that lists them in"
-                    f" their order, with {Option('shuffle', False)}."
+                    " their order, with shuffle=False."
                 )
             before = folder, last
             yield folder

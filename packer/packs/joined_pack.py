@@ -26,7 +26,6 @@ from packer.format.table_record import MAX_SKIPPED
 from packer.packs.file_rows import counted_files, fits, is_counted
 from packer.packs.pack import Pack
 from packer.packs.shards import merge_headers, pooled_statistics
-from packer.sentence import Option
 
 _DROPPED = {"role": "drop"}
 CLASS_FIELDS = ("label", "box_label")  # fields whose numbers stand for classes
@@ -130,7 +129,7 @@ def _check_alike(first: Pack, fields: Sequence[Field], pack: Pack, theirs: Seque
     if names[0] != names[1]:
         raise UsageError(
             f"{pack.path}: has the fields {names[0]}, {first.path} has {names[1]}; packs with equal fields"
-            f" can be joined. Convert a source that has all of them, with {Option('like', first.path)}."
+            f" can be joined. Convert a source that has all of them, with like={first.path!r}."
         )
     if (pack.header.classes is None) != (first.header.classes is None):
         raise UsageError(
@@ -243,7 +242,7 @@ def check_mappings(first: Pack, pack: Pack) -> None:
         if not ignored and (found := difference(here, there, "", ("is", f" in {first.path}, and"))):
             raise UsageError(
                 f"{pack.path}: {what} mapped differently ({found} here); the packs must have equal mappings."
-                f" Convert its table again with {Option('like', first.path)}."
+                f" Convert its table again with like={first.path!r}."
             )
 
 

@@ -13,7 +13,6 @@ from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, INDEX_FILE, PARTIA
 from packer.packs.pack import Pack, read_seal
 from packer.packs.pack_opening import open_pack
 from packer.packs.shards import NEXT_INDEX_FILE, read_index
-from packer.sentence import Option
 from packer.source_kinds import is_hdf5_name, is_other_file
 
 
@@ -28,7 +27,7 @@ def format_of(out: str, *, sharded: bool = False) -> str:
         raise UsageError(
             f"{out}: ends in {ending}, which packer does not write; it writes an HDF5 file (.h5) or a "
             f"directory of .npy files (no ending). Pass {stem}.h5 or {stem}, or "
-            f"{Option('format')}."
+            "format=."
         )
     return "h5" if sharded or is_hdf5_name(out) else "npy"
 
@@ -54,13 +53,10 @@ def check_name(out: str, *, overwrite: bool, ours: Callable[[str], bool], other:
     if os.path.lexists(out):
         if not overwrite:
             raise UsageError(
-                f"{out}: exists; nothing is overwritten unasked. Pass {Option('overwrite', True)}, or "
-                "another name."
+                f"{out}: exists; nothing is overwritten unasked. Pass overwrite=True, or another name."
             )
         if not ours(out):
-            raise UsageError(
-                f"{out}: {other}; {Option('overwrite', True)} replaces only {kinds}. Pass another name."
-            )
+            raise UsageError(f"{out}: {other}; overwrite=True replaces only {kinds}. Pass another name.")
     if not os.path.isdir(parent):
         raise UsageError(f"{out}: its folder {parent} does not exist. Create it, or pass another name.")
     if not os.access(parent, os.W_OK | os.X_OK):

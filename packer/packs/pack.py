@@ -37,7 +37,6 @@ from packer.packs.description import describe
 from packer.packs.file_rows import SOURCE_ROW, counted_files, is_counted, recounted
 from packer.packs.row_keys import RowKeys
 from packer.path_text import visible
-from packer.sentence import Option
 
 _MAX_OFFSET = 1 << 62  # past the end of every file; the system refuses offsets from 2**63 on
 
@@ -171,13 +170,13 @@ class Pack:
             with_names, without = (other, self) if own is None else (self, other)
             raise UsageError(
                 f"{without.path}: has no class names, and {with_names.path} has some; the packs must have "
-                f"equal ones. Convert it again with {Option('like', with_names.path)}."
+                f"equal ones. Convert it again with like={with_names.path!r}."
             )
         number = next(n for n in range(max(len(own), len(theirs))) if own[n : n + 1] != theirs[n : n + 1])
         mine, its = (repr(names[number]) if number < len(names) else "none" for names in (own, theirs))
         raise UsageError(
             f"{other.path}: class {number} is {its}, and {mine} in {self.path}; the packs must have "
-            f"equal classes. Convert it again with {Option('like', self.path)}."
+            f"equal classes. Convert it again with like={self.path!r}."
         )
 
     def check_same(self) -> None:

@@ -49,7 +49,6 @@ from packer.format.header import (
     read_members,
 )
 from packer.packs.pack import Pack
-from packer.sentence import Option
 
 # The next index. Files that only this one lists belong to packer too.
 NEXT_INDEX_FILE = INDEX_FILE + ASIDE
@@ -96,7 +95,7 @@ def check_listable(name: str, blocks: int) -> None:
     if blocks > MAX_LISTED_BLOCKS:
         raise UsageError(
             f"{name}: would have {blocks:,} compressed blocks; an index lists at most {MAX_LISTED_BLOCKS:,}."
-            f" Pass larger shards, whose blocks are larger, or {Option('store', 'jpeg')}."
+            " Pass larger shards, whose blocks are larger, or store='jpeg'."
         )
 
 

@@ -155,7 +155,7 @@ def _verify(name: str, threads: int, bar: Progress) -> Verdict:
         if error.part != "index" and not (error.part if is_url(name) else _meant_as_pack(name)):
             raise
         file = os.path.join(name, INDEX_FILE) if error.part == "index" else name
-        return Verdict((Problem(file, error.part or "header", error.sentence),))
+        return Verdict((Problem(file, error.part or "header", str(error)),))
     bar.start(total)
     problems: list[Problem] = []
     nbytes = 0
@@ -166,7 +166,7 @@ def _verify(name: str, threads: int, bar: Progress) -> Verdict:
             if path == name:
                 raise
             wrong = error if isinstance(error, FormatError) else unreadable(path, error)
-            problems.append(Problem(path, getattr(error, "part", "") or "index", wrong.sentence))
+            problems.append(Problem(path, getattr(error, "part", "") or "index", str(wrong)))
         else:
             problems += found.problems
             nbytes += found.nbytes

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.sentence import Option
+from packer.given_values import option_text
 
 UNITS = ("relative", "pixels")
 FORMATS = ("xyxy", "xywh", "cxcywh")
@@ -37,7 +37,7 @@ def check_unit(
         raise UsageError(
             f"{subject}: the largest coordinate of its {name} is {largest:.4g}; shares of an image's width "
             "and "
-            f"height are about 1 at most. Leave out {Option(option, unit)}."
+            f"height are about 1 at most. Leave out {option_text(option, unit)}."
         )
     if unit is None and 0 < largest < LEAST_PIXELS:
         problem = (
@@ -50,6 +50,6 @@ def check_unit(
                 f"{problem}; pixels are expected. Multiply by these, or give the field another name."
             )
         raise UsageError(
-            f"{problem}; pixels are expected. Pass {Option(option, 'relative')}, or "
-            f"{Option(option, 'pixels')} if they are pixels."
+            f"{problem}; pixels are expected. Pass {option_text(option, 'relative')}, or "
+            f"{option_text(option, 'pixels')} if they are pixels."
         )

@@ -38,7 +38,6 @@ from packer.pixels.image_files import foreign_profile
 from packer.pixels.resampling import resize, resize_soft
 from packer.pixels.row_placement import FITS, Box, place
 from packer.pixels.row_size import RowSize
-from packer.sentence import Option
 
 MAX_PIXELS = 178_956_970
 """Default limit of height times width: 512 MiB as RGB. Pillow's own limit is the same."""
@@ -94,7 +93,7 @@ class PixelSpec:
         if self.dtype != "uint8" and self.channels == "rgba":
             raise UsageError(
                 f"channels rgba: is only for {DTYPES[0]}; {self.dtype} takes gray, rgb and numbers of "
-                f"bands. Pass {Option('channels', 4)} to keep four channels as they are."
+                "bands. Pass channels=4 to keep four channels as they are."
             )
         if self.icc == "srgb" and self.deep:
             raise UsageError(

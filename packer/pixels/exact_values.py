@@ -75,7 +75,6 @@ from packer.pixels.image_files import (
     read_image_header,
 )
 from packer.pixels.quiet_stderr import QuietStderr
-from packer.sentence import Option
 
 _MASK_FORMATS = frozenset(("PNG", "TIFF", "BMP", "WebP", "GIF", "JPEG"))
 _KINDS = ("|u1", "<u2", "<f4")
@@ -131,7 +130,7 @@ def _bands(data: bytes, bands: int, dtype: np.dtype[Any], max_pixels: int) -> ND
     if values.dtype != dtype:
         raise ImageError(
             f"its values are {values.dtype.name}, and {dtype.name} is packed; one type is kept, as it "
-            f"is. Pass {Option('dtype', values.dtype.name)} for such files."
+            f"is. Pass dtype={values.dtype.name!r} for such files."
         )
     if values.shape[2] != bands:
         many = "channel" if values.shape[2] == 1 else "channels"
@@ -154,7 +153,7 @@ def _colors(data: bytes, channels: str, max_pixels: int) -> tuple[NDArray[np.uin
     if values.dtype != np.uint16 or count not in (1, 3):
         raise ImageError(
             f"it has {values.shape[2]:,} channels of {values.dtype.name}; grey and RGB of 16 bits "
-            f"become {channels}. Pass {Option('channels', values.shape[2])} to keep them as they are."
+            f"become {channels}. Pass channels={values.shape[2]!r} to keep them as they are."
         )
     opacity, values = values[..., count:], levels.stretched(values[..., :count])
     if alpha:
@@ -189,7 +188,7 @@ def _read(data: bytes, max_pixels: int) -> _Values:
     if name == "AVIF" or (header is not None and header.mode in _COLOR_MODES):
         raise ImageError(
             "its colours (a palette, CMYK, YCbCr or AVIF) can be read, but not as bands."
-            f" Pass {Option('channels', 'rgb')} for such files."
+            " Pass channels='rgb' for such files."
         )
     if header is not None and header.mode in ("I", "F"):
         raise ImageError("its pixels are signed, or of 32 bits; uint8 and uint16 are packed.")

@@ -59,7 +59,6 @@ from packer.pixels.image_files import (
     profile_of,
 )
 from packer.pixels.quiet_stderr import QuietStderr
-from packer.sentence import Option
 
 FAST_UPSAMPLING_RATIO = 1.25
 """From this ratio on, a JPEG's chroma is doubled by repetition, which saves 7 to 10 % of the decoding time.
@@ -99,9 +98,9 @@ _FLAGS = {
 
 
 _UNKNOWN = (
-    f"a TIFF file of bands, or of values that are not of 8, 12 or 16 bits. Pass {Option('channels', 'auto')}"
+    "a TIFF file of bands, or of values that are not of 8, 12 or 16 bits. Pass channels='auto'"
     " to keep bands as they"
-    f" are, or {Option('dtype', 'uint16')} for grey and colours of 10 or 14 bits."
+    " are, or dtype='uint16' for grey and colours of 10 or 14 bits."
 )
 
 

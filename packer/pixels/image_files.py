@@ -31,7 +31,6 @@ from packer.errors import ImageError, PackerError
 from packer.pillow_settings import PillowSettings
 from packer.pixels.color_profiles import is_srgb, may_hold_profile
 from packer.pixels.quiet_stderr import QuietStderr
-from packer.sentence import Option
 
 JPEG_MAGIC = b"\xff\xd8\xff"
 
@@ -80,7 +79,7 @@ def check_pixels(height: int, width: int, max_pixels: int) -> None:
     if height * width > max_pixels:
         raise ImageError(
             f"{width:,} x {height:,} pixels; at most {max_pixels:,} are allowed. Raise "
-            f"{Option('max_pixels')} if the image is intended."
+            "max_pixels= if the image is intended."
         )
 
 

@@ -17,6 +17,7 @@ from packer.arguments import whole
 from packer.declared_types import check_path, checks_arguments
 from packer.errors import UsageError
 from packer.format.file_io import write_file
+from packer.given_values import option_text
 from packer.packs.pack import Pack
 from packer.packs.pack_opening import is_pack, open_pack
 from packer.path_text import visible
@@ -37,7 +38,6 @@ from packer.previews.preview_batch import (
     undrawn_fields,
     unlabeled_of,
 )
-from packer.sentence import Option
 
 if TYPE_CHECKING:
     from packer.load.augmenting import One
@@ -159,14 +159,14 @@ def preview(
     if isinstance(path, Pack) or (isinstance(path, str | os.PathLike) and is_pack(path)):
         pack = path if isinstance(path, Pack) else open_pack(path)
         for name in options:
-            raise UsageError(f"{pack.path}: is a pack; {Option(name)} is about sources. Leave it out.")
+            raise UsageError(f"{pack.path}: is a pack; {option_text(name)} is about sources. Leave it out.")
         image_of(pack)
         chosen = first_rows(pack, rows, order=order, seed=seed, epoch=epoch, split=split)
         return _written(out, format, pack, chosen, augment, seed, epochs, columns)
     from packer.previews.source_rows import some_packed  # loads what converts
 
     if order != "sequential":
-        raise UsageError(f"{Option('order', order)}: is about packs; a source has no order. Leave it out.")
+        raise UsageError(f"order={order!r}: is about packs; a source has no order. Leave it out.")
     with some_packed(path, out, rows, split, {**options, "seed": seed}) as (pack, report):
         chosen = np.arange(pack.rows)
         made = _written(out, format, pack, chosen, augment, seed, epochs, columns, origins(pack))
@@ -260,7 +260,7 @@ def _checked_format(out: str, overwrite: bool) -> str:
     if not overwrite and os.path.lexists(out) and not _is_sheet(out):
         raise UsageError(
             f"{out}: exists, and is not a contact sheet by packer; only those are replaced by default. Pass "
-            f"{Option('overwrite', True)}, or another name."
+            "overwrite=True, or another name."
         )
     return format
 

@@ -20,7 +20,6 @@ from packer.inputs.image_sources import holds_images
 from packer.packs.pack import Pack
 from packer.packs.pack_opening import open_pack
 from packer.previews.preview_batch import image_of
-from packer.sentence import Option
 from packer.source_kinds import is_array_file, is_table
 
 _ABOUT_OUTPUT = frozenset(("format", "shards", "engine", "only_shards", "resume"))
@@ -49,13 +48,13 @@ def some_packed(
         raise UsageError(
             f"{first}: is a table; sheets are drawn of images. To see how its columns would be read, convert "
             "it "
-            f"with {Option('dry_run', True)}."
+            "with dry_run=True."
         )
     for path in map(os.path.realpath, paths):
         if os.path.realpath(sheet).startswith(os.path.join(path, "")):
             raise UsageError(f"{sheet}: lies in the source, and would be packed with it. Pass another name.")
     if options.get("dry_run"):
-        raise UsageError(f"{Option('dry_run', True)}: writes nothing, but a sheet is written. Leave it out.")
+        raise UsageError("dry_run=True: writes nothing, but a sheet is written. Leave it out.")
     own = {name: value for name, value in options.items() if name not in _ABOUT_OUTPUT}
     named = isinstance(split, str) and "=" not in split
     some = SomeRows(rows, split if named else "")

@@ -20,6 +20,7 @@ import numpy as np
 
 from packer.channels import COLORS
 from packer.errors import PackerError, SourceError, UsageError
+from packer.given_values import option_text
 from packer.inputs.file_names import SPLIT_NAMES, split_word
 from packer.samples.array_files import is_encoded, open_array_file
 from packer.samples.array_problems import (
@@ -38,7 +39,6 @@ from packer.samples.columns import ArrayColumn, Column, JoinedColumn, ListColumn
 from packer.samples.field_plan import IMAGE, LABEL, Declared, looks_like_image
 from packer.samples.sample_layout import default_names, note_on_images
 from packer.samples.values import ValueRefusedError, as_array
-from packer.sentence import Option, Sentence
 from packer.source_kinds import is_array_file
 
 _IMAGES, _X, _LABELS = ("image", "images"), "x", ("y", "label", "labels")
@@ -233,7 +233,7 @@ def _remedy(subject: str, found: Sequence[Column], rename: Mapping[str, str]) ->
     for proposal in islice(proposals, _TRIED):
         with suppress(PackerError):
             _choose_splits(subject, found, {**rename, **proposal})
-            ways.append(f"Name the fields: {Option('Fields.rename', {**rename, **proposal})}")
+            ways.append(f"Name the fields: {option_text('Fields.rename', {**rename, **proposal})}")
             break
     return ". ".join(ways) or "Pass the arrays themselves, (images, labels)"
 
@@ -464,7 +464,7 @@ def _shared_fields(subject: str, sets: Mapping[str, Mapping[str, Column]]) -> li
             said = ", ".join(f"{split} has {form}" for split, form in forms.items())
             raise UsageError(
                 f"{subject}: {name!r} differs between the splits: {said} per sample. Make them alike, or pack"
-                f" one set of arrays: {Option('Fields.rename', {one.name: f for f, one in first.items()})}."
+                f" one set of arrays: {option_text('Fields.rename', {one.name: f for f, one in first.items()})}."
             )
     return shared
 
@@ -491,10 +491,7 @@ def _notes(
         chosen += "" if rename or LABEL in fields else "; none is 'label'"
         left_out = f"; left out: {listing(others)}" if others else ""
         notes.append(
-            Sentence(
-                f"found {listing(found)}: {chosen}{left_out}. To choose differently, pass "
-                f"{Option('Fields.rename')}."
-            )
+            f"found {listing(found)}: {chosen}{left_out}. To choose differently, pass fields=Fields(rename=)."
         )
     if turned := [one.name for one in columns if one not in found]:
         notes.append(f"{some(turned)}: the samples lie on the last axis, which becomes the first.")

@@ -28,7 +28,6 @@ from packer.samples.columns import SampleRows
 from packer.samples.field_plan import LABEL, Declared
 from packer.samples.sample_layout import SamplePlan, plan_samples
 from packer.samples.values import ValueRefusedError, copy_sample, shown
-from packer.sentence import Option
 from packer.starting import ForkSafeLock, die_with, forks_safely
 
 T = TypeVar("T")
@@ -144,8 +143,7 @@ class IterableRows(SampleRows):
             except ValueRefusedError as error:
                 if not self._skip:
                     raise SourceError(
-                        f"{self.subject}, sample {number}: {error}. Correct it, or pass "
-                        f"{Option('on_error', 'skip')}.",
+                        f"{self.subject}, sample {number}: {error}. Correct it, or pass on_error='skip'.",
                     ) from None
                 self.skipped.append({"key": str(number), "reason": f"{error}."})
             else:
@@ -243,7 +241,7 @@ def probe(dataset: Dataset, subject: str, count: int, seed: int) -> list[Any]:
 
 def sample_error(name: str, error: SampleFailedError) -> SourceError:
     """Return the user's error for a failed sample, with the dataset's exception as its cause."""
-    failed = SourceError(f"{name}: ", error.sentence)
+    failed = SourceError(f"{name}: {error}")
     failed.__dict__["original"] = error.original
     failed.__cause__ = error.__cause__
     return failed

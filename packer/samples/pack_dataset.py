@@ -31,7 +31,6 @@ from packer.samples.field_plan import LABEL, Forms, form_of, with_masks
 from packer.samples.pack_builder import PackBuilder
 from packer.samples.packing import Fields, PackingOptions
 from packer.samples.value_notes import check_classes, column_notes
-from packer.sentence import Option
 from packer.source_kinds import is_array_file
 
 
@@ -196,8 +195,8 @@ def _pack(
     """Pack samples; those of unknown number, or that can only be read in order, are staged first."""
     if source.once and run.running.resume:
         raise UsageError(
-            f"{source.once} an interrupted run cannot be resumed. Leave out {Option('resume', True)}, or for "
-            f"a dataset pass text that identifies its content, such as {Option('resume', 'birds v3')}."
+            f"{source.once} an interrupted run cannot be resumed. Leave out resume=True, or for "
+            "a dataset pass text that identifies its content, such as resume='birds v3'."
         )
     options = options.for_splits(source.subject, source.spans).for_fields(source.named, source.fields)
     source.name_classes(options.classes)

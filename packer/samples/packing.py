@@ -40,7 +40,6 @@ from packer.samples.field_plan import (
     parse_fields,
 )
 from packer.samples.values import check_color
-from packer.sentence import Option
 
 
 @checked_class
@@ -141,8 +140,8 @@ class PackingOptions:
         """Return the options with the splits of the source, if any. Raises UsageError for others beside."""
         if spans and self.split is not None:
             raise UsageError(
-                f"{Option('split')}: the arrays of {subject} are splits already: {', '.join(spans)}. Leave it"
-                f" out, or name the arrays of one of them by {Option('Fields.rename')}."
+                f"split=: the arrays of {subject} are splits already: {', '.join(spans)}. Leave it"
+                " out, or name the arrays of one of them by fields=Fields(rename=)."
             )
         return replace(self, spans=spans)
 
@@ -157,7 +156,7 @@ class PackingOptions:
         if self.storing.store == "jpeg" and find_field(fields, IMAGE) is None:
             raise UsageError(
                 "store jpeg: applies to the field 'image', but there is no such field. Name it by fields or "
-                f"rename, or pass {Option('store', 'raw')}."
+                "rename, or pass store='raw'."
             )
         key = find_field(fields, KEY)
         if key is not None and "encoding" not in key.about:

@@ -13,6 +13,7 @@ from packer.format.fields import (
     COORDINATES,
     Field,
 )
+from packer.given_values import option_text
 from packer.pixels.coordinate_units import check_unit
 from packer.samples.field_plan import (
     IMAGE,
@@ -25,7 +26,6 @@ from packer.samples.field_plan import (
     with_masks,
 )
 from packer.samples.values import ValueRefusedError, is_pillow
-from packer.sentence import Option, Sentence
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,8 @@ def plan_fields(
         notes += pixel_notes(plans[name].field)
         if not plans[name].color and any(is_pillow(value) and value.mode == "P" for value in values):
             notes.append(
-                Sentence(
-                    f"{name}: holds palette images, whose indices are stored, as for masks; to store their "
-                    f"colours pass {Option('Fields.channels', 'rgb')}."
-                )
+                f"{name}: holds palette images, whose indices are stored, as for masks; to store their "
+                "colours pass fields=Fields(channels='rgb')."
             )
     return with_masks(plans), notes
 
@@ -200,11 +198,11 @@ def _notes(fields: Mapping[str, Any], sample: Mapping[Any, Any]) -> list[str]:
     return [note_on_images(images[0])]
 
 
-def note_on_images(name: str) -> Sentence:
+def note_on_images(name: str) -> str:
     """Return the note on images in a field that is not called `image`."""
-    return Sentence(
+    return (
         f"{name}: holds images; augment= and Normalize() work on the field 'image'. Pass "
-        f"{Option('Fields.rename', {name: 'image'})} to use them."
+        f"{option_text('Fields.rename', {name: 'image'})} to use them."
     )
 
 

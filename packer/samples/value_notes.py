@@ -11,7 +11,6 @@ from packer.errors import UsageError
 from packer.samples.array_problems import flat_sides, some
 from packer.samples.columns import Column, ColumnField
 from packer.samples.field_plan import LABEL, pixel_notes
-from packer.sentence import Option
 
 _MOST_CLASSES = 1000
 
@@ -41,9 +40,7 @@ def check_classes(
             said = f"{subject}: {split} has the labels "
             said += f"{some([classes[n] if classes else str(n) for n in new])}, which train lacks. "
             if classes:
-                raise UsageError(
-                    f"{said}Correct them, or pass all classes: {Option('classes', ','.join(classes))}."
-                )
+                raise UsageError(f"{said}Correct them, or pass all classes: classes={','.join(classes)!r}.")
             notes.append(f"{said}If they are classes, correct them.")
     return notes
 

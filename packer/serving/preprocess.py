@@ -31,7 +31,6 @@ from packer.pixels.decode_resize import DecodeResize, PixelSpec
 from packer.pixels.row_size import RowSize
 from packer.read.array_store import ArrayStore
 from packer.read.encoded_images import EncodedImages
-from packer.sentence import Option
 from packer.serving.given_images import decodable
 from packer.starting import ForkSafeThreads
 
@@ -272,7 +271,7 @@ def _check_converted(pack: Pack) -> None:
         raise UsageError(
             f"{pack.path}: its rows were rewritten by packer repack, and may differ from the rows of one"
             " conversion. Pass the pack that they come from, or one converted with"
-            f" {Option('like', pack.path)}."
+            f" like={pack.path!r}."
         )
 
 
@@ -297,7 +296,7 @@ def _named(image: Any, number: int, count: int) -> Iterator[None]:
         yield
     except ImageError as error:
         name = os.fspath(image) if isinstance(image, str | os.PathLike) else f"image {number}" * (count > 1)
-        raise ImageError(f"{name}: " if name else "", error.sentence) from None
+        raise ImageError((f"{name}: " if name else "") + str(error)) from None
 
 
 class _GivenPictures(ArrayStore):

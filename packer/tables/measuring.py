@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from packer import randomness
 from packer.convert.sample_order import SampleOrder
 from packer.format.header import TRAIN
-from packer.sentence import Option
 from packer.tables.staging import StagedTable
 from packer.tables.transform.column_sums import BLOCK, ColumnSums, PartialSums
 from packer.tables.transform.column_types import as_category, is_missing, shortest
@@ -113,11 +112,11 @@ def notes_on_rounding(plan: TableTransform, sums: ColumnSums) -> list[str]:
         is_whole = values.whole or (label and values.least >= limit // 2)
         if not is_whole or most < limit or not (label or column.role == "feature"):
             continue
-        ways = f"{Option('keep', column.name)}, {Option('drop', column.name)} or {as_category(column.name)}"
+        ways = f"keep={column.name!r}, drop={column.name!r} or {as_category(column.name)}"
         if label:
-            ways = Option("label_as", "classes")
+            ways = "label_as='classes'"
         if dtype.itemsize < 8 and most < 1 << 53:
-            ways += f"; {Option('dtype', 'float64')} stores them as they are"
+            ways += "; dtype='float64' stores them as they are"
         notes.append(
             f"column {column.name!r} holds numbers to about {most:,.0f}; {dtype.name} holds all whole ones"
             f" only to {limit:,}, and rounds larger ones. If they are identifiers or times, pass {ways}."
@@ -145,5 +144,5 @@ def note_on_classes(plan: TableTransform, sample: NDArray[np.float64]) -> list[s
     return [
         f"label {name!r} holds {len(values)} different numbers, {', '.join(numbers[:_SHOWN])}"
         f"{' ...' if len(numbers) > _SHOWN else ''}, and is stored as them; a loss over classes needs 0 to"
-        f" {len(values) - 1}. If they are classes, pass {Option('label_as', 'classes')}."
+        f" {len(values) - 1}. If they are classes, pass label_as='classes'."
     ]

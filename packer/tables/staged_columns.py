@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from packer import units
 from packer.convert.split_assignment import MOST_STRATA, Codes, RowSource
 from packer.errors import SourceError
-from packer.sentence import Option
 from packer.tables.staging import StagedTable
 from packer.tables.transform.column_types import TEXT, is_missing, shortest
 from packer.tables.transform.records import RecordMember
@@ -40,7 +39,7 @@ class StagedColumns(RowSource):
             raise SourceError(
                 f"{self.subject}: column {column!r} decides the split of each row and is empty in"
                 f" {units.count(empty, 'row')}. Fill these cells, or use the column for splits alone and pass"
-                f" {Option('on_error', 'skip')}."
+                " on_error='skip'."
             )
         return self._codes(member)
 

@@ -25,7 +25,6 @@ from packer.format.part_files import Rows
 from packer.format.table_record import MAX_SKIPPED
 from packer.packs.file_rows import SOURCE_ROW
 from packer.packs.output_names import check_space
-from packer.sentence import Option
 from packer.tables.reading.table_source import TableChunk, TableSource
 from packer.tables.transform.column_sums import check_categories
 from packer.tables.transform.column_types import matched
@@ -257,17 +256,17 @@ class StagedTable(StagedRows):
         """Return the remedy for a bad row."""
         ways = [way for reason, way in _WAYS.items() if bad.reason == reason]
         if bad.reason == CellFault.NO_CLASS and not self._plan.fit_name:
-            ways = [f"{Option('classes')} with all names"]
+            ways = ["classes= with all names"]
         elif not self._plan.fit_name and not ways and (bad.column is None or bad.value):
             ways = self._source.ways(bad, bytes(chunk.text))
         if "\n" not in bad.value:  # it may hold several rows
-            ways.append(f"{Option('on_error', 'skip')} to leave such rows out")
+            ways.append("on_error='skip' to leave such rows out")
         return f"Correct it, or pass {', or '.join(ways)}." if ways else "Correct it."
 
 
 _WAYS: Mapping[str, str] = {
-    CellFault.NOT_UTF8: f"{Option('Csv.encoding')}, for example cp1252 or latin-1",
-    CellFault.BEYOND_SINGLE: Option("dtype", "float64"),
+    CellFault.NOT_UTF8: "csv=Csv(encoding=), for example cp1252 or latin-1",
+    CellFault.BEYOND_SINGLE: "dtype='float64'",
 }
 
 
@@ -298,7 +297,7 @@ class TableRows(RowMaker):
             raise UsageError(
                 f"row {int(samples[record]) + 1:,} of the accepted rows, column {name!r}: its value, "
                 f"mapped, is beyond {np.dtype(self._mapper.transform.dtype).name}. Correct it, pass "
-                f"{Option('dtype', 'float64')}, or {Option('drop', name)}."
+                f"dtype='float64', or drop={name!r}."
             )
         if self._gaps is None:
             return mapped.fields

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import units
-from packer.sentence import Option
+from packer.given_values import option_text
 from packer.tables.staging import StagedTable
 from packer.tables.transform.column_types import as_float, shortest, shown_columns
 from packer.tables.transform.records import RecordMember
@@ -68,7 +68,7 @@ def _notes(columns: Sequence[RecordMember], what: str, other: str = "") -> list[
     if not columns:
         return []
     names = ",".join(w.column.name for w in columns[:6])
-    ways = " or ".join(Option(option, names) for option in ("drop", other) if option)
+    ways = " or ".join(option_text(option, names) for option in ("drop", other) if option)
     return [f"{shown_columns([w.column.name for w in columns])}: {what}. Pass {ways}."]
 
 
@@ -114,7 +114,7 @@ def _note_on_marks(records: NDArray[Any], columns: Sequence[RecordMember], sampl
     return [
         f"{shown_columns(list(dict.fromkeys(one[0] for one in found)))}: a number comes again, far from all "
         f"others, as {mark} in {count:,} of {units.count(len(samples), 'row')} of {name!r}, whose others are "
-        f"{limits}. If it stands for missing ones, pass {Option('Csv.na', mark)}, or leave these cells empty."
+        f"{limits}. If it stands for missing ones, pass csv=Csv(na={mark!r}), or leave these cells empty."
     ]
 
 

@@ -25,7 +25,6 @@ from packer.packs.file_rows import is_counted
 from packer.packs.output_names import check_space
 from packer.packs.pack import Pack
 from packer.packs.pack_opening import open_pack
-from packer.sentence import Option
 from packer.tables.reading.table_opening import open_table
 from packer.tables.reading.table_source import Csv, ReadOptions, TableSource, expand, file_digest
 from packer.tables.staging import StagedTable, stage
@@ -272,7 +271,7 @@ def _note_on_order(table: TableSource, like: Pack | None) -> str:
     """Return the note that rows are not shuffled by default."""
     where = "their table" if len(table.names) == 1 else "their tables"
     why = "no label is given" if like is None else "they are packed like another pack"
-    way = Option("shuffle", True)
+    way = "shuffle=True"
     return f"the rows keep the order of {where}, since {why}. For a random order, pass {way}."
 
 

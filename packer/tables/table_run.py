@@ -19,8 +19,8 @@ from packer.convert.splits import Split
 from packer.errors import UsageError
 from packer.format.header import TRAIN
 from packer.format.write_errors import writing
+from packer.given_values import option_text
 from packer.packs.file_rows import FILES, fits, to_json
-from packer.sentence import Option
 from packer.tables.measuring import MeasuredRows, measure, note_on_classes, notes_on_rounding
 from packer.tables.reading.table_source import TableSource
 from packer.tables.staged_columns import StagedColumns
@@ -87,7 +87,7 @@ def _fit(
             transform = replace(transform, label_dtype="<i8")
             notes.append(
                 f"column {job.plan.label[0]!r} holds only whole numbers, as classes do, so "
-                f"the label is stored as int64. For float32 pass {Option('label_as', 'float')}."
+                "the label is stored as int64. For float32 pass label_as='float'."
             )
         notes += notes_on_rounding(transform, rows.sums)
         if job.plan.label_kind == "number" and transform.label_dtype == "<i8":
@@ -113,11 +113,7 @@ def _fit(
         elif c.role == "feature" and c.missing == "nan" and rows.missing[w.index]:
             missing.append(f"{c.name} {rows.missing[w.index] / staged.rows:.1%}")
     if missing:
-        way = (
-            f"map them otherwise in {job.given}"
-            if job.like
-            else f"pass {Option('missing', 'median')}, mean or zero"
-        )
+        way = f"map them otherwise in {job.given}" if job.like else "pass missing='median', mean or zero"
         notes.append(
             f"{shown_columns(missing)}: missing values, stored as NaN. A network needs numbers: {way}."
         )
@@ -218,12 +214,12 @@ def source_notes(job: TableJob) -> list[str]:
     for name in job.indexes:
         notes.append(
             f"column {name!r} is taken for the names of the rows and left out. To use it, pass "
-            f"{Option('keep', name)}, or {Option('types', {name: 'number'})} for a feature."
+            f"keep={name!r}, or {option_text('types', {name: 'number'})} for a feature."
         )
     if job.like is None and not job.plan.label and "features" not in job.record["choices"]:
         notes.append(
             "no label is given: every column without another role is a feature. Pass "
-            f"{Option('label', 'COLUMN')} to set one."
+            "label='COLUMN' to set one."
         )
     if not native.COMPILED:
         notes.append(native.without("csv", "sums") if job.table.unit == "line" else native.without("sums"))
@@ -237,7 +233,7 @@ def _as_text(column: TableColumn, role: str) -> str:
         return (
             f"column {column.name!r} holds numbers with zeros at their end, as {column.digits!r}, that "
             "numbers do"
-            f" not keep: {becomes}. For numbers, pass {Option('types', {column.name: column.type})}."
+            f" not keep: {becomes}. For numbers, pass {option_text('types', {column.name: column.type})}."
         )
     if column.type == "number":
         return (
@@ -246,5 +242,5 @@ def _as_text(column: TableColumn, role: str) -> str:
         )
     return (
         f"column {column.name!r} holds whole numbers with leading zeros, as {column.digits!r}: {becomes}."
-        f" For numbers, pass {Option('types', {column.name: column.type})}."
+        f" For numbers, pass {option_text('types', {column.name: column.type})}."
     )

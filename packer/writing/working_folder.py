@@ -38,7 +38,6 @@ from packer.format.plan_differences import difference
 from packer.format.safe_folders import check_ours
 from packer.format.write_errors import writing
 from packer.packs.output_names import check_output
-from packer.sentence import Option
 from packer.standard_streams import open_closed
 from packer.writing.journal import Journal, read_journal
 
@@ -139,7 +138,7 @@ class WorkingFolder:
         if taken and not self._overwrite:
             raise UsageError(
                 f"{self.out}: has appeared meanwhile; nothing is overwritten unasked. Pass "
-                f"{Option('overwrite', True)}, or another name."
+                "overwrite=True, or another name."
             )
         old = os.path.join(self.path, "old")
         if taken and exchange(self.out, self.pack):
@@ -193,8 +192,8 @@ class WorkingFolder:
             self.cleared = difference(before, plan)
         if self.cleared and resume:
             raise UsageError(
-                f"{self.out}: {Option('resume', True)} cannot continue the work in {self.path}: "
-                f"{self.cleared}. Undo that, or start over without {Option('resume', True)}."
+                f"{self.out}: resume=True cannot continue the work in {self.path}: "
+                f"{self.cleared}. Undo that, or start over without resume=True."
             )
         same = before is not None and not self.cleared
         if same:

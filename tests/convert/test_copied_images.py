@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from packer.cli.console import in_options
+from packer.cli.option_words import in_options
 from packer.convert.image_conversion import convert_images
 from packer.inputs.label_options import Labels
 

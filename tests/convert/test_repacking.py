@@ -17,7 +17,7 @@ from PIL import Image
 
 from packer import pack_dataset
 from packer.cli import cli
-from packer.cli.console import in_options
+from packer.cli.option_words import in_options
 from packer.codecs import jpeg
 from packer.convert.image_appending import append_images
 from packer.convert.image_conversion import convert_images
@@ -1083,7 +1083,7 @@ def test_the_commands_that_make_a_pack_of_shards_of_one_file_work(photo_folder: 
         convert_images(photo_folder, tmp_path / name, size=16)
         with pytest.raises(UsageError) as error:
             append_images(tmp_path / name, photo_folder)
-        assert in_options(error.value.sentence).endswith(
+        assert in_options(str(error.value)).endswith(
             f": packer repack {tmp_path / name} {tmp_path / grown} --shard-size 2GB"
             f" && packer append {tmp_path / grown} {photo_folder}"
         )

@@ -10,7 +10,7 @@ import pandas
 import pytest
 
 from packer import PackedDataset
-from packer.cli.console import in_options
+from packer.cli.option_words import in_options
 from packer.errors import SourceError, UsageError
 from packer.packs.joined_pack import check_mappings
 from packer.packs.pack import Pack

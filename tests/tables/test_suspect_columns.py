@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 import pytest
 
-from packer.cli.console import in_options
+from packer.cli.option_words import in_options
 from packer.tables.table_conversion import convert_table
 
 ROWS = 400

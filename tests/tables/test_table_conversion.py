@@ -21,7 +21,7 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
-from packer.cli.console import in_options
+from packer.cli.option_words import in_options
 from packer.convert import staged_rows
 from packer.convert.conversion_task import Report
 from packer.convert.image_conversion import convert_images
@@ -446,7 +446,7 @@ def test_a_bad_row_is_told_with_its_line_and_skipped_if_asked(numbers: Path, tmp
     out = tmp_path / "n.h5"
     with pytest.raises(SourceError) as caught:
         convert_table(numbers, out, csv=Csv(header=False), label="0", shuffle=False)
-    assert in_options(caught.value.sentence).startswith(
+    assert in_options(str(caught.value)).startswith(
         f"{numbers}: line 2,500, column '2': 'oops' is not a number. Correct it, or pass --na oops"
         " if 'oops' means missing, or --type 2=category, or --on-error skip to leave such rows out."
     )
@@ -475,7 +475,7 @@ def test_cells_that_are_no_numbers(numbers: Path, tmp_path: Path, line: str, rea
     broken(numbers, 2000, line)
     with pytest.raises(SourceError) as caught:
         convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0")
-    assert in_options(caught.value.sentence).startswith(f"{numbers}: line 2,000, {reason}. Correct it")
+    assert in_options(str(caught.value)).startswith(f"{numbers}: line 2,000, {reason}. Correct it")
     assert not (tmp_path / "n.h5").exists()
 
 
@@ -483,7 +483,7 @@ def test_thousands_are_told_apart_from_texts(numbers: Path, tmp_path: Path):
     broken(numbers, 2000, '1,"1,234",1,1,1')
     with pytest.raises(SourceError) as caught:
         convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0")
-    assert in_options(caught.value.sentence) == (
+    assert in_options(str(caught.value)) == (
         f"{numbers}: line 2,000, column '1' holds '1,234', numbers in another notation than the decimal point '.'."
         ' Pass --thousands ",", or --type 1=category if they are not numbers.'
     )
@@ -547,7 +547,7 @@ def test_labels_that_are_no_class_are_bad_rows(mixed: Path, tmp_path: Path):
     other.write_text("\n".join(lines) + "\n")
     with pytest.raises(SourceError) as caught:
         convert_table(other, tmp_path / "o.h5", like=tmp_path / "m.h5")
-    assert in_options(caught.value.sentence).startswith(
+    assert in_options(str(caught.value)).startswith(
         f"{other}: line 1,001, column 'grade': 'lowest' is not one of the label's classes. Correct it, or pass --on-error skip to leave"
     )
     report = convert_table(other, tmp_path / "o.h5", like=tmp_path / "m.h5", on_error="skip")
@@ -563,7 +563,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(numbers: Path, tmp_pat
 
     with pytest.raises(SourceError) as caught:
         convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0", on_progress=grow)
-    assert in_options(caught.value.sentence) == (
+    assert in_options(str(caught.value)) == (
         f"{numbers}: was changed while it was read. Run the same command again when it is whole."
     )
     assert os.listdir(tmp_path) == ["numbers.csv"]
@@ -697,7 +697,7 @@ def test_digits_that_are_lost_behind_the_first_rows_are_bad_cells(
     path.write_text("x,y\n" + f"1.5,{rest}\n" * 60 + f"1.5,{cell}\n")
     with pytest.raises(SourceError) as caught:
         convert_table(path, tmp_path / "t.h5", **options)
-    assert in_options(caught.value.sentence).startswith(f"{path}: line 62, column 'y': '{cell}' {sentence}")
+    assert in_options(str(caught.value)).startswith(f"{path}: line 62, column 'y': '{cell}' {sentence}")
     assert convert_table(path, tmp_path / "t.h5", types={"y": "category"}, **options).rows == 61
 
 

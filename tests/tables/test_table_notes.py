@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 import pytest
 
-from packer.cli.console import in_options
+from packer.cli.option_words import in_options
 from packer.packs.pack_opening import open_pack
 from packer.tables import apply
 from packer.tables.reading import text_table as text

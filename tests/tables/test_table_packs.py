@@ -13,7 +13,7 @@ import pandas
 import pytest
 from PIL import Image
 
-from packer.cli.console import in_options
+from packer.cli.option_words import in_options
 from packer.convert.image_appending import append_images
 from packer.convert.image_conversion import convert_images
 from packer.convert.repacking import merge_packs, repack, split_pack
@@ -173,9 +173,7 @@ def test_packs_that_are_mapped_otherwise_are_refused_with_the_first_difference(t
     ]:
         with pytest.raises(UsageError) as error:
             merge_packs([tables / "a.h5", tables / name], tables / "m.h5")
-        assert in_options(error.value.sentence).startswith(
-            sentence.format(n=tables / name, a=tables / "a.h5")
-        )
+        assert in_options(str(error.value)).startswith(sentence.format(n=tables / name, a=tables / "a.h5"))
     assert not (tables / "m.h5").exists()
 
 

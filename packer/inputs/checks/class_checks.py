@@ -10,7 +10,6 @@ from packer import units
 from packer.inputs.file_names import UNLABELED, first_few, shorten
 from packer.inputs.listing import Finding, Listing
 from packer.path_text import show_differences, simplify
-from packer.sentence import Option
 
 _WORDS = re.compile(r"[^\W_]+")
 
@@ -37,8 +36,8 @@ def check_classes_of_splits(listing: Listing) -> Iterator[Finding]:
             yield Finding(
                 f"{listing.name}: split {name} has {units.count(len(strange), 'class')} that train lacks: "
                 f"{first_few(strange)}{like}, such as {example}; every class is trained. Sort its images "
-                f"into the class folders of train, pack it apart with {Option('labels')} if a file has its "
-                f"labels, pass {Option('Labels.unlabeled', name)} if there are none, or, if all these are "
+                "into the class folders of train, pack it apart with labels= if a file has its "
+                f"labels, pass labels=Labels(unlabeled={name!r}) if there are none, or, if all these are "
                 f"classes, {listing.accepting(classes)}.",
                 error=True,
             )
@@ -64,7 +63,7 @@ def check_empty_classes(listing: Listing) -> Iterator[Finding]:
         )
         yield Finding(
             f"{source.place}/{folder}: a class folder without images; each needs at least one. Add some, "
-            f"remove the folder, or pass {Option('on_error', 'skip')}.{only}",
+            f"remove the folder, or pass on_error='skip'.{only}",
             error=True,
             key=folder,
             reason="a class folder without images.",
@@ -89,7 +88,7 @@ def check_class_names(listing: Listing) -> Iterator[Finding]:
         parts = ", ".join(sorted(words[composed[0]]))
         yield Finding(
             f"The class {shorten(composed[0])} has the names of others ({parts}). If its images have several "
-            f"labels, pass {Option('labels')} with a file that lists them."
+            "labels, pass labels= with a file that lists them."
         )
     numbers = [int(name[:20]) for name in classes if name.isascii() and name.isdecimal()]
     if len(numbers) == len(classes) and numbers != list(range(len(numbers))):

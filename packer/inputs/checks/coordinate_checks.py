@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from packer import units
+from packer.given_values import option_text
 from packer.inputs.file_names import examples, first_few, shorten
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.point_names import exchanged, sides
 from packer.pixels.coordinate_units import FRAMES
 from packer.pixels.stored_size import StoredSize
-from packer.sentence import Option
 
 _FRAME = "Labels.boxes_frame"
 _SMALL_EXTENT = 0.5  # share of the images' sides that boxes of images of twice the size do not exceed
@@ -65,8 +65,8 @@ def check_turned_images(listing: Listing) -> Iterator[Finding]:
         if not told and upright and not stored:
             yield Finding(
                 f"{subject}; {upright:,} of their boxes and points lie outside the upright image, and none "
-                f"outside the stored picture. Pass {Option(_FRAME, 'stored')}, or "
-                f"{Option(_FRAME, 'upright')} if they are those of the upright image.",
+                f"outside the stored picture. Pass {option_text(_FRAME, 'stored')}, or "
+                f"{option_text(_FRAME, 'upright')} if they are those of the upright image.",
                 error=True,
             )
             return
@@ -75,7 +75,7 @@ def check_turned_images(listing: Listing) -> Iterator[Finding]:
         why = ", as the recorded sizes say" if told else ""
         yield Finding(
             f"{subject}; their boxes and points are read as those of the {' or the '.join(sorted(found))} "
-            f"image{why}. If all are those of the {other} one, pass {Option(_FRAME, other)}."
+            f"image{why}. If all are those of the {other} one, pass {option_text(_FRAME, other)}."
         )
     if listing.pairs:
         yield Finding(
@@ -126,7 +126,7 @@ def check_extent(listing: Listing) -> Iterator[Finding]:
         yield Finding(
             f"The {name} of {len(sample):,} images examined reach at most {most:.0%} of the width and "
             "height, like those of smaller images, or percentages. If they are, correct them; "
-            f"{Option('Labels.boxes_unit', 'pixels')} says that they are right."
+            "labels=Labels(boxes_unit='pixels') says that they are right."
         )
 
 
@@ -134,7 +134,7 @@ def check_sides(listing: Listing) -> Iterator[Finding]:
     """Yield a note on sides that were found by their names, or on several points without any."""
     about = next((f.about for f in listing.targets.fields if f.name == "keypoints"), {})
     names, pairs = about.get("points", ()), [*map(tuple, about.get("flip_pairs", ()))]
-    none = Option("Labels.flip_pairs", "none")
+    none = "labels=Labels(flip_pairs='none')"
     if pairs and pairs == list(sides(names)):
         held = {name for pair in pairs for name in pair}
         lone = [name for name in names if name not in held and exchanged(name) != name]
@@ -145,7 +145,7 @@ def check_sides(listing: Listing) -> Iterator[Finding]:
             f"{count} ({first_few([*map(':'.join, pairs)])}){more}. Pass {none} if they are no sides."
         )
     elif len(names) > 1 and "flip_pairs" not in about:
-        first = Option("Labels.flip_pairs", f"{names[0]}:{names[1]}")
+        first = option_text("Labels.flip_pairs", f"{names[0]}:{names[1]}")
         yield Finding(
             f"The names of the {len(names):,} points ({shorten(', '.join(names))}) say no sides, so in "
             "mirrored "

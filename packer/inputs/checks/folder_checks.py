@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, combinations, islice, pairwise
 from typing import NamedTuple
 
+from packer.given_values import option_text
 from packer.inputs.checks.frame_evidence import why_partners
 from packer.inputs.checks.partner_names import FolderNames
 from packer.inputs.file_names import count_suffixes, examples, first_few, split_folders, split_in
 from packer.inputs.listing import Finding, Folders, Listing
-from packer.sentence import Option
 
 _MOST_FOLDERS = 12
 """Most class folders whose names are compared in pairs; kinds of files of a sample are few."""
@@ -31,7 +31,7 @@ _PARTS = re.compile(
 """Nouns that name no class: folders called by one of them and a number are parts of a set."""
 _BY_KIND = (
     "Put the files of a kind into a folder of their own, named by sample, and pass the masks by "
-    f"{Option('pairs', {'mask': 'DIR'})}"
+    "pairs={'mask': 'DIR'}"
 )
 """Remedy for folders that hold a sample each."""
 
@@ -84,7 +84,7 @@ def check_continued_numbers(listing: Listing) -> Iterator[Finding]:
             yield Finding(
                 f"The folders {prefix}{first} and {prefix}{second} differ in a number, and continue one "
                 "numbering of files. If they are parts of one set, they are no classes: pass "
-                f"{Option('labels')}."
+                "labels=."
             )
 
 
@@ -93,8 +93,7 @@ def check_single_class(listing: Listing) -> Iterator[Finding]:
     classes = listing.source.layout.classes
     if not (listing.labels_given or listing.targets.labelled):
         yield Finding(
-            f"The images are not in class folders, so the pack has no labels; pass {Option('labels')} to "
-            "add some."
+            "The images are not in class folders, so the pack has no labels; pass labels= to add some."
         )
     elif classes is not None and len(classes) == 1 and not listing.labels_given:
         above = os.path.commonpath([key.rpartition("/")[0] for key in listing.keys])
@@ -103,7 +102,7 @@ def check_single_class(listing: Listing) -> Iterator[Finding]:
             yield Finding(
                 f"{listing.source.place}: all images are in {above}, so its folders "
                 f"({first_few(sorted(inner))}) would be one class. Pass {listing.source.place}/{above}, "
-                f"or, if that is the class, {Option('classes', classes[0])}.",
+                f"or, if that is the class, classes={classes[0]!r}.",
                 error=True,
             )
         else:
@@ -120,7 +119,7 @@ def check_levels(listing: Listing) -> Iterator[Finding]:
             yield Finding(
                 f"The classes are the {len(folders):,} folders at the top; their images lie in "
                 f"{len(inner):,} folders below ({prefix}{inner[0]}, {prefix}{inner[-1]}). If these are the "
-                f"classes, pass {Option('labels')}."
+                "classes, pass labels=."
             )
 
 
@@ -131,8 +130,8 @@ def check_classes_of_one(listing: Listing) -> Iterator[Finding]:
             first, second = sorted(keys[0] for keys in folders.values())[:2]
             yield Finding(
                 f"{place}: each of its {len(folders):,} class folders holds one image, such as {first} and "
-                f"{second}. If they are no classes, pass {Option('Labels.unlabeled', 'all')}, or "
-                f"{Option('labels')}."
+                f"{second}. If they are no classes, pass labels=Labels(unlabeled='all'), or "
+                "labels=."
             )
 
 
@@ -166,7 +165,7 @@ def _called_like_splits(place: str, folders: Folders) -> _Doubt | None:
     more = f", and {beside[0]} lies beside them" if beside else ", but not alike otherwise"
     remedy = "Pass a folder that holds only folders of splits, or one of them"
     if beside and not above and split_folders(called) and not _hold_same(folders, called, beside):
-        unlabeled = Option("Labels.unlabeled", ",".join(beside))
+        unlabeled = option_text("Labels.unlabeled", ",".join(beside))
         remedy += f", or {unlabeled} for {'a split' if len(beside) == 1 else 'splits'} without labels"
     return _Doubt(
         f"its folders {above}{f' and {above}'.join(called[:3])} are called like splits{more}", remedy
@@ -206,7 +205,7 @@ def _same_folders(place: str, folders: Folders) -> _Doubt | None:
         return _Doubt(f"{shown}, as folders of one sample do", _BY_KIND)
     return _Doubt(
         f"{shown}, as parts of a dataset do",
-        f"Pass one of them, such as {place}/{first}, or {Option('labels')}",
+        f"Pass one of them, such as {place}/{first}, or labels=",
     )
 
 
@@ -220,7 +219,7 @@ def _initials(place: str, folders: Folders) -> _Doubt | None:
     first = min(folders)
     return _Doubt(
         f"{first} holds folders whose names begin with it, as in an index",
-        f"Move the folders in it out of it, or pass {place} with {Option('labels')}",
+        f"Move the folders in it out of it, or pass {place} with labels=",
     )
 
 
@@ -284,7 +283,7 @@ def _parts_of_one(place: str, folders: Folders) -> _Doubt | None:
     first, second = sorted(folders)[:2]
     return _Doubt(
         f"{first} and {second} are called like parts of one set",
-        f"Pass {place} with {Option('labels')}, or one of its folders",
+        f"Pass {place} with labels=, or one of its folders",
     )
 
 
@@ -327,7 +326,7 @@ def _partners(listing: Listing, place: str, prefix: str, folders: Folders) -> _D
             )
             if found.alike:
                 name = second if second.isidentifier() else "other"
-                pair = f"{Option('pairs', {name: f'{place}/{second}'})} {Option('soft', name)}"
+                pair = f"{option_text('pairs', {name: f'{place}/{second}'})} soft={name!r}"
                 return _Doubt(
                     f"{equal}, as copies and views of the same pictures do",
                     f"Remove one of them, or, to pack both as fields, pass {place}/{first} with {pair}",
@@ -341,7 +340,7 @@ def _partners(listing: Listing, place: str, prefix: str, folders: Folders) -> _D
             masks = f"{listing.source.place}/*/{mask}" if parted else f"{place}/{mask}"
             return _Doubt(
                 f"{equal}, as images beside their masks do",
-                f"Pass {source} with {Option('pairs', {'mask': masks})}",
+                f"Pass {source} with {option_text('pairs', {'mask': masks})}",
                 bool(found.why) or len(pairs) >= _SURE,
             )
     return None

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import units
+from packer.given_values import option_text
 from packer.inputs.file_names import UNLABELED, is_image, shorten
 from packer.inputs.label_values import NUMBER, LabelColumn, split_names
 from packer.inputs.listing import Finding, Listing
-from packer.sentence import Option
 
 _SEPARATORS = {"|": "|", ";": ";", ",": "comma", "\t": "tab", "/": "/", "+": "+", "&": "&", " ": "space"}
 """Separator -> the value of the option."""
@@ -75,7 +75,7 @@ def _several_labels(column: LabelColumn, classes: Sequence[str], boxes: bool) ->
 
     boxes: the labels are those of boxes.
     """
-    meant = f"{Option('Labels.as_', 'classes')} if each text is a class"
+    meant = "labels=Labels(as_='classes') if each text is a class"
     if column.separator is not None:
         meant = "the separator of the cells"
     elif all(map(_DECIMAL_COMMA.fullmatch, classes)) and any("," in name for name in classes):
@@ -90,12 +90,12 @@ def _several_labels(column: LabelColumn, classes: Sequence[str], boxes: bool) ->
             return _column_error(
                 column,
                 f"holds several numbers in a cell, such as {_examples(classes)}; one label is expected. "
-                f"Write each number into a column of its own, and pass {Option('Labels.column', 'a,b,c')}, "
+                "Write each number into a column of its own, and pass labels=Labels(column='a,b,c'), "
                 f"or pass {meant}",
             )
         if _are_several(cells, separator):
             labels = {label for parts in cells.values() for label in parts}
-            remedy = "Write a row for each" if boxes else f"Pass {Option('Labels.separator', named)}"
+            remedy = "Write a row for each" if boxes else f"Pass labels=Labels(separator={named!r})"
             return _column_error(
                 column,
                 f"holds several labels in a cell, such as {_examples(classes, separator)}: each of its "
@@ -110,7 +110,7 @@ def _several_labels(column: LabelColumn, classes: Sequence[str], boxes: bool) ->
     several = [name for name in classes if any(mark in name for mark in "|;")]
     if not several or boxes:
         return None
-    pass_separator = Option("Labels.separator", next(mark for mark in "|;" if mark in several[0]))
+    pass_separator = option_text("Labels.separator", next(mark for mark in "|;" if mark in several[0]))
     return Finding(
         f"{len(several):,} of {len(classes):,} classes contain | or ;, such as {_examples(several)}; each "
         f"is one class. Pass {pass_separator} if cells hold several."
@@ -128,13 +128,13 @@ def _labels_that_differ(
     nearly_all = different >= _NEARLY_ALL * images and images >= _CAPTIONS
     texts = [classes[number] for number in packed.tolist()] if nearly_all else []
     several = nearly_all and _blanks_may_separate(texts)
-    hint = f"{Option('Labels.separator', 'space')} if a text holds several labels"
+    hint = "labels=Labels(separator='space') if a text holds several labels"
     if nearly_all and (images >= _FEW or _are_captions(texts) or _are_names(listing, texts)):
         yield _column_error(
             column,
             f"has {different:,} different texts for {images:,} images, such as {_examples(texts)}, so nearly "
             f"each image would be a class of its own; classes have several images. {_other(column)} "
-            f"{Option('Labels.as_', 'classes')} if they are classes" + (f", {hint}" if several else ""),
+            f"labels=Labels(as_='classes') if they are classes" + (f", {hint}" if several else ""),
         )
     elif different == 1 < images:
         yield Finding(f"All {images:,} images have the label {shorten(classes[packed[0]])}.")
@@ -163,7 +163,7 @@ def check_numbers(listing: Listing) -> Iterator[Finding]:
         values = values[values != UNLABELED]
     if column.as_ != "auto" or not len(values):
         return
-    found, as_classes = np.unique(values), Option("Labels.as_", "classes")
+    found, as_classes = np.unique(values), "labels=Labels(as_='classes')"
     counted = f"{len(found):,} different"
     if label.dtype != np.int64:
         yield Finding(
@@ -171,7 +171,7 @@ def check_numbers(listing: Listing) -> Iterator[Finding]:
             f"{as_classes} treats them as classes."
         )
         return
-    as_float = Option("Labels.as_", "float")
+    as_float = "labels=Labels(as_='float')"
     if _are_ids(found, len(values)):
         yield _column_error(
             column,
@@ -193,7 +193,7 @@ def _column_error(column: LabelColumn, text: str) -> Finding:
 
 
 def _other(column: LabelColumn) -> str:
-    return "Pass" if column.alone else f"Choose another column with {Option('Labels.column')}, or pass"
+    return "Pass" if column.alone else "Choose another column with labels=Labels(column=), or pass"
 
 
 def _examples(texts: Sequence[str], separator: str = "") -> str:

@@ -8,12 +8,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from packer import units
+from packer.given_values import option_text
 from packer.inputs.checks.frame_evidence import why_partners
 from packer.inputs.file_names import shorten
 from packer.inputs.image_pairs import RESERVED
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.pair_names import beside
-from packer.sentence import Option
 
 _LAST_WORD = re.compile(r"(.*[^/])[^A-Za-z0-9/]+([A-Za-z][A-Za-z0-9]*)\Z", re.DOTALL)
 _FIRST_WORDS = re.compile(r"([A-Za-z][A-Za-z_ -]*?)[^A-Za-z0-9]*[0-9]+[^A-Za-z]*\.[A-Za-z]+\Z")
@@ -58,7 +58,7 @@ def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
     yield Finding(
         f"{listing.name}: {units.count(len(pairs), 'image')} are named like masks of other images, such as "
         f"{mask} beside {image}{found.why}; they would be packed as images. Pass "
-        f"{Option('pairs', {'mask': shorten(place)})}, or, if they are images, a list of the files.",
+        f"{option_text('pairs', {'mask': shorten(place)})}, or, if they are images, a list of the files.",
         error=True,
     )
 
@@ -71,7 +71,7 @@ def _patterns(listing: Listing, group: Sequence[str]) -> str:
         name = "" if match is None else match[2].lower()
         name = name if name.isidentifier() and name not in RESERVED else f"kind{number}"
         pairs[name] = str(beside(listing.source.place, group[0], key))
-    return Option("pairs", pairs)
+    return option_text("pairs", pairs)
 
 
 def check_labels_in_names(listing: Listing) -> Iterator[Finding]:
@@ -89,7 +89,7 @@ def check_labels_in_names(listing: Listing) -> Iterator[Finding]:
         more = ", ..." if len(counts) > 3 else ""
         yield Finding(
             f"The names begin with {len(counts):,} words ({shown}{more}). If these are the classes, sort the "
-            f"images into folders called by them, or write them into a CSV for {Option('labels')}."
+            "images into folders called by them, or write them into a CSV for labels=."
         )
 
 

@@ -13,7 +13,6 @@ from packer.inputs.file_names import shorten
 from packer.inputs.image_pairs import ExaminedMask, Pair
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.mask_values import codes_of
-from packer.sentence import Option
 
 _MOST_PIXELS = 32 << 20  # of all masks that are examined; a file of 2048x1024 takes about 20 ms
 _COUNTED = 1 << 16  # pixels of a mask that are counted
@@ -75,12 +74,12 @@ def _on_colors(masks: list[ExaminedMask]) -> str:
             kind = units.count(len(texts), "color" if texts[0].startswith("#") else "grey value")
             return (
                 f"{begin}: {kind}. Class masks have one channel of numbers: pass"
-                f" {Option('mask_values', ','.join(texts))}, in the order of the classes."
+                f" mask_values={','.join(texts)!r}, in the order of the classes."
             )
         if len(colors) <= _MOST_COLORS:
             return (
                 f"{begin}: {units.count(len(colors), 'color')}. Class masks have one channel of numbers: "
-                f"list the colors of the classes by {Option('mask_values')}, or save masks as grey or "
+                "list the colors of the classes by mask_values=, or save masks as grey or "
                 "palette PNG."
             )
     return f"{begin}; class masks have one. Save masks as grey or palette PNG if they are classes."
@@ -109,7 +108,7 @@ def _on_values(masks: list[ExaminedMask]) -> str:
         texts, numbers = ([*map(str, part)] for part in (values.tolist(), range(len(values))))
         return (
             f"all hold the values {_and(texts)}, {such}; a network's classes are numbered {_and(numbers)}. "
-            f"Pass {Option('mask_values', ','.join(texts))} to store these."
+            f"Pass mask_values={','.join(texts)!r} to store these."
         )
     if 2 * sum(_has_soft_edges(found, counts, most) for found, counts in counted) > len(masks):
         return (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from packer.given_values import option_text
 from packer.inputs.file_names import examples, shorten
 from packer.inputs.listing import Finding, Listing
 from packer.pixels.color_profiles import describe, is_srgb
 from packer.pixels.row_placement import place
-from packer.sentence import Option
 
 Size = tuple[int, int]
 
@@ -50,7 +50,7 @@ def note_on_size(target: Size, sizes: Sequence[Size], fit: str) -> str:
     if height != width or side == height or _enlarged((side, side), sizes, fit) >= len(sizes) / 2:
         return ""
     return (
-        f"{height}: is not a power of two. Training usually takes {Option('size', side)} and"
+        f"{height}: is not a power of two. Training usually takes size={side!r} and"
         f" augment='RandomCrop({height})'."
     )
 
@@ -71,7 +71,7 @@ def _largest(target: Size, sizes: Sequence[Size], fit: str) -> str:
     rows, columns = max(1, rows), max(1, columns)
     while _enlarged((rows, columns), sizes, fit) >= len(sizes) / 2 and max(rows, columns) > 1:
         rows, columns = max(1, rows - 1), max(1, columns - 1)
-    return Option("size", rows if rows == columns else _text((rows, columns)))
+    return option_text("size", rows if rows == columns else _text((rows, columns)))
 
 
 def _text(size: Size) -> str:
@@ -94,7 +94,7 @@ def check_bits(listing: Listing) -> Iterator[Finding]:
         shown = "" if largest is None else f", so the largest value seen, {largest:,}, becomes {largest >> 8}"
         yield Finding(
             f"{len(narrowed):,} of {count:,} images examined have more than 8 bits a channel; only the "
-            f"high byte is stored{shown}. To store all bits, pass {Option('dtype', 'uint16')}."
+            f"high byte is stored{shown}. To store all bits, pass dtype='uint16'."
         )
 
 
@@ -106,7 +106,7 @@ def check_profiles(listing: Listing) -> Iterator[Finding]:
     others = [seen for seen in listing.examined.images if not is_srgb(seen.header.profile)]
     if others:
         first = others[0]
-        how = "Convert them to sRGB first" if spec.deep else f"Pass {Option('icc', 'srgb')} to convert them"
+        how = "Convert them to sRGB first" if spec.deep else "Pass icc='srgb' to convert them"
         yield Finding(
             f"{len(others):,} of {len(listing.examined.images):,} images examined have another color profile "
             f"than sRGB, such as {shorten(first.key)} ({shorten(describe(first.header.profile))}); it is "

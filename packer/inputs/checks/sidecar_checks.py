@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 from packer import units
 from packer.errors import SourceError
+from packer.given_values import option_text
 from packer.inputs.file_names import examples, on_disk
 from packer.inputs.label_files import AS_TABLE, stem_of
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.text_files import first_bytes
-from packer.sentence import Option
 from packer.source_kinds import LABELS
 
 _TABLES = (".csv", ".json", ".jsonl", ".tsv", ".txt", ".xml")
@@ -51,7 +51,7 @@ def check_sidecars(listing: Listing) -> Iterator[Finding]:
         error = listing.foldered and all(os.path.dirname(key) != os.path.dirname(path) for key, path in held)
         if error:
             names = ",".join(listing.classes or ())
-            classes = Option("classes", names if len(names) < 100 else None)
+            classes = option_text("classes", names if len(names) < 100 else None)
             subject = f"{listing.name}: {subject}"
             how += f", or if its folders are the classes, pass {classes}"
         yield Finding(f"{subject}: these files are not read. {how}.", error)
@@ -76,7 +76,7 @@ def check_unread_tables(listing: Listing) -> Iterator[Finding]:
             if inner and any(k.startswith(f"{inner}/") for k in listing.keys)
             else ""
         )
-        how = f"pass {within}{Option('labels', f'{listing.name}/{path}')}"
+        how = f"pass {within}{option_text('labels', f'{listing.name}/{path}')}"
         if path.lower().endswith(".xml"):
             how = AS_TABLE
         yield Finding(

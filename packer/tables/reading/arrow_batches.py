@@ -17,7 +17,7 @@ import pyarrow.json
 import pyarrow.parquet
 
 from packer.errors import SourceError
-from packer.sentence import Option
+from packer.given_values import option_text
 from packer.source_kinds import PARQUET
 from packer.tables.reading.arrow_values import Arrow
 from packer.tables.reading.table_source import ReadOptions
@@ -159,7 +159,7 @@ def _open_json(name: str, options: ReadOptions, parse: Any, schema: Any) -> Iter
                 kind = "category" if known[1] and not known[2] else "number"
                 whole = [field.name for field in schema or () if pyarrow.types.is_integer(field.type)]
                 column = known[1] or (whole[0] if len(whole) == 1 else "COLUMN")
-                way = f", or pass {Option('types', {column: kind})}"
+                way = f", or pass {option_text('types', {column: kind})}"
             raise SourceError(
                 f"{name}: is no table of JSON lines ({error}); each line is an object, and a name"
                 f" has values of one type. Correct it{way}."

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow
 
 from packer.errors import SourceError, UsageError
-from packer.sentence import Option
+from packer.given_values import option_text
 from packer.tables.reading.arrow_batches import BatchSource, reading
 from packer.tables.reading.arrow_values import Arrow, readable, records_of, type_of
 from packer.tables.reading.dialect import renamed
@@ -67,7 +67,7 @@ class ArrowTable(TableSource):
             if not (given or type_of(type) == type_of(held) or pyarrow.types.is_null(type)):
                 raise SourceError(
                     f"{source.name}: column {name!r} holds {type}, in {self.names[decisive]} it is {held};"
-                    f" all files must have the same types. Pass {Option('types', {name: column.type})},"
+                    f" all files must have the same types. Pass {option_text('types', {name: column.type})},"
                     " or another type, if one fits both."
                 )
         if not type_of(held):
@@ -99,11 +99,11 @@ class ArrowTable(TableSource):
         """Raise UsageError for columns that cannot be read as the planned type."""
         for w, source in ((w, source) for w in layout.members for source in self._sources):
             name, type = w.column.name, source.schema.field(w.index).type
-            drop = Option("drop", name)
+            drop = option_text("drop", name)
             if name in source.faults:
                 raise UsageError(f"{source.faults[name]}. Convert it, or pass {drop}.")
             if not readable(type, w.column.type):
-                way = Option("types", {name: type_of(type)}) if type_of(type) else drop
+                way = option_text("types", {name: type_of(type)}) if type_of(type) else drop
                 raise UsageError(
                     f"{source.name}: column {name!r} holds {type}, which cannot be read as {w.column.type}."
                     f" Pass {way}."

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from packer import units
 from packer.errors import SourceError, UsageError
-from packer.sentence import Option
 from packer.source_kinds import compression
 from packer.tables.reading.record_parser import Record, end_of_records, records_of
 from packer.tables.reading.table_source import ReadOptions, TextDialect
@@ -37,7 +36,7 @@ def first_line_at(name: str, text: bytes, skip_rows: int) -> int:
         at = text.find(b"\n", at) + 1
         if not at:
             raise UsageError(
-                f"{name}: {Option('Csv.skip_rows', skip_rows)} skips all lines that were"
+                f"{name}: csv=Csv(skip_rows={skip_rows!r}) skips all lines that were"
                 " read from it; a table must follow them. Pass a smaller number."
             )
     return at
@@ -229,7 +228,7 @@ def column_names(name: str, cells: Sequence[bytes], dialect: TextDialect) -> lis
     except UnicodeDecodeError:
         raise SourceError(
             f"{name}: its first row is not UTF-8; the file must be UTF-8."
-            f" Pass {Option('Csv.encoding')}, such as cp1252 or latin-1."
+            " Pass csv=Csv(encoding=), such as cp1252 or latin-1."
         ) from None
 
 

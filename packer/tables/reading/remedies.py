@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from packer.errors import SourceError, UsageError
-from packer.sentence import Option
+from packer.given_values import option_text
 from packer.tables.reading.dialect import (
     DELIMITERS,
     NUMBER,
@@ -228,7 +228,7 @@ def _rewritings(sample: Sample, reading: ReadOptions, marks: Collection[str | No
         for header in dict.fromkeys((reading.header, False)):
             trial = tried(replace(sample, text=text), replace(reading, header=header))
             if trial is not None and len(trial.columns) > 1:
-                also = f" and with {Option('Csv.header', False)}" if header != reading.header else ""
+                also = " and with csv=Csv(header=False)" if header != reading.header else ""
                 return [f"the file rewritten{also}, for example with: {command}"]
     return []
 
@@ -240,7 +240,7 @@ def way(candidate: Candidate, trial: Trial, *, several: bool = False, shown: Col
     """
     changes, when = candidate
     options = " ".join(
-        f"{Option('types', value) if name == 'types' else Option(f'Csv.{name}', value)}"
+        f"{option_text('types', value) if name == 'types' else option_text(f'Csv.{name}', value)}"
         for name, value in changes.items()
         if name == "types" or value != getattr(_DEFAULT, name)
     )
@@ -336,7 +336,7 @@ def check_notation(sample: Sample, trial: Trial) -> None:
     ways = [way(*remedy, several=len(found) > 1, shown=marked) for remedy in found]
     ways = ways or ["a file in one notation, as none reads all columns"]
     if not any(_changes(trial, read, set(odd)) for _, read in found):
-        ways.append(f"{Option('types', dict.fromkeys(list(odd)[:4], 'category'))} if they are not numbers")
+        ways.append(f"types={dict.fromkeys(list(odd)[:4], 'category')!r} if they are not numbers")
     raise SourceError(
         f"{sample.name}: {seen}, numbers in another notation than {marks}. Pass {', or '.join(ways)}."
     )

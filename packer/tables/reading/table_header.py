@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from packer import units
-from packer.sentence import Option
 from packer.tables.reading.dialect import NO_NAME, NUMBER, Undecided, column_names, have_row_names
 from packer.tables.reading.table_source import ReadOptions, TextDialect
 from packer.tables.reading.type_inference import fits, kinds_of, valid_of
@@ -233,7 +232,7 @@ def _refuse_values(rows: _FirstRows, names: Sequence[str]) -> None:
             f"its first row holds {seen!r}, which {what}, and no name that its column could not hold; it may"
             " be a row",
             [({"header": False}, "if it is")],
-            f"{Option('types')} with one of its names if it holds the names",
+            "types= with one of its names if it holds the names",
         )
 
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from packer.errors import MissingDependencyError, UsageError
-from packer.sentence import Option
+from packer.given_values import option_text
 from packer.source_kinds import ARROW_TABLES, JSON_LINES, compression
 from packer.tables.reading.partitioned_table import PartitionedTable, partitions
 from packer.tables.reading.table_source import ReadOptions, TableSource, expand
@@ -43,7 +43,7 @@ def open_table(sources: Any, reading: ReadOptions, *, strict: bool = True) -> Ta
     columns = [column.name for column in table.columns]
     for name in reading.types.keys() - columns if strict else ():
         raise UsageError(
-            f"{Option('types', {name: reading.types[name]})}: {table.names[0]} has no column {name!r};"
+            f"{option_text('types', {name: reading.types[name]})}: {table.names[0]} has no column {name!r};"
             f" {nearest(name, columns)}. Correct it."
         )
     return table

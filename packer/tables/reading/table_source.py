@@ -18,8 +18,8 @@ from packer.declared_types import checked_class
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import digest
 from packer.format.file_io import InputFile, newest_file
+from packer.given_values import option_text
 from packer.path_text import as_text
-from packer.sentence import Option
 from packer.source_kinds import folder_tables, table_suffix
 from packer.split_names import split_of
 from packer.tables.reading.text_stream import TextStream, unreadable
@@ -102,8 +102,8 @@ class Csv:
         whole("skip_rows", self.skip_rows, 0)
         if self.escape and self.delimiter is None:
             raise UsageError(
-                f"{Option('Csv.escape', self.escape)}: needs the delimiter, because it may stand before one."
-                f" Pass {Option('Csv.delimiter', ',')} too, or the file's delimiter."
+                f"csv=Csv(escape={self.escape!r}): needs the delimiter, because it may stand before one."
+                " Pass csv=Csv(delimiter=',') too, or the file's delimiter."
             )
         marks = ("delimiter", "quote", "decimal", "thousands", "comment", "escape")
         given = [(name, mark) for name in marks if (mark := getattr(self, name)) is not None]
@@ -113,14 +113,15 @@ class Csv:
                 len(mark) != 1 or not mark.isascii() or mark in "\r\n\0+-" or mark.isalnum()
             ):
                 raise UsageError(
-                    f"{Option(f'Csv.{name}', mark)}: is not a mark; one ASCII character other than a letter, "
+                    f"{option_text(f'Csv.{name}', mark)}: is not a mark; one ASCII character other than a"
+                    " letter, "
                     f"digit, sign or line end is allowed{', or none' if optional else ''}. Pass one."
                 )
             for other, same in given[:at]:
                 in_quotes = other == "delimiter" and name in ("decimal", "thousands") and self.quote
                 if mark and mark == same and not in_quotes:
                     raise UsageError(
-                        f"{Option(f'Csv.{name}', mark)}: is the same as {Option(f'Csv.{other}')};"
+                        f"{option_text(f'Csv.{name}', mark)}: is the same as {option_text(f'Csv.{other}')};"
                         " each mark means one thing. Change one."
                     )
 
@@ -163,7 +164,7 @@ class ReadOptions(Csv):
         for column, type in self.types.items():
             if type not in types:
                 raise UsageError(
-                    f"{Option('types', {column: type})}: is not a type; types are {', '.join(types)};"
+                    f"{option_text('types', {column: type})}: is not a type; types are {', '.join(types)};"
                     f" {nearest(type, types)}. Correct it."
                 )
 
@@ -343,7 +344,7 @@ def _files_of(folder: str) -> list[str]:
         shown = " and ".join(os.path.relpath(name, folder) for name in list(splits.values())[:2])
         raise SourceError(
             f"{folder}: holds {shown}, which look like splits; the files of a folder become one table. Pass"
-            f" the files of each split alone, the others with {Option('like', 'train.h5')}; or if all are"
+            " the files of each split alone, the others with like='train.h5'; or if all are"
             f" one table, '{folder}/**/*{table_suffix(names[0])}'."
         )
     return names

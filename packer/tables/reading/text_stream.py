@@ -20,7 +20,6 @@ from typing import Any
 from zipfile import BadZipFile
 
 from packer.errors import MissingDependencyError, SourceError, UsageError
-from packer.sentence import Option
 from packer.source_kinds import compression
 from packer.tables.reading.table_archives import is_tar, tar_member, zip_member
 
@@ -113,7 +112,7 @@ class TextStream:
         if mark is not None:
             raise SourceError(
                 f"{self.name}: begins like {_MARKS[mark].upper()} text ({mark.hex(' ').upper()}); "
-                f"UTF-8 is expected. Pass {Option('Csv.encoding', _MARKS[mark])}."
+                f"UTF-8 is expected. Pass csv=Csv(encoding={_MARKS[mark]!r})."
             )
         self._mark = len(codecs.BOM_UTF8) if begin.startswith(codecs.BOM_UTF8) else 0
         """Length of the byte order mark, in bytes."""
@@ -129,13 +128,13 @@ class TextStream:
         except UnicodeError:
             raise SourceError(
                 f"{self.name}: holds bytes that are not {self._encoding.upper()}; all of them must be. "
-                f"Pass another {Option('Csv.encoding')}."
+                "Pass another csv=Csv(encoding=)."
             ) from None
         except csv.Error as error:
             raise SourceError(
-                f"{self.name}: a quoted cell is not closed as {Option('Csv.escape', self._escape[0])} and"
-                f" {Option('Csv.quote', self._escape[2])} say ({error}). Correct it, or pass "
-                f"{Option('Csv.quote', '')}."
+                f"{self.name}: a quoted cell is not closed as csv=Csv(escape={self._escape[0]!r}) and"
+                f" csv=Csv(quote={self._escape[2]!r}) say ({error}). Correct it, or pass "
+                "csv=Csv(quote='')."
             ) from None
         except self._faults as error:
             if isinstance(error, OSError) and error.errno is not None:
@@ -180,7 +179,7 @@ def python_encoding(encoding: str) -> str:
         "a".encode(encoding)  # raises for codecs that are not text encodings, such as hex
     except (LookupError, ValueError, TypeError):
         raise UsageError(
-            f"{Option('Csv.encoding', encoding)}: is not an encoding; those that Python knows are allowed, "
+            f"csv=Csv(encoding={encoding!r}): is not an encoding; those that Python knows are allowed, "
             "such as utf-16, cp1252 or latin-1. Pass one of them."
         ) from None
     return "utf-8" if codec.name in ("utf-8", "utf-8-sig", "ascii") else codec.name

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import SourceError
-from packer.sentence import Option
 from packer.tables.reading.dialect import COMMENTS, Undecided, endless, index_columns, renamed
 from packer.tables.reading.record_parser import end_of_records, is_unclosed, parse_records
 from packer.tables.reading.remedies import (
@@ -209,7 +208,7 @@ def _check_text(name: str, text: bytes, ended: bool) -> None:
         encoding = next((code for code, half in halves.items() if not any(half)), "utf-16")
         raise SourceError(
             f"{name}: contains zero bytes, so it is not text; text files are read. Check it; for "
-            f"UTF-16, pass {Option('Csv.encoding', encoding)}."
+            f"UTF-16, pass csv=Csv(encoding={encoding!r})."
         )
     if ended and not text.strip():
         raise SourceError(f"{name}: is empty; at least one row is needed. Check it.")

@@ -11,7 +11,7 @@ from itertools import islice
 import numpy as np
 
 from packer.garbage import paused
-from packer.sentence import Option
+from packer.given_values import option_text
 from packer.source_kinds import IMAGES
 from packer.tables.reading.dialect import NUMBER
 from packer.tables.reading.record_parser import one_column, read_texts
@@ -110,7 +110,7 @@ def notes_on_texts(
     notes: list[str] = []
     if missing:
         shown = ", ".join(list(missing.values())[:_NAMED])
-        verbatim = Option("types", dict.fromkeys(list(missing)[:_NAMED], "verbatim"))
+        verbatim = option_text("types", dict.fromkeys(list(missing)[:_NAMED], "verbatim"))
         notes.append(
             f"{name}: words that mean missing in columns of texts, in the first {len(records):,} rows:"
             f" {shown}. If they are values, pass {verbatim}: only empty cells are missing."
@@ -119,7 +119,7 @@ def notes_on_texts(
         shown = ", ".join(spaced[:_NAMED]) + (" and others" if len(spaced) > _NAMED else "")
         notes.append(
             f"{name}: spaces around the texts of {shown} are left out. To keep them, pass"
-            f" {Option('Csv.keep_spaces', True)}."
+            " csv=Csv(keep_spaces=True)."
         )
     return notes
 
@@ -148,7 +148,7 @@ def valid_of(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> set[byt
 def _note_on_images(column: str, name: str) -> str:
     return (
         f"column {column!r} names image files, which a table does not read. To pack the images"
-        f" with these labels, convert the folder of the images with {Option('labels', name)}."
+        f" with these labels, convert the folder of the images with labels={name!r}."
     )
 
 
@@ -181,7 +181,7 @@ def _note_on_names(column: TableColumn, counts: Counts, dialect: TextDialect) ->
     if any(map(_YMD.fullmatch, texts[:1])) and fits([*counts], "date-ymd", dialect):
         return (
             f"column {column.name!r} is read as {column.type}; all its numbers, as {texts[0].decode()}, are"
-            f" dates too. If they are dates, pass {Option('types', {column.name: 'date-ymd'})}."
+            f" dates too. If they are dates, pass {option_text('types', {column.name: 'date-ymd'})}."
         )
     grouped = [text for text in texts if b"." in text]
     if (
@@ -193,7 +193,7 @@ def _note_on_names(column: TableColumn, counts: Counts, dialect: TextDialect) ->
         return (
             f"column {column.name!r} is read as {column.type}, {grouped[0].decode()} as {float(grouped[0])}; all"
             " its points have three digits after them, as between thousands. If they are, pass"
-            f" {Option('Csv.thousands', '.')} {Option('Csv.decimal', ',')}."
+            " csv=Csv(thousands='.') csv=Csv(decimal=',')."
         )
     if column.type == "integer" and shown:
         return (
@@ -331,13 +331,13 @@ def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
     kinds = [kind for kind in TRIED if others and fits(others, kind, dialect)]
     kinds = [kind for kind in kinds if kind != "integer" or "number" not in kinds]
     ways = []
-    typed = [Option("types", {column: kind}) for kind in kinds]
+    typed = [option_text("types", {column: kind}) for kind in kinds]
     if typed and not marks:
         ways.append(f"if it is another type, pass {' or '.join(typed)}")
     if marks and (kinds or 2 * numbers < total):
         missing = tuple(mark.decode() for mark in marks)
         named = " or ".join(map(repr, missing[:3]))
-        ways.append(f"if {named} means missing, pass {Option('Csv.na', missing)}")
+        ways.append(f"if {named} means missing, pass csv=Csv(na={missing!r})")
     if any(_NO_BREAK.search(cell) for cell in counts):
         ways.append(f"its spaces are no-break spaces, so for numbers leave them out: {_WITHOUT_NO_BREAK}")
     for unit in {one.decode() for one in amounts.values()}:
@@ -346,7 +346,7 @@ def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
         )
     if zoned:
         ways.append("zones by name are not read, so for times write offsets instead, as +01:00")
-    ways.append(f"if it is not a feature, pass {Option('drop', column)}")
+    ways.append(f"if it is not a feature, pass drop={column!r}")
     text = "; ".join(ways)
     return (
         f"column {column!r} is read as category; it holds {len(counts):,} different texts in its first"

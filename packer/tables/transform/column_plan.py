@@ -12,7 +12,7 @@ from packer.arguments import one_of
 from packer.cell_names import SEPARATORS
 from packer.errors import UsageError
 from packer.garbage import paused
-from packer.sentence import Option
+from packer.given_values import option_text
 from packer.tables.transform.column_types import DEALING, TableColumn, as_category, nearest
 from packer.tables.transform.table_transform import DTYPES, TableTransform, kept_fields
 
@@ -64,13 +64,13 @@ class ColumnChoices:
         one_of("dtype", self.dtype, DTYPES)
         if np.dtype(self.dtype).kind in "iu":
             for other, chosen in (
-                (Option("standardize", True), self.standardize),
-                (Option("Encode.log1p"), bool(self.log1p)),
-                (Option("missing", self.missing), self.missing in ("mean", "median")),
+                ("standardize=True", self.standardize),
+                ("encode=Encode(log1p=)", bool(self.log1p)),
+                (option_text("missing", self.missing), self.missing in ("mean", "median")),
             ):
                 if chosen:
                     raise UsageError(
-                        f"{Option('dtype', self.dtype)}: holds whole numbers, but {other} gives fractions;"
+                        f"dtype={self.dtype!r}: holds whole numbers, but {other} gives fractions;"
                         " float32, float16 and float64 are allowed with it. Pass one of them."
                     )
         if self.named_classes and (
@@ -78,13 +78,13 @@ class ColumnChoices:
         ):
             given = "label_separator" if self.label_separator is not None else "classes"
             raise UsageError(
-                f"{Option(given)}: is about the class names in one column, the label. Pass"
-                f" {Option('label', 'COLUMN')}, without {Option('label_as', 'number')}, or leave it out."
+                f"{option_text(given)}: is about the class names in one column, the label. Pass"
+                " label='COLUMN', without label_as='number', or leave it out."
             )
         if self.label_as != "auto" and not self.label:
             raise UsageError(
-                f"{Option('label_as', self.label_as)}: is given without a label; it is allowed with "
-                f"{Option('label')}. Pass {Option('label')}, or leave it out."
+                f"label_as={self.label_as!r}: is given without a label; it is allowed with "
+                "label=. Pass label=, or leave it out."
             )
 
     @property
@@ -148,7 +148,7 @@ def plan_columns(
     if "feature" not in roles.values():
         raise UsageError(
             "table: no column is left as a feature; at least one is needed. Name fewer with "
-            f"{Option('label')}, {Option('keep')} and {Option('drop')}."
+            "label=, keep= and drop=."
         )
     by_name = {c.name: c for c in read}
     for option, kind, names in (
@@ -158,9 +158,9 @@ def plan_columns(
         for name in names:
             if (by_name[name].role, by_name[name].type) != ("feature", kind):
                 raise UsageError(
-                    f"{Option(option, name)}: is a {by_name[name].role} of type {by_name[name].type};"
+                    f"{option_text(option, name)}: is a {by_name[name].role} of type {by_name[name].type};"
                     f" features of type {kind} are allowed."
-                    f" Leave it out, or pass {Option('types', {name: kind})}."
+                    f" Leave it out, or pass {option_text('types', {name: kind})}."
                 )
     label_kind, label_dtype = _label([by_name[name] for name in choices.label], choices)
     fields = kept_fields([c.name for c in read if c.role == "keep"])
@@ -211,7 +211,7 @@ def with_kept(
     for name in names:
         if (role := roles.get(name)) in ("feature", "label"):
             raise UsageError(
-                f"{Option('keep', name)}: is a {role} of the pack given as like; columns that it drops, or"
+                f"keep={name!r}: is a {role} of the pack given as like; columns that it drops, or"
                 " does not have, can be kept. Leave it out."
             )
     kept = {name: _as_read(given[name], "keep", False, False) for name in names if roles.get(name) != "keep"}
@@ -231,7 +231,7 @@ def _as_read(c: TableColumn, role: str, whole_features: bool, exact_label: bool)
         if kind == "text":
             raise UsageError(
                 f"column {c.name!r}: holds texts, which cannot be features; numbers and categories can. "
-                f"Pass {Option('keep', c.name)}, {Option('drop', c.name)} or {as_category(c.name)}."
+                f"Pass keep={c.name!r}, drop={c.name!r} or {as_category(c.name)}."
             )
         # Whole numbers stay exact only in features that hold whole numbers.
         kind = "number" if kind == "integer" and not whole_features else kind
@@ -276,12 +276,12 @@ def _roles(types: dict[str, str], choices: ColumnChoices) -> dict[str, str]:
         for name in names:
             if name not in types:
                 raise UsageError(
-                    f"{Option(option, name)}: no column has that name; {nearest(name, types)}. Pass "
+                    f"{option_text(option, name)}: no column has that name; {nearest(name, types)}. Pass "
                     "a column of the table."
                 )
             if role and name in named:
                 raise UsageError(
-                    f"column {name!r}: is named by {Option(named[name])} and by {Option(option)};"
+                    f"column {name!r}: is named by {option_text(named[name])} and by {option_text(option)};"
                     " one role is allowed. Name it once."
                 )
             if role:
@@ -302,19 +302,19 @@ def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> tuple[str 
         if texts or choices.label_as == "classes":
             why = f" ({texts[0]!r} holds texts)" if texts else ""
             raise UsageError(
-                f"{Option('label', ','.join(choices.label))}: several columns cannot become classes{why};"
-                f" a single column can, or several of numbers. Pass one, and {Option('keep')} the others."
+                f"label={','.join(choices.label)!r}: several columns cannot become classes{why};"
+                " a single column can, or several of numbers. Pass one, and keep= the others."
             )
         return "number", number
     (column,) = columns
     if texts and choices.label_as == "number":
         raise UsageError(
-            f"{Option('label_as', 'number')}: the label {column.name!r} holds texts, not numbers; auto "
+            f"label_as='number': the label {column.name!r} holds texts, not numbers; auto "
             "and classes are allowed. Pass one of them."
         )
     if choices.label_as == "classes" and column.kind.classes is None:
         raise UsageError(
-            f"{Option('label_as', 'classes')}: the label {column.name!r} is of type {column.type}; texts,"
+            f"label_as='classes': the label {column.name!r} is of type {column.type}; texts,"
             f" booleans and numbers can be classes. Pass {as_category(column.name)}."
         )
     if choices.label_separator is not None:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from packer import native
 from packer.errors import UsageError
-from packer.sentence import Option
 from packer.tables.transform.column_types import MISSING_INTEGER, as_float, is_missing
 from packer.tables.transform.records import RecordMember
 from packer.tables.transform.table_transform import TableTransform
@@ -211,13 +210,13 @@ class ColumnSums:
 def check_categories(name: str, count: int, most: int, role: str = "feature") -> None:
     """Raise UsageError if a column has more categories than allowed."""
     if count > most:
-        ways = f"{Option('keep', name)}, {Option('drop', name)}"
+        ways = f"keep={name!r}, drop={name!r}"
         if role == "label":
-            ways = Option("label_as", "number")
+            ways = "label_as='number'"
         raise UsageError(
             f"column {name!r}: has more than {most:,} categories ({count:,} so far); "
-            f"{Option('Encode.max_categories', most)} allows no more. Pass {ways} or a larger "
-            f"{Option('Encode.max_categories')}."
+            f"encode=Encode(max_categories={most!r}) allows no more. Pass {ways} or a larger "
+            "encode=Encode(max_categories=)."
         )
 
 

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import units
-from packer.sentence import Option
+from packer.given_values import option_text
 from packer.tables.transform import cell_values
 from packer.tables.transform.cell_values import DAY, Reader
 
@@ -178,7 +178,7 @@ def shown_columns(columns: Sequence[str]) -> str:
 
 def as_category(name: str) -> str:
     """Return the option that reads a column as categories."""
-    return Option("types", {name: "category"})
+    return option_text("types", {name: "category"})
 
 
 def is_missing(x: NDArray[Any]) -> NDArray[np.bool_]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.garbage import paused
-from packer.sentence import Option
+from packer.given_values import option_text
 from packer.tables.transform.column_sums import ColumnSums, check_categories, column_statistics
 from packer.tables.transform.column_types import DEALING, TableColumn, shortest
 from packer.tables.transform.table_transform import TableTransform
@@ -61,7 +61,7 @@ def fit(
         wide = max(transform.columns, key=lambda c: len(c.outputs))
         raise UsageError(
             f"table: has {len(transform.features):,} features, {len(wide.outputs):,} of them from"
-            f" {wide.name!r}; {MAX_FEATURES:,} are allowed. Leave {wide.name!r} out of {Option('one_hot')}."
+            f" {wide.name!r}; {MAX_FEATURES:,} are allowed. Leave {wide.name!r} out of one_hot=."
         )
     return transform
 
@@ -74,7 +74,7 @@ def _class_names(column: str, plan: TableTransform, texts: Sequence[str]) -> lis
     names = {name for text in texts for name in plan.class_names(text)}
     if not names:
         raise UsageError(
-            f"{Option('label', column)}: is empty in all rows; class names are needed. Pass another column."
+            f"label={column!r}: is empty in all rows; class names are needed. Pass another column."
         )
     whole = plan.separator and all(name.isdecimal() and str(int(name)) == name for name in names)
     return sorted(names, key=int if whole else str)
@@ -124,13 +124,13 @@ def _fit_numbers(
             value = 0.0 if fill is None else float(of(np.array([fill]))[0])
             mean, std = part.filled(0 if fill is None else sums.rows - part.count, value)
             scale += (mean, std or 1.0)
-    ways = ((Option("missing", missing), (fill,)), (Option("standardize", True), scale or ()))
+    ways = ((option_text("missing", missing), (fill,)), ("standardize=True", scale or ()))
     for option, needed in ways:
         if not all(x is None or math.isfinite(x) for x in needed):
             raise UsageError(
                 f"column {column.name!r}: holds numbers so large, or so close together, that float64 cannot"
                 f" represent their mean and deviation, which {option} needs; distances from 1e-140 to 1e140"
-                f" are allowed. Leave the column out with {Option('drop', column.name)}, or give it in"
+                f" are allowed. Leave the column out with drop={column.name!r}, or give it in"
                 " another unit."
             )
     indicator = column.indicator and summary.count < sums.rows

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from packer.cli.console import in_options
+from packer.cli.option_words import in_options
 from packer.errors import SourceError, UsageError
 from packer.tables.reading import arrow_table as module
 from packer.tables.reading.table_opening import open_table
@@ -510,7 +510,7 @@ def test_a_column_of_nulls_has_the_type_of_the_next_files(tmp_path: Path):
     other = write(tmp_path / "4", pa.table({"a": [1], "b": [1.5]}), "parquet")
     with pytest.raises(SourceError) as error:
         open_table([*names, other], ReadOptions())
-    assert in_options(error.value.sentence).startswith(
+    assert in_options(str(error.value)).startswith(
         f"{other}: column 'b' holds double, in {names[2]} it is string; "
     )
 
@@ -538,7 +538,7 @@ def test_files_that_do_not_go_together(tmp_path: Path, other: dict[str, Any], me
     second = write(tmp_path / "o", pa.table(other), "parquet")
     with pytest.raises(SourceError) as error:
         open_table([first, second], ReadOptions())
-    assert in_options(error.value.sentence) == f"{second}: {message.format(first=first)}"
+    assert in_options(str(error.value)) == f"{second}: {message.format(first=first)}"
 
 
 def test_files_of_types_that_a_given_one_fits(tmp_path: Path):
@@ -560,7 +560,7 @@ def test_columns_that_cannot_be_read_can_only_be_dropped(tmp_path: Path):
     ]
     with pytest.raises(UsageError) as error:
         next(source.chunks(layout_of(source)))
-    assert in_options(error.value.sentence) == (
+    assert in_options(str(error.value)) == (
         f"{name}: column 'l' holds list<element: int64>, which cannot be read as category. Pass --drop l."
     )
     layout = RecordLayout((RecordMember(0, source.columns[0]),))
@@ -572,7 +572,7 @@ def test_types_that_do_not_fit(tmp_path: Path):
     source = open_table([name], ReadOptions(types={"a": "date"}))
     with pytest.raises(UsageError) as error:
         next(source.chunks(layout_of(source)))
-    assert in_options(error.value.sentence) == (
+    assert in_options(str(error.value)) == (
         f"{name}: column 'a' holds double, which cannot be read as date. Pass --type a=number."
     )
     with pytest.raises(UsageError, match="has no column 'q'"):
@@ -595,8 +595,8 @@ def test_files_that_are_damaged(tmp_path: Path, form: str):
         with pytest.raises(SourceError) as error:
             source = open_table([name], ReadOptions())
             read_all(source, layout_of(source))
-        assert in_options(error.value.sentence).startswith(f"{name}: cannot be read (")
-        assert in_options(error.value.sentence).endswith("). Check it, or write it again.")
+        assert in_options(str(error.value)).startswith(f"{name}: cannot be read (")
+        assert in_options(str(error.value)).endswith("). Check it, or write it again.")
     if form == "parquet":
         Path(name).write_bytes(whole[:1000] + bytes(2000) + whole[3000:])
         source = open_table([name], ReadOptions())
@@ -608,7 +608,7 @@ def test_a_file_without_rows(tmp_path: Path):
     name = write(tmp_path, pa.table({"a": pa.array([], pa.int8())}), "parquet")
     with pytest.raises(SourceError) as error:
         open_table([name], ReadOptions())
-    assert in_options(error.value.sentence) == f"{name}: holds no rows; at least one is needed. Check it."
+    assert in_options(str(error.value)) == f"{name}: holds no rows; at least one is needed. Check it."
 
 
 def test_pieces_are_read_by_several_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

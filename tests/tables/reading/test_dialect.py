@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packer.cli.console import in_options
+from packer.cli.option_words import in_options
 from packer.errors import UsageError
 from packer.tables.reading.dialect import (
     Undecided,
@@ -263,7 +263,7 @@ def test_lines_are_passed_over() -> None:
     assert first_line_at("a.csv", b"x\r\n\ny\n", 2) == 4
     with pytest.raises(UsageError) as error:
         first_line_at("a.csv", b"x\ny", 3)
-    assert in_options(error.value.sentence) == (
+    assert in_options(str(error.value)) == (
         "a.csv: --skip-rows 3 skips all lines that were read from it; a table must follow them."
         " Pass a smaller number."
     )
@@ -325,7 +325,7 @@ def test_marks_become_bytes() -> None:
 def test_other_marks_are_refused(reading: dict[str, str], sentence: str) -> None:
     with pytest.raises(UsageError) as error:
         ReadOptions(**reading).dialect()  # type: ignore[arg-type]
-    assert in_options(error.value.sentence) == sentence
+    assert in_options(str(error.value)) == sentence
 
 
 # The header

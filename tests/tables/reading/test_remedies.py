@@ -8,7 +8,7 @@ from typing import Any
 import h5py
 import pytest
 
-from packer.cli.console import in_options
+from packer.cli.option_words import in_options
 from packer.errors import SourceError, UsageError
 from packer.tables.reading.table_source import ReadOptions
 from packer.tables.reading.text_table import TextTable
@@ -28,7 +28,7 @@ def opened(text: str, **reading: Any) -> TextTable:
 def refused(text: str, **reading: Any) -> str:
     with pytest.raises(SourceError) as error:
         opened(text, **reading)
-    return in_options(error.value.sentence)
+    return in_options(str(error.value))
 
 
 def described(text: str, **reading: Any) -> tuple[list[str], list[str], list[str]]:
@@ -201,7 +201,7 @@ def bad(text: str, **options: Any) -> str:
     Path("a.csv").write_text(text)
     with pytest.raises(SourceError) as error:
         convert_table("a.csv", "a.h5", **options)
-    return in_options(error.value.sentence).split(" Finished work")[0]
+    return in_options(str(error.value)).split(" Finished work")[0]
 
 
 DATES = "d,y\n" + "".join(f"2024-01-{day:02},{day}\n" for day in range(1, 29))

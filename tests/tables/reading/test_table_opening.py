@@ -20,8 +20,8 @@ import pyarrow
 import pytest
 from PIL import Image
 
-from packer.cli.console import in_options
 from packer.cli.convert_command import kind_of
+from packer.cli.option_words import in_options
 from packer.errors import PackerError, UsageError
 from packer.load.row_dataset import PackedDataset
 from packer.packs.pack_opening import open_pack

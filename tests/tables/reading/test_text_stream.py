@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from packer.cli.console import in_options
+from packer.cli.option_words import in_options
 from packer.errors import PackerError, SourceError, UsageError
 from packer.tables.reading.table_source import expand
 from packer.tables.reading.text_stream import TextStream
@@ -66,7 +66,7 @@ def read(name: str, encoding: str = "utf-8", step: int = 10_000, offset: int = 0
 def refused(name: str, encoding: str = "utf-8") -> str:
     with pytest.raises(PackerError) as error:
         read(name, encoding)
-    return in_options(error.value.sentence)
+    return in_options(str(error.value))
 
 
 # Names
@@ -109,7 +109,7 @@ def test_what_is_no_file_is_refused(source: str, sentence: str) -> None:
     os.mkfifo("pipe.tsv")
     with pytest.raises(SourceError) as error:
         expand([source])
-    assert in_options(error.value.sentence) == sentence
+    assert in_options(str(error.value)) == sentence
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
@@ -300,7 +300,7 @@ def test_bytes_of_another_encoding_are_named() -> None:
 def test_an_unknown_encoding_is_refused(encoding: str) -> None:
     with pytest.raises(UsageError) as error:
         TextStream(write("a.csv", b"a"), encoding)
-    assert in_options(error.value.sentence) == (
+    assert in_options(str(error.value)) == (
         f"--encoding {shlex.quote(encoding)}: is not an encoding; those that Python knows are allowed,"
         " such as utf-16, cp1252 or latin-1. Pass one of them."
     )

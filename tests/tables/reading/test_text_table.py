@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from packer.cli.console import in_options
+from packer.cli.option_words import in_options
 from packer.errors import SourceError
 from packer.tables.reading import text_table as module
 from packer.tables.reading.table_source import ReadOptions
@@ -66,7 +66,7 @@ def types(table: TextTable) -> list[str]:
 def refused(*sources: str, **reading: Any) -> str:
     with pytest.raises(SourceError) as error:
         list(parsed(opened(*sources, **reading)))
-    return in_options(error.value.sentence)
+    return in_options(str(error.value))
 
 
 # What a file may hold

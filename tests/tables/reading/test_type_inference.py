@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from packer import native
-from packer.cli.console import in_options
+from packer.cli.option_words import in_options
 from packer.errors import UsageError
 from packer.tables.reading.record_parser import parse_records
 from packer.tables.reading.table_opening import open_table
@@ -160,7 +160,7 @@ def test_a_column_or_type_that_is_none_is_refused(tmp_path: Path, monkeypatch: p
     ]:
         with pytest.raises(UsageError) as error:
             open_table(["a.csv"], ReadOptions(types=given_types))
-        assert in_options(error.value.sentence) == sentence
+        assert in_options(str(error.value)) == sentence
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from packer.cli.console import in_options
+from packer.cli.option_words import in_options
 from packer.errors import UsageError
 from packer.tables.transform.column_plan import ColumnChoices, plan_columns
 from packer.tables.transform.column_types import TEXT, TYPES, TableColumn
@@ -221,7 +221,7 @@ def test_choices_as_a_record():
 def test_choices_that_cannot_be_met(choices: dict[str, Any], message: str):
     with pytest.raises(UsageError) as error:
         plan_columns(COLUMNS, ColumnChoices(**choices))
-    assert in_options(error.value.sentence) == message
+    assert in_options(str(error.value)) == message
 
 
 @pytest.mark.parametrize("option", ["label", "keep", "drop", "features"])
