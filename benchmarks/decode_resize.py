@@ -55,7 +55,7 @@ def crop_and_resize(interpolation: int) -> Way:
     def run(data: bytes, scratch: ScratchBuffers, out: Pixels) -> None:
         pixels = decode(data, scratch)
         box, _ = place("crop", (pixels.shape[0], pixels.shape[1]), (out.shape[0], out.shape[1]))
-        cv2.resize(box.of(pixels), out.shape[1::-1], dst=out, interpolation=interpolation)
+        cv2.resize(box.cut_view(pixels), out.shape[1::-1], dst=out, interpolation=interpolation)
 
     return run
 

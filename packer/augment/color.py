@@ -229,7 +229,7 @@ class Normalize(kinds.ScalePart):
         """True if mean and std are given, False if a pack has to supply them."""
         return self.mean is not None
 
-    def of_pack(self, statistics: Mapping[str, Sequence[float]]) -> Normalize:
+    def using(self, statistics: Mapping[str, Sequence[float]]) -> Normalize:
         """Return this transform, with a pack's statistics if mean and std are omitted (1 for a std of 0)."""
         if self.known or not statistics:
             return self

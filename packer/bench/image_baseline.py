@@ -79,7 +79,7 @@ def _baseline(source: ImageSource, pack: Pack, batch_size: int, threads: int, se
     image = image_field(pack)
     indices = source_indices(source, pack)
     checked = check_same(source, pack, indices)
-    size = RowSize.of_option(image.about.get("size", "keep"))
+    size = RowSize.from_record(image.about.get("size", "keep"))
     kind = "raw" if image.codec is None else "JPEG"
     loading: dict[str, Any] = {"fields": ["image"]}
     labels = np.full(pack.rows, -1, np.int64)

@@ -39,7 +39,7 @@ class BlockCodec(Protocol):
     setting: ClassVar[tuple[str, int]]  # the only attribute: its name and its maximum; the minimum is 1
 
     @classmethod
-    def of(cls, row: Sequence[int], dtype: np.dtype[Any]) -> BlockCodec:
+    def for_rows(cls, row: Sequence[int], dtype: np.dtype[Any]) -> BlockCodec:
         """Return the codec for such rows.
 
         row: () for scalars, [H, W, C] for images, whose pixels blosc2 compares with their neighbours.
@@ -83,7 +83,7 @@ class Gzip:
     setting: ClassVar[tuple[str, int]] = "level", 9
 
     @classmethod
-    def of(cls, row: Sequence[int], dtype: np.dtype[Any]) -> Gzip:
+    def for_rows(cls, row: Sequence[int], dtype: np.dtype[Any]) -> Gzip:
         """See BlockCodec."""
         return cls()
 
@@ -137,7 +137,7 @@ def block_codec(name: str, row: Sequence[int], dtype: np.dtype[Any]) -> BlockCod
     """
     if name not in _CODECS:
         raise UsageError(f"store={name!r}: unknown; {', '.join(NAMES)} are known. Pass one of them.")
-    return _CODECS[name].of(row, dtype)
+    return _CODECS[name].for_rows(row, dtype)
 
 
 def codec_record(codec: BlockCodec) -> dict[str, Any]:

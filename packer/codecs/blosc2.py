@@ -73,7 +73,7 @@ class Blosc2:
     setting: ClassVar[tuple[str, int]] = "item", MAX_ITEM
 
     @classmethod
-    def of(cls, row: Sequence[int], dtype: np.dtype[Any]) -> Blosc2:
+    def for_rows(cls, row: Sequence[int], dtype: np.dtype[Any]) -> Blosc2:
         """See BlockCodec."""
         pixel = dtype.itemsize * (row[2] if len(row) == 3 else 1)
         return cls(pixel if pixel <= MAX_ITEM else dtype.itemsize)

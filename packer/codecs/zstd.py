@@ -41,7 +41,7 @@ class Zstd:
     setting: ClassVar[tuple[str, int]] = "level", 22
 
     @classmethod
-    def of(cls, row: Sequence[int], dtype: np.dtype[Any]) -> Zstd:
+    def for_rows(cls, row: Sequence[int], dtype: np.dtype[Any]) -> Zstd:
         """See BlockCodec."""
         return cls()
 

@@ -321,7 +321,7 @@ def already(
             if any(map(same, read_journal(os.path.join(left, "journal"))[:1])):
                 with locked(left, out):
                     pass
-    return Report.of(header, resumed=header.rows)
+    return Report.from_header(header, resumed=header.rows)
 
 
 def _before_reading(provenance: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class NothingPackedError(SourceError):
     skipped: Sequence[dict[str, str]] = ()
 
     @classmethod
-    def of(cls, subject: str, skipped: Sequence[dict[str, str]]) -> NothingPackedError:
+    def from_skipped(cls, subject: str, skipped: Sequence[dict[str, str]]) -> NothingPackedError:
         """Return the error for a source."""
         error = cls(
             f"{subject}: none of its {len(skipped)} images could be packed; the first: ", skipped[0]["reason"]
@@ -155,7 +155,7 @@ class Report:
     header: Header = field(default=NO_ROWS, repr=False)
 
     @classmethod
-    def of(cls, header: Header, **others: Any) -> Report:
+    def from_header(cls, header: Header, **others: Any) -> Report:
         """Return the report of a pack with that header."""
         nbytes = sum(extent.nbytes for extents in header.extents.values() for extent in extents)
         spans = sorted(header.splits.items(), key=lambda split: split[1])
@@ -169,9 +169,9 @@ class Report:
         )
 
     @classmethod
-    def of_parts(cls, header: Header, parts: Sequence[Report], resumed: int = 0, cleared: str = "") -> Report:
+    def merge(cls, header: Header, parts: Sequence[Report], resumed: int = 0, cleared: str = "") -> Report:
         """Combine the reports of parts written in this run. resumed: rows of the other parts."""
-        return cls.of(
+        return cls.from_header(
             header,
             bytes_read=sum(part.bytes_read for part in parts),
             resumed=resumed + sum(part.resumed for part in parts),

@@ -114,7 +114,7 @@ class PartsEngine:
                 running.progress(done)
             with self._recorded(task, out, again) as shards:
                 header = index_shards(shards, name, name)
-        written = Report.of_parts(header, reports, resumed, cleared)
+        written = Report.merge(header, reports, resumed, cleared)
         return replace(written, workers=min(workers, parts))
 
     @contextmanager

@@ -80,7 +80,7 @@ def append_images(
             f"{run.out}: does not record its options. Convert the images to a new pack, then run packer merge"
             " on both."
         )
-    options = ImageOptions.of_record(record, labels, pairs)
+    options = ImageOptions.from_record(record, labels, pairs)
     if options.split is not None:
         options.split.check_growable(run.out)
     with ExitStack() as stack:

@@ -185,10 +185,10 @@ def convert_images(
         on_progress=on_progress,
         engine=engine if callable(engine) else None,
     )
-    match = None if like is None else ReferencePack.of(like)
+    match = None if like is None else ReferencePack.open(like)
     if store is None and size is not None and RowSize.parse(size).ragged:
         store = "jpeg"
-    options = ImageOptions.of(
+    options = ImageOptions.from_arguments(
         match,
         size=size,
         fit=fit,

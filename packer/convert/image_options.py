@@ -64,7 +64,7 @@ class ImageOptions:
             )
 
     @classmethod
-    def of(
+    def from_arguments(
         cls,
         like: ReferencePack | None,
         *,
@@ -87,7 +87,7 @@ class ImageOptions:
         """
         pairs = _checked_pairs(pairs)
         if size is None:
-            rows = RowSize("one", 256, 256) if like is None else RowSize.of_option(like.size)
+            rows = RowSize("one", 256, 256) if like is None else RowSize.from_record(like.size)
         else:
             rows = RowSize.parse(size)
             if rows.ragged and fit is not None:
@@ -113,25 +113,25 @@ class ImageOptions:
             split=Split.parse(split),
             seed=whole("seed", seed),
             icc=icc or ("ignore" if like is None else like.icc),
-            mask_values=MaskValues.of_pairs(mask_values, masks),
+            mask_values=MaskValues.for_fields(mask_values, masks),
             **others,
         )
 
     @classmethod
-    def of_record(
+    def from_record(
         cls, record: Mapping[str, Any], labels: PathLike | None, pairs: Pairs | None
     ) -> ImageOptions:
         """Return the options that a pack records. labels, pairs: current paths of these. Raises UsageError."""
         pairs = _checked_pairs(pairs)
         soft = record.get("soft", ())
         return cls(
-            RowSize.of_option(record["size"]),
+            RowSize.from_record(record["size"]),
             record["fit"],
             record["channels"],
             record.get("dtype", "uint8"),
             record["max_pixels"],
-            RowStorage.of(record),
-            Labels.of_record(record, labels),
+            RowStorage.from_record(record),
+            Labels.from_record(record, labels),
             {name: Soft(folder_of(given)) if name in soft else given for name, given in pairs.items()},
             Split.from_record(record),
             "seed" in record,

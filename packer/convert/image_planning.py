@@ -126,7 +126,7 @@ def plan_conversion(
         classes=task.classes,
         splits={name: b - a for name, (a, b) in order.splits.items()},
         notes=tuple(_notes(listing, found, options, row_bytes, like)),
-        contents=PlanContents.of(listing, order, task.fields, found) if dry_run else PlanContents(),
+        contents=PlanContents.from_listing(listing, order, task.fields, found) if dry_run else PlanContents(),
     )
     return task, plan
 

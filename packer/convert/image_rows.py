@@ -89,7 +89,7 @@ class ImageRows(RowMaker):
             size = self._pixels(data, rows["image"][at])
             narrowed = self._pixels.narrowed
         if self._placed:
-            geometry = ImagePlacement.of(fit, size, target)
+            geometry = ImagePlacement.for_fit(fit, size, target)
             for pair in self._pairs:
                 sized, values = pair.field.own_size, rows[pair.field.name]
                 out = values[at] if sized is None else np.empty(sized.shape(*target), sized.dtype)

@@ -227,11 +227,11 @@ class PackRows(RowMaker):
             picture = self._new_picture(self._whole, ragged["image"], sample)
             ragged["image"], pixels = picture.data, self._whole.fill(picture, rows, at)
             pixels = picture.pixels if self._counted else pixels
-            self._move(ImagePlacement.of("stretch", picture.source, picture.size), row, ragged, sample)
+            self._move(ImagePlacement.for_fit("stretch", picture.source, picture.size), row, ragged, sample)
         else:
             size = self._fill(run, row, ragged.get("image"), sample)
             if self._spec is not None:
-                self._move(ImagePlacement.of(self._spec.fit, size, self._spec.size), row, ragged, sample)
+                self._move(ImagePlacement.for_fit(self._spec.fit, size, self._spec.size), row, ragged, sample)
         if self._counted and pixels is None:
             pixels = self._picture("image", ragged["image"], sample)
         if not self._copied:
@@ -358,7 +358,7 @@ def _place(f: Field, geometry: ImagePlacement, values: NDArray[Any], out: NDArra
         place_soft(values, geometry, out)
         return
     rows, columns = geometry.nearest(*values.shape[:2])
-    geometry.target.of(out)[...] = values[np.ix_(rows, columns)]
+    geometry.target.cut_view(out)[...] = values[np.ix_(rows, columns)]
 
 
 def _check_shrinks(pack: Pack, image: Field, spec: PixelSpec) -> None:

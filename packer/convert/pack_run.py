@@ -73,7 +73,7 @@ def seal(task: ConversionTask, writer: PackWriter, outcome: Block, resumed: int)
     rows = len(task.order.samples)
     if len(outcome.reasons) == rows:
         writer.forget()
-        raise NothingPackedError.of(task.subject, _skipped(task, outcome))
+        raise NothingPackedError.from_skipped(task.subject, _skipped(task, outcome))
     moves, splits, kept = fill(sorted(outcome.reasons), task.order.splits, rows)
     writer.move_rows(moves.items())
     members = task.members
@@ -83,7 +83,7 @@ def seal(task: ConversionTask, writer: PackWriter, outcome: Block, resumed: int)
         members |= statistics_of("image", outcome.sums, _most(task))
     ragged = {"key": row_keys(task, kept, moves)} if task.keyed else {}
     header = writer.finish(rows=kept, ragged=ragged, **members)
-    return Report.of(
+    return Report.from_header(
         header,
         bytes_read=outcome.bytes_read,
         resumed=resumed,
@@ -168,7 +168,7 @@ class ShardRun:
             else:
                 header = self._shards.header_of(self._files)
                 place.close(keep=True)
-            return Report.of_parts(header, self._reports, done, place.cleared)
+            return Report.merge(header, self._reports, done, place.cleared)
         except BaseException as error:
             for writer in self._open.values():
                 writer.close()

@@ -47,7 +47,7 @@ class PlanContents:
     findings: Sequence[Finding] = ()
 
     @classmethod
-    def of(
+    def from_listing(
         cls, listing: Listing, order: SampleOrder, fields: Sequence[Field], findings: Sequence[Finding]
     ) -> PlanContents:
         """Return the contents of a pack of these images, in that order."""

@@ -172,7 +172,7 @@ def index_shards(recorded: RecordedShards, name: str, subject: str) -> Header:
     shards = [pack for pack in packs.values() if pack is not None]
     if not shards:
         place.begin_anew()
-        raise NothingPackedError.of(subject, skipped)
+        raise NothingPackedError.from_skipped(subject, skipped)
     try:
         make_folder(place.pack)
         # Files that killed runs left.

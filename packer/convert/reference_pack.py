@@ -78,7 +78,7 @@ class ReferencePack(NamedTuple):
     mask_values: Mapping[str, str]
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str]) -> ReferencePack:
+    def open(cls, path: str | os.PathLike[str]) -> ReferencePack:
         """Open the pack. Raises UsageError if it has no images; FormatError."""
         pack = open_pack(path)
         image = next((f for f in pack.fields if f.name == "image"), None)

@@ -72,7 +72,7 @@ def merge_shards(out: PathLike, *, overwrite: bool = False) -> Report:
     24
     """
     run = Conversion(out, "shards", workers=1, overwrite=overwrite)
-    return run.report(Report.of(list_shards(run.out, overwrite=overwrite)))
+    return run.report(Report.from_header(list_shards(run.out, overwrite=overwrite)))
 
 
 @checks_arguments
@@ -367,7 +367,7 @@ def _resizer(
     encode_again = quality is not None and rule is None
     if rule is None and storing.store == "jpeg" and not encode_again:
         return None
-    rule = rule or RowSize.of_option(image.about.get("size", "keep"))
+    rule = rule or RowSize.from_record(image.about.get("size", "keep"))
     channels, _ = pixel_options(image) if "color" in image.about else ("gray", "")
     check_stored(rule, storing.store, channels)
     spec = PixelSpec((rule.height, rule.width), "stretch", channels)

@@ -117,7 +117,7 @@ class RowStorage:
         return cls.like(pack, "", format=pack.format, shards=shard_rows_of(pack))
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> RowStorage:
+    def from_record(cls, options: Mapping[str, Any]) -> RowStorage:
         """Read options as a pack records them. Raises UsageError."""
         quality = options.get("quality")
         return cls(

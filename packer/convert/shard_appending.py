@@ -104,7 +104,7 @@ def append_shards(task: ConversionTask, pack: Pack, place: WorkingFolder, runnin
         added = open_pack(place.pack)
         added.confirm()
     if added is not None and (running.skip or not added.header.skipped):
-        written = Report.of(added.header, resumed=added.rows)
+        written = Report.from_header(added.header, resumed=added.rows)
     else:
         remove(place.pack)
         fresh = replace(running, overwrite=False, resume=False)

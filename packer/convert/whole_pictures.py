@@ -83,7 +83,7 @@ class WholePictures:
             try:
                 file = jpeg.without_trailer(data)
                 height, width, _ = jpeg.size(file)
-                if self.size.of(height, width) == (height, width):
+                if self.size.row_sides(height, width) == (height, width):
                     channels = self._spec.shape[2] if self.size.limits else None
                     pixels = jpeg.decode(file, self._spec.max_pixels, channels)
                     if jpeg.jpeg_orientation(file) == 1 and self.size.limits:
@@ -97,7 +97,7 @@ class WholePictures:
     def again(self, pixels: NDArray[Any]) -> WholePicture:
         """Return the row of pixels [h, w, C], upright; not modified. Raises: ImageError as for a file."""
         height, width = source = pixels.shape[0], pixels.shape[1]
-        if (size := self.size.of(height, width)) != source:
+        if (size := self.size.row_sides(height, width)) != source:
             smaller = np.empty((*size, pixels.shape[2]), pixels.dtype)
             self._pixels.again(pixels, smaller)
             pixels = smaller

@@ -34,7 +34,7 @@ class AddedArray(NamedTuple):
     codec: BlockCodec | None = None
 
     @classmethod
-    def of(cls, array: NDArray[np.generic]) -> AddedArray:
+    def from_array(cls, array: NDArray[np.generic]) -> AddedArray:
         """Return a NumPy array as a single piece."""
         return cls(array.dtype.str, array.shape, (array.tobytes(),), array.nbytes)
 

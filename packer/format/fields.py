@@ -75,7 +75,7 @@ class Field:
     @property
     def own_size(self) -> OwnSize | None:
         """Pixel format of pictures that keep their size; None for other fields."""
-        return OwnSize.of(self.about, self.codec) if self.loaded.ragged else None
+        return OwnSize.parse(self.about, self.codec) if self.loaded.ragged else None
 
     @property
     def measures(self) -> bool:

@@ -110,7 +110,7 @@ class Hdf5Container:
                 extents[name] = self._add(file, name, array)
             group = h5py.h5g.create(file.id, b"packer")
             group.close()
-            [table] = self._add(file, CHECKSUMS_DATASET, AddedArray.of(checksums))
+            [table] = self._add(file, CHECKSUMS_DATASET, AddedArray.from_array(checksums))
             text = header(extents)
             [place] = self._add(file, HEADER_DATASET, AddedArray("|u1", (len(text),), (text,), len(text)))
         for at, number, settings in self._filters:

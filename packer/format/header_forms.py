@@ -59,7 +59,7 @@ def _image(value: Any) -> bool:
     return shape(value) and len(value) == 3 and max(value) <= _MAX_JPEG_SIDE
 
 
-def of_texts(value: Any) -> bool:
+def are_texts(value: Any) -> bool:
     """Form of an object whose values are texts."""
     return isinstance(value, Mapping) and all(isinstance(text, str) for text in value.values())
 
@@ -104,7 +104,7 @@ OPTIONS: Mapping[str, Any] = {  # those that packer reads again
     **dict.fromkeys(("split_column?", "split_group?", "label_separator?", "label_file_column?"), str),
     **dict.fromkeys(("label_as?", "boxes_unit?"), str),
     **dict.fromkeys(("pairs?", "soft?"), texts),
-    "mask_values?": of_texts,
+    "mask_values?": are_texts,
     **dict.fromkeys(("label?", "boxes?", "keypoints?", "flip_pairs?", "unlabeled?"), _NAMES),
     **dict.fromkeys(("repack?", "fields?", "choices?"), Mapping),
     f"{NORMALIZE}?": statistics,
@@ -143,7 +143,7 @@ def check_points(name: str, row: Sequence[int] | None, about: Mapping[str, Any])
 
 def check_provenance(value: Any) -> dict[str, Any]:
     """Return the header's member `provenance` once it is checked. Raises ValueError."""
-    check_members(value, {"options?": Mapping, "source?": Mapping, "versions?": of_texts}, "provenance")
+    check_members(value, {"options?": Mapping, "source?": Mapping, "versions?": are_texts}, "provenance")
     check_members(value.get("options", {}), OPTIONS, "the options")
     check_members(value.get("source", {}), _SOURCE, "the source")
     return dict(value)

@@ -25,7 +25,7 @@ class OwnSize(NamedTuple):
     channels: int | None
 
     @classmethod
-    def of(cls, about: Mapping[str, Any], codec: Mapping[str, Any] | None) -> OwnSize | None:
+    def parse(cls, about: Mapping[str, Any], codec: Mapping[str, Any] | None) -> OwnSize | None:
         """Parse a ragged field's members; None if its rows are not such pictures.
 
         Raises ValueError, KeyError, TypeError.

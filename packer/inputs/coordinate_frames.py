@@ -69,7 +69,7 @@ class CoordinateFrames:
         other = self.chosen is None and all(recorded) and recorded != upright
         size = StoredSize(*upright, 1)
         if other or FRAMES[1] in (self.chosen, self.usual):
-            size = StoredSize.of_upright(upright, orientation())
+            size = StoredSize.from_upright(upright, orientation())
         if other and recorded != size.stored and not relative:
             raise ImageError(
                 f"has {upright[1]:,} x {upright[0]:,} pixels, but its boxes in {self.subject} are for "

@@ -153,7 +153,7 @@ class Pair(AbstractContextManager["Pair"]):
         """
         try:
             data, values = self._decode(index, None if self.mask_values else self._kind.channels)
-            found, (height, width) = MaskKind.of(values), values.shape[:2]
+            found, (height, width) = MaskKind.from_values(values), values.shape[:2]
             if self.mask_values is not None:
                 self.mask_values.stored(found)
             elif found != self._kind:
@@ -170,7 +170,7 @@ class Pair(AbstractContextManager["Pair"]):
             place_soft(values, geometry, out)
         else:
             rows, columns = geometry.nearest(height, width)
-            target.of(out)[...] = values.take(rows, axis=0).take(columns, axis=1)
+            target.cut_view(out)[...] = values.take(rows, axis=0).take(columns, axis=1)
         return len(data)
 
     def examine(self, index: int) -> ExaminedMask | None:
@@ -215,7 +215,7 @@ class Pair(AbstractContextManager["Pair"]):
             except ImageError as error:
                 reasons.append(f"{called}: {error}")
                 continue
-            kind = MaskKind.of(values)
+            kind = MaskKind.from_values(values)
             if self.mask_values is not None:
                 try:
                     self.mask_values.stored(kind)

@@ -225,7 +225,7 @@ class Labels:
         return [option_text(name, v if isinstance(v, str) else ",".join(v)) for name, v in given.items()]
 
     @classmethod
-    def of_record(cls, record: Mapping[str, Any], file: str | os.PathLike[str] | None) -> Labels:
+    def from_record(cls, record: Mapping[str, Any], file: str | os.PathLike[str] | None) -> Labels:
         """Return the Labels of a pack's record, with labels in `file`.
 
         Packs of boxes or keypoints that record no label column have none.

@@ -62,7 +62,7 @@ class MaskValues:
         return cls([str(int(text, 10)) if text.isdecimal() else text for text in texts])
 
     @classmethod
-    def of_pairs(
+    def for_fields(
         cls, given: Values | Mapping[str, Values] | None, masks: Sequence[str]
     ) -> dict[str, MaskValues]:
         """Return the values of each field. given: for all masks, or by field. masks: fields but soft ones."""

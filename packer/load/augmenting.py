@@ -269,7 +269,7 @@ def pipeline_of(augment: Any, normalization: Mapping[str, Sequence[float]]) -> P
             "augment: the text names no transform; transforms with their arguments are allowed. "
             "Write for example RandomCrop(32), or leave it out."
         )
-    numbered = [one.of_pack(normalization) if isinstance(one, Normalize) else one for one in transforms]
+    numbered = [one.using(normalization) if isinstance(one, Normalize) else one for one in transforms]
     return pipeline.at(pipeline.shape, transforms=numbered)
 
 

@@ -263,7 +263,7 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
         """The same rows as a PackedDataset: ``len(ds.dataset)`` is the number of rows on all ranks."""
         if self._dataset is None:
             order = self.order if isinstance(self.order, WindowOrder) else None
-            self._dataset = PackedDataset.of_rows(self._rows, order)
+            self._dataset = PackedDataset.from_rows(self._rows, order)
         return self._dataset
 
     @property

@@ -125,7 +125,7 @@ def parse_order(order: str | RowOrder | None, shuffle: bool, about: Context) -> 
     """
     if about.members:
         mixture = order if isinstance(order, Mixture) else Mixture(order)
-        return mixture.of(about, lambda member: parse_order(mixture.order, shuffle, member))
+        return mixture.bind_packs(about, lambda member: parse_order(mixture.order, shuffle, member))
     if isinstance(order, Mixture):
         raise UsageError(
             "order=Mixture(...): the dataset has no packs with weights. Pass a list such as [('a.h5', 0.7),"

@@ -175,7 +175,7 @@ class PackedDataset(BaseDataset, RowDataset[Value]):
             self._functions[name] = function
 
     @classmethod
-    def of_rows(cls, rows: ChosenRows, windows: WindowOrder | None = None) -> Self:
+    def from_rows(cls, rows: ChosenRows, windows: WindowOrder | None = None) -> Self:
         """Return the dataset of chosen rows, or of their windows. Imports torch only when rows are read."""
         made = cls.__new__(cls)
         made._keep(rows)

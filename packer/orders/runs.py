@@ -167,7 +167,7 @@ class Subset:
         self._keep(Runs(starts[head], stops[tail] - starts[head]))
 
     @classmethod
-    def of_rows(cls, rows: NDArray[np.int64]) -> Subset:
+    def from_rows(cls, rows: NDArray[np.int64]) -> Subset:
         """Return these rows, int64 [n], in the given order; each at most once, which is not checked."""
         made = cls.__new__(cls)
         made._keep(consecutive(rows))

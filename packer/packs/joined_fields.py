@@ -249,7 +249,7 @@ def _places_of_keys(first: Pack, pack: Pack) -> Subset | None:
             f" as {first.keys(row, row + 1)[0]!r}; each needs one. Add the rows, or put {pack.path} first:"
             " the first pack determines the rows."
         )
-    return None if (rows == np.arange(first.rows)).all() else Subset.of_rows(rows)
+    return None if (rows == np.arange(first.rows)).all() else Subset.from_rows(rows)
 
 
 def _header(packs: Sequence[Pack], sources: Mapping[str, tuple[int, str]]) -> Header:

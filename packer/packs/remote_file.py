@@ -32,7 +32,7 @@ class RemoteFile:
         self._lock = ForkSafeLock()
 
     @classmethod
-    def of_listed(cls, shard: Pack) -> RemoteFile:
+    def from_shard(cls, shard: Pack) -> RemoteFile:
         """Return the file of a shard as the index describes it, without a request to the store."""
         return cls(shard.path, ObjectInfo(shard.trailer.container_length + SIZE, None, ""), listed=shard)
 

@@ -189,7 +189,7 @@ class RemoteArrival:
             return np.empty(0, np.int64)
         stretches = self._rows.map
         stretches.find(self._array, runs, self._rows.load)
-        return stretches.of(self._array, runs)
+        return stretches.holding(self._array, runs)
 
     def _gather(self, runs: Runs, out: NDArray[np.uint8]) -> None:
         """Copy rows from cached and from fetched stretches into `out`."""
@@ -207,7 +207,7 @@ class RemoteArrival:
         """Yield (stretch, position in the output, first and last + 1 of the stretch's elements)."""
         stretches, to = self._rows.map, 0
         for start, length in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
-            for number in stretches.of(self._array, one_run(start, start + length)).tolist():
+            for number in stretches.holding(self._array, one_run(start, start + length)).tolist():
                 first, last = stretches.span(number)
                 low, high = max(start, first), min(start + length, last)
                 yield number, to + low - start, low - first, high - first
@@ -330,7 +330,7 @@ def open_shards(url: str) -> RemotePack:
         if shard.format == "npy":
             raise _of_arrays(shard.path)
     shards = tuple(
-        RemotePack(shard.path, shard.header, shard.seal, files={"": RemoteFile.of_listed(shard)})
+        RemotePack(shard.path, shard.header, shard.seal, files={"": RemoteFile.from_shard(shard)})
         for shard in index.shards
     )
     files = {str(number): shard.files[""] for number, shard in enumerate(shards)}

@@ -147,7 +147,7 @@ class StretchCache:
         _, common = self._both(stretches)
         path = os.path.join(self.folder, FILES, file or ONE_FILE)
         self._check_there()
-        if not os.path.exists(path) and not common[slice(*stretches.of_file(file))].any():
+        if not os.path.exists(path) and not common[slice(*stretches.span_of_file(file))].any():
             with suppress(OSError):  # then opening it reports the error
                 os.close(open_sparse(path, self._sizes[file], self._mode))
         return path
@@ -239,7 +239,7 @@ class StretchCache:
         there = {file: stat for file, stat in found.items() if file in self._sizes}
         taken, least = sum(stat.st_blocks * 512 for stat in there.values()), _OVERHEAD + stretches.count
         lost = any(
-            file not in there and states[slice(*stretches.of_file(file))].any() for file in self._sizes
+            file not in there and states[slice(*stretches.span_of_file(file))].any() for file in self._sizes
         )
         changed = any(stat.st_size != self._sizes[file] for file, stat in there.items())
         if lost or changed or not states.any() or taken + least > self._most:

@@ -72,7 +72,7 @@ class StretchMap:
         """Return the pack's file that holds a stretch."""
         return self.files[self._at(number)[0]]
 
-    def of_file(self, file: str) -> tuple[int, int]:
+    def span_of_file(self, file: str) -> tuple[int, int]:
         """Return [first, last + 1) of the stretches of a pack's file."""
         bounds = [*self._firsts[self._parts[file] :, 0][:2].tolist(), self.count]
         return bounds[0], bounds[1]
@@ -115,7 +115,7 @@ class StretchMap:
         before = int(self._before[c, part])
         return before + int(begins[0]), before + int(ends.max(initial=int(begins[0])))
 
-    def of(self, array: str, runs: Runs) -> Numbers:
+    def holding(self, array: str, runs: Runs) -> Numbers:
         """Return the stretches that hold elements of an array, unique and ascending.
 
         Where blocks are compressed, each run lies within a block. Raises FormatError if no stretch holds some

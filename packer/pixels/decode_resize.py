@@ -188,7 +188,7 @@ class DecodeResize:
         """
         image = self._decode(data, size.ratio)
         source = _upright_size(image)
-        shape = (*size.of(*source), self.spec.shape[2])
+        shape = (*size.row_sides(*source), self.spec.shape[2])
         out = np.empty(shape, self._dtype) if self.spec.deep else self._state.scratch.array("row", shape)
         self._place(image, "stretch", out)
         return out, source
@@ -228,7 +228,7 @@ class DecodeResize:
         _, target = place(fit, stored[::-1] if swapped else stored, size)
         if (target.height, target.width) != size:
             out[...] = 0
-        filled = target.of(out)
+        filled = target.cut_view(out)
         sides = filled.shape[1::-1] if swapped else filled.shape[:2]
         result = scratch.array("stored", (*sides, out.shape[2])) if turned else filled
 
@@ -264,7 +264,7 @@ def _fill(result: NDArray[np.uint8], image: DecodedImage, box: Box, scratch: Scr
     if image.transparent and (box.height, box.width) != result.shape[:2]:
         # Weight colours by opacity; otherwise those of invisible pixels would bleed into edges.
         weighted = scratch.array("weighted", (box.height, box.width, 4))
-        cv2.cvtColor(box.of(image.pixels), cv2.COLOR_RGBA2mRGBA, dst=weighted)
+        cv2.cvtColor(box.cut_view(image.pixels), cv2.COLOR_RGBA2mRGBA, dst=weighted)
         resize(weighted, Box(0, 0, box.height, box.width), result)
         result[...] = cv2.cvtColor(np.ascontiguousarray(result), cv2.COLOR_mRGBA2RGBA)
         hidden = result[..., 3:] == 0

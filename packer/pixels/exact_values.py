@@ -278,7 +278,7 @@ class MaskKind(NamedTuple):
     channels: int
 
     @classmethod
-    def of(cls, values: NDArray[Any]) -> MaskKind:
+    def from_values(cls, values: NDArray[Any]) -> MaskKind:
         """Return the type of values [h, w] or [h, w, C]."""
         return cls(values.dtype.newbyteorder("<").str, 1 if values.ndim == 2 else values.shape[2])
 

@@ -284,7 +284,7 @@ def _as_bytes(image: Image.Image, channels: str, profile: bytes) -> tuple[NDArra
     if image.mode.startswith("I;16") or (
         image.mode == "I" and image.format == "PPM"
     ):  # PGM's 16 bits have mode "I"
-        values = TiffLevels.of(image).stretched(np.asarray(image).astype(np.uint16))
+        values = TiffLevels.read(image).stretched(np.asarray(image).astype(np.uint16))
         flat = Image.fromarray((values >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
         kind = "32-bit integers" if image.mode == "I" else "32-bit floats"

@@ -274,7 +274,7 @@ class TiffLevels(NamedTuple):
     zero_is_white: bool = False
 
     @classmethod
-    def of(cls, image: Image.Image) -> TiffLevels:
+    def read(cls, image: Image.Image) -> TiffLevels:
         """Return the scale of 16-bit pixels opened by Pillow; the default for other formats."""
         if not isinstance(image, TiffImagePlugin.TiffImageFile):
             return cls()
@@ -316,7 +316,7 @@ def read_image_header(data: bytes) -> ImageHeader | None:
             width, height = image.size
             tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
             all_bands = not tags or tags.get(_SAMPLES, 1) == len(image.getbands())
-            properties = loses_bits(image), image.mode, TiffLevels.of(image), all_bands, profile_of(image)
+            properties = loses_bits(image), image.mode, TiffLevels.read(image), all_bands, profile_of(image)
     except (ImageError, MemoryError):
         return None
     if not tags and swaps_sides(read_orientation(data)):  # of TIFF files Pillow tells the upright size
@@ -333,6 +333,6 @@ def largest_value(data: bytes, max_pixels: int) -> int | None:
         with opened(data, max_pixels) as image:
             if image.mode != "I" and not image.mode.startswith("I;16"):
                 return None
-            return int(TiffLevels.of(image).stretched(np.asarray(image).astype(np.uint16)).max())
+            return int(TiffLevels.read(image).stretched(np.asarray(image).astype(np.uint16)).max())
     except (ImageError, MemoryError):
         return None

@@ -153,13 +153,13 @@ def place_soft(values: NDArray[Any], geometry: ImagePlacement, out: NDArray[Any]
     The filter is that of images, Pillow's BILINEAR (masks take the nearest value); computed in float32 and
     float64, and rounded once. Channels are resampled separately. A pixel resampled from NaN is NaN.
     """
-    resize_soft(values, geometry.box, geometry.source, geometry.target.of(out))
+    resize_soft(values, geometry.box, geometry.source, geometry.target.cut_view(out))
 
 
 def resize_soft(values: NDArray[Any], box: Box, source: tuple[int, int], result: NDArray[Any]) -> None:
     """Fill ``result`` with the part in ``box``, in pixels of a ``source`` of (height, width)."""
-    down = _Part.of(box.top, box.height, source[0], values.shape[0])
-    across = _Part.of(box.left, box.width, source[1], values.shape[1])
+    down = _Part.from_span(box.top, box.height, source[0], values.shape[0])
+    across = _Part.from_span(box.left, box.width, source[1], values.shape[1])
     part = values[down.first : down.end, across.first : across.end]
     if down.whole(result.shape[0]) and across.whole(result.shape[1]):
         result[...] = part
@@ -184,7 +184,7 @@ class _Part(NamedTuple):
     stop: float
 
     @classmethod
-    def of(cls, first: int, length: int, source: int, other: int) -> _Part:
+    def from_span(cls, first: int, length: int, source: int, other: int) -> _Part:
         """Return the part of an axis of ``other`` pixels for [first, first + length) of ``source`` pixels."""
         start, stop = first * other / source, (first + length) * other / source
         low = math.floor(start)

@@ -28,7 +28,7 @@ class Box(NamedTuple):
     height: int
     width: int
 
-    def of(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def cut_view(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Cut the rectangle out of [h, w, ...], as a view."""
         return pixels[self.top : self.top + self.height, self.left : self.left + self.width]
 
@@ -63,7 +63,7 @@ def _centred(inner: tuple[int, int], outer: tuple[int, int]) -> Box:
 
 
 class ImagePlacement(NamedTuple):
-    """The placement of an upright picture in a row; create it with `ImagePlacement.of`."""
+    """The placement of an upright picture in a row; create it with `ImagePlacement.for_fit`."""
 
     source: tuple[int, int]
     """(height, width) of the full picture, upright."""
@@ -75,10 +75,10 @@ class ImagePlacement(NamedTuple):
     """The part of the result that the box fills; the rest are bars."""
 
     @classmethod
-    def of(cls, fit: str, source: tuple[int, int], result: tuple[int, int]) -> ImagePlacement:
+    def for_fit(cls, fit: str, source: tuple[int, int], result: tuple[int, int]) -> ImagePlacement:
         """Place a picture of (height, width) ``source`` in a ``result``, as in `place`.
 
-        >>> placement = ImagePlacement.of("crop", source=(400, 600), result=(256, 256))
+        >>> placement = ImagePlacement.for_fit("crop", source=(400, 600), result=(256, 256))
         >>> placement.box
         Box(top=0, left=100, height=400, width=400)
         >>> placement.points(np.array([100.0, 400.0])).tolist()

@@ -23,7 +23,7 @@ _LIMITS = {"max": "longest", "min": "shortest"}
 
 
 class RowSize(NamedTuple):
-    """The rule for the height and width of a row; create it with `parse` or `of_option`.
+    """The rule for the height and width of a row; create it with `parse` or `from_record`.
 
     rule: "one", "keep", "max" or "min"; height, width: those of every row for "one"; the limit, twice, for
     "max" and "min"; else 1.
@@ -55,7 +55,7 @@ class RowSize(NamedTuple):
         return cls(rule, limit, limit)
 
     @classmethod
-    def of_option(cls, size: Any) -> RowSize:
+    def from_record(cls, size: Any) -> RowSize:
         """Return the rule for a pack's record: [height, width] or a text."""
         if isinstance(size, str):
             return cls.parse(size)
@@ -84,12 +84,12 @@ class RowSize(NamedTuple):
         """The rule in words, for rows that differ in size."""
         return f"{_LIMITS[self.rule]} side at most {self.height}" if self.limits else "their own size"
 
-    def of(self, height: int, width: int) -> tuple[int, int]:
+    def row_sides(self, height: int, width: int) -> tuple[int, int]:
         """Return (height, width) of the row of an upright picture.
 
-        >>> RowSize.of_option("max=512").of(1000, 750)
+        >>> RowSize.from_record("max=512").row_sides(1000, 750)
         (512, 384)
-        >>> RowSize.of_option("min=256").of(1000, 750)
+        >>> RowSize.from_record("min=256").row_sides(1000, 750)
         (341, 256)
         """
         if self.rule == "one":
@@ -101,7 +101,7 @@ class RowSize(NamedTuple):
 
     def ratio(self, height: int, width: int) -> float:
         """Return the pixels of an upright, uncropped picture per pixel of its row, on the axis with fewer."""
-        rows, columns = self.of(height, width)
+        rows, columns = self.row_sides(height, width)
         return min(height / rows, width / columns)
 
     def usual_bytes(self, given: int) -> int:

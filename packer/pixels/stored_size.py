@@ -22,7 +22,7 @@ class StoredSize(NamedTuple):
     orientation: int
 
     @classmethod
-    def of_upright(cls, upright: tuple[int, int], orientation: int) -> StoredSize:
+    def from_upright(cls, upright: tuple[int, int], orientation: int) -> StoredSize:
         """Return the stored size of a picture whose upright (height, width) is known."""
         return cls(*(upright[::-1] if swaps_sides(orientation) else upright), orientation)
 
@@ -47,7 +47,7 @@ def read_stored_size(data: bytes) -> StoredSize | None:
     header = read_image_header(data)
     if header is None:
         return None
-    return StoredSize.of_upright((header.height, header.width), read_orientation(data))
+    return StoredSize.from_upright((header.height, header.width), read_orientation(data))
 
 
 def turn_points(xy: NDArray[np.float64], orientation: int, upright: tuple[int, int]) -> NDArray[np.float64]:

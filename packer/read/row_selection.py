@@ -167,7 +167,7 @@ def _true(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
 def _among(rows: NDArray[np.int64], spans: Sequence[tuple[int, int]]) -> Subset:
     """Return those of `rows` that lie in the spans, in their order. spans: ascending."""
     bounds = np.array(spans, np.int64).reshape(-1)  # even entries begin spans, odd entries end them
-    return Subset.of_rows(rows[np.searchsorted(bounds, rows, "right") % 2 == 1])
+    return Subset.from_rows(rows[np.searchsorted(bounds, rows, "right") % 2 == 1])
 
 
 def _of_classes(pack: Pack, chosen: Subset, classes: str | int | Sequence[str | int]) -> Subset:

@@ -130,7 +130,7 @@ class Preprocess(Generic[Value]):
             opened = pack if isinstance(pack, Pack) else open_pack(pack)
             _check_converted(opened)
             record, self._name = record_of(opened, augment), opened.path
-        size, quality = RowSize.of_option(record["size"]), record["quality"]
+        size, quality = RowSize.from_record(record["size"]), record["quality"]
         spec = PixelSpec(
             (size.height, size.width),
             record["fit"],

@@ -86,7 +86,7 @@ def measure(
             missing += np.array(absent, np.int64)
     # Fortran order, because columns are sorted one by one.
     lacking = {w.index: count for w, count in zip(counted, missing.tolist(), strict=True)} or {
-        w.index: sums.rows - sums.of(w.index).count for w in plan.numeric
+        w.index: sums.rows - sums.summary(w.index).count for w in plan.numeric
     }
     sample = np.asfortranarray(np.concatenate(samples))
     return MeasuredRows(sums, sampled, sample, fit, lacking, bool(labels) and not fractions)
@@ -100,7 +100,7 @@ def notes_on_rounding(plan: TableTransform, sums: ColumnSums) -> list[str]:
     """Return notes on columns with whole numbers beyond those that their field's dtype holds exactly."""
     notes: list[str] = []
     for w in plan.numeric:
-        column, values = w.column, sums.of(w.index)
+        column, values = w.column, sums.summary(w.index)
         label = column.role == "label" and plan.label_kind == "number"
         dtype = np.dtype(plan.label_dtype if label else plan.dtype)
         if dtype.kind == "f" and column.standardize is not None:

@@ -279,7 +279,7 @@ class PackWriter:
                 offsets, pieces = files.offsets(rows), files.blob(rows)
             nbytes = int(offsets[-1])
             added[f.name] = AddedArray("|u1", (nbytes,), self._noted(column, pieces), nbytes)
-            added[f.name + OFFSETS] = AddedArray.of(offsets)
+            added[f.name + OFFSETS] = AddedArray.from_array(offsets)
             for block, start in enumerate(starts):
                 stop = min(start + block_rows, rows)
                 self._checksums[block, column + 1] = block_checksum(offsets[start : stop + (stop == rows)])

@@ -120,7 +120,7 @@ def test_normalize_alone_stands_for_a_packs_statistics() -> None:
     assert isinstance(made, augment.Normalize)
     assert not made.known
     # The third channel never changes: 0 cannot be divided by.
-    of_pack = made.of_pack({"mean": MEAN, "std": STD})
+    of_pack = made.using({"mean": MEAN, "std": STD})
     assert (of_pack.mean, of_pack.std, of_pack.dtype) == (MEAN, (0.2, 0.25, 1.0), torch.bfloat16)
     (given,) = parse("Normalize((0.1,), (1,))")
     assert isinstance(given, augment.Normalize)

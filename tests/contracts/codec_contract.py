@@ -31,7 +31,7 @@ def check_block_codec(codec: type[BlockCodec]) -> None:
         raw = np.random.default_rng(number).integers(
             0, high, prod(shape) * np.dtype(dtype).itemsize, np.uint8
         )
-        made = codec.of(row, np.dtype(dtype))
+        made = codec.for_rows(row, np.dtype(dtype))
         block = raw.view(dtype).reshape(shape)
         assert np.array_equal(_unpacked(made, made.compress(block), len(raw)), raw), (
             f"{dtype}{shape}: differs"
@@ -39,7 +39,7 @@ def check_block_codec(codec: type[BlockCodec]) -> None:
     image = np.add.outer(2 * np.arange(40), 2 * np.arange(56))[..., None] + np.array([0, 10, 20])
     photo = (image + np.random.default_rng(0).integers(0, 5, image.shape)).astype(np.uint8)
     photos = np.stack([np.roll(photo, shift, axis=0) for shift in range(40)])
-    made = codec.of(image.shape, photos.dtype)
+    made = codec.for_rows(image.shape, photos.dtype)
     _check_value(made, photos)
     _check_damage(made, photos)
     for row, dtype in (
@@ -50,7 +50,7 @@ def check_block_codec(codec: type[BlockCodec]) -> None:
         ((), "<i8"),
     ):
         values = np.random.default_rng(0).integers(0, 50, (6, *row)).astype(dtype)
-        _check_hdf5(codec.of(row, values.dtype), values)
+        _check_hdf5(codec.for_rows(row, values.dtype), values)
 
 
 def damaged_copies(data: bytes) -> Iterator[tuple[str, bytes]]:

@@ -172,7 +172,7 @@ def test_images_of_8_bits_are_widened_and_told_of(sources: Any, tmp_path: Path):
 def test_like_of_a_pack_without_pictures_takes_what_images_are_without_it(tmp_path: Path, photo_folder: Path):
     """An "image" of numbers says nothing of channels."""
     packer.pack_dataset([{"image": np.ones((4, 4), np.float32), "label": 0}] * 3, tmp_path / "p.h5")
-    assert ReferencePack.of(tmp_path / "p.h5").channels == "rgb"
+    assert ReferencePack.open(tmp_path / "p.h5").channels == "rgb"
 
 
 def test_others_are_skipped_with_their_reason(sources: Any, tmp_path: Path):

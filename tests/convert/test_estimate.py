@@ -31,7 +31,7 @@ def estimated(source: Path, tmp_path: Path, **options: Any) -> float:
         task, plan = plan_conversion(
             stack,
             str(source),
-            ImageOptions.of_record({**OPTIONS, "store": "raw", **options}, None, {}),
+            ImageOptions.from_record({**OPTIONS, "store": "raw", **options}, None, {}),
             out=str(tmp_path / "p"),
         )
         found = estimate(task.maker, task.storing, task.order)

@@ -62,10 +62,10 @@ def test_a_record_gives_the_options_again(given: dict[str, Any]):
         "shards": given.pop("shards", None),
     }
     storing = RowStorage.parse("p.h5", None, **storage)
-    options = ImageOptions.of(None, max_pixels=MAX_PIXELS, storing=storing, **{**asked, **given})
+    options = ImageOptions.from_arguments(None, max_pixels=MAX_PIXELS, storing=storing, **{**asked, **given})
     record = options.record()
     folders = {name: getattr(pair, "folder", pair) for name, pair in options.pairs.items()}
-    again = ImageOptions.of_record(record, options.labels.file, folders)
+    again = ImageOptions.from_record(record, options.labels.file, folders)
     assert again.record() == record
     assert (again.spec, again.storing, again.labels.record()) == (
         options.spec,

@@ -142,7 +142,7 @@ def whole(data: bytes, size: str) -> np.ndarray:
     """The picture brought to its row's size as one of that size for all is."""
     with Image.open(io.BytesIO(data)) as image:
         upright_size = ImageOps.exif_transpose(image).size[::-1]
-    spec = PixelSpec(RowSize.of_option(size).of(*upright_size), "stretch")
+    spec = PixelSpec(RowSize.from_record(size).row_sides(*upright_size), "stretch")
     out = np.empty(spec.shape, np.uint8)
     DecodeResize(spec)(data, out)
     return out

@@ -732,7 +732,7 @@ def test_masks_boxes_and_points_follow_a_smaller_size(tmp_path: Path, options: d
     found = opened(tmp_path / "b")
     assert found.keys() == pack.keys()
     assert found.header.field("image").loaded.shape == (16, 32, 3)
-    geometry = ImagePlacement.of(fit, (64, 64), (16, 32))
+    geometry = ImagePlacement.for_fit(fit, (64, 64), (16, 32))
     box, _ = geometry.boxes(np.array([[8.0, 16, 40, 48]]))
     reader = PackStore(found, found.fields)
     for row, key in enumerate(found.keys()):

@@ -121,7 +121,7 @@ def test_blocks_hold_so_many_bytes():
     ],
 )
 def test_what_a_pack_records_gives_the_same_again(storing: RowStorage):
-    assert RowStorage.of(storing.options()) == storing
+    assert RowStorage.from_record(storing.options()) == storing
 
 
 def test_only_what_is_not_the_rule_is_recorded():
@@ -137,7 +137,7 @@ def test_only_what_is_not_the_rule_is_recorded():
 
 def test_options_that_are_none_are_the_rule():
     options = {"format": "h5", "store": "raw", "quality": None, "shard_rows": None}
-    assert RowStorage.of(options) == RowStorage("h5")
+    assert RowStorage.from_record(options) == RowStorage("h5")
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def row_of(pair: Pair, index: int, geometry: ImagePlacement) -> NDArray[Any]:
 
 def whole(pair: Pair, values: NDArray[Any], index: int = 0) -> NDArray[Any]:
     """The row of a partner that is as large as the row."""
-    return row_of(pair, index, ImagePlacement.of("stretch", values.shape[:2], values.shape[:2]))
+    return row_of(pair, index, ImagePlacement.for_fit("stretch", values.shape[:2], values.shape[:2]))
 
 
 def opened(files: dict[str, bytes], folder: Folder, size: tuple[int, int], **options: Any) -> Pair:
@@ -200,7 +200,7 @@ def test_one_bit_and_8_bits_are_not_mixed(encode: Encode, folder: Folder, layout
         # As when images are appended to a pack of the first.
         with open_pair("mask", place, keys, spec=spec, whole=layout, like=pair.field) as pair:
             assert pair.field == fields[first]
-            out, geometry = np.empty((6, 9), np.uint8), ImagePlacement.of("stretch", (6, 9), (6, 9))
+            out, geometry = np.empty((6, 9), np.uint8), ImagePlacement.for_fit("stretch", (6, 9), (6, 9))
             pair.read(first, geometry, out)
             assert out.max() == (255 if first else 1)
             with pytest.raises(ImageError) as error:
@@ -275,7 +275,7 @@ def test_masks_lie_where_the_image_does(encode: Encode, folder: Folder, fit: str
     mask = coarse[::scale, ::scale]
     spec = PixelSpec((64, 48), fit, "gray")
     image = np.empty(spec.shape, np.uint8)
-    geometry = ImagePlacement.of(fit, DecodeResize(spec)(encode(coarse, "PNG"), image), spec.size)
+    geometry = ImagePlacement.for_fit(fit, DecodeResize(spec)(encode(coarse, "PNG"), image), spec.size)
     with open_pair("mask", folder({"1.png": encode(mask, "PNG")}), ["1.png"], spec=spec) as pair:
         row = row_of(pair, 0, geometry)
     assert set(np.unique(row)) <= {0, 255}
@@ -304,7 +304,7 @@ def test_each_value_is_the_one_under_the_pixels_centre(
     values = np.arange(1, mask[0] * mask[1] + 1, dtype=np.uint16).reshape(mask)
     place = tmp_path_factory.mktemp("masks")
     (place / "1.npy").write_bytes(npy(values))
-    geometry = ImagePlacement.of(fit, source, size)
+    geometry = ImagePlacement.for_fit(fit, source, size)
     with open_pair("mask", place, ["1.jpg"], spec=PixelSpec(size, fit)) as pair:
         row = row_of(pair, 0, geometry)
     target, box = geometry.target, geometry.box
@@ -325,7 +325,7 @@ def test_rows_may_lie_apart_and_threads_agree(encode: Encode, folder: Folder) ->
     files = {f"{number}.png": encode(grey(seed=number), "PNG") for number in range(8)}
     rows = np.full((8, 2, 6, 9), 77, np.uint8)[:, 1]
     with opened(files, folder, (6, 9)) as pair:
-        geometry = ImagePlacement.of("stretch", (6, 9), (6, 9))
+        geometry = ImagePlacement.for_fit("stretch", (6, 9), (6, 9))
         threads = [
             threading.Thread(target=pair.read, args=(number, geometry, rows[number])) for number in range(8)
         ]
@@ -502,7 +502,7 @@ def test_what_is_needed_can_be_given(encode: Encode, folder: Folder) -> None:
     with open_pair("mask", place, ["1.jpg"], spec=SPEC, like=Field("mask", "<f4", (4, 4, 2))) as pair:
         assert (pair.field.dtype, pair.field.shape) == ("<f4", (8, 8, 2))
         with pytest.raises(ImageError) as error:
-            row_of(pair, 0, ImagePlacement.of("stretch", (6, 9), (8, 8)))
+            row_of(pair, 0, ImagePlacement.for_fit("stretch", (6, 9), (8, 8)))
     assert (
         str(error.value)
         == "its mask 1.png: holds uint8; float32 in 2 channels is needed, as in the other files."
@@ -518,12 +518,12 @@ def test_no_file_that_can_be_read(folder: Folder) -> None:
 def test_a_mask_of_the_unturned_image_is_refused(encode: Encode, folder: Folder) -> None:
     with opened({"1.png": encode(grey(6, 9), "PNG")}, folder, (6, 9)) as pair:
         with pytest.raises(ImageError) as error:
-            pair.read(0, ImagePlacement.of("stretch", (9, 6), (6, 9)), np.empty((6, 9), np.uint8))
+            pair.read(0, ImagePlacement.for_fit("stretch", (9, 6), (6, 9)), np.empty((6, 9), np.uint8))
         assert str(error.value) == (
             "its mask 1.png: has 9 x 6 pixels, but its upright image has 6 x 9; both need the same orientation. "
             "Rotate it as the image's EXIF orientation says, or replace it if it belongs to another image."
         )
-        pair.read(0, ImagePlacement.of("stretch", (12, 18), (6, 9)), np.empty((6, 9), np.uint8))
+        pair.read(0, ImagePlacement.for_fit("stretch", (12, 18), (6, 9)), np.empty((6, 9), np.uint8))
 
 
 def frame_error(image: tuple[int, int], mask: tuple[int, int], *, soft: bool = False, **options: Any) -> str:
@@ -533,7 +533,7 @@ def frame_error(image: tuple[int, int], mask: tuple[int, int], *, soft: bool = F
     with open_pair("mask", "masks", ["1.jpg"], spec=SPEC, soft=soft, **options) as pair:
         for fit in FITS:
             try:
-                pair.read(0, ImagePlacement.of(fit, image[::-1], (8, 8)), np.empty((8, 8), np.uint8))
+                pair.read(0, ImagePlacement.for_fit(fit, image[::-1], (8, 8)), np.empty((8, 8), np.uint8))
             except ImageError as error:
                 return str(error).removeprefix("its mask 1.npy: ")
     return ""
@@ -738,7 +738,7 @@ def test_endless_files_are_not_read(folder: Folder, tmp_path: Path) -> None:
     place = folder({"0.npy": npy(grey()), "1.npy": b""})
     os.truncate(tmp_path / "masks" / "1.npy", 1 << 40)
     with open_pair("mask", place, ["0.jpg", "1.jpg"], spec=SPEC) as pair, pytest.raises(ImageError) as error:
-        row_of(pair, 1, ImagePlacement.of("stretch", (6, 9), (8, 8)))
+        row_of(pair, 1, ImagePlacement.for_fit("stretch", (6, 9), (8, 8)))
     assert str(error.value) == (
         "its mask 1.npy: 1,099,511,627,776 bytes; at most 2,863,311,520 are read. Raise max_pixels= if the size is correct."
     )
@@ -754,7 +754,7 @@ def test_what_is_no_file(folder: Folder, tmp_path: Path) -> None:
     with open_pair("mask", place, keys, spec=SPEC) as pair:
         for index in (1, 2):
             with pytest.raises(ImageError) as error:
-                row_of(pair, index, ImagePlacement.of("stretch", (6, 9), (8, 8)))
+                row_of(pair, index, ImagePlacement.for_fit("stretch", (6, 9), (8, 8)))
             messages.append(str(error.value))
     assert messages == [
         "its mask 1.npy: not a regular file.",
@@ -796,7 +796,7 @@ def test_fingerprints_and_the_newest_file(encode: Encode, folder: Folder, tmp_pa
 def as_stored(pair: Pair, index: int = 0) -> NDArray[Any]:
     """The row of a partner of 6x9 pixels, unresized."""
     out = np.empty((6, 9), np.uint8)
-    pair.read(index, ImagePlacement.of("stretch", (6, 9), (6, 9)), out)
+    pair.read(index, ImagePlacement.for_fit("stretch", (6, 9), (6, 9)), out)
     return out
 
 
@@ -848,7 +848,7 @@ def test_soft_partners_are_resampled_linearly(folder: Folder, encode: Encode) ->
     values = np.zeros((40, 20), np.uint16)
     values[:, 10:] = 60000
     place = folder({"1.png": encode(Image.fromarray(values), "PNG")})
-    geometry = ImagePlacement.of("pad", (40, 20), (8, 8))
+    geometry = ImagePlacement.for_fit("pad", (40, 20), (8, 8))
     spec = PixelSpec((8, 8), "pad")
     with open_pair("alpha", place, ["1.jpg"], spec=spec, soft=True) as pair:
         row = row_of(pair, 0, geometry)
@@ -872,7 +872,7 @@ def test_soft_partners_with_a_palette_are_refused(folder: Folder, encode: Encode
     with open_pair("alpha", folder(files), ["1.png", "2.png"], spec=SPEC, soft=True) as pair:
         assert pair.findings.notes == []  # a JPEG matte is about right, as its image is
         with pytest.raises(ImageError) as error:
-            row_of(pair, 1, ImagePlacement.of("stretch", (6, 9), (8, 8)))
+            row_of(pair, 1, ImagePlacement.for_fit("stretch", (6, 9), (8, 8)))
     assert str(error.value) == (
         f"its alpha 2.{format.lower()}: holds palette indices, which cannot be averaged; soft values "
         "are grey. Save it as grey."

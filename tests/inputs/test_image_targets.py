@@ -22,7 +22,7 @@ from packer.pixels.row_placement import ImagePlacement
 from tests.inputs import named_images
 
 KEYS = ["cat/1.jpg", "cat/2.png", "dog/3.jpg"]
-CROP = ImagePlacement.of("crop", (200, 400), (100, 100))  # shows x from 100 to 300, at half the size
+CROP = ImagePlacement.for_fit("crop", (200, 400), (100, 100))  # shows x from 100 to 300, at half the size
 Write = Callable[..., str]
 
 
@@ -39,7 +39,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 def read_targets(path: str, keys: list[str], *, skip: bool = False, **chosen: Any) -> ImageTargets:
     """chosen: members of Labels, under the names by which packs record them."""
-    labels = Labels.of_record({"unlisted": "empty"} | chosen if "boxes" in chosen else chosen, path)
+    labels = Labels.from_record({"unlisted": "empty"} | chosen if "boxes" in chosen else chosen, path)
     return named_images.read_targets(labels, keys, Findings(skip))
 
 
@@ -178,7 +178,7 @@ def test_boxes_move_with_the_picture_and_take_their_labels_along(write: Write) -
     assert labels_of(targets, 1) == []
     assert boxes_of(targets, 2) == []  # cropped away
     assert labels_of(targets, 2) == []
-    stretched = ImagePlacement.of("stretch", (200, 400), (100, 100))
+    stretched = ImagePlacement.for_fit("stretch", (200, 400), (100, 100))
     assert boxes_of(targets, 2, stretched) == [[0, 0, 22.5, 100]]
     assert labels_of(targets, 2, stretched) == [0]
 
@@ -254,7 +254,7 @@ def test_boxes_outside_the_picture_are_refused_when_its_size_is_known(write: Wri
 
 def test_boxes_partly_outside_the_picture_are_clipped(write: Write) -> None:
     path = write("file,xmin,ymin,xmax,ymax\n1,-5,-5,410,210\n")
-    stretched = ImagePlacement.of("stretch", (200, 400), (100, 100))
+    stretched = ImagePlacement.for_fit("stretch", (200, 400), (100, 100))
     assert boxes_of(read_targets(path, KEYS, boxes=CORNERS), 0, stretched) == [[0, 0, 100, 100]]
 
 

@@ -112,7 +112,7 @@ def test_another_value_is_an_error_that_names_the_file(
 )
 def test_lists_that_are_refused(values: Any) -> None:
     with pytest.raises(UsageError) as error:
-        MaskValues.of_pairs(values, ["mask"])
+        MaskValues.for_fields(values, ["mask"])
     assert str(error.value).startswith("mask_values ")
     assert str(error.value).endswith(LIST)
 
@@ -130,7 +130,7 @@ def test_lists_that_are_refused(values: Any) -> None:
 )
 def test_values_of_no_pair(values: Any, pairs: list[str], sentence: str) -> None:
     with pytest.raises(UsageError) as error:
-        MaskValues.of_pairs(values, pairs)
+        MaskValues.for_fields(values, pairs)
     assert str(error.value) == f"{sentence} Pass for example pairs={{'mask': 'DIR'}} too."
 
 

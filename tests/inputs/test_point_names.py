@@ -75,7 +75,7 @@ POINTS = "a_x,a_y,b_x,b_y,c_x,c_y"
 def test_pairs_are_given(given: str, recorded: list[str]) -> None:
     labels = Labels("l.csv", keypoints=POINTS, flip_pairs=given)
     assert labels.record()["flip_pairs"] == recorded
-    assert Labels.of_record(labels.record(), "l.csv").flip_pairs == labels.flip_pairs
+    assert Labels.from_record(labels.record(), "l.csv").flip_pairs == labels.flip_pairs
 
 
 @pytest.mark.parametrize("given", ["a:d", "a:a", "a", "a:b,b:c", "a:b:c", ":", "a:b,"])

@@ -17,7 +17,7 @@ from tests.inputs.named_images import read_targets
 
 KEYS = ["a.jpg", "b.jpg", "c.jpg"]
 CORNERS = "xmin,ymin,xmax,ymax"
-WHOLE = ImagePlacement.of("stretch", (400, 400), (400, 400))
+WHOLE = ImagePlacement.for_fit("stretch", (400, 400), (400, 400))
 
 
 @pytest.fixture(autouse=True)
@@ -93,14 +93,14 @@ def test_several_columns_of_names_are_refused() -> None:
     assert read(f"file,{CORNERS},class,set", rows, column="class").classes == ["cat"]
     none = read(f"file,{CORNERS},class,set", rows, column="")
     assert [field.name for field in none.fields] == ["boxes"]
-    assert Labels.of_record(Labels("l.csv", boxes=CORNERS, column="").record(), "l.csv").column == ()
+    assert Labels.from_record(Labels("l.csv", boxes=CORNERS, column="").record(), "l.csv").column == ()
 
 
 def test_a_column_that_was_found_is_recorded_and_packs_without_one_stay_without() -> None:
     targets = read(f"file,{CORNERS},class", boxed("cat"))
     assert targets.read_as is not None
     assert targets.read_as.record() == {"boxes": CORNERS.split(","), "label": ["class"]}
-    before = Labels.of_record({"boxes": CORNERS.split(",")}, "l.csv")
+    before = Labels.from_record({"boxes": CORNERS.split(",")}, "l.csv")
     again = read_targets(before, KEYS, Findings())
     assert [field.name for field in again.fields] == ["boxes"]
 

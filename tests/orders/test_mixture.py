@@ -42,7 +42,7 @@ def mixture_of(
     rows: int | None = None,
 ) -> Mixture:
     about = Context(Subset([(0, sum(sizes))]), 100, 7, batch, members=tuple(members_of(sizes, weights)))
-    return Mixture(rows=rows).of(about, lambda about: (order or Rows()).bind(about))
+    return Mixture(rows=rows).bind_packs(about, lambda about: (order or Rows()).bind(about))
 
 
 def epoch_of(mixture: Mixture, n: int, epoch: int = 0, seed: int = 3) -> list[int]:
@@ -166,7 +166,7 @@ def test_rows_of_a_subset_in_any_order_are_dealt_by_their_pack() -> None:
         Context(Subset([(0, 2), (3, 5)]), 1, 4, 4, weight=0.5),
     ]
     about = Context(Subset([(0, 6)]), 1, 4, 4, members=tuple(members))
-    mixture = Mixture(rows=8).of(about, lambda about: Sequential().bind(about))
+    mixture = Mixture(rows=8).bind_packs(about, lambda about: Sequential().bind(about))
     rows = epoch_of(mixture, 6)
     assert [row for row in rows if row in (2, 5)] in ([2, 5, 2, 5], [5, 2, 5, 2])
     assert sorted(row for row in rows if row not in (2, 5)) == [0, 1, 3, 4]
@@ -224,7 +224,7 @@ def test_an_order_without_blocks_asks_for_nothing() -> None:
 def test_windows_of_bytes_are_shared_by_the_packs() -> None:
     big = [replace(m, row_bytes=100_000) for m in members_of((10, 10), (3, 1))]
     about = Context(Subset([(0, 20)]), 100_000, 100, 256, members=tuple(big))
-    mixture = Mixture().of(about, lambda about: Blocks().bind(about))
+    mixture = Mixture().bind_packs(about, lambda about: Blocks().bind(about))
     assert [order.window for order in mixture.orders if isinstance(order, Blocks)] == [1920, 640]
     assert Rows().orders == (Rows(),)
 

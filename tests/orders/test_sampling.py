@@ -186,7 +186,7 @@ def test_picks_are_permuted() -> None:
 
 def test_weights_may_be_given_for_the_whole_pack() -> None:
     weights = np.arange(10)
-    about = replace(context(4, pack_rows=10), subset=Subset.of_rows(np.array([9, 7, 5, 3])))
+    about = replace(context(4, pack_rows=10), subset=Subset.from_rows(np.array([9, 7, 5, 3])))
     order = Weighted(weights, 24).bind(about)
     assert np.bincount(whole(order, 4)).tolist() == [9, 7, 5, 3]  # weights 9, 7, 5, 3
     assert order.record() == Weighted([9, 7, 5, 3], 24).bind(context(4)).record()
@@ -194,7 +194,7 @@ def test_weights_may_be_given_for_the_whole_pack() -> None:
 
 def test_as_many_weights_as_rows_are_those_of_the_dataset() -> None:
     """Also where the dataset has all rows of the pack in another order."""
-    about = replace(context(4, pack_rows=4), subset=Subset.of_rows(np.array([3, 2, 1, 0])))
+    about = replace(context(4, pack_rows=4), subset=Subset.from_rows(np.array([3, 2, 1, 0])))
     assert np.bincount(whole(Weighted([0, 1, 2, 3], 6).bind(about), 4)).tolist() == [0, 1, 2, 3]
 
 

@@ -58,7 +58,7 @@ def test_positions_of_spans_are_their_rows(steps: list[tuple[int, int]], listed:
 
 @given(st.permutations(range(90)), st.integers(0, 90), st.data())
 def test_positions_of_a_list_are_its_rows_as_they_stand(rows: list[int], count: int, data: st.DataObject):
-    subset = Subset.of_rows(np.array(rows[:count], np.int64))
+    subset = Subset.from_rows(np.array(rows[:count], np.int64))
     assert subset.rows == count
     if count:
         check(subset, rows, draw_runs(data, count))
@@ -79,7 +79,7 @@ def test_nothing_is_a_subset_too(spans: list[tuple[int, int]]):
     subset = Subset(spans)
     assert subset.rows == 0
     assert subset.place(one_run(0, 0)).total == 0
-    assert Subset.of_rows(np.empty(0, np.int64)).rows == 0
+    assert Subset.from_rows(np.empty(0, np.int64)).rows == 0
 
 
 def test_rows_beyond_32_bits():
@@ -92,16 +92,16 @@ def test_the_fingerprint_is_of_the_rows_in_their_order():
     runs = consecutive(rows)
     spans = np.stack([runs.starts, runs.starts + runs.lengths], axis=1)
     halves = [(a, b) for start, stop in spans.tolist() for a, b in ((start, start + 1), (start + 1, stop))]
-    same = {Subset(spans).fingerprint, Subset.of_rows(rows).fingerprint, Subset(halves).fingerprint}
+    same = {Subset(spans).fingerprint, Subset.from_rows(rows).fingerprint, Subset(halves).fingerprint}
     assert len(same) == 1
     assert Subset([(0, 5)]).fingerprint == "a922f69011003ca5"  # kept in states: never to change
-    others = [Subset([(0, 5)]), Subset([(0, 6)]), Subset([(1, 6)]), Subset([]), Subset.of_rows(rows[::-1])]
+    others = [Subset([(0, 5)]), Subset([(0, 6)]), Subset([(1, 6)]), Subset([]), Subset.from_rows(rows[::-1])]
     assert len({subset.fingerprint for subset in others} | same) == 6
 
 
 def test_memory_is_by_spans_or_by_rows():
     whole = Subset([(k, k + 1000) for k in range(0, 10**9, 10**6)])
-    every_second = Subset.of_rows(np.arange(0, 20_000, 2))
+    every_second = Subset.from_rows(np.arange(0, 20_000, 2))
     assert len(pickle.dumps(whole)) < 20_000
     assert len(pickle.dumps(every_second)) < 8 * 10_000 + 1000
     assert pickle.loads(pickle.dumps(whole)).fingerprint == whole.fingerprint
@@ -127,7 +127,7 @@ def test_no_python_step_a_span():
         return count
 
     apart = [(40 * k, 40 * k + 20) for k in range(50_000)]
-    for subset in (Subset(apart), Subset.of_rows(np.arange(0, 2_000_000, 2))):
+    for subset in (Subset(apart), Subset.from_rows(np.arange(0, 2_000_000, 2))):
         two = Runs(np.array([0, 100]), np.array([30, 30]))
         many = Runs(np.array([0, 100]), np.array([subset.rows, subset.rows - 100]))
         assert lines(subset, one_run(0, 30)) == lines(subset, one_run(0, subset.rows))

@@ -101,13 +101,13 @@ def test_stretches_hold_the_bytes_that_they_are_asked_for(
                     if length
                 )
             }
-            assert stretches.of(array, Runs(starts, lengths)).tolist() == sorted(expected), array
+            assert stretches.holding(array, Runs(starts, lengths)).tolist() == sorted(expected), array
         for start in (-1, before):
             with pytest.raises(FormatError, match="rows lie outside its blocks"):
-                stretches.of(array, Runs(np.array([start]), np.array([1])))
+                stretches.holding(array, Runs(np.array([start]), np.array([1])))
         if any(e.stored is not None for e in extents):
             with pytest.raises(FormatError, match="rows lie outside its blocks"):
-                stretches.of(array, Runs(np.array([0]), np.array([1])))
+                stretches.holding(array, Runs(np.array([0]), np.array([1])))
 
 
 def test_compressed_blocks_in_any_order(tmp_path: Path) -> None:
@@ -122,7 +122,8 @@ def test_compressed_blocks_in_any_order(tmp_path: Path) -> None:
     firsts = stretches.numbers(array).rows()
     for block, extent in enumerate(turned[array]):
         assert (
-            stretches.of(array, Runs(np.array([extent.offset]), np.array([extent.nbytes]))) == firsts[block]
+            stretches.holding(array, Runs(np.array([extent.offset]), np.array([extent.nbytes])))
+            == firsts[block]
         )
         assert stretches.place(int(firsts[block])) == (extent.offset, extent.end)
 
@@ -139,7 +140,7 @@ def test_a_first_shard_without_bytes_of_a_ragged_field() -> None:
     some = Runs(np.array([0]), np.array([10]))
     offsets = np.arange(0, 101, 10, dtype="<i8").tobytes()
     stretches.find("key", some, lambda numbers: [memoryview(offsets)] * len(numbers))
-    (number,) = stretches.of("key", some).tolist()
+    (number,) = stretches.holding("key", some).tolist()
     assert (stretches.file(number), stretches.place(number), stretches.span(number)) == (
         "1",
         (4096, 4196),
@@ -164,7 +165,7 @@ def test_a_petabyte_takes_no_memory() -> None:
     tracemalloc.start()
     stretches = StretchMap(pack, pack.files)
     begins = np.array([0, 43, rows - 1])
-    found = stretches.of("image", Runs(begins, np.ones(3, np.int64)))
+    found = stretches.holding("image", Runs(begins, np.ones(3, np.int64)))
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
     assert stretches.count > 100_000_000

@@ -32,18 +32,18 @@ def made(data: bytes, size: tuple[int, int], fit: str) -> tuple[Any, ImagePlacem
     """A grey row, and the geometry of the picture in it."""
     spec = PixelSpec(size, fit, "gray")
     out = np.empty(spec.shape, np.uint8)
-    return out[..., 0], ImagePlacement.of(fit, DecodeResize(spec)(data, out), size)
+    return out[..., 0], ImagePlacement.for_fit(fit, DecodeResize(spec)(data, out), size)
 
 
 def test_points_of_a_crop_of_a_pad_and_of_a_stretch() -> None:
     corners = np.array([[[0, 0], [400, 200]], [[100, 0], [300, 200]]], np.float64)
-    crop = ImagePlacement.of("crop", (200, 400), (100, 100))
+    crop = ImagePlacement.for_fit("crop", (200, 400), (100, 100))
     assert (crop.box, crop.target) == (Box(0, 100, 200, 200), Box(0, 0, 100, 100))
     assert crop.points(corners).tolist() == [[[-50, 0], [150, 100]], [[0, 0], [100, 100]]]
-    pad = ImagePlacement.of("pad", (200, 400), (100, 100))
+    pad = ImagePlacement.for_fit("pad", (200, 400), (100, 100))
     assert pad.target == Box(25, 0, 50, 100)
     assert pad.points(corners).tolist() == [[[0, 25], [100, 75]], [[25, 25], [75, 75]]]
-    stretch = ImagePlacement.of("stretch", (200, 400), (100, 100))
+    stretch = ImagePlacement.for_fit("stretch", (200, 400), (100, 100))
     assert stretch.points(corners).tolist() == [[[0, 0], [100, 100]], [[25, 0], [75, 100]]]
 
 
@@ -74,7 +74,7 @@ def test_points_land_where_the_pixels_do(
 
 @given(sides, sides, fits)
 def test_the_seen_part_fills_the_target(source: tuple[int, int], result: tuple[int, int], fit: str) -> None:
-    geometry = ImagePlacement.of(fit, source, result)
+    geometry = ImagePlacement.for_fit(fit, source, result)
     box, target = geometry.box, geometry.target
     moved = geometry.points(
         np.array([[box.left, box.top], [box.left + box.width, box.top + box.height]], np.float64)
@@ -84,7 +84,7 @@ def test_the_seen_part_fills_the_target(source: tuple[int, int], result: tuple[i
 
 
 def test_keypoints_outside_become_nan_and_edges_are_inside() -> None:
-    geometry = ImagePlacement.of("crop", (200, 400), (100, 100))
+    geometry = ImagePlacement.for_fit("crop", (200, 400), (100, 100))
     points = np.array(
         [[100, 0], [300, 200], [200, 100], [99, 50], [200, -1], [200, 201], [np.nan, np.nan], [np.nan, 5]]
     )
@@ -95,13 +95,13 @@ def test_keypoints_outside_become_nan_and_edges_are_inside() -> None:
 
 
 def test_keypoints_on_the_bars_of_a_pad_are_outside() -> None:
-    geometry = ImagePlacement.of("pad", (200, 400), (100, 100))
+    geometry = ImagePlacement.for_fit("pad", (200, 400), (100, 100))
     assert np.isnan(geometry.keypoints(np.array([200.0, 201.0]))).all()
     assert geometry.keypoints(np.array([200.0, 200.0])).tolist() == [50, 75]
 
 
 def test_boxes_are_clipped_and_those_without_area_marked() -> None:
-    geometry = ImagePlacement.of("crop", (200, 400), (100, 100))
+    geometry = ImagePlacement.for_fit("crop", (200, 400), (100, 100))
     boxes, keep = geometry.boxes(
         np.array(
             [
@@ -121,14 +121,14 @@ def test_boxes_are_clipped_and_those_without_area_marked() -> None:
 
 
 def test_a_box_too_thin_for_float32_is_marked() -> None:
-    geometry = ImagePlacement.of("stretch", (200, 200), (200, 200))
+    geometry = ImagePlacement.for_fit("stretch", (200, 200), (200, 200))
     boxes, keep = geometry.boxes(np.array([[100, 0, 100 + 1e-9, 10]]))
     assert not keep[0]
     assert boxes[0, 0] == boxes[0, 2]
 
 
 def test_no_boxes_stay_no_boxes() -> None:
-    boxes, keep = ImagePlacement.of("crop", (20, 10), (4, 4)).boxes(np.empty((0, 4)))
+    boxes, keep = ImagePlacement.for_fit("crop", (20, 10), (4, 4)).boxes(np.empty((0, 4)))
     assert boxes.shape == (0, 4)
     assert keep.shape == (0,)
 
@@ -137,7 +137,7 @@ def test_no_boxes_stay_no_boxes() -> None:
 def test_nearest_is_where_the_centres_lie(
     source: tuple[int, int], result: tuple[int, int], fit: str, other: tuple[int, int]
 ) -> None:
-    geometry = ImagePlacement.of(fit, source, result)
+    geometry = ImagePlacement.for_fit(fit, source, result)
     rows, columns = geometry.nearest(*other)
     assert rows.shape == (geometry.target.height,)
     assert columns.shape == (geometry.target.width,)
@@ -156,7 +156,7 @@ def test_nearest_is_where_the_centres_lie(
 def test_nearest_at_the_own_size_is_the_documented_formula(
     source: tuple[int, int], result: tuple[int, int], fit: str
 ) -> None:
-    geometry = ImagePlacement.of(fit, source, result)
+    geometry = ImagePlacement.for_fit(fit, source, result)
     box, target = geometry.box, geometry.target
     rows, _ = geometry.nearest(*source)
     expected = [(2 * i + 1) * box.height // (2 * target.height) + box.top for i in range(target.height)]
@@ -164,11 +164,11 @@ def test_nearest_at_the_own_size_is_the_documented_formula(
 
 
 def test_nearest_at_the_same_size_copies() -> None:
-    rows, columns = ImagePlacement.of("crop", (7, 9), (7, 9)).nearest(7, 9)
+    rows, columns = ImagePlacement.for_fit("crop", (7, 9), (7, 9)).nearest(7, 9)
     assert rows.tolist() == list(range(7))
     assert columns.tolist() == list(range(9))
 
 
 def test_nearest_does_not_overflow() -> None:
-    rows, _ = ImagePlacement.of("stretch", (178_956_970, 1), (65_536, 1)).nearest(178_956_969, 1)
+    rows, _ = ImagePlacement.for_fit("stretch", (178_956_970, 1), (65_536, 1)).nearest(178_956_969, 1)
     assert rows[-1] == math.floor((65_535.5 / 65_536) * 178_956_969)

@@ -58,7 +58,7 @@ def test_each_wrong_size_is_one_sentence(size: object):
 def test_rules_are_recorded_and_read_again(size: object, option: object, words: str | None):
     found = RowSize.parse(size)
     assert found.option == option
-    assert RowSize.of_option(option) == found
+    assert RowSize.from_record(option) == found
     assert found.ragged is (words is not None)
     assert words is None or found.words == words
 
@@ -78,7 +78,7 @@ sides = st.integers(1, 5000)
 
 @given(sides, sides, st.integers(1, 600), st.sampled_from(["max", "min"]))
 def test_a_rule_gives_the_size_of_torchvisions_resize(height: int, width: int, limit: int, rule: str):
-    rows, columns = RowSize.of_option(f"{rule}={limit}").of(height, width)
+    rows, columns = RowSize.from_record(f"{rule}={limit}").row_sides(height, width)
     short, long = sorted((height, width))
     if limit >= (long if rule == "max" else short):
         assert (rows, columns) == (height, width)

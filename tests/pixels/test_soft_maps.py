@@ -28,7 +28,7 @@ def smooth(height: int, width: int) -> NDArray[Any]:
 
 def placed(values: NDArray[Any], fit: str, source: tuple[int, int], size: tuple[int, int]) -> NDArray[Any]:
     out = np.zeros((*size, *values.shape[2:]), values.dtype)
-    place_soft(values, ImagePlacement.of(fit, source, size), out)
+    place_soft(values, ImagePlacement.for_fit(fit, source, size), out)
     return out
 
 
@@ -36,9 +36,9 @@ def placed(values: NDArray[Any], fit: str, source: tuple[int, int], size: tuple[
 @pytest.mark.parametrize("size", [(16, 16), (24, 40), (90, 70)])
 def test_bytes_are_those_of_images_to_their_rounding(fit: str, size: tuple[int, int]) -> None:
     values = np.random.default_rng(0).integers(0, 256, (50, 65), np.uint8)
-    geometry = ImagePlacement.of(fit, values.shape, size)
+    geometry = ImagePlacement.for_fit(fit, values.shape, size)
     expected = np.zeros((*size, 1), np.uint8)
-    resize(values[..., None], geometry.box, geometry.target.of(expected))
+    resize(values[..., None], geometry.box, geometry.target.cut_view(expected))
     made = placed(values, fit, (50, 65), size).astype(int)
     away = np.abs(made - expected[..., 0])
     assert away.max() <= 2  # images are rounded twice, and of few taps have weights in 256ths
@@ -51,7 +51,7 @@ def test_shrunk_values_are_means(dtype: str, level: float) -> None:
     """The mean of a map stays, also of one of two channels; taking the nearest pixel would not keep it."""
     values = np.random.default_rng(1).uniform(0, 255, (96, 96, 2)).astype(dtype)
     out = np.zeros((6, 6, 2), np.dtype(dtype).newbyteorder("<"))
-    place_soft(values, ImagePlacement.of("stretch", (96, 96), (6, 6)), out)
+    place_soft(values, ImagePlacement.for_fit("stretch", (96, 96), (6, 6)), out)
     for channel in range(2):
         means = values[..., channel].astype(float).reshape(6, 16, 6, 16).mean(axis=(1, 3))
         # The triangle reaches as far again as the square of 16 pixels: of noise both are near the middle.

@@ -22,7 +22,7 @@ def test_points_turn_as_pixels_do(orientation: int) -> None:
     found = turn_points(np.array([[5.5, 1.5]]), orientation, turned.shape)
     assert found.tolist() == [[column + 0.5, row + 0.5]]
     assert StoredSize(4, 7, orientation).upright == turned.shape
-    assert StoredSize.of_upright(turned.shape, orientation).stored == (4, 7)
+    assert StoredSize.from_upright(turned.shape, orientation).stored == (4, 7)
 
 
 @pytest.mark.parametrize("suffix", ["jpeg", "png", "webp", "tiff", "bmp"])

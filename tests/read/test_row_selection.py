@@ -200,7 +200,7 @@ def test_a_column_of_a_subset(several: Pack, monkeypatch: pytest.MonkeyPatch):
     rows = [90, 3, 4, 5, 17]
     for piece in (4, 1 << 20):
         monkeypatch.setattr(array_store, "_PIECE_BYTES", piece)
-        assert (PackStore(several, (), Subset.of_rows(np.array(rows))).column("label") == HOT[rows]).all()
+        assert (PackStore(several, (), Subset.from_rows(np.array(rows))).column("label") == HOT[rows]).all()
     assert PackStore(several, (), Subset([])).column("label").shape == (0, 4)
 
 

@@ -163,7 +163,7 @@ class ColumnSums:
             self.values[index] = values
             check_categories(self.plan.columns[index].name, len(values), self.plan.max_categories, "label")
 
-    def of(self, index: int, what: str = "") -> NumberSummary:
+    def summary(self, index: int, what: str = "") -> NumberSummary:
         """Return the summary of a numeric column as read, of its "log1p", or of one of its parts."""
         if self._summaries is None:
             self._summaries = self._summarized()
@@ -259,7 +259,7 @@ def histogram(values: NDArray[np.float64]) -> list[tuple[list[float], list[int]]
     ]
 
 
-def of_numbers(
+def numeric_statistics(
     rows: int, summaries: Sequence[NumberSummary], sample: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
     """Return the header's statistics of numeric columns. sample: [m, columns], NaN for missing."""
@@ -294,7 +294,7 @@ def of_numbers(
     return records
 
 
-def of_categories(names: Sequence[str], counts: Sequence[int]) -> dict[str, Any]:
+def category_statistics(names: Sequence[str], counts: Sequence[int]) -> dict[str, Any]:
     """Return the header's statistics of categories. counts: of the first len(counts) names."""
     ranked = sorted(zip(names, counts, strict=False), key=lambda pair: (-pair[1], pair[0]))
     return {
@@ -311,7 +311,7 @@ def column_statistics(
 ) -> dict[str, dict[str, Any]]:
     """Return the header's statistics of the columns that are read, by name."""
     statistics: dict[str, dict[str, Any]] = {}
-    numbers = iter(of_numbers(sums.rows, [sums.of(w.index) for w in plan.numeric], sample))
+    numbers = iter(numeric_statistics(sums.rows, [sums.summary(w.index) for w in plan.numeric], sample))
     for w in plan.layout.members:
         index, name = w.index, w.column.name
         if w.column.kind.numeric:
@@ -320,7 +320,7 @@ def column_statistics(
         missing, *counts = sums.counts[index].tolist()
         statistics[name] = {"rows": sums.rows, "missing": missing}
         if w.column.type == "category":
-            statistics[name] |= of_categories(dictionaries.get(index, ()), counts)
+            statistics[name] |= category_statistics(dictionaries.get(index, ()), counts)
     return statistics
 
 

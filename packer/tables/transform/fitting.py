@@ -101,14 +101,14 @@ def _fit_numbers(
     column: TableColumn, plan: TableTransform, index: int, sums: ColumnSums, sample: NDArray[np.float64]
 ) -> TableColumn:
     """Fit a numeric column. index: its number; sample: float64 [m], NaN for missing. Raises UsageError."""
-    summary = sums.of(index)
+    summary = sums.summary(index)
     if column.role == "label" and plan.label_kind == "classes":
         values = sums.values.get(index, np.zeros(0))
         return column.but(categories=column.kind.classes or tuple(map(shortest, values.tolist())))
     if column.role != "feature":
         return column
     if column.log1p:
-        summary = sums.of(index, "log1p")
+        summary = sums.summary(index, "log1p")
         sample = np.log1p(sample)
     missing = column.missing or ""
     fill = {"mean": summary.mean, "zero": 0.0}.get(missing)
@@ -118,7 +118,7 @@ def _fit_numbers(
             fill = float(np.median(present)) if len(present) else 0.0
     scale: tuple[float, ...] | None = None
     if column.standardize is not None:
-        parts = [(sums.of(index, part), of) for part, of in column.kind.parts.items()]
+        parts = [(sums.summary(index, part), of) for part, of in column.kind.parts.items()]
         scale = ()
         for part, of in parts or [(summary, np.positive)]:
             value = 0.0 if fill is None else float(of(np.array([fill]))[0])

@@ -178,7 +178,7 @@ def test_who_has_it_is_known_and_what_differs_is_kept_apart(tmp_path: Path) -> N
     assert place(pack, fields[:1]) != plain
     assert place(pack, verify=True) != plain
     assert place(pack, subset=Subset([(0, ROWS - 1)])) != plain
-    assert place(pack, subset=Subset.of_rows(np.arange(ROWS)[::-1])) != plain
+    assert place(pack, subset=Subset.from_rows(np.arange(ROWS)[::-1])) != plain
     assert place(make_pack(tmp_path / "q.h5")) != plain
     os.utime(pack.path, ns=(0, 0))
     assert place(pack) != plain

@@ -24,9 +24,9 @@ from packer.tables.transform.column_sums import (
     ColumnSums,
     NumberSummary,
     block_sums,
+    category_statistics,
     histogram,
-    of_categories,
-    of_numbers,
+    numeric_statistics,
     quantiles,
 )
 from packer.tables.transform.column_types import TableColumn, days_of, seconds_of
@@ -148,8 +148,10 @@ def test_parts_of_any_length_give_equal_results(step):
     for start in range(0, rows, step):
         parts.merge(parts.part(records[start : start + step], fit_rows[start : start + step]))
     for index, what in [(0, ""), (1, ""), (2, ""), (2, "log1p")]:
-        assert whole.of(index, what) == parts.of(index, what)
-    assert whole.of(2, "log1p").mean == pytest.approx(np.log1p(records["c2"][fit_rows]).mean(), rel=1e-14)
+        assert whole.summary(index, what) == parts.summary(index, what)
+    assert whole.summary(2, "log1p").mean == pytest.approx(
+        np.log1p(records["c2"][fit_rows]).mean(), rel=1e-14
+    )
 
 
 def test_seconds_since_1970_keep_their_digits():
@@ -160,7 +162,7 @@ def test_seconds_since_1970_keep_their_digits():
     records["c0"] = 1_400_000_000 + draws.random(rows)
     sums = ColumnSums(plan)
     sums.merge(sums.part(records))
-    found = sums.of(0)
+    found = sums.summary(0)
     assert found.mean - 1.4e9 == pytest.approx((records["c0"] - 1.4e9).mean(), rel=1e-6)
     assert found.std == pytest.approx((records["c0"] - 1.4e9).std(), rel=1e-9)
 
@@ -171,7 +173,7 @@ def test_equal_values_have_no_deviation():
     records["c0"] = 0.1
     sums = ColumnSums(plan)
     sums.merge(sums.part(records))
-    assert (sums.of(0).mean, sums.of(0).std) == (float(np.float32(0.1)), 0.0)
+    assert (sums.summary(0).mean, sums.summary(0).std) == (float(np.float32(0.1)), 0.0)
 
 
 def test_kept_whole_numbers_have_exact_ends():
@@ -198,7 +200,7 @@ def test_categories_are_counted(table, data):
 
 
 def test_only_the_most_frequent_categories_are_listed():
-    found = of_categories([str(i) for i in range(50)], list(range(50)))
+    found = category_statistics([str(i) for i in range(50)], list(range(50)))
     assert found["distinct"] == 49
     assert found["counts"] == [[str(i), i] for i in range(49, 29, -1)]
 
@@ -235,10 +237,10 @@ def test_sums_that_overflow_or_vanish_are_not_told(monkeypatch, compiled, cells)
         records = np.zeros(len(block), plan.layout.dtype)
         records["c0"] = block
         sums.merge(sums.part(records))
-    found = sums.of(0)
+    found = sums.summary(0)
     assert math.isnan(found.std)
     assert (found.least, found.most) == (min(cells), max(cells))
-    (record,) = of_numbers(sums.rows, [found], np.array(cells)[:, None])
+    (record,) = numeric_statistics(sums.rows, [found], np.array(cells)[:, None])
     assert record["std"] is None
     assert np.isfinite(record["quantiles"]["values"]).all()
     assert np.isfinite(record["histogram"]["edges"]).all()
@@ -250,7 +252,7 @@ def test_quantiles_of_a_sample_have_the_ends_of_all_rows():
     records["c0"] = np.arange(1001)
     sums = ColumnSums(plan)
     sums.merge(sums.part(records))
-    (found,) = of_numbers(1001, [sums.of(0)], np.arange(250.0, 751.0)[:, None])
+    (found,) = numeric_statistics(1001, [sums.summary(0)], np.arange(250.0, 751.0)[:, None])
     assert found["quantiles"]["values"][::5] == [0, 500, 1000]
 
 
@@ -271,8 +273,8 @@ def test_columns_with_missing_cells_are_summed_up_as_alone():
     draws = np.random.default_rng(0)
     sample = draws.normal(size=(50, 40))
     sample[draws.random(sample.shape) < draws.choice([0, 0.5, 1], 40)] = np.nan
-    found = of_numbers(50, [summary_of(column) for column in sample.T], sample)
-    alone = [of_numbers(50, [summary_of(column)], column[:, None])[0] for column in sample.T]
+    found = numeric_statistics(50, [summary_of(column) for column in sample.T], sample)
+    alone = [numeric_statistics(50, [summary_of(column)], column[:, None])[0] for column in sample.T]
     assert found == alone
     assert sum(record["quantiles"] is None for record in found) > 5
 
