@@ -55,7 +55,7 @@ class Service:
         for _ in range(self.attempts):
             age, connection = (os.getpid(), self._deaths), None
             try:
-                connection = self._take(age)
+                connection = self._take_connection(age)
                 (done, value), found = exchange(connection, request, data)
             # after Ctrl-C, this answer would be taken for that of the next request
             except BaseException as error:
@@ -74,7 +74,7 @@ class Service:
             return value, found
         raise self._died(request, died)
 
-    def _take(self, age: tuple[int, int]) -> socket.socket:
+    def _take_connection(self, age: tuple[int, int]) -> socket.socket:
         """Return an idle connection of this age, or a new one. Raises like `_connect`."""
         with self._lock:
             for connection in [one for one in self._idle if self._made.get(one) != age]:
@@ -130,11 +130,11 @@ def send(connection: socket.socket, value: Any, data: Data = b"") -> None:
 
 def receive(connection: socket.socket) -> tuple[Any, bytearray]:
     """Return the next frame. Raises EOFError at the end, OSError."""
-    body, data = _LENGTHS.unpack(_read(connection, _LENGTHS.size))
-    return json.loads(_read(connection, body)), _read(connection, data)
+    body, data = _LENGTHS.unpack(_receive_bytes(connection, _LENGTHS.size))
+    return json.loads(_receive_bytes(connection, body)), _receive_bytes(connection, data)
 
 
-def _read(connection: socket.socket, count: int) -> bytearray:
+def _receive_bytes(connection: socket.socket, count: int) -> bytearray:
     data = bytearray(count)
     view, done = memoryview(data), 0
     while done < count:

@@ -51,7 +51,7 @@ class PreparedDraws:
         return len(self.host)
 
     @classmethod
-    def joined(cls, parts: Sequence[PreparedDraws]) -> PreparedDraws:
+    def concatenate(cls, parts: Sequence[PreparedDraws]) -> PreparedDraws:
         """Return the concatenation of parts."""
         return parts[0] if len(parts) == 1 else cls(torch.cat([part.host for part in parts]))
 

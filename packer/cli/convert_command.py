@@ -130,7 +130,7 @@ def image_keywords(
     from packer.inputs.label_options import Labels
 
     keywords = {"labels": _value(Labels, options), "split": _split(options)}
-    keywords |= {"pairs": _with_soft(pairs, _names(soft)), "mask_values": _by_pair(mask_values)}
+    keywords |= {"pairs": _with_soft(pairs, _comma_list(soft)), "mask_values": _by_pair(mask_values)}
     return keywords | options
 
 
@@ -172,7 +172,7 @@ def _convert_tables(
 
     for name in {"label", "features", "keep", "drop", "log1p", "one_hot"} & set(options):
         if (name, options[name]) != ("one_hot", "all"):
-            options[name] = _names(options[name])
+            options[name] = _comma_list(options[name])
     options["quote"] = "" if options["quote"] == "none" else options["quote"]
     options["delimiter"] = _mark(options.get("delimiter"))
     options |= {"csv": _value(Csv, options), "encode": _value(Encode, options), "split": _split(options)}
@@ -238,5 +238,5 @@ def _mark(text: str | None) -> str | None:
     return "\t" if text == "tab" else text
 
 
-def _names(text: str) -> list[str]:
+def _comma_list(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]

@@ -55,7 +55,7 @@ def size(data: bytes) -> tuple[int, int, int]:
     return height, width, channels
 
 
-def array(data: bytes) -> NDArray[Any]:
+def decode(data: bytes) -> NDArray[Any]:
     """Decode the output of `encode`: [h, w], or [h, w, C] for several channels.
 
     Raises: ValueError if the file is damaged or foreign.

@@ -148,7 +148,7 @@ class BlockRun:
                         self._open -= 1
                         finished.result()
                     for future in self._waiting.keys() & ended:
-                        self._take(future)
+                        self._take_result(future)
                     progress()
             except BaseException:
                 state.stop()
@@ -156,7 +156,7 @@ class BlockRun:
                 for future in list(self._waiting):  # keep blocks that other workers finished
                     if not future.cancelled() and future.exception() is None:
                         with suppress(PackerError):
-                            self._take(future)
+                            self._take_result(future)
                 raise
 
     def _submit(self, pool: Executor) -> bool:
@@ -182,7 +182,7 @@ class BlockRun:
         self._close_part(part)
         return True
 
-    def _take(self, future: Future[tuple[Block, list[int]]]) -> None:
+    def _take_result(self, future: Future[tuple[Block, list[int]]]) -> None:
         """Journal a finished block. Raises the error of the worker."""
         finished, checksums = future.result()
         part, block, slot = self._waiting.pop(future)
@@ -270,7 +270,7 @@ def _adopt_in_process(run: WorkerState) -> None:
     _adopt(run)
 
 
-def _opened(files: PartFiles) -> PartFiles:
+def _worker_files(files: PartFiles) -> PartFiles:
     """Return this worker's own copy of a part's files, which stay open until it comes to another part."""
     if getattr(_worker, "files", None) is None or _worker.files.path != files.path:
         _worker.files = copy(files)
@@ -376,9 +376,9 @@ class WorkerState:
         result = Block()
         self._check_stopped()
         self.maker.ahead(samples)
-        block = _opened(files).open_block(number)
+        block = _worker_files(files).open_block(number)
         for few in self.read(samples, slot):
-            block.write(self._stored(few))
+            block.write(self._encode_rows(few))
             self.measure(few, start)
             result.merge(few, start - first)
             self._rows_done[slot] += few.count
@@ -408,7 +408,7 @@ class WorkerState:
                 raise few.error from few.error.__cause__
             yield few
 
-    def _stored(self, few: Block) -> Mapping[str, Rows]:
+    def _encode_rows(self, few: Block) -> Mapping[str, Rows]:
         """Return rows as they are stored: encode images that have no JPEG file yet."""
         if not self._encoded:
             return few.rows

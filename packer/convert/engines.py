@@ -45,7 +45,7 @@ from packer.given_values import shown
 from packer.machine import cores
 from packer.packs.pack import Pack
 from packer.packs.pack_opening import open_pack
-from packer.remote.urls import is_url, join, name_of
+from packer.remote.urls import is_url, join_url, name_of
 from packer.writing.working_folder import (
     WorkingFolder,
     parts_of,
@@ -185,7 +185,7 @@ def hand_over(path: str, out: str, file: str) -> None:
     if is_url(out):
         from packer.packs.remote_pack import put_pack
 
-        put_pack(join(out, file), path)
+        put_pack(join_url(out, file), path)
     elif os.path.exists(path):  # else an earlier attempt has moved it
         to = os.path.join(out + PARTIAL_SUFFIX, "pack", file)
         remove(to)
@@ -215,7 +215,7 @@ def published(convert: Callable[Concatenate[S, Out, P], R]) -> Callable[Concaten
             )
         from packer.remote import access  # local conversions need not load it
 
-        for name in (url, join(url, INDEX_FILE)):
+        for name in (url, join_url(url, INDEX_FILE)):
             with suppress(MissingObjectError):
                 access.stat(name)
                 raise UsageError(f"{name}: exists already. Pass another name, or remove it.")
@@ -240,10 +240,10 @@ def _write(pack: Pack, url: str) -> None:
     from packer.remote import access
 
     for shard in pack.shards:
-        put_pack(join(url, os.path.basename(shard.path)), shard.path)
+        put_pack(join_url(url, os.path.basename(shard.path)), shard.path)
     if pack.shards:
         index = os.path.join(pack.path, INDEX_FILE)
-        access.put_file(join(url, INDEX_FILE), index, patience=access.ROWS_PATIENCE)
+        access.put_file(join_url(url, INDEX_FILE), index, patience=access.ROWS_PATIENCE)
     else:
         put_pack(url, pack.path)
     written = open_shards(url) if pack.shards else open_object(url)

@@ -31,7 +31,7 @@ from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_options import ALL
 from packer.inputs.listing import Finding, Listing
 from packer.inputs.opened_source import ImageSource, SourceOptions
-from packer.inputs.webdataset_tars import is_part
+from packer.inputs.webdataset_tars import is_field
 from packer.packs.pack import Pack
 from packer.pixels.decode_resize import codec_builds, decoder_versions
 from packer.pixels.exact_values import count_bands
@@ -99,7 +99,7 @@ def plan_conversion(
         like.check(find_field(targets.fields, "label"), opened.name)
     options = replace(options, labels=targets.read_as or options.labels)
     if existing is not None:
-        targets.named_as_in(existing.fields)
+        targets.match_point_names(existing.fields)
     partners = _partners(stack, opened, options, spool, existing)
     listing = Listing(
         opened,
@@ -166,7 +166,7 @@ def _open(
         listed=classes,
         arrays=options.channels not in CHANNELS,
         partner=partners_among(source, options.pairs.values()) if options.pairs else None,
-        parts=[folder for folder in map(str, map(folder_of, options.pairs.values())) if is_part(folder)],
+        parts=[folder for folder in map(str, map(folder_of, options.pairs.values())) if is_field(folder)],
         findings=findings,
     )
     return open_source(source, opening)

@@ -20,7 +20,7 @@ from packer.convert.whole_pictures import (
 )
 from packer.errors import UsageError, damaged
 from packer.format.fields import Field
-from packer.format.own_size import partner
+from packer.format.own_size import partner_storage
 from packer.format.part_files import Rows
 from packer.orders.runs import Runs, consecutive, one_run
 from packer.packs.file_rows import counted_files, recounted
@@ -174,7 +174,7 @@ class PackRows(RowMaker):
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
         """Return the unchanged fields."""
-        runs, parts = consecutive(samples), self._parts(samples)
+        runs, parts = consecutive(samples), self._part_numbers(samples)
         return {f.name: self._column(f, runs, parts) for f in self._bulk}
 
     def _column(self, f: Field, runs: Runs, parts: NDArray[np.intp]) -> Any:
@@ -218,7 +218,7 @@ class PackRows(RowMaker):
     def make(self, sample: int, at: int, block: Block) -> None:
         """Read the row; resize its image and move the other fields if the size changes."""
         run, rows = one_run(sample, sample + 1), block.rows
-        parts, pixels = self._parts(run.starts), None
+        parts, pixels = self._part_numbers(run.starts), None
         row = {name: values[at, ...] for name, values in rows.items() if isinstance(values, np.ndarray)}
         ragged = {
             f.name: self._column(f, run, parts)[0] for f in self.pack.fields if f.ragged and f.name in rows
@@ -271,13 +271,13 @@ class PackRows(RowMaker):
                     values = self._picture(f.name, ragged.pop(f.name), sample)
                     out = np.empty(sized.shape(*geometry.result), sized.dtype) if out is None else out
                 assert out is not None
-                _place(f, geometry, values, out)
+                _place_mask(f, geometry, values, out)
                 if f.ragged:
                     ragged[f.name] = store_partner(f, out)
 
     def name(self, sample: int) -> str:
         """Return the path of the pack and the row number in it."""
-        part = int(self._parts(np.array([sample]))[0])
+        part = int(self._part_numbers(np.array([sample]))[0])
         return f"{self.pack.parts[part].path}, row {sample - int(self._firsts[part])}"
 
     def key(self, sample: int) -> str:
@@ -312,7 +312,7 @@ class PackRows(RowMaker):
         self._pixels.again(stored, out)
         return stored.shape[0], stored.shape[1]
 
-    def _parts(self, samples: NDArray[np.int64]) -> NDArray[np.intp]:
+    def _part_numbers(self, samples: NDArray[np.int64]) -> NDArray[np.intp]:
         """Return the number of the part that holds each row."""
         return np.searchsorted(self._firsts, samples, "right") - 1
 
@@ -330,7 +330,7 @@ class PackRows(RowMaker):
         if self._spec is None:
             assert sized is not None
             soft = f.about["sampling"] == "linear"
-            _, codec = partner(sized.dtype, sized.channels or 1, soft=soft)
+            _, codec = partner_storage(sized.dtype, sized.channels or 1, soft=soft)
             return Field(f.name, "|u1", None, f.about, codec)
         if sized is not None:
             about = {"layout": f.about["layout"], "fit": self._spec.fit}
@@ -351,7 +351,7 @@ def class_numbers(pack: Pack) -> list[NDArray[np.int64]]:
     return [np.array([*(number[name] for name in part.header.classes or ()), -1]) for part in pack.parts]
 
 
-def _place(f: Field, geometry: ImagePlacement, values: NDArray[Any], out: NDArray[Any]) -> None:
+def _place_mask(f: Field, geometry: ImagePlacement, values: NDArray[Any], out: NDArray[Any]) -> None:
     """Move a mask or a soft map with its image."""
     out[...] = 0
     if f.about["sampling"] == "linear":

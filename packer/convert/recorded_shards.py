@@ -16,7 +16,7 @@ from packer.format.write_errors import failure
 from packer.packs.pack import Pack
 from packer.packs.pack_opening import open_pack
 from packer.packs.shards import merge_headers, seal_of, shard_name, write_index
-from packer.remote.urls import join
+from packer.remote.urls import join_url
 from packer.writing.working_folder import (
     WorkingFolder,
     check_parts,
@@ -95,7 +95,7 @@ class RecordedShards:
         if file in self.empty or (self.url and file not in self.seals):
             return None
         try:
-            pack = open_pack(join(self.url, file) if self.url else os.path.join(self._folder, file))
+            pack = open_pack(join_url(self.url, file) if self.url else os.path.join(self._folder, file))
         except (FormatError, MissingObjectError):
             return None
         # Share equal members of the header with the previous shard's, to save memory with very many shards.
@@ -164,7 +164,7 @@ def index_shards(recorded: RecordedShards, name: str, subject: str) -> Header:
     skipped = [*recorded.skipped, *recorded.left_out(recorded.files)]
     if missing and recorded.url:
         raise FormatError(
-            f"{join(recorded.url, missing[0])}: is not the shard that was uploaded. Find the other writer of"
+            f"{join_url(recorded.url, missing[0])}: is not the shard that was uploaded. Find the other writer of"
             " this URL; the same command writes the shard again."
         )
     if missing:
@@ -182,7 +182,7 @@ def index_shards(recorded: RecordedShards, name: str, subject: str) -> Header:
         if recorded.url:
             from packer.remote import access  # local conversions need not load it
 
-            access.put_file(join(recorded.url, INDEX_FILE), os.path.join(place.pack, INDEX_FILE))
+            access.put_file(join_url(recorded.url, INDEX_FILE), os.path.join(place.pack, INDEX_FILE))
             place.close(keep=False)
         else:
             place.publish()

@@ -31,7 +31,7 @@ def parse_classes(given: Classes) -> list[str]:
         name = os.fspath(given)
         subject = f"classes {name}"
         if os.path.isfile(name):
-            names = _read(name)
+            names = _read_class_names(name)
         elif isinstance(given, os.PathLike) or "/" in name or name.lower().endswith(_ENDINGS):
             raise UsageError(
                 f"{subject}: no such file; allowed are a file with one name per line, or names separated by"
@@ -53,7 +53,8 @@ def parse_classes(given: Classes) -> list[str]:
     return names
 
 
-def _read(path: str) -> list[str]:
+def _read_class_names(path: str) -> list[str]:
+    """Return the lines of a file that are not blank. Raises UsageError."""
     try:
         with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
             return [line.strip() for line in file if line.strip()]
@@ -108,7 +109,7 @@ class ReferencePack(NamedTuple):
         if label is None or known is None or (label.dtype, label.shape) == (known.dtype, known.shape):
             return
         raise UsageError(
-            f"{source}: its labels would be {_kind(label)}, those of {self.pack.path} are {_kind(known)};"
+            f"{source}: its labels would be {_form(label)}, those of {self.pack.path} are {_form(known)};"
             " they have to be equal. Pass the label options of that pack."
         )
 
@@ -122,5 +123,5 @@ def pixel_options(image: Field) -> tuple[str | int, str]:
     return color if named else count, np.dtype(image.dtype).name
 
 
-def _kind(field: Field) -> str:
+def _form(field: Field) -> str:
     return f"{field.dtype.lstrip('<|')} {list(field.shape or ())}".replace(" []", "")

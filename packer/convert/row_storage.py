@@ -268,11 +268,11 @@ def estimate(maker: RowMaker, storing: RowStorage, order: SampleOrder) -> float:
     if image is None or image.shape is None:
         if any(f.own_size is not None and (f.name != "image" or "size" in f.about) for f in maker.fields):
             ragged = [f for f in maker.fields if f.ragged and f.name != "key"]
-            sizes = [sum(map(len, row)) for row in _rows(maker, picked, ragged)]
+            sizes = [sum(map(len, row)) for row in _row_values(maker, picked, ragged)]
             return other + (sum(sizes) / len(sizes) if sizes else maker.ragged_bytes) + 8 * len(ragged)
         return other + maker.ragged_bytes + 8
     other += maker.ragged_bytes
-    pixels = [row for (row,) in _rows(maker, picked, [image])] if storing.gathered else []
+    pixels = [row for (row,) in _row_values(maker, picked, [image])] if storing.gathered else []
     if not pixels:
         return image.row_bytes + other
     if storing.store == "jpeg":
@@ -281,7 +281,7 @@ def estimate(maker: RowMaker, storing: RowStorage, order: SampleOrder) -> float:
     return other + len(codec.compress(np.stack(pixels))) / len(pixels)
 
 
-def _rows(maker: RowMaker, samples: NDArray[np.int64], fields: Sequence[Field]) -> Iterator[list[Any]]:
+def _row_values(maker: RowMaker, samples: NDArray[np.int64], fields: Sequence[Field]) -> Iterator[list[Any]]:
     """Yield some fields of each row, without rows that cannot be made."""
     for at in range(len(samples)):
         (block,) = maker.read(samples[at : at + 1])

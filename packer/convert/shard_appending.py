@@ -85,7 +85,7 @@ def check_alike(task: ConversionTask, pack: Pack) -> None:
     ):
         if old != new:
             raise UsageError(
-                f"{pack.path}: has {_named(old)} {what}, the new rows would have {_named(new)}; they have to"
+                f"{pack.path}: has {_names_text(old)} {what}, the new rows would have {_names_text(new)}; they have to"
                 " be equal. Arrange the new images like those of the pack."
             )
 
@@ -178,5 +178,5 @@ def _shard_number(shard: Pack) -> int:
     return int(os.path.splitext(shard.name)[0])
 
 
-def _named(names: Sequence[str] | None) -> str:
+def _names_text(names: Sequence[str] | None) -> str:
     return ", ".join(names) if names else "no"

@@ -95,7 +95,7 @@ def assign(split: Split | None, rows: RowSource, seed: int) -> Owners:
     if split is None:
         return Owners.from_splits({}, rows.count)
     if split.column is not None:
-        return _named(split, split.column, rows)
+        return _splits_of_column(split, split.column, rows)
     places, shares = split.portions(rows.count)
     numbered = {name: number for number, name in enumerate(split.parts)}
     numbers = np.full(rows.count, len(numbered), np.min_scalar_type(len(numbered)))
@@ -122,7 +122,7 @@ def assign(split: Split | None, rows: RowSource, seed: int) -> Owners:
     return Owners(tuple(numbered), numbers, notes)
 
 
-def _named(split: Split, column: str, rows: RowSource) -> Owners:
+def _splits_of_column(split: Split, column: str, rows: RowSource) -> Owners:
     """Return the splits that a column names; rows that are not kept go to any split."""
     cells = _codes(column, rows)
     held = np.zeros(len(cells.names), np.bool_)

@@ -276,7 +276,7 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
                     self._kept.pop(next(iter(self._kept)))
                 first = number * self._bucket_rows
                 held = np.sort(self._samples[first : first + self._bucket_rows])
-                self._kept[number] = held, self._read(first, len(held))
+                self._kept[number] = held, self._read_records(first, len(held))
             return self._kept[number]
 
     def _deal(self, fd: int) -> None:
@@ -284,7 +284,7 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
         filled = np.arange(0, self.rows, self._bucket_rows)
 
         def grouped(start: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-            records = self._read(start, min(self._deal_rows, self.rows - start))
+            records = self._read_records(start, min(self._deal_rows, self.rows - start))
             owners = self._owners[start : start + len(records)]
             order = np.argsort(owners, kind="stable")
             return np.take(records, order), np.bincount(owners, minlength=len(filled))
@@ -303,7 +303,7 @@ class ShuffledFile(AbstractContextManager["ShuffledFile"]):
                         low = high
                     filled += counts
 
-    def _read(self, first: int, count: int) -> NDArray[Any]:
+    def _read_records(self, first: int, count: int) -> NDArray[Any]:
         """Return records first..first+count-1 of the file. Raises SourceError if the file is shorter."""
         out = np.empty(count, f"V{self.itemsize}")
         if pread_into(self._fd, out.view(np.uint8), first * self.itemsize) < out.nbytes:

@@ -92,7 +92,7 @@ class WholePictures:
             except ValueError:
                 pass  # not a JPEG file, or one that only Pillow decodes; damage raises an error below
         pixels, source = self._pixels.whole(data, self.size)
-        return WholePicture(self._stored(pixels), pixels, source, self._pixels.narrowed)
+        return WholePicture(self._encode(pixels), pixels, source, self._pixels.narrowed)
 
     def again(self, pixels: NDArray[Any]) -> WholePicture:
         """Return the row of pixels [h, w, C], upright; not modified. Raises: ImageError as for a file."""
@@ -101,7 +101,7 @@ class WholePictures:
             smaller = np.empty((*size, pixels.shape[2]), pixels.dtype)
             self._pixels.again(pixels, smaller)
             pixels = smaller
-        return WholePicture(self._stored(np.ascontiguousarray(pixels)), pixels, source, narrowed=False)
+        return WholePicture(self._encode(np.ascontiguousarray(pixels)), pixels, source, narrowed=False)
 
     def fill(self, picture: WholePicture, rows: Mapping[str, Any], at: int) -> NDArray[Any] | None:
         """Write a row and its size.
@@ -113,7 +113,7 @@ class WholePictures:
             rows["height"][at], rows["width"][at] = picture.size
         return picture.pixels if self.size.limits else None
 
-    def _stored(self, pixels: NDArray[Any]) -> bytes:
+    def _encode(self, pixels: NDArray[Any]) -> bytes:
         try:
             return jpeg.encode(pixels, self._quality, restarts=bool(self.size.limits))
         except ValueError as error:

@@ -62,8 +62,8 @@ class OwnSize(NamedTuple):
         return prod(self.shape(height, width)) * int(self.dtype[2])
 
 
-def partner(dtype: str, channels: int, *, soft: bool) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return `about` and `codec` for a field that accompanies the images, such as masks.
+def partner_storage(dtype: str, channels: int, *, soft: bool) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return the Field members `about` and `codec` of a field that accompanies the images, such as masks.
 
     Values that PNG cannot hold have no codec.
     """

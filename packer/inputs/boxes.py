@@ -58,7 +58,7 @@ class Boxes:
 
         upright: returns points as pixels of the upright image. Raises: ImageError.
         """
-        rows, (height, width) = self._rows(index), geometry.source
+        rows, (height, width) = self._row_range(index), geometry.source
         corners = upright(self.corners(index))
         xyxy = np.hstack([corners.min(axis=1), corners.max(axis=1)])  # turning exchanges corners
         outside = (xyxy[:, 2:] <= 0).any(axis=1) | (xyxy[:, :2] >= (width, height)).any(axis=1)
@@ -77,9 +77,9 @@ class Boxes:
 
     def corners(self, index: int) -> NDArray[np.float64]:
         """Return the corners of an image's boxes as read, [n, 2, 2]."""
-        return self.xyxy[self._rows(index)].reshape(-1, 2, 2)
+        return self.xyxy[self._row_range(index)].reshape(-1, 2, 2)
 
-    def _rows(self, index: int) -> slice:
+    def _row_range(self, index: int) -> slice:
         return slice(int(self._starts[index]), int(self._starts[index + 1]))
 
     @property

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from packer.declared_types import checked_class
 from packer.errors import ImageError, SourceError, UsageError
 from packer.format.fields import Field
-from packer.format.own_size import partner
+from packer.format.own_size import partner_storage
 from packer.given_values import option_text
 from packer.inputs.file_names import as_text, on_disk, shorten
 from packer.inputs.findings import Findings
@@ -133,7 +133,7 @@ class Pair(AbstractContextManager["Pair"]):
         dtype, channels = self._kind if mask_values is None else mask_values.stored(self._kind)
         bits = {"bits": 1} if dtype == "|b1" else {}
         dtype = "|u1" if bits else dtype
-        about, codec = partner(dtype, channels, soft=soft)
+        about, codec = partner_storage(dtype, channels, soft=soft)
         if not whole:
             shape = spec.size if channels == 1 else (*spec.size, channels)
             about = {"layout": about["layout"], "fit": spec.fit, "sampling": about["sampling"]}

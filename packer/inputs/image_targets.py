@@ -201,8 +201,8 @@ class ImageTargets:
             check_unit(subject, "keypoints", [self.keypoints], unit, _UNIT)
         self.relative, self.unit_chosen = unit == "relative", unit is not None
 
-    def named_as_in(self, fields: Sequence[Field]) -> None:
-        """Leave the points of rows for a pack without names, if the pack with these fields has none."""
+    def match_point_names(self, fields: Sequence[Field]) -> None:
+        """Remove the names of points if the pack of these fields has points without names."""
         if any(f.name == "keypoints" and "points" not in f.about for f in fields):
             self.fields = tuple(
                 replace(f, about={k: v for k, v in f.about.items() if k not in ("points", "flip_pairs")})

@@ -86,7 +86,7 @@ class ColumnFinder:
         if self._file_column in header:
             file = header.index(self._file_column)
         else:
-            file = self._file(rows, free)
+            file = self._find_file(rows, free)
         first, *rest = rows
         name, labels = first[file], [(k, cell) for k, cell in enumerate(first) if k != file and cell]
         if is_image(name) or self._names.find(name) != UNKNOWN:
@@ -111,7 +111,7 @@ class ColumnFinder:
         free = [place for place in range(len(header)) if place not in read]
         if len(free) > 1 and not header[free[0]]:  # the numbers that pandas writes
             free = free[1:]
-        file = self._file(rows, free) if self._file_column is None else header.index(self._file_column)
+        file = self._find_file(rows, free) if self._file_column is None else header.index(self._file_column)
         if file in read:
             raise SourceError(
                 f"{where}: {header[file]} names the files; the columns are {shown}. Choose another column, "
@@ -165,7 +165,7 @@ class ColumnFinder:
         """Return the number of distinct cells of a column that name images."""
         return sum(self._names.find(name, loose=loose) != UNKNOWN for name in _distinct(rows, place))
 
-    def _file(self, rows: Rows, places: Sequence[int]) -> int:
+    def _find_file(self, rows: Rows, places: Sequence[int]) -> int:
         """Return the column that names most images; the first of file names, or the first, if none does."""
         for loose in (False, True):
             weights = self._weights(rows, places, loose)

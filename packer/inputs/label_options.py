@@ -200,7 +200,7 @@ class Labels:
         """True if the labels of the source are not used: others are in a file, or none are wanted."""
         return self.file is not None or self.unwanted
 
-    def _given(self) -> Iterator[tuple[str, Any]]:
+    def _options(self) -> Iterator[tuple[str, Any]]:
         for name in _RECORDED:
             value = getattr(self, name)
             if value is not None and (name, value) != ("as_", "auto"):
@@ -209,19 +209,19 @@ class Labels:
     def record(self) -> dict[str, Any]:
         """Return the record for the header of a pack: all given options but the file's name."""
         return {
-            _RECORDED[n]: list(value) if isinstance(value, tuple) else value for n, value in self._given()
+            _RECORDED[n]: list(value) if isinstance(value, tuple) else value for n, value in self._options()
         }
 
     def about_csv(self, used: Collection[str] = ()) -> list[str]:
         """Return the given options that apply only to a CSV, but for those of the names in `used`."""
-        return self._options(_RECORDED.keys() - {*_CHOICES, "unlabeled", *used})
+        return self._option_texts(_RECORDED.keys() - {*_CHOICES, "unlabeled", *used})
 
     def about_coordinates(self) -> list[str]:
         """Return the given options that apply only to boxes and keypoints."""
-        return self._options(_CHOICES)
+        return self._option_texts(_CHOICES)
 
-    def _options(self, names: Collection[str]) -> list[str]:
-        given = {f"Labels.{name}": value for name, value in self._given() if name in names}
+    def _option_texts(self, names: Collection[str]) -> list[str]:
+        given = {f"Labels.{name}": value for name, value in self._options() if name in names}
         return [option_text(name, v if isinstance(v, str) else ",".join(v)) for name, v in given.items()]
 
     @classmethod

@@ -152,7 +152,7 @@ def number_labels(
         allowed = f"classes are numbered from 0 to {len(known) - 1}"
     values: dict[str, float | None] = {text: 0 for text, kind in kinds.items() if kind != "wrong"}
     if whole:
-        found = {text: _whole(text) for text in values}
+        found = {text: _to_int(text) for text in values}
         values = {text: number for text, number in found.items() if number is not None and number in span}
     elif not are_names:
         values = {text: float(text) for text in values if abs(float(text)) <= _FLOAT32_MAX}
@@ -196,7 +196,7 @@ def _kind_of(text: str, label_as: str, padded: bool) -> str:
         return "wrong"
     if label_as == "classes" or padded or not NUMBER.fullmatch(text):
         return "wrong" if label_as == "float" else "name"
-    return "fraction" if _whole(text) is None else "number"
+    return "fraction" if _to_int(text) is None else "number"
 
 
 def _note_rounded(rows: CheckedRows, values: NDArray[Any], column: str) -> None:
@@ -212,7 +212,7 @@ def _note_rounded(rows: CheckedRows, values: NDArray[Any], column: str) -> None:
 
 def _number_names(texts: Collection[str]) -> tuple[dict[str, float | None], list[str]]:
     """Return name -> class number, and the sorted classes (by value, if all are unpadded numbers)."""
-    values = {text: _whole(text) for text in texts if NUMBER.fullmatch(text) and not _PADDED.fullmatch(text)}
+    values = {text: _to_int(text) for text in texts if NUMBER.fullmatch(text) and not _PADDED.fullmatch(text)}
     called, order = {text: text for text in texts}, None
     if len(values) == len(texts) and None not in values.values():
         called, order = {text: str(value) for text, value in values.items()}, int
@@ -286,7 +286,7 @@ def finite_numbers(
     return values
 
 
-def _whole(text: str) -> int | None:
+def _to_int(text: str) -> int | None:
     """Return a whole number's value, else None. Beyond int64 the value is inexact, but still beyond int64."""
     plain = _SIGNED.fullmatch(text)
     if plain:

@@ -154,7 +154,7 @@ def derived(keys: Sequence[str], files: Iterable[str], place: PairPlace) -> list
     there = [name for name in images if name is not None]
     if len(there) < len(images) or not partners:
         return None
-    for change in (list, _below_common, _varying, _dropped):
+    for change in (list, _below_common, _without_common_folders, _dropped):
         found = _matched(change(there), change(partners), cut=place.images is None)
         if found is not None:
             return [named[index][0] for index in found]
@@ -166,7 +166,8 @@ def _below_common(names: list[Name]) -> list[Name]:
     return [Name(name.folder[len(common) :].lstrip("/"), name.text) for name in names]
 
 
-def _varying(names: list[Name]) -> list[Name]:
+def _without_common_folders(names: list[Name]) -> list[Name]:
+    """Return names without the folder levels that are alike in all of them."""
     levels = [name.folder.split("/") for name in names]
     depth = min(map(len, levels))
     differ = [at for at in range(depth) if len({parts[at] for parts in levels}) > 1]

@@ -53,10 +53,10 @@ def find_images(path: str) -> list[str]:
 
     Raises: SourceError for a damaged file, MissingDependencyError.
     """
-    file = _opened(path)
+    file = _open_parquet(path)
     features, found = _features(file.schema_arrow), []
     for field in file.schema_arrow:
-        if _kind(field.type) == "image":
+        if _kind_of(field.type) == "image":
             feature = features.get(field.name)
             named = feature["_type"] == "Image" if isinstance(feature, dict) and "_type" in feature else None
             if named or (named is None and _begins(path, file, field.name)):
@@ -176,7 +176,7 @@ class _Columns(NamedTuple):
     @classmethod
     def choose(cls, path: str, options: SourceOptions) -> _Columns:
         """Choose among the columns of a file. Raises: SourceError, UsageError."""
-        schema, images = _opened(path).schema_arrow, find_images(path)
+        schema, images = _open_parquet(path).schema_arrow, find_images(path)
         image = [name for name in images if len(images) == 1 or name.lower() in _NAMES]
         if len(image) != 1:
             raise SourceError(
@@ -185,7 +185,7 @@ class _Columns(NamedTuple):
                 "the others."
             )
         others = [field.name for field in schema if field.name != image[0]]
-        usable = [name for name in others if _kind(schema.field(name).type) in ("int", "float", "text")]
+        usable = [name for name in others if _kind_of(schema.field(name).type) in ("int", "float", "text")]
         label = options.label
         if options.labels.ignore_source:
             label = None
@@ -202,7 +202,7 @@ class _Columns(NamedTuple):
 
     def rows(self, path: str) -> Iterator[tuple[memoryview | bytes | None, str | None, Any]]:
         """Yield bytes, path and label of each row of a file, None for missing ones. Raises: SourceError."""
-        file, before = _opened(path), os.stat(path)
+        file, before = _open_parquet(path), os.stat(path)
         for name, column in self.wanted.items():
             if _column(file.schema_arrow, name) != column:
                 raise SourceError(
@@ -217,7 +217,7 @@ class _Columns(NamedTuple):
                     # flatten() gives null if the struct itself is null.
                     parts = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
                     column = parts["bytes"]
-                    if "path" in parts and _kind(parts["path"].type) == "text":
+                    if "path" in parts and _kind_of(parts["path"].type) == "text":
                         paths = parts["path"].to_pylist()
                 if self.label is not None:
                     labels = batch.column(self.label).to_pylist()
@@ -285,7 +285,7 @@ def _begins(path: str, file: Arrow, name: str) -> bool:
 
 def _column(schema: Arrow, name: str) -> tuple[str, list[str] | None]:
     """Return the kind and the class names of a column; ("", None) for a missing column."""
-    return (_kind(schema.field(name).type), names_of(schema, name)) if name in schema.names else ("", None)
+    return (_kind_of(schema.field(name).type), names_of(schema, name)) if name in schema.names else ("", None)
 
 
 def _features(schema: Arrow) -> dict[str, Any]:
@@ -304,14 +304,14 @@ def names_of(schema: Arrow, column: str) -> list[str] | None:
     )
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         return None
-    return names if len(set(names)) == len(names) and _kind(schema.field(column).type) == "int" else None
+    return names if len(set(names)) == len(names) and _kind_of(schema.field(column).type) == "int" else None
 
 
-def _kind(kind: Arrow) -> str:
+def _kind_of(kind: Arrow) -> str:
     """Return the `_KINDS` entry of a type or of a struct's `bytes`; "text" for a text dictionary; else ""."""
     text = str(kind)
     if text.startswith("struct<") and kind.get_field_index("bytes") >= 0:
-        return "image" if _kind(kind.field("bytes").type) == "image" else ""
+        return "image" if _kind_of(kind.field("bytes").type) == "image" else ""
     names = "dictionary<values=string,", "dictionary<values=large_string,"
     return "text" if text.startswith(names) else _KINDS.get(text, "")
 
@@ -319,7 +319,7 @@ def _kind(kind: Arrow) -> str:
 # Files
 
 
-def _opened(path: str) -> Arrow:
+def _open_parquet(path: str) -> Arrow:
     with reading_parquet(path) as parquet:
         file = parquet.ParquetFile(
             path, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True

@@ -112,15 +112,15 @@ def _common(a: str, b: str) -> str:
     """Return what the columns of a point have in common, "" for nothing."""
     differ = [at for at, (one, two) in enumerate(zip(a, b, strict=False)) if one != two]
     if len(a) == len(b) and len(differ) == 1 and {a[differ[0]].lower(), b[differ[0]].lower()} == {"x", "y"}:
-        return _joined(a[: differ[0]], a[differ[0] + 1 :])
+        return _join_words(a[: differ[0]], a[differ[0] + 1 :])
     words = re.split(f"({_SEPARATORS})", a), re.split(f"({_SEPARATORS})", b)
     other = [at for at, (one, two) in enumerate(zip(*words, strict=False)) if one != two]
     if len(words[0]) == len(words[1]) and len(other) == 1:
-        return _joined("".join(words[0][: other[0]]), "".join(words[0][other[0] + 1 :]))
+        return _join_words("".join(words[0][: other[0]]), "".join(words[0][other[0] + 1 :]))
     return f"{a}/{b}"
 
 
-def _joined(before: str, after: str) -> str:
+def _join_words(before: str, after: str) -> str:
     """Return two parts of a name as one, without separators at its ends, and one where both had one."""
     if re.search(f"{_SEPARATORS}$", before):
         after = re.sub(f"^{_SEPARATORS}", "", after)

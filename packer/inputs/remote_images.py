@@ -17,7 +17,7 @@ from packer.inputs.file_names import image_order, is_hidden, is_image, suffix_of
 from packer.inputs.opened_source import ImageSource, SourceOptions
 from packer.remote import access
 from packer.remote.object_store import ObjectInfo
-from packer.remote.urls import join
+from packer.remote.urls import join_url
 from packer.source_kinds import is_archive
 from packer.starting import ForkSafeThreads
 
@@ -118,7 +118,7 @@ class RemoteImages(ImageSource):
         self._threads.close()
 
     def _fetch(self, index: int) -> bytes:
-        info, url = self._infos[index], join(self._url, self.keys[index])
+        info, url = self._infos[index], join_url(self._url, self.keys[index])
         try:
             return bytes(access.read_range(url, 0, info.size, info, patience=access.ROWS_PATIENCE))
         except MissingObjectError:

@@ -95,7 +95,7 @@ def _located(table: LabelTable, images: ImageSource) -> ImageTargets:
         boxes, classes, found = _boxes(table, columns, found, images)
     if points:
         moved, found = _points(table, found, images)
-        named = _named(labels, found.columns("keypoints"))
+        named = _describe_points(labels, found.columns("keypoints"))
     if labels.unlisted != "empty":
         what = "boxes" if corners else "keypoints"
         empty = " (with empty cells if it has none)" if corners else ""
@@ -129,7 +129,7 @@ def _labels(table: LabelTable, names: list[str]) -> tuple[NDArray[Any], list[str
     return values[rows], classes, about
 
 
-def _named(labels: Labels, columns: Sequence[str]) -> dict[str, Any]:
+def _describe_points(labels: Labels, columns: Sequence[str]) -> dict[str, Any]:
     """Return names and sides of points, for their field's description."""
     names, given = point_names(columns), labels.flip_pairs
     pairs = sides(names) if given is None else read_pairs(given, names)

@@ -80,10 +80,10 @@ def are_samples(keys: Sequence[str]) -> bool:
     return len(keys) > len(samples) and len(set(map(frozenset, samples.values()))) == 1
 
 
-def is_part(path: str) -> bool:
-    """Return True if the folder of a pair is meant as a field of samples: "seg.png", and no such file.
+def is_field(path: str) -> bool:
+    """Return True if pairs= names a field of WebDataset samples, such as "seg.png", rather than a folder.
 
-    >>> is_part("seg.png"), is_part("masks/")
+    >>> is_field("seg.png"), is_field("masks/")
     (True, False)
     """
     return os.sep not in path and "*" not in path and "." in path.strip(".") and not os.path.exists(path)
@@ -108,7 +108,7 @@ def open_samples(name: str, archives: Iterable[Archive], options: SourceOptions,
         image = _image_field(name, listed, options)
         for samples in listed:
             samples.leave_out_labels(image, options)
-        keys, owners, members = _members(listed, image, image)
+        keys, owners, members = _locate_field(listed, image, image)
         if not keys:
             raise no_images(name)
         paths, called = [tar.path for tar in tars], "a tar" if len(tars) == 1 else f"{len(tars):,} tars"
@@ -129,7 +129,7 @@ def open_samples(name: str, archives: Iterable[Archive], options: SourceOptions,
         images.parts = {
             field: ArchiveImages(partners, tars, *places)
             for field in options.parts
-            for partners, *places in [_members(listed, image, field)]
+            for partners, *places in [_locate_field(listed, image, field)]
         }
         stack.pop_all()
     return images.describe(name, targets, splits, label_chosen=True)
@@ -243,7 +243,7 @@ def _read_labels(
     return options.number(name, texts, lines, "sample", column=column, names=names, unlabeled=unlabeled)
 
 
-def _members(
+def _locate_field(
     listed: Sequence[_Samples], image: str, field: str
 ) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
     """Return a field of each sample with an image: its key, tar and index in it; "" and -1 without one."""

@@ -259,10 +259,10 @@ def _images(
         prefix = f"{_below(place, root)}/".lstrip("/")
         yield from (index for index, key in enumerate(folder.keys) if key.startswith(prefix))
     else:
-        yield from _listed(dataset, folder, place, findings)
+        yield from _read_list(dataset, folder, place, findings)
 
 
-def _listed(dataset: YoloDataset, folder: ListedFolder, path: str, findings: Findings) -> Iterator[int]:
+def _read_list(dataset: YoloDataset, folder: ListedFolder, path: str, findings: Findings) -> Iterator[int]:
     """Yield the images in a list; paths are absolute, relative to it or to the dataset, or of elsewhere."""
     names, paths = NameIndex(folder.keys), {key: index for index, key in enumerate(folder.keys)}
     root, bases = as_text(os.path.abspath(folder.name)), (os.path.dirname(path), *_roots(dataset))
@@ -286,7 +286,7 @@ def _roots(dataset: YoloDataset) -> Sequence[str]:
     base = os.path.dirname(os.path.abspath(dataset.path))
     if dataset.root is None:
         return [base]
-    parts = _parts(dataset.root)
+    parts = _path_parts(dataset.root)
     ways = [dataset.root, *("/".join(parts[k:]) for k in range(len(parts))), ""]
     return [root for way in ways if os.path.isdir(root := os.path.normpath(os.path.join(base, way)))]
 
@@ -295,7 +295,7 @@ def _places(dataset: YoloDataset, given: str) -> list[str]:
     """Return the existing absolute paths that a path of a split can mean, the best first."""
     roots = _roots(dataset)
     ways = [os.path.join(root, given) for root in roots]
-    parts = _parts(given)
+    parts = _path_parts(given)
     if given.startswith("../"):  # Roboflow's form
         ways += [os.path.join(root, *parts) for root in roots]
     if given.startswith("/"):  # of another machine
@@ -305,7 +305,7 @@ def _places(dataset: YoloDataset, given: str) -> list[str]:
     return [way for way in dict.fromkeys(found) if os.path.exists(on_disk(way))]
 
 
-def _parts(path: str) -> list[str]:
+def _path_parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".", "..")] or [""]
 
 

@@ -163,7 +163,7 @@ def _read_yolo(dataset: _ChosenLabels, keys: list[str]) -> tuple[ImageTargets, d
     folder, described, findings = dataset.files.folder, dataset.described, dataset.options.findings
     given = classes = _class_names(dataset)
     points = None if described is None else described.points
-    rows = _rows(dataset)
+    rows = _parse_files(dataset)
     posed = _posed(folder.name, rows, points)
     for row, found in _wrong(rows, posed, len(classes) if classes else _MOST_CLASSES, points is not None):
         dataset.refuse(int(rows[row, _OWNER]), int(rows[row, _LINE]), found)
@@ -196,7 +196,7 @@ def _read_yolo(dataset: _ChosenLabels, keys: list[str]) -> tuple[ImageTargets, d
     return targets, dataset.splits
 
 
-def _rows(dataset: _ChosenLabels) -> NDArray[np.float64]:
+def _parse_files(dataset: _ChosenLabels) -> NDArray[np.float64]:
     """Return the lines of all label files, float64 [R, _COLUMNS]; refuse images of wrong ones."""
     values = array("d")
     for image, path in enumerate(dataset.paths):

@@ -99,9 +99,9 @@ class Augmenter:
                 found.append(f)
         return tuple(found)
 
-    def joined(self, parts: Sequence[Draws]) -> Draws:
+    def concatenate(self, parts: Sequence[Draws]) -> Draws:
         """Return the parameters of all parts of a request, one after the other."""
-        return tuple(each[0].joined(each) for each in zip(*parts, strict=True))
+        return tuple(each[0].concatenate(each) for each in zip(*parts, strict=True))
 
     def draw(
         self,

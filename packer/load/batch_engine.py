@@ -202,7 +202,7 @@ class BatchEngine:
                     drawn.append(filled.draws)
             draws = pending.draws.result() if pending.draws is not None else None
             if drawn and self._augmenter is not None:
-                draws = self._augmenter.joined(drawn)
+                draws = self._augmenter.concatenate(drawn)
         except BaseException as error:
             # Its traceback refers to this frame: the slot would stay held until the garbage collector runs.
             pending.slot = pending.draws = None

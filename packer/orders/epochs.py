@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from packer import randomness
 from packer.arguments import whole
 from packer.errors import UsageError
-from packer.orders.runs import Runs, Subset, consecutive, joined, one_run
+from packer.orders.runs import Runs, Subset, concatenate_runs, consecutive, one_run
 from packer.starting import ForkSafeLock
 
 ENDS = ("even", "uneven", "drop", "pad")
@@ -309,7 +309,7 @@ class Share:
         if stop <= self.n:
             return one_run(start, stop)
         again = consecutive(np.arange(max(start, self.n), stop) % self.n)
-        return joined([one_run(start, self.n), again]) if start < self.n else again
+        return concatenate_runs([one_run(start, self.n), again]) if start < self.n else again
 
 
 class PlacedRows:
@@ -381,7 +381,7 @@ class ReadRequest:
             return self.order.within(self.soon, self.epoch)
         if len(self.asked) > _ASKED_WINDOWS:
             self.asked.clear()
-        return joined(self.order.upcoming(self.soon, self.epoch, self.asked))
+        return concatenate_runs(self.order.upcoming(self.soon, self.epoch, self.asked))
 
     def windows(self, start: int, stop: int) -> NDArray[np.int64]:
         """Return the windows of entries start..stop-1 of an order of windows."""

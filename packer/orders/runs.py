@@ -92,7 +92,7 @@ def consecutive(rows: NDArray[np.int64]) -> Runs:
     return Runs(rows[cuts[:-1]], cuts[1:] - cuts[:-1])
 
 
-def joined(found: Sequence[Runs]) -> Runs:
+def concatenate_runs(found: Sequence[Runs]) -> Runs:
     """Concatenate runs."""
     return Runs(*map(np.concatenate, zip(one_run(0, 0), *found, strict=True)))
 

@@ -63,10 +63,10 @@ def describe(path: str, header: Header, shards: Sequence[int], columns: Sequence
 def describe_field(f: Field) -> str:
     """Return dtype, row shape and storage of a field, and what its rows mean."""
     about = ", ".join(f"{key} {_plain(value)}" for key, value in f.about.items())
-    return f"{f.dtype.lstrip('<|'):<3} {_stored(f)}{f' ({about})' if about else ''}"
+    return f"{f.dtype.lstrip('<|'):<3} {_storage_text(f)}{f' ({about})' if about else ''}"
 
 
-def _stored(f: Field) -> str:
+def _storage_text(f: Field) -> str:
     """Return a field's row shape and storage."""
     codec = dict(f.codec or {})
     how = f", {codec.pop('name')}" if codec else ""

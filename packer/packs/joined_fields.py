@@ -138,10 +138,10 @@ def join_fields(
     if match not in (None, *MATCHES):
         raise UsageError(f"match={match!r}: is not one of None, 'keys', 'rows'. Pass one of them.")
     chosen: list[Any] = [one if isinstance(one, tuple) and len(one) == 2 else (one, None) for one in packs]
-    opened = [_opened(given) for given, _ in chosen]
+    opened = [_open_complete(given) for given, _ in chosen]
     sources: dict[str, tuple[int, str]] = {}
     for number, (pack, (_, names)) in enumerate(zip(opened, chosen, strict=True)):
-        for own, name in _names(pack, names).items():
+        for own, name in _name_map(pack, names).items():
             if name not in sources:
                 sources[name] = number, own
             # fields that describe the row may be in several packs
@@ -163,7 +163,7 @@ def join_fields(
     return made
 
 
-def _opened(given: Any) -> Pack:
+def _open_complete(given: Any) -> Pack:
     """Open a complete pack. Raises UsageError, FormatError."""
     if not isinstance(given, (str, os.PathLike, Pack)):
         raise UsageError(f"packs: {given!r} is no path of a pack. Pass paths, or (path, fields) for each.")
@@ -173,7 +173,7 @@ def _opened(given: Any) -> Pack:
     return pack
 
 
-def _names(pack: Pack, chosen: Any) -> Mapping[str, str]:
+def _name_map(pack: Pack, chosen: Any) -> Mapping[str, str]:
     """Return {name in the pack: name here} of the chosen fields. Raises UsageError."""
     own = [f.name for f in pack.fields]
     if chosen is None:

@@ -160,7 +160,7 @@ def join_packs(
     asked = {
         name
         for pack in packs
-        for name in (_names(pack) if fields is None else {f.name for f in pack.fields} & {*fields})
+        for name in (_default_fields(pack) if fields is None else {f.name for f in pack.fields} & {*fields})
     }
     different: set[str] = set()
     for pack in packs[1:]:
@@ -175,7 +175,7 @@ def join_packs(
             check_mappings(first, pack)
     for pack in packs:
         if lacking := asked - {f.name for f in pack.fields}:
-            raise _lacks(pack, min(lacking), packs)
+            raise _field_missing(pack, min(lacking), packs)
     kept = [f for f in first.fields if f.name not in different]
     headers = [_reduced(pack.header, kept) for pack in packs]
     merged = merge_headers(headers)
@@ -246,7 +246,7 @@ def check_mappings(first: Pack, pack: Pack) -> None:
             )
 
 
-def _names(pack: Pack) -> list[str]:
+def _default_fields(pack: Pack) -> list[str]:
     """Return the fields that are loaded by default."""
     return [f.name for f in pack.fields if f.by_default]
 
@@ -255,7 +255,7 @@ def _check_loadable(first: Pack, own: Field, pack: Pack, packs: Sequence[Pack]) 
     """Check that rows of a field of two packs can be loaded into one batch. Raises UsageError."""
     other = pack.header.find(own.name)
     if other is None:
-        raise _lacks(pack, own.name, packs)
+        raise _field_missing(pack, own.name, packs)
     classes = own.name in CLASS_FIELDS
     if classes:
         first.check_classes(pack)
@@ -271,10 +271,10 @@ def _decoded(field: Field) -> Field:
     return replace(field, about=about, codec=codec or None)
 
 
-def _lacks(pack: Pack, name: str, packs: Sequence[Pack]) -> UsageError:
+def _field_missing(pack: Pack, name: str, packs: Sequence[Pack]) -> UsageError:
     """Return the error for a field that is missing here and present in another pack."""
     other = next(one for one in packs if one.header.find(name) is not None)
-    common = [n for n in _names(packs[0]) if all(one.header.find(n) is not None for one in packs)]
+    common = [n for n in _default_fields(packs[0]) if all(one.header.find(n) is not None for one in packs)]
     remedy = f"Pass fields={common!r}, which all have." if common else "Leave one of them out."
     return UsageError(
         f"{pack.path}: has no field {name!r}, which {other.path} has; packs that are loaded together"

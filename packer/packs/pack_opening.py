@@ -37,7 +37,7 @@ from packer.packs.pack_checks import (
     check_heads,
     check_own,
 )
-from packer.packs.shards import is_header_sealed, not_listed, read_index, together
+from packer.packs.shards import is_header_sealed, merge_shards, not_listed, read_index
 from packer.packs.unsealed_hdf5 import hdf5_end, is_foreign, read_unsealed
 from packer.remote.urls import is_url
 from packer.standard_streams import open_closed
@@ -58,7 +58,7 @@ def open_pack(path: str | os.PathLike[str]) -> Pack:
         from packer.packs.remote_pack import open_remote
 
         return open_remote(name)
-    return _opened(name, _open_shards if _has_index(name) else _open_checked)
+    return _open_unchanged(name, _open_shards if _has_index(name) else _open_checked)
 
 
 def is_pack(path: str | os.PathLike[str]) -> bool:
@@ -93,7 +93,7 @@ def is_pack(path: str | os.PathLike[str]) -> bool:
 
 def open_part(path: str) -> Pack:
     """Open one file or one directory of .npy files, without checking npy headers; for verifying."""
-    return _opened(path, _open_single)
+    return _open_unchanged(path, _open_single)
 
 
 def open_damaged(path: str) -> Pack:
@@ -101,11 +101,11 @@ def open_damaged(path: str) -> Pack:
 
     Raises FormatError for a damaged trailer, header or index.
     """
-    return _opened(path, _open_index if _has_index(path) else _open_unchecked)
+    return _open_unchanged(path, _open_index if _has_index(path) else _open_unchecked)
 
 
 def check_order(pack: str | os.PathLike[str], other: object, right: str) -> None:
-    """Raise UsageError if the path of a pack, and the path after or before it, are swapped.
+    """Raise UsageError if only `other`, the argument beside the pack's path, is a pack: they are swapped.
 
     right: the call as it should be.
     """
@@ -114,7 +114,8 @@ def check_order(pack: str | os.PathLike[str], other: object, right: str) -> None
         raise UsageError(f"{pack}: is not a pack, but {other} is: they are swapped. Pass {right}.")
 
 
-def _opened(name: str, open: Callable[[str], Pack]) -> Pack:
+def _open_unchanged(name: str, open: Callable[[str], Pack]) -> Pack:
+    """Open a pack; again if it was replaced meanwhile. Raises FormatError, PackerError."""
     open_closed()
     if name.endswith(PARTIAL_SUFFIX):
         raise FormatError(
@@ -269,10 +270,10 @@ def _open_shards(name: str) -> Pack:
     for shard in index.shards:
         if shard.path not in plain:  # missing, or a link, which may lead anywhere
             shard.confirm()
-    return together(name, index, index.shards)
+    return merge_shards(name, index, index.shards)
 
 
 def _open_index(name: str) -> Pack:
     """Open a directory of shards without looking at them."""
     index = read_index(name)
-    return together(name, index, index.shards)
+    return merge_shards(name, index, index.shards)

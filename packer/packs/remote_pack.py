@@ -24,7 +24,7 @@ from packer.packs.stretch_cache import KEPT, StretchCache
 from packer.packs.stretch_window import CONNECTIONS, STRETCH_BYTES, StretchWindow
 from packer.packs.stretches import Numbers, StretchMap
 from packer.remote import access
-from packer.remote.urls import join
+from packer.remote.urls import join_url
 from packer.source_kinds import is_hdf5_name
 from packer.starting import ForkSafeLock
 
@@ -128,9 +128,9 @@ class RemoteRows:
             few = numbers[first : first + _TOGETHER].tolist()
             found = self.window.get(number for number in few if number in passing)
             for number in few:
-                yield found.get(number) or self._read(number)
+                yield found.get(number) or self._read_cached(number)
 
-    def _read(self, number: int) -> memoryview:
+    def _read_cached(self, number: int) -> memoryview:
         """Return the bytes of a cached stretch; b"" without a cache, where a stretch may be empty."""
         if self.cache is None:
             return memoryview(b"")
@@ -295,7 +295,7 @@ def open_remote(url: str) -> RemotePack:
         except MissingObjectError:
             continue
     try:
-        access.stat(join(url, HEADER_FILE))
+        access.stat(join_url(url, HEADER_FILE))
     except MissingObjectError:
         raise MissingObjectError(f"{url}: there is no pack. Check the name.") from None
     raise _of_arrays(url)
@@ -324,8 +324,8 @@ def open_object(url: str) -> RemotePack:
 
 def open_shards(url: str) -> RemotePack:
     """Open a pack of shards. Raises FormatError, RemoteError."""
-    data, _ = access.read_all(join(url, INDEX_FILE), MAX_INDEX_BYTES)
-    index = index_of(bytes(data), join(url, INDEX_FILE))
+    data, _ = access.read_all(join_url(url, INDEX_FILE), MAX_INDEX_BYTES)
+    index = index_of(bytes(data), join_url(url, INDEX_FILE))
     for shard in index.shards:
         if shard.format == "npy":
             raise _of_arrays(shard.path)

@@ -253,7 +253,7 @@ def extents_of(part: str, extents: Sequence[Extent]) -> list[Extent]:
     ]
 
 
-def together(name: str, index: Index, shards: Sequence[Pack]) -> Pack:
+def merge_shards(name: str, index: Index, shards: Sequence[Pack]) -> Pack:
     """Return the pack of an index and its shards."""
     return Pack(name, merge_headers([s.header for s in shards], index.skipped), index.digest, tuple(shards))
 

@@ -124,7 +124,7 @@ class StretchCache:
         with self._lock:
             if self._states is None:
                 try:
-                    self._check_ours()
+                    self._prepare_folder()
                     with locked(os.path.join(self._cache, _LOCK), mode=self._mode):
                         common = self._open(stretches)
                     self._states = np.zeros_like(common) if self._shared else common, common
@@ -176,7 +176,7 @@ class StretchCache:
                 if not stretches.damaged(number, memoryview(pread_path(path, end - begin, begin))):
                     states[number] = KEPT
         pages = -(-end // _PAGE) - begin // _PAGE
-        if states[number] != KEPT and self._take(pages * _PAGE):
+        if states[number] != KEPT and self._take_room(pages * _PAGE):
             try:
                 stretches.fetch(number, path)
                 fsync_path(path)  # else the state could outlive the bytes when the system goes down
@@ -189,8 +189,8 @@ class StretchCache:
         why = f"cannot be created or written ({error.strerror})"
         return SpaceError(f"{self.folder}: {why}. Pass another cache=, with room in it, or raise ulimit -n.")
 
-    def _check_ours(self) -> None:
-        """Create the cache's folder. Raises UsageError for one with links, or in which others may write."""
+    def _prepare_folder(self) -> None:
+        """Create the cache's folder unless it exists. Raises UsageError if it holds links or others may write."""
         if not os.path.isdir(self._cache):  # a link of this user may lead to one
             make_folder(self._cache, self._folder_mode)
         found = foreign(self._cache, inside=False, shared=self._shared)
@@ -211,7 +211,7 @@ class StretchCache:
         Raises OSError, UsageError.
         """
         make_folder(self.folder, self._folder_mode)
-        if _about(self.folder) is None:  # or its creator, or who removed it, was killed
+        if _read_about(self.folder) is None:  # or its creator, or who removed it, was killed
             self._note(0)
         make_folder(os.path.join(self.folder, FILES), self._folder_mode)
         path = os.path.join(self.folder, STATES)
@@ -259,7 +259,7 @@ class StretchCache:
         if inode_of(os.path.join(self.folder, STATES)) != self._inode:
             raise PackerError(f"{self.folder}: was removed while it was in use. Open the pack again.")
 
-    def _take(self, nbytes: int) -> bool:
+    def _take_room(self, nbytes: int) -> bool:
         """Reserve these bytes; return False if there is no room."""
         with self._lock, suppress(OSError):
             if self._pid != os.getpid():  # the reservation belongs to the parent
@@ -291,7 +291,7 @@ class StretchCache:
         os.replace(f"{path}.new", path)
 
 
-def _about(folder: str) -> dict[str, Any] | None:
+def _read_about(folder: str) -> dict[str, Any] | None:
     """Return the content of a folder's about.json; None if packer did not write the folder."""
     with (
         suppress(OSError, ValueError, TypeError),
@@ -308,7 +308,7 @@ def _folders(cache: str) -> Iterator[tuple[str, dict[str, Any]]]:
     with os.scandir(cache) as entries:
         for entry in entries:
             ours = entry.name.endswith(SUFFIX) and not entry.is_symlink()
-            if ours and (about := _about(entry.path)) is not None:
+            if ours and (about := _read_about(entry.path)) is not None:
                 yield entry.path, about
 
 

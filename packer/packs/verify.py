@@ -148,7 +148,7 @@ def _verify(name: str, threads: int, bar: Progress) -> Verdict:
     if not is_url(name):
         check_own(name)
     try:
-        total, parts = _parts(name)
+        total, parts = _part_openers(name)
     except OSError as error:
         raise unreadable(name, error) from error
     except FormatError as error:
@@ -189,7 +189,7 @@ def _move(bar: Progress, before: int, done: int) -> None:
     bar.move(before + done)
 
 
-def _parts(name: str) -> tuple[int, dict[str, Callable[[], Pack]]]:
+def _part_openers(name: str) -> tuple[int, dict[str, Callable[[], Pack]]]:
     """Return the bytes of a pack's rows, and path -> opener for its parts.
 
     Raises FormatError, RemoteError, OSError.
@@ -240,7 +240,7 @@ class _Check:
             self._heads()
         table, sealed = self._table()
         if table is not None:
-            self._rows(table, checks)
+            self._report_rows(table, checks)
         if sealed and not self._directory:
             self._rest(table)
         for name, row, text in () if self.problems else wrong_pictures(self._pack):
@@ -312,7 +312,7 @@ class _Check:
             text = "bytes outside the rows are damaged (their checksum differs); packer reads the rows"
             self._add("metadata", "", f"{text} nevertheless, HDF5 may not")
 
-    def _rows(self, table: Table, checks: Mapping[str, ValueCheck]) -> None:
+    def _report_rows(self, table: Table, checks: Mapping[str, ValueCheck]) -> None:
         """Report blocks whose checksums differ from the table, then intact blocks with impossible values."""
         wrong = table != self._found.table
         for place in self._found.unread:

@@ -43,7 +43,7 @@ def is_srgb(profile: bytes) -> bool:
 def describe(profile: bytes) -> str:
     """Return the name of a color profile."""
     try:
-        return ImageCms.getProfileDescription(_opened(profile)).strip() or "without a name"
+        return ImageCms.getProfileDescription(_open_profile(profile)).strip() or "without a name"
     except (ImageCms.PyCMSError, ImageError, UnicodeDecodeError):
         return "damaged"
 
@@ -78,7 +78,8 @@ def _transformed(image: Image.Image, profile: bytes) -> Image.Image:
     return result
 
 
-def _opened(profile: bytes) -> ImageCms.ImageCmsProfile:
+def _open_profile(profile: bytes) -> ImageCms.ImageCmsProfile:
+    """Open an ICC profile. Raises ImageError if it is damaged."""
     try:
         return ImageCms.ImageCmsProfile(io.BytesIO(profile))
     except (OSError, ImageCms.PyCMSError):
@@ -88,14 +89,14 @@ def _opened(profile: bytes) -> ImageCms.ImageCmsProfile:
 @lru_cache(maxsize=64)
 def _space(profile: bytes) -> str:
     """Return the colors that a profile is for: "RGB", "GRAY", "CMYK" or another."""
-    _opened(profile)
+    _open_profile(profile)
     return profile[_SPACE].decode("latin-1").strip()
 
 
 @lru_cache(maxsize=64)
 def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform:
     """Return the transform from a profile to sRGB. mode: of the picture."""
-    opened, srgb = _opened(profile), ImageCms.createProfile("sRGB")
+    opened, srgb = _open_profile(profile), ImageCms.createProfile("sRGB")
     try:
         return ImageCms.buildTransform(opened, srgb, mode, "RGBA" if mode == "RGBA" else "RGB")
     except ImageCms.PyCMSError:

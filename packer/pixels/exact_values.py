@@ -101,7 +101,7 @@ def decode_deep(data: bytes, channels: str | int, dtype: str, max_pixels: int) -
     widened to 16.
     """
     if isinstance(channels, int):
-        values, widened = _bands(data, channels, np.dtype(dtype), max_pixels), False
+        values, widened = _read_bands(data, channels, np.dtype(dtype), max_pixels), False
     else:
         values, widened = _colors(data, channels, max_pixels)
     height, width = values.shape[:2]
@@ -110,7 +110,7 @@ def decode_deep(data: bytes, channels: str | int, dtype: str, max_pixels: int) -
 
 def count_bands(data: bytes, max_pixels: int) -> int:
     """Return the number of bands of an image file. Raises ImageError."""
-    return int(_read(data, max_pixels).values.shape[2])
+    return int(_read_values(data, max_pixels).values.shape[2])
 
 
 class _Values(NamedTuple):
@@ -125,8 +125,9 @@ class _Values(NamedTuple):
     levels: TiffLevels = TiffLevels()
 
 
-def _bands(data: bytes, bands: int, dtype: np.dtype[Any], max_pixels: int) -> NDArray[Any]:
-    values = _read(data, max_pixels).values
+def _read_bands(data: bytes, bands: int, dtype: np.dtype[Any], max_pixels: int) -> NDArray[Any]:
+    """Return the values [h, w, bands] of a file. Raises ImageError if it has another dtype or number of bands."""
+    values = _read_values(data, max_pixels).values
     if values.dtype != dtype:
         raise ImageError(
             f"its values are {values.dtype.name}, and {dtype.name} is packed; one type is kept, as it "
@@ -148,7 +149,7 @@ def _colors(data: bytes, channels: str, max_pixels: int) -> tuple[NDArray[np.uin
         image = decode(data, channels, max_pixels, lambda *_: 1.0, ScratchBuffers())  # JPEG at full size
         pixels = upright(image.pixels[..., : 1 if channels == "gray" else 3], image.orientation)
         return pixels.astype(np.uint16) * np.uint16(257), True
-    values, alpha, levels = _read(data, max_pixels)
+    values, alpha, levels = _read_values(data, max_pixels)
     count = values.shape[2] - alpha
     if values.dtype != np.uint16 or count not in (1, 3):
         raise ImageError(
@@ -173,7 +174,8 @@ def _on_white(colors: NDArray[np.uint16], opacity: NDArray[np.uint16]) -> NDArra
 # Reading files without changing values
 
 
-def _read(data: bytes, max_pixels: int) -> _Values:
+def _read_values(data: bytes, max_pixels: int) -> _Values:
+    """Decode a PNG, PPM, TIFF or other grey or RGB file without changing its values. Raises ImageError."""
     name, _ = format_of_image(data)
     if name == "PNG" and data[_DEPTH_AT : _COLOR_AT + 1] in _DEEP_PNG:
         return _read_png(data, max_pixels)

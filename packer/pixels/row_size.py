@@ -47,7 +47,7 @@ class RowSize(NamedTuple):
             limit = 0
         if rule not in _LIMITS or not limit:
             raise UsageError(
-                f"size {_said(size)}: is neither max=N, the longest side in pixels, nor min=N, the shortest, "
+                f"size {_text(size)}: is neither max=N, the longest side in pixels, nor min=N, the shortest, "
                 "of at"
                 f" most {_LARGEST:,}."
                 " Pass for example max=512."
@@ -123,13 +123,13 @@ def parse_size(size: int | str | tuple[int, int]) -> tuple[int, int]:
         height, width = sides * 2 if len(sides) == 1 else sides
     except (ValueError, TypeError):
         raise UsageError(
-            f"size {_said(size)}: is not a number or HxW of 1 to {_LARGEST:,} pixels. Pass for example 256 or"
+            f"size {_text(size)}: is not a number or HxW of 1 to {_LARGEST:,} pixels. Pass for example 256 or"
             " 128x256."
         ) from None
     return height, width
 
 
-def _said(size: object) -> str:
+def _text(size: object) -> str:
     return size if isinstance(size, str) else shown(size)
 
 

@@ -143,7 +143,7 @@ class EncodedImages:
             if self._own.codec == "jpeg":
                 jpeg.decode_upright_into(data, out, by > 1)
                 return
-            array = png.array(data) if self._own.codec else np.frombuffer(data, self._own.dtype)
+            array = png.decode(data) if self._own.codec else np.frombuffer(data, self._own.dtype)
             shape = self._own.shape(*self.sizes[number].tolist())
             if array.dtype != out.dtype or array.size != math.prod(shape):
                 raise ValueError(f"{array.dtype} {list(array.shape)} for {out.dtype} {list(shape)}")

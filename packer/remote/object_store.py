@@ -123,9 +123,9 @@ class ObstoreBucket:
 
     def list_objects(self, url: str, key: str) -> Answer:
         """Return the sorted names below a folder, each with its ObjectInfo."""
-        return sorted(asyncio.run(self._list(url, key))), b""
+        return sorted(asyncio.run(self._list_objects(url, key))), b""
 
-    async def _list(self, url: str, key: str) -> list[tuple[str, ObjectInfo]]:
+    async def _list_objects(self, url: str, key: str) -> list[tuple[str, ObjectInfo]]:
         """Return the objects below a folder, unsorted. Raises TimeoutError."""
         first = len(key) + 1 if key else 0
         listed: list[tuple[str, ObjectInfo]] = []

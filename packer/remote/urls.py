@@ -88,10 +88,10 @@ def is_url(path: object) -> bool:
     return isinstance(path, str) and _URL.fullmatch(path) is not None
 
 
-def join(url: str, name: str) -> str:
+def join_url(url: str, name: str) -> str:
     """Return the URL of an object in a folder.
 
-    >>> join("s3://bucket/train/", "00000.h5")
+    >>> join_url("s3://bucket/train/", "00000.h5")
     's3://bucket/train/00000.h5'
     """
     return f"{url.rstrip('/')}/{name}"

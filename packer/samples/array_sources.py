@@ -90,9 +90,9 @@ def open_arrays(source: Any, declared: Declared) -> ArraySource:
     names = None if declared.forms is None else [*declared.forms]
     rename, subject, files = dict(declared.rename), "arrays", False
     if isinstance(source, Mapping):
-        found = [_given(str(name), value) for name, value in source.items()]
+        found = [_as_column(str(name), value) for name, value in source.items()]
     elif isinstance(source, tuple):
-        found = [_given(str(number), value) for number, value in enumerate(source)]
+        found = [_as_column(str(number), value) for number, value in enumerate(source)]
         _check_lengths(subject, {one.name: one for one in found})
         if names is None and not rename:
             names = default_names([_looks(one) for one in found], "arrays: are a tuple")
@@ -102,16 +102,16 @@ def open_arrays(source: Any, declared: Declared) -> ArraySource:
         found = _open_files(paths)
         files = len(paths) == 1 < len(found)
     else:
-        found = [_given("array", source)]
+        found = [_as_column("array", source)]
     _check_renamed(subject, found, rename)
     if names is not None and not rename and not set(names) <= {one.name for one in found}:
         if files:
-            return _chosen(subject, found, rename).select(names)
+            return _choose_source(subject, found, rename).select(names)
         if not isinstance(source, Mapping) and len(names) == len(found):
             rename = {one.name: name for one, name in zip(found, names, strict=True)}
     if isinstance(source, Mapping) or names is not None:
-        return _named(subject, found, names, rename)
-    return _chosen(subject, found, rename)
+        return _source_by_names(subject, found, names, rename)
+    return _choose_source(subject, found, rename)
 
 
 def _open_files(paths: Sequence[str]) -> list[Column]:
@@ -128,7 +128,7 @@ def _open_files(paths: Sequence[str]) -> list[Column]:
     return found
 
 
-def _given(name: str, value: Any) -> Column:
+def _as_column(name: str, value: Any) -> Column:
     """Return the column of an array in a mapping or tuple."""
     if is_array_file(value):
         (found, *more) = open_array_file(os.fspath(value))
@@ -164,7 +164,7 @@ def _check_renamed(subject: str, found: Sequence[Column], rename: Mapping[str, s
         raise UsageError(f"rename={dict(rename)!r}: gives two arrays the same name. Pass different names.")
 
 
-def _named(
+def _source_by_names(
     subject: str, found: Sequence[Column], names: Sequence[str] | None, rename: Mapping[str, str]
 ) -> ArraySource:
     """Return a source whose field names are the arrays' names, or those in `rename`. Raises UsageError."""
@@ -205,7 +205,7 @@ def _check_lengths(subject: str, fields: Mapping[str, Column]) -> None:
         )
 
 
-def _chosen(subject: str, found: list[Column], rename: Mapping[str, str]) -> ArraySource:
+def _choose_source(subject: str, found: list[Column], rename: Mapping[str, str]) -> ArraySource:
     """Choose the fields among the arrays of files. Raises UsageError, SourceError."""
     check_encoded(subject, found)
     if not found:
@@ -360,12 +360,12 @@ def _choose(
             raise _OpenChoiceError("none is called image, x, features, label or y")
         roles = {given[0].name: _lone_field(given[0])}
     try:
-        rows = _rows(subject, {roles[one.name]: one for one in given})
+        rows = _count_samples(subject, {roles[one.name]: one for one in given})
     except UsageError:
         if not rename:
             raise
         given = [one for one in given if one.name in rename]
-        rows = _rows(subject, {roles[one.name]: one for one in given})
+        rows = _count_samples(subject, {roles[one.name]: one for one in given})
     turned = any(one.shape[0] != rows for one in given)
     placed = [_placed(one, rows) if turned else one for one in found]
     held = [one for one in placed if one.shape[0] == rows and is_readable(one)]
@@ -424,7 +424,7 @@ def _check_choice(found: Sequence[Column], fields: Mapping[str, Column], rename:
             )
 
 
-def _rows(subject: str, fields: Mapping[str, Column]) -> int:
+def _count_samples(subject: str, fields: Mapping[str, Column]) -> int:
     """Return the number of samples, which is the first or the last side of all these arrays.
 
     The last one only if images or labels agree on no other, or if only so a lone array holds images. Raises

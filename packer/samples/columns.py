@@ -369,10 +369,10 @@ class ColumnSamples(SampleRows):
 
     def pieces(self) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
         """See SampleRows."""
-        parts = self._parts(self.slab) if self.slab else ()
+        parts = self._number_parts(self.slab) if self.slab else ()
         return ((len(part), self.columns(part)) for part in parts) if self.slab else None
 
-    def _parts(self, step: int) -> Iterator[NDArray[np.int64]]:
+    def _number_parts(self, step: int) -> Iterator[NDArray[np.int64]]:
         """Yield the numbers of all samples, in parts."""
         return (np.arange(at, min(self.count, at + step)) for at in range(0, self.count, step))
 
@@ -387,7 +387,7 @@ class ColumnSamples(SampleRows):
         """Raise UsageError for boxes or keypoints of images that look like fractions of the images' sides."""
         for field in self.fields if IMAGE in self.plans else ():
             if field.name in COORDINATES:
-                parts = (self.field_rows(field.name, part) for part in self._parts(_VALUES_AT_ONCE))
+                parts = (self.field_rows(field.name, part) for part in self._number_parts(_VALUES_AT_ONCE))
                 if field.ragged:
                     dtype = field.about.get("dtype", field.dtype)
                     parts = (np.frombuffer(b"".join(map(bytes, part)), dtype) for part in parts)

@@ -116,7 +116,7 @@ class FieldPlan:
         if not isinstance(found, np.ndarray):
             wanted = str if "encoding" in about else bytes
             if not self.field.ragged or "row_shape" in about or not isinstance(found, wanted):
-                raise ValueRefusedError(f"is {_kind(found)}, but the field is {self.described}")
+                raise ValueRefusedError(f"is {_value_text(found)}, but the field is {self.described}")
             return _encoded(found) if isinstance(found, str) else found
         if not self.field.ragged:
             rows = self.stored(found[None])
@@ -125,7 +125,7 @@ class FieldPlan:
             row: NDArray[Any] = rows[0]
             return row
         if "row_shape" not in about:
-            raise ValueRefusedError(f"is {_kind(found)}, but the field is {self.described}")
+            raise ValueRefusedError(f"is {_value_text(found)}, but the field is {self.described}")
         if found.shape == (0,):  # an empty list, which NumPy makes float64
             return b""
         if found.ndim == 0 or list(found.shape[1:]) != list(about["row_shape"]):
@@ -295,12 +295,12 @@ def plan_field(name: str, values: Sequence[Any], declared: Declared) -> FieldPla
     found = [as_value(value) for value in values]
     if len({type(value) for value in found}) > 1:
         raise ValueRefusedError(
-            f"is {' and '.join(sorted(map(_kind, found)))}; a field holds one kind of value"
+            f"is {' and '.join(sorted(map(_value_text, found)))}; a field holds one kind of value"
         )
     arrays = [value for value in found if isinstance(value, np.ndarray)]
     if not arrays:
         if form is not None:
-            raise ValueRefusedError(f"is {_kind(found[0])}, but declared as {form.text}")
+            raise ValueRefusedError(f"is {_value_text(found[0])}, but declared as {form.text}")
         kind = "text" if isinstance(found[0], str) else "bytes"
         return FieldPlan(Field(name, "|u1", None, dict(_TEXTS[kind])))
     if sized is not None and name == IMAGE:
@@ -430,7 +430,7 @@ def _encoded(text: str) -> bytes:
     )
 
 
-def _kind(value: Value) -> str:
+def _value_text(value: Value) -> str:
     if isinstance(value, np.ndarray):
         return (
             f"an array {value.dtype.name}{list(value.shape)}" if value.ndim else f"the number {shown(value)}"

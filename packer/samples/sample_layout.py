@@ -49,7 +49,7 @@ class SampleLayout:
         if values is None:
             kind = "mappings" if self.named else f"{len(members)} values"
             raise ValueRefusedError(
-                f"is {_kind(sample)}, but others are {kind}. Return samples of the same form"
+                f"is {_type_name(sample)}, but others are {kind}. Return samples of the same form"
             )
         given: Any = values if self.named else range(len(values))
         missing = [key for key in members.values() if key not in given]
@@ -246,5 +246,5 @@ def _tuple(sample: Any) -> Sequence[Any] | None:
     return None
 
 
-def _kind(sample: Any) -> str:
+def _type_name(sample: Any) -> str:
     return type(sample).__name__

@@ -172,7 +172,7 @@ class PackWriter:
             for name in self.files.plain:
                 self.files.write_rows(name, to, self.files.read_rows(name, origin, origin + 1))
         for block in sorted({to // self.block_rows for to, _ in moves}):
-            self._checksum(block, self.rows)
+            self._checksum_block(block, self.rows)
         for name, files in self.files.block_files.items():
             if self._checksums[:, self.files.columns.index(name)].any():  # else finish() receives the rows
                 with writing(self.out):
@@ -190,7 +190,7 @@ class PackWriter:
         if rows < self.rows:
             self._zero(rows)
             self._checksums = self._checksums[: -(-rows // self.block_rows)].copy()
-            self._checksum(len(self._checksums) - 1, rows)
+            self._checksum_block(len(self._checksums) - 1, rows)
         sealed: list[Header] = []
 
         def header(extents: dict[str, tuple[Extent, ...]]) -> bytes:
@@ -200,7 +200,7 @@ class PackWriter:
             return data
 
         with writing(self.out):
-            added = self._added(rows, block_rows, ragged)
+            added = self._added_arrays(rows, block_rows, ragged)
             self._container.seal(rows, added, self._checksums, header)
             self.files.close()
             self._container.close()
@@ -222,7 +222,7 @@ class PackWriter:
         latest = {int(block): (sums, note) for block, sums, note in self._place.resumed}
         rows = 0
         with ThreadPoolExecutor(cores()) as pool:
-            found = pool.map(lambda item: self._is_done(item[0], item[1][0]), latest.items())
+            found = pool.map(lambda item: self._is_intact(item[0], item[1][0]), latest.items())
             for (block, (sums, note)), same in zip(latest.items(), found, strict=True):
                 if same:
                     self._checksums[block] = sums
@@ -230,7 +230,8 @@ class PackWriter:
                     rows += min(self.block_rows, self.rows - block * self.block_rows)
                     checked(rows)
 
-    def _is_done(self, block: int, sums: Sequence[int]) -> bool:
+    def _is_intact(self, block: int, sums: Sequence[int]) -> bool:
+        """Return True if the stored bytes of a block have the checksums that the journal notes for it."""
         start, stop = self.files.span(block)
         for f in self.fields:
             checksum = sums[self.files.columns.index(f.name)]
@@ -250,13 +251,14 @@ class PackWriter:
                 count = min(step, self.rows - start)
                 self.files.write_rows(name, start, np.zeros(count * f.row_bytes, np.uint8))
 
-    def _checksum(self, block: int, rows: int) -> None:
+    def _checksum_block(self, block: int, rows: int) -> None:
+        """Compute the checksums of a block's plain fields; `rows`: rows of the pack."""
         start = block * self.block_rows
         for name in self.files.plain:
             array = self.files.read_rows(name, start, min(start + self.block_rows, rows))
             self._checksums[block, self.files.columns.index(name)] = block_checksum(array)
 
-    def _added(
+    def _added_arrays(
         self, rows: int, block_rows: int, ragged: Mapping[str, Iterable[bytes]]
     ) -> dict[str, AddedArray]:
         """Return the arrays that the container adds at the end; generators record their blocks' checksums."""
@@ -267,36 +269,37 @@ class PackWriter:
             column = self.files.columns.index(f.name)
             files = self.files.block_files[f.name]
             if files.codec is not None:
-                blocks = self._noted(column, files.packed(rows))
+                blocks = self._checksummed(column, files.packed(rows))
                 shape = (rows, *(f.shape or ()))
                 added[f.name] = AddedArray(f.dtype, shape, blocks, files.nbytes(rows), files.codec)
                 continue
             starts = range(0, rows, block_rows)
             if f.name in ragged:
-                blob, offsets = _joined(f.name, ragged[f.name], rows)
-                pieces = _cut(blob, offsets[[*starts, rows]].tolist())
+                blob, offsets = _concatenate(f.name, ragged[f.name], rows)
+                pieces = _cut_blob(blob, offsets[[*starts, rows]].tolist())
             else:
                 offsets, pieces = files.offsets(rows), files.blob(rows)
             nbytes = int(offsets[-1])
-            added[f.name] = AddedArray("|u1", (nbytes,), self._noted(column, pieces), nbytes)
+            added[f.name] = AddedArray("|u1", (nbytes,), self._checksummed(column, pieces), nbytes)
             added[f.name + OFFSETS] = AddedArray.from_array(offsets)
             for block, start in enumerate(starts):
                 stop = min(start + block_rows, rows)
                 self._checksums[block, column + 1] = block_checksum(offsets[start : stop + (stop == rows)])
         return added
 
-    def _noted(self, column: int, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    def _checksummed(self, column: int, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the blocks of an array unchanged, and store the checksum of each."""
         for block, data in enumerate(blocks):
             self._checksums[block, column] = block_checksum(data)
             yield data
 
 
-def _cut(blob: bytearray, bounds: Sequence[int]) -> Iterator[bytes]:
+def _cut_blob(blob: bytearray, bounds: Sequence[int]) -> Iterator[bytes]:
     for start, stop in pairwise(bounds):
         yield bytes(blob[start:stop])
 
 
-def _joined(name: str, values: Iterable[bytes], rows: int) -> tuple[bytearray, NDArray[np.int64]]:
+def _concatenate(name: str, values: Iterable[bytes], rows: int) -> tuple[bytearray, NDArray[np.int64]]:
     """Concatenate all rows' bytes; return the blob and its offsets, int64 [rows + 1]."""
     blob, offsets = bytearray(), np.zeros(rows + 1, "<i8")
     count = 0

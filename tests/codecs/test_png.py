@@ -22,7 +22,7 @@ def test_opencv_reads_what_is_written(channels: int, dtype: type) -> None:
     array = RNG.integers(0, np.iinfo(dtype).max, (5, 7, channels), endpoint=True).astype(dtype)
     array = array[:, :, 0] if channels == 1 else array
     data = png.encode(array)
-    read = png.array(data)
+    read = png.decode(data)
     assert read.dtype == dtype
     assert np.array_equal(read, array)
     assert read.flags.writeable or read.base is not None
@@ -53,7 +53,7 @@ def test_files_of_others_are_refused() -> None:
         with pytest.raises(ValueError, match="PNG file"):
             png.size(data)
     with pytest.raises(ValueError, match="filters"):
-        png.array(cv2.imencode(".png", np.tile(np.arange(90, dtype=np.uint8), (50, 1)))[1].tobytes())
+        png.decode(cv2.imencode(".png", np.tile(np.arange(90, dtype=np.uint8), (50, 1)))[1].tobytes())
 
 
 def test_damage_is_seen() -> None:
@@ -61,12 +61,12 @@ def test_damage_is_seen() -> None:
     for at in range(len(data)):
         flipped = data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
         with pytest.raises(ValueError, match="PNG"):
-            png.array(flipped)
+            png.decode(flipped)
         with pytest.raises(ValueError, match="PNG"):
-            png.array(data[:at])
+            png.decode(data[:at])
     taller = png.encode(np.zeros((400, 21), np.uint8))
     with pytest.raises(ValueError, match="more or fewer pixels"):
-        png.array(taller[:33] + data[33:])
+        png.decode(taller[:33] + data[33:])
 
 
 @pytest.mark.parametrize("array", [MASK, np.dstack([MASK.astype(np.uint16) * 900] * 3)])
@@ -89,4 +89,4 @@ def test_an_interlaced_file_and_a_palette_are_refused(place: int, value: int) ->
     data[place] = value
     data[29:33] = zlib.crc32(data[12:29]).to_bytes(4, "big")
     with pytest.raises(ValueError, match="a PNG file with a palette, interlaced, or otherwise not packer's"):
-        png.array(bytes(data))
+        png.decode(bytes(data))

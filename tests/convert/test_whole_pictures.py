@@ -13,7 +13,7 @@ from PIL import Image
 from packer import append_images, convert_images, export_images, merge_packs, repack, split_pack, verify_pack
 from packer.errors import UsageError
 from packer.format.fields import Field
-from packer.format.own_size import partner
+from packer.format.own_size import partner_storage
 from packer.inputs.image_pairs import Soft
 from packer.inputs.label_options import Labels
 from packer.orders.runs import one_run
@@ -110,7 +110,7 @@ def test_masks_and_soft_maps_have_the_size_of_their_image(
         assert box.tolist() == pytest.approx([0, 0, width, height * (SIDES[i][0] // 2) / SIDES[i][0]])
     for name, dtype, channels in (("mask", "|u1", 1), ("alpha", "<u2", 1), ("depth", "<f4", 1)):
         field = pack.header.field(name)
-        wanted = partner(dtype, channels, soft=name != "mask")
+        wanted = partner_storage(dtype, channels, soft=name != "mask")
         assert (field.about, field.codec) == wanted
         assert field.by_default
     assert verify_pack(tmp_path / "p.h5").ok

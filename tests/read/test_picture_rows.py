@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from packer.codecs import png
 from packer.errors import FormatError
 from packer.format.fields import Field
-from packer.format.own_size import partner
+from packer.format.own_size import partner_storage
 from packer.orders.runs import consecutive, one_run
 from packer.packs.pack import Pack
 from packer.packs.pack_opening import open_pack
@@ -39,8 +39,8 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
     }
     fields = (
         Field("image", "|u1", None, {"layout": "HWC", "color": "rgba"}),
-        Field("depth", "|u1", None, *partner("<f4", 2, soft=True)),
-        Field("mask", "|u1", None, *partner("<u2", 1, soft=False)),
+        Field("depth", "|u1", None, *partner_storage("<f4", 2, soft=True)),
+        Field("mask", "|u1", None, *partner_storage("<u2", 1, soft=False)),
         *(Field(side, "<i4", (), {"of": "image"}) for side in ("height", "width")),
     )
     with PackWriter(out, fields=fields, rows=3, block_rows=2, format="h5") as writer:
@@ -82,7 +82,7 @@ def test_rows_that_do_not_fit_are_named(
 
 
 def test_an_unknown_codec_is_refused(pack: Pack):
-    later = Field("mask", "|u1", None, partner("|u1", 1, soft=False)[0], {"name": "later"})
+    later = Field("mask", "|u1", None, partner_storage("|u1", 1, soft=False)[0], {"name": "later"})
     with pytest.raises(FormatError) as error:
         next(
             PackStore(replace(pack, header=replace(pack.header, fields=(later,))), ()).decoded(

@@ -70,7 +70,7 @@ class ImageForm(NamedTuple):
                 jpeg = image.format == "JPEG"
                 if jpeg:
                     image.draft(image.mode, (_DRAFT, _DRAFT))
-                few = (_nearly_few if jpeg else _few)(np.asarray(image))
+                few = (_has_few_levels if jpeg else _few)(np.asarray(image))
                 return cls(height, width, channels, few, _small(np.asarray(image.convert("L"))))
         except ImageError:
             return None
@@ -127,7 +127,7 @@ def _small(grey: np.ndarray) -> NDArray[np.float64]:
     return values / norm if norm > _SIDE else np.zeros_like(values)
 
 
-def _nearly_few(pixels: np.ndarray) -> bool:
+def _has_few_levels(pixels: np.ndarray) -> bool:
     """Return True for a grey JPEG image of few levels; values beside edges are not exact."""
     if pixels.ndim == 3:
         wide = pixels.astype(np.int16)

@@ -13,7 +13,7 @@ import pytest
 from packer import PackedBatchDataset, pack_dataset
 from packer.errors import UsageError
 from packer.format.fields import Field
-from packer.format.own_size import partner
+from packer.format.own_size import partner_storage
 from packer.load.processes.transforms import PythonTransform, Roles
 from packer.machine import cores
 
@@ -57,8 +57,8 @@ def test_masks_of_sizes_of_their_own_move_with_their_image(raw: bool):
     jpeg, png = (None if raw else {"name": name, "shape": None} for name in ("jpeg", "png"))
     fields = (
         Field("image", "|u1", None, {"layout": "HWC", "color": "rgb"}, jpeg),
-        Field("mask", "|u1", None, partner("|u1", 1, soft=False)[0], png),
-        Field("layers", "|u1", None, partner("|u1", 3, soft=False)[0], png),
+        Field("mask", "|u1", None, partner_storage("|u1", 1, soft=False)[0], png),
+        Field("layers", "|u1", None, partner_storage("|u1", 3, soft=False)[0], png),
     )
     assert Roles(fields).masks == {"mask": False, "layers": True}
 
