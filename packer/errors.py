@@ -13,8 +13,8 @@
     └── MissingDependencyError  an optional package cannot be imported (also an ImportError)
 
 Each message is one or two sentences: ``<subject>: <what was found>; <what is allowed>. <remedy>``. Options in
-it are keywords of the library, which the command line words differently (cli/option_words.py). Given values in it
-are short (given_values.py).
+it are keywords of the library, which the command line words differently (cli/option_words.py). Given values
+in it are short (given_values.py).
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ _REMEDIES = (
     (_ROWS, "augment device order seed", "PackedBatchDataset has it"),
     (_ROWS, "transforms", "pass transform= and target_transform="),
 )  # fmt: skip
-"""Functions or classes, keywords, and the remedy, which follows "<name>=: is not an argument of <function>; "."""
+"""Functions or classes, keywords, the remedy, which follows "<name>=: is not an argument of <function>; "."""
 
 
 _OBJECTS = ("Csv", "Encode", "Fields", "Labels", "Padding", "Split")
@@ -63,7 +63,7 @@ _OBJECTS = ("Csv", "Encode", "Fields", "Labels", "Padding", "Split")
 
 
 def remedy(function: Callable[..., Any], word: str) -> str | None:
-    """Return what to do about a keyword that a function does not take; None if it resembles none of its own."""
+    """Return what to do about a keyword that a function does not take; None if it resembles none it has."""
     name = function.__qualname__.removesuffix(".__init__")
     told = [said for of, words, said in _REMEDIES if name in of.split() and word in words.split()]
     parameters = signature(function).parameters

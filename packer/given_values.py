@@ -1,7 +1,7 @@
 """Values, options and calls as messages show them: short, on one line, arrays by their shape.
 
-`shown` replaces repr() in messages; `brief` is the limit of every message (PackerError). Options and calls are
-worded as in Python; the command line words them differently (cli/option_words.py).
+`shown` replaces repr() in messages; `brief` is the limit of every message (PackerError). Options and calls
+are worded as in Python; the command line words them differently (cli/option_words.py).
 """
 
 from __future__ import annotations

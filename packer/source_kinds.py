@@ -79,7 +79,7 @@ def compression(name: str) -> str:
 
 
 def table_suffix(name: str) -> str:
-    """Return the suffix of a table, one of TEXT_TABLES, ARROW_TABLES, or .txt if packed; "" for other files."""
+    """Return the suffix of a table, one of TEXT_TABLES, ARROW_TABLES, or .txt if packed; else ""."""
     name = name.lower()
     plain = name.removesuffix(compression(name))
     text = next((suffix for suffix in TEXT_TABLES if plain.endswith(suffix)), "")

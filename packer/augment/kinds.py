@@ -214,7 +214,7 @@ REMEDIES = {
     "mask_fill": "Pass augment=packer.augment.Pipeline(..., mask_fill=...)",
     "soft_fill": "Pass augment=packer.augment.Pipeline(..., soft_fill=...)",
 }
-"""Names of other libraries' transforms, of Pipeline and of its arguments, used as transforms -> the remedy."""
+"""Other libraries' transforms, Pipeline and its arguments, by name, used as transforms -> the remedy."""
 
 
 def check_transform(given: Any) -> Transform:

@@ -47,10 +47,11 @@ def convert(
     SRC can be images: a folder with one sub-folder per class, a flat folder, a folder of train/, val/ and
     test/, a text file that lists paths, an archive of these as .tar or .zip (photos.tar/train names a folder
     in it), WebDataset tars or Parquet files of images (a folder of them, or several SRC), a folder of COCO,
-    YOLO or Pascal VOC annotations, YOLO's data.yaml. SRC can be a table: .csv, .tsv, .xlsx, .jsonl, each also as
-    .gz, .zst, .bz2, .xz or .zip, .parquet, .arrow, .feather, a folder of nothing else; rows of several files, or
-    quoted globs, are appended in that order. SRC can be arrays: an .h5 or .mat file of datasets, a .npz file, or
-    one .npy file per field. OUT becomes one HDF5 file if it ends in .h5, else a directory of .npy files.
+    YOLO or Pascal VOC annotations, YOLO's data.yaml. SRC can be a table: .csv, .tsv, .xlsx, .jsonl, each also
+    as .gz, .zst, .bz2, .xz or .zip, .parquet, .arrow, .feather, a folder of nothing else; rows of several
+    files, or quoted globs, are appended in that order. SRC can be arrays: an .h5 or .mat file of datasets, a
+    .npz file, or one .npy file per field. OUT becomes one HDF5 file if it ends in .h5, else a directory of
+    .npy files.
 
     To continue an interrupted conversion, run the same command again.
 

@@ -235,8 +235,8 @@ def seal(pack: str, *, output: Output) -> None:
     """Seal a pack that was edited in place.
 
     The command compares labels and arrays with the header, computes mean and std of the images again, and
-    writes the pack again beside itself, which then takes its name. An HDF5 pack that was opened for writing, as
-    by h5py.File("train.h5", "r+"), cannot be loaded before.
+    writes the pack again beside itself, which then takes its name. An HDF5 pack that was opened for writing,
+    as by h5py.File("train.h5", "r+"), cannot be loaded before.
 
     \b
     packer seal train.h5

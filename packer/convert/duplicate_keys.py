@@ -1,4 +1,4 @@
-"""Duplicates: rows whose keys a pack already has; without keys, rows of files or parts that it already has."""
+"""Duplicates: rows whose keys a pack already has; without keys, rows of files or parts it already has."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class ImageOptions:
     def from_record(
         cls, record: Mapping[str, Any], labels: PathLike | None, pairs: Pairs | None
     ) -> ImageOptions:
-        """Return the options that a pack records. labels, pairs: current paths of these. Raises UsageError."""
+        """Return the options that a pack records. labels, pairs: their current paths. Raises UsageError."""
         pairs = _checked_pairs(pairs)
         soft = record.get("soft", ())
         return cls(

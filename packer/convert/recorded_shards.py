@@ -164,8 +164,8 @@ def index_shards(recorded: RecordedShards, name: str, subject: str) -> Header:
     skipped = [*recorded.skipped, *recorded.left_out(recorded.files)]
     if missing and recorded.url:
         raise FormatError(
-            f"{join_url(recorded.url, missing[0])}: is not the shard that was uploaded. Find the other writer of"
-            " this URL; the same command writes the shard again."
+            f"{join_url(recorded.url, missing[0])}: is not the shard that was uploaded. Find the other"
+            " writer of this URL; the same command writes the shard again."
         )
     if missing:
         raise missing_shards(name, missing, len(recorded.files))

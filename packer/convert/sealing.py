@@ -186,7 +186,7 @@ def _seal_part(name: str, bar: Progress, publish: Callable[[Pack], None] = lambd
 
 
 def _is_sealed(name: str) -> bool:
-    """Return True for a part with a trailer; of a directory, whose trailer an edit leaves, if it is intact."""
+    """Return True for a part with a trailer; for a directory, which keeps it when edited, if it is intact."""
     try:
         return open_part(name).format == "h5" or verify_pack(name).ok
     except FormatError as error:

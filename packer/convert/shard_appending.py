@@ -85,8 +85,8 @@ def check_alike(task: ConversionTask, pack: Pack) -> None:
     ):
         if old != new:
             raise UsageError(
-                f"{pack.path}: has {_names_text(old)} {what}, the new rows would have {_names_text(new)}; they have to"
-                " be equal. Arrange the new images like those of the pack."
+                f"{pack.path}: has {_names_text(old)} {what}, the new rows would have {_names_text(new)}; they have"
+                " to be equal. Arrange the new images like those of the pack."
             )
 
 
@@ -164,8 +164,8 @@ def _publish_shards(folder: str, pack: Pack) -> None:
     for shard in renamed:
         if os.path.lexists(shard.path):
             raise PackerError(
-                f"{shard.path}: is not packer's; it is not overwritten. Move it away, and run the same command"
-                " again."
+                f"{shard.path}: is not packer's; it is not overwritten. Move it away, and run the same"
+                " command again."
             )
     # From here on the next index in the folder names the files that are moved but not yet listed.
     prepare_index(pack.path, [*pack.shards, *renamed], [*index.skipped, *added.skipped])

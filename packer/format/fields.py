@@ -89,7 +89,7 @@ class Field:
 
     @property
     def by_default(self) -> bool:
-        """True if it is loaded by default: no text, no picture's height or width, no numbers of source rows."""
+        """True if it is loaded by default: no text, no picture's height or width, no source row numbers."""
         return "encoding" not in self.about and not self.measures and not self.counts
 
     @cached_property

@@ -34,7 +34,7 @@ PRIVATE, SHARED, PUBLIC = 0o600, 0o660, 0o666
 is published, where the umask applies.
 """
 PROBE = ".packer-"
-"""Beginning of the names of files to be renamed, and of folders that show which owner and mode new ones get."""
+"""Prefix of files to be renamed, and of folders that show which owner and mode new ones get."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, an exhausted quota or a file at its largest size."""
 

@@ -89,10 +89,9 @@ Tables
     the columns, the kind and the dtype of the field ``label``, or is null; ``fit`` names the rows that
     statistics were computed from; ``reading`` holds how text files were read.
     The field ``source_row`` (int32, ``about.row_of`` "files"), MAY be absent, has each row's number among the
-    rows of the files that ``provenance.source.rows_of_files`` lists, ``[[digest, rows], ...]``: from 0, without
-    headers, with the rows that were left out.
-    ``packer/format/table_record.py`` lists the required members,
-    ``packer/tables/transform/table_transform.py`` computes the fields.
+    rows of the files that ``provenance.source.rows_of_files`` lists, ``[[digest, rows], ...]``: from 0,
+    without headers, with the rows that were left out. ``packer/format/table_record.py`` lists the required
+    members, ``packer/tables/transform/table_transform.py`` computes the fields.
 
 Blocks and checksums
     Block b is the rows ``[b * block_rows, min(N, (b + 1) * block_rows))``. The checksum table is uint64

@@ -169,8 +169,8 @@ def folder_splits(
     """Return the splits that top folders define; {} unless all top folders with images are splits.
 
     subject: name of the source in messages. keys: the images' paths, in `image_order`. folders: paths of the
-    visible folders; only those at the top count. unlabeled: folders that are splits, whatever they are called.
-    Raises: SourceError for a split without images, UsageError for two folders of the same split.
+    visible folders; only those at the top count. unlabeled: folders that are splits, whatever they are
+    called. Raises: SourceError for a split without images, UsageError for two folders of the same split.
     """
     if any("/" not in key for key in keys):
         return {}

@@ -150,7 +150,7 @@ def _choices(text: str, part: str) -> list[str]:
 
 
 def holds_images(source: str) -> bool:
-    """Return True if a Parquet file (of a pattern or folder: the first) has an image column; False without pyarrow.
+    """Return True if a Parquet file (a pattern's or folder's first) has an image column and pyarrow is there.
 
     Raises: SourceError for a damaged file.
     """

@@ -182,8 +182,8 @@ class ImageTargets:
         if self.relative:
             if unit == "pixels":
                 raise UsageError(
-                    f"{option_text(_UNIT, unit)}: boxes of {subject} are fractions of the images' sides. Leave"
-                    " it "
+                    f"{option_text(_UNIT, unit)}: boxes of {subject} are fractions of the images' sides."
+                    " Leave it "
                     "out."
                 )
             return

@@ -61,7 +61,8 @@ def to_hf(
     fields : sequence of str, optional
         Names; default: all fields, texts too.
     split : str or sequence of str, optional
-        Name of a split, or of several, or "all" for every row. Default: a DatasetDict of all splits, if the pack has splits.
+        Name of a split, or of several, or "all" for every row. Default: a DatasetDict of all splits, if the
+        pack has splits.
     cache_dir : str or path, optional
         Folder for the Arrow files; default: the cache of `datasets`, which identifies the pack by its
         checksums and writes it once.

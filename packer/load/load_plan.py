@@ -164,8 +164,8 @@ class LoadPlan:
         if isinstance(self.order, WindowOrder):
             return (
                 f"{self.rows.pack.path}: its rows are compressed in blocks of {header.block_rows:,}, so"
-                " shuffled windows decode a block for almost every window. Convert it again without compression,"
-                " or pass placement='ram', or order='slices' for speed."
+                " shuffled windows decode a block for almost every window. Convert it again without"
+                " compression, or pass placement='ram', or order='slices' for speed."
             )
         return (
             f"{self.rows.pack.path}: its rows are compressed in blocks of {header.block_rows:,} and were not"

@@ -54,7 +54,7 @@ class Mixture(Interleaved):
     >>> from packer.orders.runs import Subset
     >>> first, second, both = Subset([(0, 8)]), Subset([(8, 12)]), Subset([(0, 12)])
     >>> members = Context(first, 1, 4, 4, weight=0.75), Context(second, 1, 4, 4, weight=0.25)
-    >>> mixture = Mixture().bind_packs(Context(both, 1, 4, 4, members=members), lambda about: Rows().bind(about))
+    >>> mixture = Mixture().bind_packs(Context(both, 1, 4, 4, members=members), Rows().bind)
     >>> mixture.rows_at(np.arange(12), epoch=0).tolist()
     [0, 1, 9, 5, 7, 2, 10, 3, 4, 6, 4, 8]
 

@@ -68,8 +68,8 @@ class Weighted(RowOrder):
     def balanced(cls, by: str = "label", rows: int | None = None) -> Weighted:
         """Return an order in which all classes come equally often: in an epoch, up to one row.
 
-        The weight of a row is one over the number of rows of its class. Like the rows of an epoch, the classes
-        are permuted: a batch holds them in about equal numbers.
+        The weight of a row is one over the number of rows of its class. Like the rows of an epoch, the
+        classes are permuted: a batch holds them in about equal numbers.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Row numbers of a table's files: which row each row of a pack was, also after shuffling, merging or appending.
+"""Row numbers of a table's files: which row each pack row was, also after shuffling, merging, appending.
 
 A pack of a table has the field SOURCE_ROW, and lists the files whose rows it counts, with their digests and
 numbers of rows, in ``provenance.source.rows_of_files``. Packs and shards made from other files count other
@@ -19,7 +19,7 @@ from packer.format.fields import Field
 from packer.format.header import Header
 
 SOURCE_ROW = Field("source_row", "<i4", (), {"row_of": "files"})
-"""Each row's number among the rows of the table's files, from 0; headers are not counted, skipped rows are."""
+"""Each row's number among the rows of the table's files, from 0, without headers, with skipped rows."""
 
 FILES = "rows_of_files"
 """Member of ``provenance.source``: [[digest, rows], ...] of the files."""

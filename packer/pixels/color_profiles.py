@@ -1,7 +1,7 @@
 """ICC color profiles of image files, and conversion of pictures to sRGB by LittleCMS, through Pillow.
 
-Pixels are read as stored unless ``icc="srgb"``. A profile counts as sRGB if it moves no color of a grid by more
-than a few levels: names of profiles differ, and tiny ones have none.
+Pixels are read as stored unless ``icc="srgb"``. A profile counts as sRGB if it moves no color of a grid by
+more than a few levels: names of profiles differ, and tiny ones have none.
 """
 
 from __future__ import annotations

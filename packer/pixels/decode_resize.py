@@ -1,7 +1,7 @@
 """Encoded images to pixels of a row: decode, place, resize, turn upright.
 
-decode (image_decoder.py) -> place (row_placement.py) -> resize (resampling.py) -> upright (codecs/jpeg.py) -> the
-caller's array
+decode (image_decoder.py) -> place (row_placement.py) -> resize (resampling.py) -> upright (codecs/jpeg.py) ->
+the caller's array
 """
 
 from __future__ import annotations

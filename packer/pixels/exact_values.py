@@ -126,7 +126,7 @@ class _Values(NamedTuple):
 
 
 def _read_bands(data: bytes, bands: int, dtype: np.dtype[Any], max_pixels: int) -> NDArray[Any]:
-    """Return the values [h, w, bands] of a file. Raises ImageError if it has another dtype or number of bands."""
+    """Return the values [h, w, bands] of a file. Raises ImageError for another dtype or number of bands."""
     values = _read_values(data, max_pixels).values
     if values.dtype != dtype:
         raise ImageError(

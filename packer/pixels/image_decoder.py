@@ -20,8 +20,8 @@ input:
     | 32-bit integers, floats, Lab | refused                      | refused       | refused             |
     | animated, several pages      | the first                    | the first     | the first           |
 
-The transparent key of a 16-bit grey PNG is ignored; ICC profiles are, except in `decode_in_srgb`. EXIF orientation is read here, and
-applied by the caller to the small picture.
+The transparent key of a 16-bit grey PNG is ignored; ICC profiles are, except in `decode_in_srgb`. EXIF
+orientation is read here, and applied by the caller to the small picture.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def decode_in_srgb(data: bytes, channels: str, max_pixels: int, profile: bytes) 
 
 
 def decode_pillow(image: Image.Image, channels: str, max_pixels: int, *, srgb: bool = False) -> DecodedImage:
-    """Return a Pillow image decoded like its file. srgb: apply its profile. Raises ImageError, MemoryError."""
+    """Decode a Pillow image like its file. srgb: apply its profile. Raises ImageError, MemoryError."""
     check_pixels(image.height, image.width, max_pixels)
     profile = profile_of(image) if srgb else b""
     try:

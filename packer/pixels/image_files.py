@@ -134,7 +134,7 @@ def png_chunks(data: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def foreign_profile(data: bytes) -> bytes:
-    """Return the color profile of a file unless it is sRGB; b"" for none, and for files that are no images."""
+    """Return the color profile of a file unless it is sRGB; b"" for none, and for other files."""
     if not may_hold_profile(data):
         return b""
     try:

@@ -301,7 +301,7 @@ def _draw_boxes(
     size: tuple[int, int],
     classes: Sequence[str] | None,
 ) -> None:
-    """Draw outlines and the class's name: inside, or over a small box. boxes: [n, 2, 2], pixels of the tile."""
+    """Draw outlines and the class's name: inside, or over a small box. boxes: [n, 2, 2], tile pixels."""
     boxes, finite = boxes.clip(0, size), np.isfinite(boxes).all(axis=(1, 2))
     for i in np.flatnonzero(finite):
         (left, top), (right, bottom) = boxes[i].round().astype(int).tolist()

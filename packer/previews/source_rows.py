@@ -36,9 +36,9 @@ def some_packed(
 ) -> Iterator[tuple[Pack, Report]]:
     """Yield a temporary pack of up to `rows` rows, from all splits and classes, and the conversion's report.
 
-    source: the path or paths; sheet: path of the sheet, outside them; split: as in the conversion, or the name
-    of one of the source's splits; options: the conversion's others.
-    Raises UsageError, SourceError, PackerError.
+    source: the path or paths; sheet: path of the sheet, outside them; split: as in the conversion, or the
+    name of one of the source's splits; options: the conversion's others. Raises UsageError, SourceError,
+    PackerError.
     """
     paths = list(source) if isinstance(source, list | tuple) else [source]
     if not paths:

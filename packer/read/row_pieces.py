@@ -15,7 +15,7 @@ _MOST_ROWS = 1 << 16
 
 
 def read_pieces(pack: Pack, *names: str) -> Iterator[tuple[int, list[Any]]]:
-    """Yield (first row, rows of each field): an array [n, *shape], or of a ragged field the bytes of each row.
+    """Yield (first row, rows of each field): an array [n, *shape], or a ragged field's bytes of each row.
 
     Blocks of compressed fields are decoded once. Raises FormatError.
     """

@@ -85,7 +85,7 @@ def measure_images(packs: Sequence[Pack], workers: int, progress: Callable[[int]
 
 
 def _spans(pack: Pack, image: Field) -> Iterator[tuple[int, int]]:
-    """Yield the first row and the end of each piece that a thread reads at a time, of whole blocks if coded."""
+    """Yield first row and end of each piece that a thread reads at a time, of whole blocks if coded."""
     step = max(1, min(_PIECE_ROWS, _PIECE_BYTES * pack.rows // max(pack.nbytes, 1)))
     if image.compressed:
         step = -(-step // pack.header.block_rows) * pack.header.block_rows
@@ -145,7 +145,7 @@ _SPREAD = np.arange(64).reshape(16, 4).T.ravel()
 
 
 def describe(small: NDArray[np.float32]) -> tuple[NDArray[np.uint64], NDArray[np.int8], NDArray[np.bool_]]:
-    """Return the hashes and traits of images, and which have no structure. small: [N, 32, 32, 3], 0 to 255."""
+    """Return the hashes and traits of images, and which lack structure. small: [N, 32, 32, 3], 0 to 255."""
     grey = small @ _LUMA
     found = _DCT @ grey @ _DCT.T
     bits = found[:, 1:, 1:].reshape(-1, 64)

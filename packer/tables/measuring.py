@@ -32,9 +32,9 @@ class MeasuredRows(NamedTuple):
     """Statistics of staged rows.
 
     sums: over the rows of fit, "train" or "all". sampled: numbers of the rows in the sample, ascending.
-    sample: float64 [m, columns of plan.numeric], NaN for missing. missing: column number -> missing cells of numeric
-    columns, over all rows. whole_label: True if the label of every row is a whole number that float64 holds
-    exactly.
+    sample: float64 [m, columns of plan.numeric], NaN for missing. missing: column number -> missing cells of
+    numeric columns, over all rows. whole_label: True if the label of every row is a whole number that float64
+    holds exactly.
     """
 
     sums: ColumnSums

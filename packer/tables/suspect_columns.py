@@ -1,4 +1,4 @@
-"""Numbers that are hardly properties of a row: of the row itself, of the label, of all rows, of missing values.
+"""Numbers that are hardly a row's properties: of the row itself, the label, all rows, missing values.
 
 A column of numbers tells the label if the rows, sorted by it, have each class in one piece, or a label that
 only rises or only falls; a column of texts, if all rows of a text have one label. Measured on a sample of
@@ -157,7 +157,7 @@ def _sorting(
 
 
 def _are_sorting(x: NDArray[np.float64], y: Ints, *, rising: bool) -> NDArray[np.bool_]:
-    """Return True for each column, x [columns, n], by which the labels y [n] are sorted; missing ones last."""
+    """Return True for each column, x [columns, n], by which the labels y [n] are sorted, missing last."""
     order = np.argsort(x, axis=1, kind="stable")
     x, steps = np.take_along_axis(x, order, axis=1), np.diff(y[order], axis=1)
     tied = (x[:, 1:] == x[:, :-1]) | np.isnan(x[:, :-1])

@@ -104,8 +104,8 @@ def convert_table(
     source : path, glob or sequence of them, or data frame
         Files, read one after the other: text (.csv, .tsv, .psv, .txt), .xlsx or JSON lines, each also packed
         alone as .gz, .zst, .bz2, .xz, .zip or .tar; .parquet, .arrow, .feather. A folder of tables is its
-        files; folders named `column=value` add a column. Or a frame in memory: pandas, polars, pyarrow, a dict
-        of columns, a list of dicts, a database cursor after a query.
+        files; folders named `column=value` add a column. Or a frame in memory: pandas, polars, pyarrow, a
+        dict of columns, a list of dicts, a database cursor after a query.
     out, format, store, seed, shards, workers, overwrite, resume, progress
         As in convert_images.
     shuffle : bool, optional
@@ -117,11 +117,11 @@ def convert_table(
     label_as : {"auto", "classes", "number"}
         "classes": numbers become classes too; "number": float32.
     label_separator : str, optional
-        Separator of several class names in a cell of the label, which becomes uint8 [C], 1 for each; also "space",
-        "tab", "comma", "semicolon", "bar". An empty cell has no class.
+        Separator of several class names in a cell of the label, which becomes uint8 [C], 1 for each; also
+        "space", "tab", "comma", "semicolon", "bar". An empty cell has no class.
     classes : path or sequence of str, optional
-        The classes of the label, in the order of their numbers: names, a file with one per line, or "a,b,c". Rows of
-        other classes are bad.
+        The classes of the label, in the order of their numbers: names, a file with one per line, or "a,b,c".
+        Rows of other classes are bad.
     features, drop, keep : sequence of str, optional
         Columns that become features (default: all others), are left out, become fields.
     types : mapping, optional
@@ -152,8 +152,8 @@ def convert_table(
     on_error : {"stop", "skip"}
         Stop at the first bad row, or skip bad rows; rows without a label are bad.
     dry_run
-        Write nothing: open the files, infer the columns, call on_plan, and return a report of the rows, as far
-        as their number is known.
+        Write nothing: open the files, infer the columns, call on_plan, and return a report of the rows, as
+        far as their number is known.
     on_plan, on_progress : callable, optional
         Called once before rows are read; called repeatedly with the bytes read, then with the rows written.
 
@@ -431,7 +431,7 @@ def _known_files(pack: Pack, names: Sequence[str]) -> dict[str, str]:
 
 
 def _source(given: Any) -> Any:
-    """Return a table's source: its paths, or columns or rows in memory. Raises UsageError for anything else."""
+    """Return a table's source: its paths, or columns or rows in memory. Raises UsageError for others."""
     columns = any(hasattr(given, name) for name in ("__arrow_c_stream__", "fetchall", "keys"))
     if columns and not hasattr(given, "to_frame"):  # a Series has it
         return given

@@ -107,7 +107,7 @@ def why_partners(listing: Listing, pairs: Sequence[tuple[str, str]]) -> Evidence
 
 
 def _alike(pairs: Sequence[tuple[ImageForm, ImageForm]]) -> bool:
-    """Return True if nearly every image looks like its partner, and less like all other images of that side."""
+    """Return True if nearly every image looks like its partner, and less like the others of that side."""
     alike = np.array([one.small for one, _ in pairs]) @ np.array([other.small for _, other in pairs]).T
     own = np.diagonal(alike).copy()
     np.fill_diagonal(alike, -1)

@@ -24,7 +24,7 @@ _FIRST = 256
 
 
 def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
-    """Yield an error for masks in the folder of their images: 1_mask.png, or 1.png, beside 1.jpg or 1_sat.jpg.
+    """Yield an error for masks beside their images: 1_mask.png, or 1.png, beside 1.jpg or 1_sat.jpg.
 
     Nearly all names have to belong to such groups, and the pixels of pairs to show which side are masks; a
     note without that. Three or more files of a name are an error, a note if they differ in a number. A list
@@ -42,8 +42,8 @@ def check_masks_among_images(listing: Listing) -> Iterator[Finding]:
         frames = len({_NUMBERS.sub("", key) for key in groups[0]}) == 1  # frames of a video, or bands
         yield Finding(
             f"{shown}, such as {example}; each {'is packed as' if frames else 'would be'} an image. Pass "
-            f"{_patterns(listing, groups[0])} to pack one kind as the images and the others beside them, or pass "
-            "a list of the files that are images.",
+            f"{_patterns(listing, groups[0])} to pack one kind as the images and the others beside them, or "
+            "pass a list of the files that are images.",
             error=not frames,
         )
         return
@@ -94,7 +94,7 @@ def check_labels_in_names(listing: Listing) -> Iterator[Finding]:
 
 
 def _groups(keys: Sequence[str]) -> list[list[str]]:
-    """Return the keys whose names differ in the last word or the suffix only, alike in all groups; else []."""
+    """Return the keys whose names differ in the last word or suffix only, alike in all groups; else []."""
     words: dict[str, dict[str, str]] = defaultdict(dict)
     for key in keys:
         stem, suffix = os.path.splitext(key)

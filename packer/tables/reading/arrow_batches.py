@@ -36,8 +36,8 @@ class BatchSource(NamedTuple):
     """A file, or a frame, as record batches.
 
     schema: pyarrow's; rows: number of rows, None if only reading shows it; batches: yields batches of any
-    size, for the numbers of columns in ascending order, the most rows that are useful, and the first row that is
-    needed; faults: column -> why it cannot be read.
+    size, for the numbers of columns in ascending order, the most rows that are useful, and the first row that
+    is needed; faults: column -> why it cannot be read.
     """
 
     name: str
@@ -148,7 +148,7 @@ def json_lines(name: str, options: ReadOptions) -> BatchSource:
 
 @contextmanager
 def _open_json(name: str, options: ReadOptions, parse: Any, schema: Any) -> Iterator[tuple[TextStream, Any]]:
-    """Yield a file's text and its reader. schema: for messages, None before it is known. Raises SourceError."""
+    """Yield a file's text and its reader. schema: for messages, None until known. Raises SourceError."""
     blocks = pyarrow.json.ReadOptions(block_size=_JSON_BLOCK)
     with closing(TextStream(name, options.encoding)) as stream:
         try:

@@ -1,7 +1,7 @@
 """Data frames through Arrow, as tables and as records.
 
-A frame is an exporter of an Arrow stream (polars, pyarrow, DuckDB, ADBC), a pandas DataFrame, a mapping of arrays
-or lists, a list of mappings, or a cursor of DB-API with the result of a query.
+A frame is an exporter of an Arrow stream (polars, pyarrow, DuckDB, ADBC), a pandas DataFrame, a mapping of
+arrays or lists, a list of mappings, or a cursor of DB-API with the result of a query.
 """
 
 from __future__ import annotations

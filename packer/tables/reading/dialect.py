@@ -140,7 +140,7 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
 
 
 def _is_header(cut: _FirstRecords, reading: ReadOptions) -> bool:
-    """Return True for a first line with one name less than all rows have cells, or if empty cells end the rows.
+    """Return True for a first line with one name less than rows have cells, or if empty cells end the rows.
 
     Row names of R are texts, or count the rows; 0,5 below one name is a number.
     """
@@ -156,7 +156,7 @@ def _is_header(cut: _FirstRecords, reading: ReadOptions) -> bool:
 
 
 def have_row_names(header: Sequence[bytes], rows: Sequence[Sequence[bytes]]) -> bool:
-    """Return True for rows that begin with a name as R writes it: different texts, or, of several columns, 1 to N.
+    """Return True for rows that begin with R's row names: different texts, or, of several columns, 1 to N.
 
     Parts of quoted texts, or of texts such as "Doe, John", are no cells.
     """

@@ -1,4 +1,4 @@
-"""One table in an archive or a workbook: the only file of a .zip or tar, the only sheet of an .xlsx as CSV."""
+"""The table of an archive or workbook: the only file of a .zip or tar, the only sheet of an .xlsx as CSV."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LISTED = 3  # most names in a message
 
 
 def zip_member(file: io.FileIO) -> Any:
-    """Return a stream of the only file of a zip archive, or of a workbook's sheet as CSV. Raises SourceError."""
+    """Open the only file of a zip archive, or a workbook's sheet as CSV. Raises SourceError."""
     name = str(file.name)
     try:
         archive = ZipFile(file)

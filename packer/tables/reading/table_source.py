@@ -35,9 +35,9 @@ class TextDialect:
     """Marks and missing texts of a text table. A mark is one ASCII character.
 
     delimiter: between cells; quote: around cells, b"" for none; decimal: decimal point; thousands: ignored
-    groups of three digits, b"" for none; na: texts that mean "missing"; width: cells per record; comment: prefix
-    of lines without a record, b"" for none; surplus: empty cells after those; keep_spaces: texts keep the
-    spaces around them.
+    groups of three digits, b"" for none; na: texts that mean "missing"; width: cells per record; comment:
+    prefix of lines without a record, b"" for none; surplus: empty cells after those; keep_spaces: texts keep
+    the spaces around them.
     """
 
     delimiter: bytes

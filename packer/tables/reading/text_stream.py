@@ -48,7 +48,7 @@ class TextStream:
     """The text of a file as UTF-8, unpacked, without a byte order mark."""
 
     def __init__(self, name: str, encoding: str = "utf-8", escape: Sequence[str] = ()) -> None:
-        """Open a file. escape: escape character, delimiter and quote; cells are written again without escapes.
+        """Open a file. escape: escape character, delimiter, quote; cells are written again without escapes.
 
         Raises SourceError, UsageError (unknown encoding), MissingDependencyError (.zst, .xlsx).
         """
@@ -211,7 +211,7 @@ class _Pieces(io.RawIOBase):
 
 
 def _unescaped(stream: Any, escape: str, delimiter: str, quote: str) -> Iterator[bytes]:
-    r"""Yield lines without escape characters, by Python's csv: `"a \" b"` becomes `"a "" b"`, \N an empty cell.
+    r"""Yield lines without escapes, by Python's csv: `"a \" b"` becomes `"a "" b"`, \N an empty cell.
 
     Line ends stay where they are, so that line numbers do.
     """

@@ -157,8 +157,8 @@ def _note_on_others(column: TableColumn, wrong: Sequence[bytes], counts: Counts)
     shown = " and ".join(repr(text.decode(errors="replace")[:40]) for text in wrong[:2])
     some, total = sum(counts[text] for text in wrong), sum(counts.values())
     return (
-        f"column {column.name!r} is read as {column.notation or column.type}; {some:,} of its first {total:,} cells"
-        f" {'is' if some == 1 else 'are'} not, as {shown}, and their rows are bad. For texts pass"
+        f"column {column.name!r} is read as {column.notation or column.type}; {some:,} of its first {total:,}"
+        f" cells {'is' if some == 1 else 'are'} not, as {shown}, and their rows are bad. For texts pass"
         f" {as_category(column.name)}."
     )
 
@@ -191,8 +191,8 @@ def _note_on_names(column: TableColumn, counts: Counts, dialect: TextDialect) ->
         and all(map(_GROUPED.fullmatch, texts))
     ):
         return (
-            f"column {column.name!r} is read as {column.type}, {grouped[0].decode()} as {float(grouped[0])}; all"
-            " its points have three digits after them, as between thousands. If they are, pass"
+            f"column {column.name!r} is read as {column.type}, {grouped[0].decode()} as {float(grouped[0])};"
+            " all its points have three digits after them, as between thousands. If they are, pass"
             " csv=Csv(thousands='.') csv=Csv(decimal=',')."
         )
     if column.type == "integer" and shown:
@@ -205,8 +205,8 @@ def _note_on_names(column: TableColumn, counts: Counts, dialect: TextDialect) ->
     if not both:
         return ""
     return (
-        f"column {column.name!r} holds {both[0].decode()!r} beside numbers of one digit after the point, and is"
-        f" read as {float(both[0])}. If they are versions or codes, pass {category}."
+        f"column {column.name!r} holds {both[0].decode()!r} beside numbers of one digit after the point, and"
+        f" is read as {float(both[0])}. If they are versions or codes, pass {category}."
     )
 
 
@@ -314,7 +314,7 @@ _ZONED = re.compile(rb"\d{4}-\d\d?-\d\d?[T ]\d\d?:\d\d\S* ?\(?[A-Z][A-Za-z/_]+\)
 
 
 def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
-    """Return a note on categories that look like numbers, amounts or dates, or that nearly all differ, or ""."""
+    """Return a note on categories that look like numbers, amounts or dates, or nearly all differ, or ""."""
     total = sum(counts.values())
     zoned = next((cell for cell in counts if _ZONED.fullmatch(cell)), None)
     numbers = sum(n for cell, n in counts.items() if _NUMBERLIKE.fullmatch(cell))

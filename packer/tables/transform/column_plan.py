@@ -29,9 +29,9 @@ class ColumnChoices:
     fields; missing: policy for missing cells of features, one of MISSING; indicators: add a 0/1 feature for
     each numeric column with missing cells; one_hot: columns with one feature per category, "all" for all
     columns of categories; standardize: scale to mean 0 and deviation 1; log1p: columns mapped by log(1 + x);
-    dtype: dtype of the features, one of DTYPES; max_categories: most categories of a column; classes: those of the
-    label, in order, () for all that occur; label_separator: of several classes in a cell, a character or one of
-    SEPARATORS, None for one class.
+    dtype: dtype of the features, one of DTYPES; max_categories: most categories of a column; classes: those
+    of the label, in order, () for all that occur; label_separator: of several classes in a cell, a character
+    or one of SEPARATORS, None for one class.
     """
 
     label: tuple[str, ...] = ()

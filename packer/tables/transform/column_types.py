@@ -77,11 +77,11 @@ class TableColumn:
 
     name: unique in the table; type: one of TYPES; notation: one of NOTATIONS, "" for the usual one; digits:
     if the type was inferred from texts, a number among the first cells whose digits this type loses (007;
-    9223372036854775808; 1.10 beside 1.9), "" if there is none. role: "feature", "label", "keep" or "drop"; in a plan
-    also DEALING: read to assign rows to splits, not stored. missing: policy, for features; fill: replacement
-    for missing cells, after log1p; standardize: mean and std, for a timestamp those of days and of seconds,
-    () until measured; categories: in ascending order of text (numeric classes: of number); field: name of a
-    kept column's field.
+    9223372036854775808; 1.10 beside 1.9), "" if there is none. role: "feature", "label", "keep" or "drop"; in
+    a plan also DEALING: read to assign rows to splits, not stored. missing: policy, for features; fill:
+    replacement for missing cells, after log1p; standardize: mean and std, for a timestamp those of days and
+    of seconds, () until measured; categories: in ascending order of text (numeric classes: of number); field:
+    name of a kept column's field.
     """
 
     name: str
@@ -240,7 +240,7 @@ def matched(column: TableColumn, texts: Sequence[str]) -> list[str]:
 
 
 def matching(known: Sequence[str]) -> Callable[[str], str]:
-    """Return a function that replaces the text of a number or boolean by the category that means it, if any."""
+    """Return a function that replaces the text of a number or boolean by its category, if any."""
     keyed: dict[float | str, list[str]] = {}
     for text in known:
         keyed.setdefault(_key(text), []).append(text)

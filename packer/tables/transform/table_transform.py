@@ -53,11 +53,11 @@ class TableTransform:
     """The transform of a table's columns into fields: planned, then fitted.
 
     columns: columns of the input, in order; dtype: of the features, NumPy's type string; label: columns, kind
-    ("classes" or "number") and dtype of the field, or None; separator: of the names of several classes in a cell of
-    the label, whose field is then uint8 [C], "" for one class; fit_name: rows whose statistics are used, "all"
-    or a split's name, "" for a plan; reading: options with which text files were read, plain JSON;
-    max_categories: most categories of a column to be fitted; whole_label: in a plan, store the label as int64
-    if it holds only whole numbers.
+    ("classes" or "number") and dtype of the field, or None; separator: of the names of several classes in a
+    cell of the label, whose field is then uint8 [C], "" for one class; fit_name: rows whose statistics are
+    used, "all" or a split's name, "" for a plan; reading: options with which text files were read, plain
+    JSON; max_categories: most categories of a column to be fitted; whole_label: in a plan, store the label as
+    int64 if it holds only whole numbers.
     """
 
     columns: tuple[TableColumn, ...]
