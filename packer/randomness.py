@@ -145,7 +145,7 @@ def _permuted(given: NDArray[np.int64], n: int, key: int, *, back: bool) -> NDAr
     loop = native.loops.unpermute if back else native.loops.permute
     wrong = loop(flat, found, n, a, b, key, _round_keys(key))
     if wrong >= 0:
-        raise _beyond(int(flat.reshape(-1)[wrong]), n)
+        raise _out_of_range(int(flat.reshape(-1)[wrong]), n)
     return found
 
 
@@ -159,7 +159,7 @@ def permute_numpy(
     words = flat.view(np.uint64)
     # One comparison checks both bounds: a negative position is huge when read as unsigned.
     if flat.size and int(words.max()) >= n:
-        raise _beyond(int(flat[words >= n][0]), n)
+        raise _out_of_range(int(flat[words >= n][0]), n)
     if n <= _SORTED_ROWS:
         order = _hashes(np.arange(n), key).argsort(kind="stable")
         return (order.argsort(kind="stable") if back else order)[flat]
@@ -230,7 +230,7 @@ def _round_keys(key: int) -> bytes:
     return blake2b(key.to_bytes(8, "little"), digest_size=48).digest()
 
 
-def _beyond(position: int, n: int) -> UsageError:
+def _out_of_range(position: int, n: int) -> UsageError:
     return UsageError(
         f"permutation: position {position:,} was requested; 0 to {n - 1:,} are allowed. "
         "Pass positions below the number of rows."

@@ -124,7 +124,7 @@ def assign(split: Split | None, rows: RowSource, seed: int) -> Owners:
 
 def _splits_of_column(split: Split, column: str, rows: RowSource) -> Owners:
     """Return the splits that a column names; rows that are not kept go to any split."""
-    cells = _codes(column, rows)
+    cells = _column_codes(column, rows)
     held = np.zeros(len(cells.names), np.bool_)
     held[cells.numbers[rows.kept]] = True
     names = sorted(name for name, kept in zip(cells.names, held.tolist(), strict=True) if kept) or [""]
@@ -153,12 +153,12 @@ def _splits_of_column(split: Split, column: str, rows: RowSource) -> Owners:
 
 def _groups(column: str, rows: RowSource) -> Codes:
     """Return the groups that a column names. Raises SourceError for two that look alike."""
-    groups = _codes(column, rows)
+    groups = _column_codes(column, rows)
     refuse_alike(SourceError, f"{rows.subject}: column {column}", "group", groups.names)
     return groups
 
 
-def _codes(column: str, rows: RowSource) -> Codes:
+def _column_codes(column: str, rows: RowSource) -> Codes:
     codes = rows.codes(column)
     assert codes is not None  # who checks the options knows the columns
     return codes

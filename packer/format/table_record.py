@@ -92,7 +92,8 @@ def _count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 62
 
 
-def _counts(value: Any) -> bool:
+def _naturals(value: Any) -> bool:
+    """Return True for a list of integers, 0 to 2**62 - 1."""
     return isinstance(value, list) and (
         not value or (_COUNTS.issuperset(map(type, value)) and min(value) >= 0 and max(value) < 1 << 62)
     )
@@ -130,7 +131,7 @@ _NUMERIC = compiled(
         **dict.fromkeys(("mean", "std", "min", "max"), _MAY),
         "integral": bool,
         "quantiles": (None, {"levels": numbers, "values": numbers}),
-        "histogram": (None, {"edges": lambda edges: numbers(edges) and len(edges) == 2, "counts": _counts}),
+        "histogram": (None, {"edges": lambda edges: numbers(edges) and len(edges) == 2, "counts": _naturals}),
     }
 )
 READING: Mapping[str, Any] = {
@@ -149,7 +150,7 @@ READING: Mapping[str, Any] = {
 }
 _SKIPPED = {
     "rows": _count,
-    "reasons": lambda reasons: isinstance(reasons, Mapping) and _counts(list(reasons.values())),
+    "reasons": lambda reasons: isinstance(reasons, Mapping) and _naturals(list(reasons.values())),
     "first": [{"key": str, "reason": str}],
 }
 _RECORD: Mapping[str, Mapping[str, Any]] = {  # by their names in messages

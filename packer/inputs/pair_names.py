@@ -154,7 +154,7 @@ def derived(keys: Sequence[str], files: Iterable[str], place: PairPlace) -> list
     there = [name for name in images if name is not None]
     if len(there) < len(images) or not partners:
         return None
-    for change in (list, _below_common, _without_common_folders, _dropped):
+    for change in (list, _below_common, _without_common_folders, _without_folders):
         found = _matched(change(there), change(partners), cut=place.images is None)
         if found is not None:
             return [named[index][0] for index in found]
@@ -177,7 +177,7 @@ def _without_common_folders(names: list[Name]) -> list[Name]:
     ]
 
 
-def _dropped(names: list[Name]) -> list[Name]:
+def _without_folders(names: list[Name]) -> list[Name]:
     return [Name("", name.text) for name in names]
 
 

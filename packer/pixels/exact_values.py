@@ -236,7 +236,7 @@ def _read_tiff(data: bytes, max_pixels: int) -> _Values:
     try:
         import tifffile
     except ImportError:
-        raise _needs("tifffile") from None
+        raise _package_missing("tifffile") from None
     try:
         with QuietStderr(), tifffile.TiffFile(io.BytesIO(data)) as file:
             page = file.pages.first
@@ -260,14 +260,14 @@ def _read_tiff(data: bytes, max_pixels: int) -> _Values:
         raise
     except Exception as error:
         if "imagecodecs" in str(error):
-            raise _needs("imagecodecs") from None
+            raise _package_missing("imagecodecs") from None
         if is_short_of_memory(0):
             raise MemoryError from None
         raise ImageError("a damaged or truncated TIFF file.") from None
     return _Values(upright(_with_channels(values), orientation), alpha, levels)
 
 
-def _needs(package: str) -> ImageError:
+def _package_missing(package: str) -> ImageError:
     return ImageError(
         f"a TIFF file that needs {package}, which is not installed; 'pip install {package}' installs it."
     )

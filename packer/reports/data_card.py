@@ -123,7 +123,7 @@ def report(
     if not given:
         raise UsageError("path=[]: names no pack; at least one is needed. Pass their paths.")
     packs = [one if isinstance(one, Pack) else open_pack(one) for one in given]
-    _check_together(packs)
+    _check_shareable(packs)
     template = load_template()
     with Progress(progress, "rows", on_progress) as bar:
         card = measure_card(packs, _names(packs), most, workers, bar)
@@ -151,7 +151,7 @@ def _names(packs: Sequence[Pack]) -> list[str]:
     return [path if names.count(name) > 1 else name for path, name in zip(paths, names, strict=True)]
 
 
-def _check_together(packs: Sequence[Pack]) -> None:
+def _check_shareable(packs: Sequence[Pack]) -> None:
     """Raise UsageError for packs that cannot share a page."""
     first, paths = packs[0], [os.path.realpath(pack.path) for pack in packs]
     for pack in packs:

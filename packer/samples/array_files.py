@@ -35,13 +35,13 @@ def open_array_file(path: str) -> list[Column]:
 
     Members of structured arrays are arrays of their own, called array/member. Raises SourceError.
     """
-    found = _open(path)
+    found = _open_columns(path)
     for column in found:
         column.path = path
     return found
 
 
-def _open(path: str) -> list[Column]:
+def _open_columns(path: str) -> list[Column]:
     if not os.path.isfile(path):
         raise SourceError(f"{path}: is not a file. Check the path.")
     if path.lower().endswith(_HDF5) or is_hdf5(path):

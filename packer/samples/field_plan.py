@@ -121,7 +121,7 @@ class FieldPlan:
         if not self.field.ragged:
             rows = self.stored(found[None])
             if rows.shape[1:] != self.field.shape:
-                raise self._shape(found.shape)
+                raise self._wrong_shape(found.shape)
             row: NDArray[Any] = rows[0]
             return row
         if "row_shape" not in about:
@@ -129,7 +129,7 @@ class FieldPlan:
         if found.shape == (0,):  # an empty list, which NumPy makes float64
             return b""
         if found.ndim == 0 or list(found.shape[1:]) != list(about["row_shape"]):
-            raise self._shape(found.shape)
+            raise self._wrong_shape(found.shape)
         if not found.size:
             return b""
         return self._fit(found, about["dtype"]).tobytes()
@@ -171,7 +171,7 @@ class FieldPlan:
         """The text that declares the field, such as "uint8[32,32,3]"."""
         return form_of(self.field)
 
-    def _shape(self, shape: tuple[int, ...]) -> ValueRefusedError:
+    def _wrong_shape(self, shape: tuple[int, ...]) -> ValueRefusedError:
         hint = "Convert all to the same shape"
         if self.field.ragged or len(shape) == len(self.field.shape or ()) == 1:
             hint += f", or declare rows of any length: fields={{{self.field.name!r}: 'int64[*]'}}"
