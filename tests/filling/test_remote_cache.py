@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import pytest
 import xxhash
-from tests.format.test_shards import text_of
 
 import packer
 from packer import PackedBatchDataset, PackedDataset, open_pack, repack
@@ -41,6 +40,7 @@ from packer.packs.stretches import StretchMap
 from packer.packs.unit_states import MISSING
 from packer.remote import access
 from packer.writing.pack_writer import PackWriter
+from tests.packs.test_shards import text_of
 from tests.remote.object_server import Fault, Handler, ObjectServer, once_each
 
 ROWS = 600

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import xxhash
-from tests.format.test_shards import text_of
 
 from packer.errors import FormatError, PackerError
 from packer.packs.pack_opening import open_pack
 from packer.packs.shards import read_index, write_index
 from tests.format.packs import FORMATS, KINDS, Content, out_path, write_content, write_shards
+from tests.packs.test_shards import text_of
 
 MEMBERS = {
     "classes": ("cat", "dog"),

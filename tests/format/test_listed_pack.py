@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import xxhash
-from tests.format.test_shards import NOT_LISTED, shard, text_of
 
 from packer.errors import FormatError
 from packer.orders.runs import one_run
@@ -21,6 +20,7 @@ from packer.packs.pack_opening import open_pack
 from packer.packs.verify import verify_pack
 from packer.read.array_store import PackStore
 from tests.format.packs import FORMATS, Content, write_content, write_shards
+from tests.packs.test_shards import NOT_LISTED, shard, text_of
 
 ROWS = (4, 1, 7)
 CONTENT = Content.random("raw", sum(ROWS))

@@ -205,7 +205,7 @@ def test_rows_are_appended(
 ) -> None:
     with monkeypatch.context() as patch:
         if not named:  # as packs were before points had names
-            patch.setattr("packer.inputs.image_targets._named", lambda *_: {})
+            patch.setattr("packer.inputs.table_targets._named", lambda *_: {})
         path, _ = convert(out="shards", shards=4)
     report = append_images(path, tmp_path / "images", labels=tmp_path / "l.csv", duplicates="keep")
     assert [note for note in report.notes if "oints" in note] == [] or named

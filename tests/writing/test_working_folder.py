@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from packer.errors import PackerError, SpaceError, UsageError
+from packer.format import safe_folders
 from packer.format.file_io import exchange
 from packer.format.plan_differences import difference
 from packer.packs.pack_opening import open_pack
@@ -450,13 +451,13 @@ def test_the_folder_of_another_user_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: dict[str, int], plan: dict[str, object] | None
 ) -> None:
     interrupted(tmp_path / "p")
-    folder, real = f"{tmp_path}/p.packing", working_folder.foreign
+    folder, real = f"{tmp_path}/p.packing", safe_folders.foreign
 
     def told(path: str, **how: bool) -> str:
         return f"{path}: belongs to user 4242, and you are user 1" if "st_uid" in found else real(path, **how)
 
     os.chmod(folder, found.get("st_mode", 0o700))
-    monkeypatch.setattr(working_folder, "foreign", told)
+    monkeypatch.setattr(safe_folders, "foreign", told)
     with pytest.raises(UsageError) as error:
         WorkingFolder(str(tmp_path / "p"), plan=plan)
     what = (
