@@ -242,9 +242,3 @@ def script(one_thread: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
         return Ran(code, captured.out, captured.err + said)
 
     return run
-
-
-@pytest.fixture(params=("h5", "npy"))
-def format(request: pytest.FixtureRequest) -> str:
-    """A format of packs."""
-    return str(request.param)

@@ -299,7 +299,7 @@ class Chain:
             columns = (folder / "labels.csv").read_text(encoding="utf-8-sig").splitlines()[0].split(",")
             options["labels"] = packer.Labels(folder / "labels.csv", "label")
             if "boxes" in state.fields:
-                options["labels"] = self.labels(folder / "labels.csv")
+                options["labels"] = self.labels(str(folder / "labels.csv"))
             if "split" in columns and not self.split_folders:
                 options["split"] = packer.Split(column="split")
         pack = packer.open_pack(state.path)

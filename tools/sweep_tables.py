@@ -196,8 +196,8 @@ def numbers_of(
         if kind == "date":
             return float((moment.date() - EPOCH).days)
         if kind == "time":
-            return moment.hour * 3600 + moment.minute * 60 + moment.second + moment.microsecond / 1e6
-        return (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)).total_seconds()
+            return float(moment.hour * 3600 + moment.minute * 60 + moment.second + moment.microsecond / 1e6)
+        return float((moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)).total_seconds())
 
     return np.array([value(text) for text in cells], np.float64)
 

@@ -30,9 +30,8 @@ class NothingPackedError(SourceError):
     @classmethod
     def from_skipped(cls, subject: str, skipped: Sequence[dict[str, str]]) -> NothingPackedError:
         """Return the error for a source."""
-        error = cls(
-            f"{subject}: none of its {len(skipped)} images could be packed; the first: ", skipped[0]["reason"]
-        )
+        reason = skipped[0]["reason"]
+        error = cls(f"{subject}: none of its {len(skipped)} images could be packed; the first: {reason}")
         error.skipped = skipped
         return error
 

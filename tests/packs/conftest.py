@@ -1,0 +1,3 @@
+"""The fixtures of tests/format."""
+
+from tests.format.conftest import format  # noqa: F401
