@@ -950,7 +950,8 @@ def test_an_append_goes_on_behind_whole_shards_and_bad_ones(
         append_images(tmp_path / "p", more, workers=1, on_error="skip", on_progress=stop)
     assert files_of(tmp_path / "p") == files_of(tmp_path / "q")
     report = append_images(tmp_path / "p", more, workers=1, on_error="skip")
-    assert (report.rows, report.resumed, len(report.skipped)) == (20, 8, 4)
+    assert (report.rows, len(report.skipped)) == (20, 4)
+    assert report.resumed in (8, 12)  # a shard may be sealed on its thread meanwhile
     append_images(tmp_path / "q", more, workers=1, on_error="skip")
     assert files_of(tmp_path / "p") == files_of(tmp_path / "q")
     names = [f"{number:05d}.h5" for number in (*range(6), 6, *range(8, 12))]

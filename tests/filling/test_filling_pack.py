@@ -107,6 +107,7 @@ def leave(images: Path, out: Path, **options: Any) -> None:
     assert not out.exists()
 
 
+@pytest.mark.usefixtures("slow")  # else the pack may be whole before it is opened
 @pytest.mark.parametrize(
     ("options", "killed"), [*((form, False) for form in FORMS), (FORMS[0], True), (FORMS[4], True)]
 )
