@@ -4,8 +4,8 @@ Their data are episodes of 224 px frames with actions. A sample is 4 frames, eac
 with all 20 actions between. Their HDF5 file has a chunk a frame; their reader takes all 20 frames as a slice
 and keeps every fifth. Their Lance table holds frames as JPEG of quality 95, and a batch's distinct frames are
 fetched and decoded once. Their benchmark reads samples in order, so 64 samples share 83 frames; training
-shuffles them. Both are measured here. packer has no order of windows: its rows are read by number, a batch at
-once, below torch's DataLoader.
+shuffles them. Both are measured here. Frames and actions are at different steps, so packer's rows are read by
+number, a batch at once, below torch's DataLoader.
 """
 
 from __future__ import annotations

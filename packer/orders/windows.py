@@ -19,6 +19,9 @@ from packer.errors import UsageError
 from packer.orders.epochs import Asked, Context, RowOrder
 from packer.orders.runs import Runs, Subset, consecutive, digest_of
 
+MOST = 1 << 30
+"""Largest length, step, dilation and horizon: their products are int64."""
+
 
 @checked_class
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Windows:
     def __post_init__(self) -> None:
         """Check the values. Raises UsageError."""
         for name, least in (("length", 1), ("step", 1), ("dilation", 1), ("horizon", 0)):
-            object.__setattr__(self, name, whole(f"Windows: {name}", getattr(self, name), least))
+            object.__setattr__(self, name, whole(f"Windows: {name}", getattr(self, name), least, MOST))
         one_of("anchor", self.anchor, ("first", "last"))
         one_of("ends", self.ends, ("drop", "repeat"))
         if self.horizon and self.ends == "repeat" and self.anchor == "first":

@@ -141,6 +141,8 @@ class _Placed(NamedTuple):
 
 def _datasets(path: str, fields: Mapping[str, object]) -> dict[str, _Placed]:
     """Return the datasets of an HDF5 file that fields name. Raises UsageError, SourceError."""
+    if not os.path.isfile(path):
+        raise UsageError(f"{path}: no such file; an HDF5 file is read. Check the path.")
     from packer.packs.hdf5_arrays import list_arrays  # imports h5py, which loading does not need otherwise
 
     known = {array.name: array for array in list_arrays(path)}

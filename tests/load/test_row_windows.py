@@ -383,8 +383,9 @@ def test_frames_in_the_order_of_text_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"length": 0}, "Windows: length=0: is not a whole number of at least 1."),
-        ({"length": 2, "step": 0}, "Windows: step=0: is not a whole number of at least 1."),
+        ({"length": 0}, "Windows: length=0: is not a whole number from 1 to 1073741824."),
+        ({"length": 2, "step": 0}, "Windows: step=0: is not a whole number from 1 to 1073741824."),
+        ({"length": 10**30}, f"Windows: length={10**30}: is not a whole number from 1 to 1073741824."),
         ({"length": 2, "ends": "x"}, "ends='x': is not one of 'drop', 'repeat'. Pass one of them."),
         (
             {"length": 2, "ends": "repeat", "horizon": 1},

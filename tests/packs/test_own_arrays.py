@@ -199,6 +199,14 @@ def test_arrays_that_are_refused(given: dict[str, Any], sentence: str) -> None:
     assert str(error.value) == sentence
 
 
+@pytest.mark.parametrize("name", ["nowhere.h5", "."])
+def test_no_file_is_told(tmp_path: Path, name: str) -> None:
+    path = str(tmp_path / name)
+    with pytest.raises(UsageError) as error:
+        open_arrays(path, image="images")
+    assert str(error.value) == f"{path}: no such file; an HDF5 file is read. Check the path."
+
+
 def test_no_rows_have_no_batch() -> None:
     pack = open_arrays(image=IMAGES[:0], label=LABELS[:0])
     assert list(PackedBatchDataset(pack, 4)) == []
