@@ -20,7 +20,7 @@ from packer.load.batch import Bytes, Filled, Host, LentSlot, Scratch, SlotLayout
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import consecutive
 from packer.read.array_store import ArrayStore, PackStore
-from packer.read.row_selection import stored
+from packer.read.row_selection import ROW, stored
 from packer.starting import ForkSafeThreads
 
 SPLIT_BYTES = 4 << 20  # larger requests are read by several threads
@@ -88,9 +88,14 @@ class RowFiller:
         return [self.threads.submit(self.fill, request, 0, request.count, {})] if self._ragged else ()
 
     def fill(self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes]) -> Filled:
-        """Read fixed fields of entries start..stop-1 into `out`, ragged ones into lists."""
+        """Read fixed fields of entries start..stop-1 into `out`, ragged ones into lists.
+
+        out: sections of a slot; that of the row numbers is written and removed.
+        """
         began = time.perf_counter()
         rows = request.within(start, stop)
+        if (numbers := out.pop(ROW.name, None)) is not None:
+            numbers.view(np.int64)[:, 0] = request.rows(start, stop).rows()
         if out and request.order.span > 1 and self._decodes:
             self._copy_once(rows.rows(), out)
         elif out:

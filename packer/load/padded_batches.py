@@ -32,7 +32,7 @@ from packer.starting import ForkSafeLock
 
 COLLATES = ("list", "pad")
 PIXEL_MASK = Field("pixel_mask", "|b1", None, {"is": "True where a pixel is the image's own"})
-IMAGE_SIZES = Field("image_sizes", "<i8", None, {"is": "height and width of each image"})
+IMAGE_SIZES = Field("image_sizes", "<i8", (2,), {"is": "height and width of each image"})
 
 
 @checked_class
@@ -120,6 +120,7 @@ class PaddedFiller(RowFiller):
         masks = [f for f in fields if any(is_mask(f, (None, None), how) for how in ("nearest", "linear"))]
         self._pictures = [f for f in fields if f.name == "image" or f in masks]
         super().__init__(reading, [f for f in fields if f not in self._pictures])
+        self._others = [f for f in self.fields if not f.ragged]
         self.fields: tuple[Field, ...] = (*fields, PIXEL_MASK, IMAGE_SIZES)
         self._padding, self._spare = padding, spare
         self._slots, self._slot_bytes = Slots(0, allocate, spare), 0
@@ -127,18 +128,18 @@ class PaddedFiller(RowFiller):
 
     def tasks(self, request: ReadRequest, slot: LentSlot) -> list[Future[Filled]]:
         """Start a thread that reads all fields of a batch and pads its images."""
-        return [self.threads.submit(self._pad_all, request, slot.raw, slot.arrays)]
+        return [self.threads.submit(self._pad_all, request, slot)]
 
-    def _pad_all(
-        self, request: ReadRequest, out: dict[str, Bytes], arrays: dict[str, NDArray[Any]]
-    ) -> Filled:
-        filled = self.fill(request, 0, request.count, out)
+    def _pad_all(self, request: ReadRequest, slot: LentSlot) -> Filled:
         began = time.perf_counter()
         rows = {f.name: self.files.pictures(f.name, request.within()) for f in self._pictures}
         sizes = rows["image"].sizes
-        count, size = len(sizes), self._padding.size(sizes)
-        layout = SlotLayout([*(_padded(f, size) for f in self._pictures), _padded(PIXEL_MASK, size)], count)
-        padded = layout.typed(self._lend(layout.nbytes), count)
+        size = self._padding.size(sizes)
+        made = [*(_padded(f, size) for f in (*self._pictures, PIXEL_MASK)), IMAGE_SIZES]
+        slot.layout = SlotLayout([*self._others, *made], slot.rows)
+        slot.memory = self._lend(slot.layout.nbytes)
+        filled = self.fill(request, 0, slot.rows, {f.name: slot.raw[f.name] for f in self._others})
+        padded = slot.arrays
         for f in self._pictures:
             rows[f.name].check_sizes(sizes)
             fill = self._padding.mask_fill if is_mask(f, (None, None)) else 0
@@ -147,8 +148,8 @@ class PaddedFiller(RowFiller):
         for i, (h, w) in enumerate(sizes.tolist()):
             mask[i] = False
             mask[i, :h, :w] = True
-        arrays |= padded | {IMAGE_SIZES.name: self.device.hold(sizes)}
-        return filled._replace(read_seconds=filled.read_seconds + time.perf_counter() - began)
+        padded[IMAGE_SIZES.name][:] = sizes
+        return filled._replace(read_seconds=time.perf_counter() - began)
 
     def _pad(self, rows: EncodedImages, out: NDArray[Any], fill: int) -> None:
         """Decode images into the upper left corners of an array, and fill the rest."""

@@ -37,9 +37,8 @@ def store_of(pack: Pack) -> PackStore:
     return PackStore(pack, select_fields(pack, None))
 
 
-def engine_of(store: ArrayStore, *, prefetch: int = 1, on_host: bool = True) -> BatchEngine:
+def engine_of(store: ArrayStore, *, prefetch: int = 1) -> BatchEngine:
     fields, host = select_fields(store.pack, None), Host(tensors=False)
-    host.on_host = on_host
     return BatchEngine(
         RowFiller(Reading(store, store, ForkSafeThreads(2), host), fields), batch_rows=25, prefetch=prefetch
     )

@@ -115,6 +115,8 @@ class TransformFiller(RowFiller):
         cannot be read).
         """
         layout, rows, counters = slot.layout, request.within(), request.counters()
+        if ROW in self.fields:
+            slot.arrays[ROW.name][:] = request.rows().rows()
         if self._form[0] is not layout:
             self._form = layout, pickle.dumps((layout, self._outputs))
         place = self._memory.offset(slot.memory), layout.nbytes
