@@ -365,6 +365,14 @@ class StandIn:
         raw = self.raw(tensor)
         self.current_stream().add(lambda: raw.fill_(value))
 
+    def scribble(self) -> None:
+        """Let other code of the program write to all memory that is free, on each stream."""
+        for stream in tuple(self.streams):
+            with self.lock, self.stream(stream):
+                self.allocate(1, stream)  # looks at what was freed
+                for nbytes in [n for (s, n), blocks in self.free.items() if s is stream for _ in blocks]:
+                    self.write(self.allocate(nbytes, stream), 0xEE)
+
 
 def nbytes_of(block: Block) -> int:
     return len(block.memory)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import random
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,37 +66,38 @@ class Loop:
 
     def __init__(self, cuda: StandIn, draws: random.Random) -> None:
         self.cuda, self.draws = cuda, draws
-        self.held: list[tuple[Any, Any]] = []
+        self.held: list[tuple[Any, Any, Any]] = []  # batch, what it holds, stream that received it
         self.side = cuda.new_stream()
 
-    def use(self, batch: Any, expected: Any, what: str) -> None:
-        """Queue kernels that read a batch, on this stream or, as CUDA's rules say, on another."""
-        cuda, draws = self.cuda, self.draws
+    def use(self, batch: Any, expected: Any, received: Any, what: str) -> None:
+        """Queue kernels that read a batch, on the stream that received it or, by CUDA's rules, on another."""
+        cuda = self.cuda
+        stream = self.side if self.draws.random() < 0.2 else cuda.current_stream()
         pairs = list(zip(values(batch), values(expected), strict=True))
         assert len(pairs) == len(list(values(expected)))
-        elsewhere = draws.random() < 0.2
-        if elsewhere:
-            self.side.wait_stream(cuda.current_stream())
-        with cuda.stream(self.side if elsewhere else None):
+        if stream is not received:
+            stream.wait_stream(received)
+        with cuda.stream(stream):
             for (name, tensor), (_, wanted) in pairs:
                 assert tensor.shape == wanted.shape
                 if tensor.numel():
                     assert cuda.on_device(tensor)
                     assert tensor.stride() == wanted.stride()
                 cuda.check(tensor, wanted, f"{what} {name}")
-                if elsewhere:
-                    tensor.record_stream(self.side)
+                if stream is not received:
+                    tensor.record_stream(stream)
         cuda.turn(20)
 
     def step(self, batch: Any, expected: Any, what: str) -> None:
-        draws = self.draws
-        self.use(batch, expected, what)
+        draws, received = self.draws, self.cuda.current_stream()
+        if draws.random() < 0.2:
+            self.cuda.scribble()
+        self.use(batch, expected, received, what)
         if draws.random() < 0.3:
-            self.held.append((batch, expected))
+            self.held.append((batch, expected, received))
         elif draws.random() < 0.2:  # a view
-            self.held.append(
-                (type(batch)._make(v[1:] for v in batch), type(batch)._make(v[1:] for v in expected))
-            )
+            views = [type(one)._make(v[1:] for v in one) for one in (batch, expected)]
+            self.held.append((*views, received))
         while self.held and draws.random() < 0.4:
             self.use(*self.held.pop(draws.randrange(len(self.held))), f"{what}, held")
         if draws.random() < 0.2 and not self.held and isinstance(batch[0], torch.Tensor):  # in place
@@ -124,22 +127,23 @@ def options(draws: random.Random) -> tuple[str, dict[str, Any]]:
 
 
 def run_schedule(
-    packs: dict[str, str], seed: int, loaded: Callable[..., Any] = device.device_of
+    packs: dict[str, str], seed: int, copying: Any = device, upload: Any = gpu_cache
 ) -> list[str]:
-    """Run a loop under a random schedule; return what its checks found. loaded: device_of."""
+    """Run a loop under a random schedule; return what its checks found. copying, upload: the modules."""
     draws = random.Random(seed)
     kind, given = options(draws)
     how = draws.choice(["whole", "whole", "break", "close", "raise"])
     last = draws.randrange(1, 8)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch_engine, "REQUEST_BATCHES", draws.choice([1, 2, 4]))
-        patch.setattr(gpu_cache, "STEP_BYTES", draws.choice([100, 1000, 10_000]))
+        patch.setattr(upload, "STEP_BYTES", draws.choice([100, 1000, 10_000]))
         wanted = PackedBatchDataset(packs[kind], **{**given, "placement": "disk", "device": "cpu"})
         epochs = [[type(b)._make(b) for b in wanted] for _ in range(2)]
         cuda = install(
             StandIn(seed, mallocs=draws.choice(["native", "async"]), slow=draws.random() < 0.2), patch
         )
-        patch.setattr(device, "device_of", loaded)
+        patch.setattr(device, "device_of", copying.device_of)
+        patch.setattr(gpu_cache, "GpuStore", upload.GpuStore)
         loop = Loop(cuda, draws)
         own = cuda.new_stream() if draws.random() < 0.3 else None
         with PackedBatchDataset(packs[kind], device=DEVICE, **given) as dataset:
@@ -159,11 +163,12 @@ def run_schedule(
                             if how == "raise":
                                 raise KeyError
         batch = None
-        for held in loop.held:
-            loop.use(*held, "after the end")
-        loop.held.clear()
+        cuda.scribble()
+        while loop.held:
+            loop.use(*loop.held.pop(), "after the end")
         del dataset
         gc.collect()
+        cuda.scribble()
         cuda.finish()
         return cuda.found
 
@@ -171,3 +176,51 @@ def run_schedule(
 @pytest.mark.parametrize("seed", range(40))
 def test_schedules(packs: dict[str, str], seed: int):
     assert run_schedule(packs, seed) == []
+
+
+@pytest.mark.soak
+def test_many_schedules(packs: dict[str, str]):
+    assert {seed: found for seed in range(500) if (found := run_schedule(packs, 1000 + seed))} == {}
+
+
+WAITS = {
+    "the receiver waits for the copy": ("current.wait_event(event)", "pass"),
+    "the copy waits for the last use of buffers": ("self._stream.wait_event(event)", "pass"),
+    "a slot is held until it has been copied": (
+        "_Copy(began, ended, host)",
+        "_Copy(began, ended, host[:0].clone())",
+    ),
+    "the end waits for copies": ("copy.ended.synchronize()", "pass"),
+    "a buffer with views is used": ("_references(one.memory) != one.references", "False"),
+    "streams that receive are noted": ("self._receivers.add(current)", "pass"),
+    "at the end buffers are recorded": ("one.memory.record_stream(stream)", "pass"),
+}
+UPLOAD_WAITS = {
+    "a piece waits for the last copy of its buffer": (
+        "event.synchronize()\n                piece",
+        "pass\n                piece",
+    ),
+    "the upload waits for its copies": ("if event is not None:  #", "if False:  #"),
+    "rows are recorded": ("t.record_stream(current)", "pass"),
+}
+
+
+def changed(module: types.ModuleType, old: str, new: str) -> types.ModuleType:
+    """Return a module with one piece of its source replaced."""
+    source = Path(module.__file__ or "").read_text(encoding="utf-8")
+    assert source.count(old) == 1
+    made = types.ModuleType(module.__name__)
+    exec(compile(source.replace(old, new), module.__file__ or "", "exec"), made.__dict__)
+    return made
+
+
+@pytest.mark.parametrize("what", [*WAITS, *UPLOAD_WAITS])
+def test_each_wait_is_needed(packs: dict[str, str], what: str):
+    """Without it, some schedule reads other values: the stand-in sees what the waits are for."""
+    copying = changed(device, *WAITS[what]) if what in WAITS else device
+    upload = changed(gpu_cache, *UPLOAD_WAITS[what]) if what in UPLOAD_WAITS else gpu_cache
+    for seed in range(300):
+        if run_schedule(packs, seed, copying, upload):
+            print("SEED", what, seed)
+            return
+    pytest.fail("no schedule needs it")
