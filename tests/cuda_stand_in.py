@@ -38,6 +38,7 @@ class Stream:
         self.queued = self.ran = 0
 
     def add(self, run: Callable[[], None], ready: Callable[[], bool] = lambda: True) -> None:
+        self.cuda.note("work was queued")
         with self.cuda.lock:
             self.queue.append((ready, run))
             self.queued += 1
@@ -121,6 +122,7 @@ class StandIn:
         self.found: list[str] = []
         self.pending_error = ""
         self.registered: set[int] = set()
+        self.thread, self.elsewhere = threading.current_thread(), set[str]()
         self.failing: Callable[[str], Exception | None] = lambda name: None
         self._here = threading.local()
 
@@ -175,8 +177,14 @@ class StandIn:
         finally:
             self._here.device = before
 
+    def note(self, what: str) -> None:
+        """Note a call by another thread than that of the loop: it must not disturb a graph that is captured."""
+        if threading.current_thread() is not self.thread:
+            self.elsewhere.add(what)
+
     def touch(self, what: str) -> None:
         """Note that a call creates a context on the first GPU, which belongs to another process."""
+        self.note(what)
         if getattr(self._here, "device", 0) == 0:
             self.found.append(f"{what} with the first GPU as the thread's device")
 
@@ -229,7 +237,11 @@ class StandIn:
                 self.free[block.stream, nbytes].remove(block)
             else:
                 if stream is not None and self.device_bytes + nbytes > self.most:
-                    raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+                    unused = [block for blocks in self.free.values() for block in blocks]
+                    self.blocks = [block for block in self.blocks if block not in unused]
+                    self.free.clear()
+                    if self.device_bytes + nbytes > self.most:
+                        raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
                 block = Block(nbytes, stream)
                 self.blocks.append(block)
             block.stream, block.used_on, block.busy, block.kept = stream, set(), [], False

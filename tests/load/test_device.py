@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import random
+import re
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from packer import PackedBatchDataset, convert_images  # noqa: E402
+from packer import PackedBatchDataset, PythonTransform, convert_images  # noqa: E402
+from packer.errors import UsageError  # noqa: E402
 from packer.format.fields import Field  # noqa: E402
 from packer.load import batch_engine, device  # noqa: E402
 from packer.load.caches import gpu_cache  # noqa: E402
@@ -23,7 +25,7 @@ from packer.writing.pack_writer import PackWriter  # noqa: E402
 from tests.cuda_stand_in import DEVICE, StandIn, install  # noqa: E402
 
 ROWS = 60
-SHAPE = (6, 5, 3)
+SHAPE = (8, 6, 3)
 
 
 @pytest.fixture(scope="module")
@@ -214,6 +216,7 @@ def changed(module: types.ModuleType, old: str, new: str) -> types.ModuleType:
     return made
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("what", [*WAITS, *UPLOAD_WAITS])
 def test_each_wait_is_needed(packs: dict[str, str], what: str):
     """Without it, some schedule reads other values: the stand-in sees what the waits are for."""
@@ -221,6 +224,118 @@ def test_each_wait_is_needed(packs: dict[str, str], what: str):
     upload = changed(gpu_cache, *UPLOAD_WAITS[what]) if what in UPLOAD_WAITS else gpu_cache
     for seed in range(300):
         if run_schedule(packs, seed, copying, upload):
-            print("SEED", what, seed)
             return
     pytest.fail("no schedule needs it")
+
+
+@pytest.fixture
+def cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    monkeypatch.setattr(batch_engine, "REQUEST_BATCHES", 1)
+    return install(StandIn(**getattr(request, "param", {})), monkeypatch)
+
+
+SLOT = 1024  # bytes of a batch of 4 rows, as an allocator rounds them
+
+
+@pytest.mark.parametrize("cuda", [{"slow": True}], indirect=True)
+@pytest.mark.parametrize("kept", [None, "label", "image"])
+def test_memory_does_not_grow_with_how_far_python_is_ahead(
+    packs: dict[str, str], cuda: StandIn, kept: str | None
+):
+    """It grows with the images that the loop keeps, not with the labels."""
+    fields, keeping = ("image", "label"), []
+    options = {"fields": fields, "placement": "disk", "prefetch": 2, "drop_last": True}
+    with PackedBatchDataset(packs["rows"], 4, device=DEVICE, **options) as dataset:
+        for epoch in range(3):
+            for batch in dataset:
+                keeping += [batch[fields.index(kept)]] if kept and not epoch else []
+                assert sum(len(one.memory) == SLOT for one in cuda.blocks if one.stream is None) <= 14
+    slots = sum(one.memory.nbytes for one in cuda.blocks if one.stream not in (None, cuda.default)) // SLOT
+    assert slots <= 6 + (len(keeping) if kept == "image" else 0)
+    assert cuda.found == []
+
+
+@pytest.mark.parametrize("cuda", [{"most": 9100}], indirect=True)
+def test_a_gpu_without_room(
+    packs: dict[str, str], cuda: StandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """Rows that seemed to fit: an error where a GPU was asked for, else they are read from the disk."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 20, 1 << 30))
+    message = (
+        "placement='gpu': the rows take 9.12 kB; there are 1.05 MB free on cuda:1. Pass placement='ram' or"
+        " 'disk', fewer fields, or a subset."
+    )
+    with (
+        PackedBatchDataset(
+            packs["rows"], 4, device=DEVICE, fields=("image", "label"), placement="gpu"
+        ) as dataset,
+        pytest.raises(UsageError, match=f"^{re.escape(message)}$"),
+    ):
+        next(iter(dataset))
+    with PackedBatchDataset(packs["rows"], 4, device=DEVICE, fields=("image", "label")) as dataset:
+        assert dataset.placement == "gpu"
+        assert sum(1 for _ in dataset) == 15
+        assert not dataset.resident
+    assert caplog.messages == [
+        f"{packs['rows']}: rows are read from the disk: they take 9.12 kB; there are 1.05 MB free on cuda:1"
+    ]
+
+
+@pytest.mark.parametrize("how", ["pin", "register"])
+def test_memory_that_cannot_be_pinned(
+    packs: dict[str, str], cuda: StandIn, how: str, caplog: pytest.LogCaptureFixture
+):
+    """One warning, the same batches, and no error of CUDA that a later kernel would report."""
+    cuda.failing = lambda name: RuntimeError("out of memory\nlong text") if name == how else None
+    transform = None if how == "pin" else PythonTransform(lambda row, rng: row, processes=2, context="thread")
+    options = {"fields": ("image", "label"), "placement": "disk", "transform": transform}
+    wanted = list(PackedBatchDataset(packs["rows"], 4, device="cpu", **options))
+    with PackedBatchDataset(packs["rows"], 4, device=DEVICE, **options) as dataset:
+        for batch, expected in zip(dataset, wanted, strict=True):
+            cuda.check(batch.image, expected.image, "image")
+    cuda.finish()
+    assert (cuda.found, cuda.pending_error) == ([], "")
+    why = "out of memory" if how == "pin" else "cudaHostRegister: error 2"
+    assert [m for m in caplog.messages if "refuses" in m] == [
+        f"device='cuda:1': CUDA refuses to pin 640 bytes ({why}), so copies to the GPU take longer. Raise the limit"
+        " of locked memory (ulimit -l), or pass a smaller batch_size or prefetch."
+    ]
+
+
+@pytest.mark.parametrize(("placement", "name"), [("disk", "copy"), ("gpu", "copy"), ("gpu", "index_select")])
+def test_an_error_of_cuda_reaches_the_loop_as_itself(
+    packs: dict[str, str], cuda: StandIn, placement: str, name: str
+):
+    error, calls = RuntimeError("CUDA error: an illegal memory access was encountered"), []
+
+    def failing(called: str) -> Exception | None:
+        calls.append(called)
+        return error if called == name and calls.count(name) > 2 else None
+
+    cuda.failing = failing
+    with (
+        PackedBatchDataset(packs["rows"], 4, device=DEVICE, shuffle=True, placement=placement) as dataset,
+        pytest.raises(RuntimeError) as raised,
+    ):
+        list(dataset)
+    assert raised.value is error
+
+
+def test_memory_of_processes_is_registered_until_its_last_view_is_gone(packs: dict[str, str], cuda: StandIn):
+    transform = PythonTransform(lambda row, rng: row, processes=2, context="thread")
+    with PackedBatchDataset(packs["rows"], 4, device=DEVICE, transform=transform) as dataset:
+        assert len(list(dataset)) == 15
+        assert cuda.registered
+    del dataset
+    gc.collect()
+    assert cuda.registered == set()
+    assert cuda.found == []
+
+
+@pytest.mark.parametrize("options", [{"placement": "disk"}, {"placement": "gpu"}, {"collate": "pad"}])
+def test_other_threads_of_ours_only_pin_memory(packs: dict[str, str], cuda: StandIn, options: dict[str, Any]):
+    """So capture_error_mode="thread_local" is all that a captured graph needs."""
+    pack = packs["photos" if "collate" in options else "rows"]
+    with PackedBatchDataset(pack, 4, device=DEVICE, **options) as dataset:
+        assert sum(1 for _ in dataset) == len(dataset)
+    assert cuda.elsewhere == ({"memory was pinned"} if "collate" in options else set())
