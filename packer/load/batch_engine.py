@@ -12,7 +12,7 @@ import itertools
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -106,7 +106,7 @@ class BatchEngine:
         self._row_bytes = size_of(fields, 1)
         self._layout = SlotLayout(self._fields, self.batches * batch_rows)
         self._slots = Slots(self._layout.nbytes, filler.allocate, spare=self._depth + 2)
-        self.store.begin(self)
+        self.store.open(self)
 
     def batches_of(self, requests: Iterable[ReadRequest], stats: Stats) -> Iterator[Any]:
         """Yield the batches of the requests in order; add the time of each stage to `stats`."""
@@ -143,20 +143,18 @@ class BatchEngine:
                 stats.step_seconds += asked - returned
                 stats.seconds = asked - began
 
-    def drop(self) -> None:
-        """Begin no more reads. Pending ones may wait for rows; the caller then stops their provider."""
-        self._closed = True
-        if self.pid == os.getpid():
-            self._looking.drop()
-            self._filler.drop()
+    def close(self, wait: bool = True) -> None:
+        """End threads and processes, and free the memory that caches rows.
 
-    def close(self) -> None:
-        """End threads and processes, and free the memory that caches rows."""
+        wait: False only begins no more reads. Pending ones may wait for rows; the caller then stops their
+            provider.
+        """
         self._closed = True
         if self.pid == os.getpid():
-            self._device.finish()
-            self._looking.close()
-            self._filler.close()
+            if wait:
+                self._device.finish()
+            self._looking.close(wait)
+            self._filler.close(wait)
 
     def _start(self, request: ReadRequest) -> PendingBatches:
         """Start to fill a slot with the rows of a request, and to draw their augmentation parameters."""
@@ -165,7 +163,6 @@ class BatchEngine:
         pending = PendingBatches(request, self._device)
         if self._augmenter and not filler.draws:
             pending.draws = filler.threads.submit(self._augmenter.draw, request)
-        store.check()
         if store.gathers:
             pending.reads = filler.ragged(request)
         else:
@@ -205,6 +202,7 @@ class BatchEngine:
                 self._check_open()
             raise
         sizes = pending.request.sizes
+        values: Mapping[str, Any]
         if self.store.gathers:
             values = self.store.tensors(pending.request.within())
         else:

@@ -115,12 +115,8 @@ class RowFiller:
         for name, array in out.items():
             np.take(memory[name], where, axis=0, out=array, mode="clip")  # "raise" would copy twice
 
-    def drop(self) -> None:
-        """Begin no more reads."""
-        self.threads.drop()
-        self.store.drop()
-
-    def close(self) -> None:
-        """End its threads and processes, and free the rows that the store caches."""
-        self.threads.close()  # first: they read from the store
-        self.store.leave()
+    def close(self, wait: bool = True) -> None:
+        """End its threads and processes, and free cached rows. wait: False only ends reads not yet begun."""
+        self.threads.close(wait)  # first: they read from the store
+        if self.store is not self.files:  # these stay open
+            self.store.close(wait)

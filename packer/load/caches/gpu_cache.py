@@ -66,9 +66,10 @@ class GpuStore(ArrayStore):
             found[ROW.name] = self._device.put(torch.from_numpy(self._files.place(rows).rows()))
         return found
 
-    def close(self) -> None:
+    def close(self, wait: bool = True) -> None:
         """See ArrayStore."""
-        self._tensors, self.ready = {}, False
+        if wait:
+            self._tensors, self.ready = {}, False
 
     def _upload(self, threads: ForkSafeThreads) -> None:
         """Read rows into two pinned buffers in turn, and copy them to the device on the current stream."""
@@ -106,7 +107,7 @@ class GpuStore(ArrayStore):
         for event in copied:
             if event is not None:  # from here on any stream may read the rows
                 event.synchronize()
-        self._files.keep(0)  # its decoded blocks are not needed again
+        self._files.cache_blocks(0)  # its decoded blocks are not needed again
 
 
 def _empty(rows: int, row_bytes: int, device: torch.device) -> torch.Tensor:

@@ -135,9 +135,11 @@ class TransformFiller(RowFiller):
         ]
         return self._started(jobs, slot.memory)
 
-    def close(self) -> None:
-        """End the threads and processes; slots stay valid."""
-        super().close()
+    def close(self, wait: bool = True) -> None:
+        """End the threads and processes; slots stay valid. wait: see RowFiller."""
+        super().close(wait)
+        if not wait:
+            return
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
