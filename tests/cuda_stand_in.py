@@ -142,6 +142,13 @@ class StandIn:
         finally:
             self._here.stream = before
 
+    @contextlib.contextmanager
+    def checked_stream(self, stream: Stream | None) -> Iterator[None]:
+        """Enter a stream as torch.cuda.stream, which sets the thread's device when it is left."""
+        with self.stream(stream):
+            yield
+        self.touch("a stream was left")
+
     def turn(self, most: int = 3) -> None:
         """Let up to so many operations run."""
         if not self.slow:
@@ -401,7 +408,7 @@ def install(cuda: StandIn, patch: pytest.MonkeyPatch) -> StandIn:
         "Stream": cuda.new_stream,
         "Event": Event,
         "current_stream": cuda.current_stream,
-        "stream": cuda.stream,
+        "stream": cuda.checked_stream,
         "device": cuda.device,
         "cudart": cuda.cudart,
     }

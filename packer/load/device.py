@@ -92,7 +92,8 @@ class CudaDevice(CopyingDevice):
       the batch are in the queues of the streams that received batches. `receive` finds such buffers and
       records an event on each of these streams; `send` makes the side stream wait for the events before it
       frees the buffers, and allocates from the side stream's own memory, which are these buffers again.
-      So two batches more than the loop holds take memory, however far Python is ahead of the GPU.
+      So at most two buffers more than those of held and prefetched batches take memory, however far
+      Python is ahead of the GPU.
     * A loop that uses a batch on a stream that received none, as a prefetcher of its own does, must call
       ``record_stream`` on it, as with any tensor: torch's allocator then keeps a freed buffer from `send`
       until that stream has come so far.
@@ -145,12 +146,14 @@ class CudaDevice(CopyingDevice):
     def send(self, slot: LentSlot) -> tuple[torch.cuda.Event, Tensors, set[str]]:
         """Queue the copy of a slot on the side stream; return its event, the tensors, names of small ones."""
         layout, host = slot.layout, torch.from_numpy(slot.memory)
-        with self._lock, torch.cuda.stream(self._stream):
+        # The device first: leaving the stream of another device would make a context on the first GPU.
+        with self._lock, torch.cuda.device(self.place), torch.cuda.stream(self._stream):
             self._count_copies()
             for event in self._used:
                 self._stream.wait_event(event)
             self._unused.clear()
             memory = torch.empty(len(host), dtype=torch.uint8, device=self.place)
+            _references(memory)  # the first call makes the storage's Python object
             self._buffers.append(_Buffer(memory, _references(memory)))
             began, ended = (torch.cuda.Event(enable_timing=True, blocking=True) for _ in range(2))
             began.record(self._stream)
