@@ -198,6 +198,10 @@ WAITS = {
     "the end waits for copies": ("copy.ended.synchronize()", "pass"),
     "a buffer with views is used": ("_references(one.memory) != one.references", "False"),
     "streams that receive are noted": ("self._receivers.add(current)", "pass"),
+    "the thread has the stream's device": (
+        "torch.cuda.device(self.place), torch.cuda.stream",
+        "torch.cuda.stream",
+    ),
     "at the end buffers are recorded": ("one.memory.record_stream(stream)", "pass"),
 }
 UPLOAD_WAITS = {
