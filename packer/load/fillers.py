@@ -94,8 +94,8 @@ class RowFiller:
         """
         began = time.perf_counter()
         rows = request.within(start, stop)
-        if (numbers := out.pop(ROW.name, None)) is not None:
-            numbers.view(np.int64)[:, 0] = request.rows(start, stop).rows()
+        if ROW in self.fields and out:
+            out.pop(ROW.name).view(np.int64)[:, 0] = request.rows(start, stop).rows()
         if out and request.order.span > 1 and self._decodes:
             self._copy_once(rows.rows(), out)
         elif out:
