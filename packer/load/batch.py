@@ -159,7 +159,7 @@ class _Lent(weakref.ref[Bytes]):
 
 
 class Slots:
-    """Buffers of one size. Thread-safe."""
+    """Buffers of one size, which may grow. Thread-safe."""
 
     allocated: int
 
@@ -174,18 +174,23 @@ class Slots:
         self._lent: dict[int, _Lent] = {}
         self.allocated = 0
 
-    def lend(self) -> Bytes:
-        """Return an uninitialized buffer, uint8 [nbytes]; it is reused once the last view of it is gone.
+    def lend(self, nbytes: int = 0) -> Bytes:
+        """Return an uninitialized buffer, uint8; it is reused once the last view of it is gone.
+
+        nbytes: least size; if it is more than before, buffers grow to it, or by a quarter.
 
         Notes: the returned array is new and based on a memoryview. On a view of an ndarray the finalizer
         would fire early, since NumPy lets views of views skip their intermediate bases.
         """
+        if nbytes > self._nbytes:
+            self._nbytes = max(nbytes, self._nbytes * 5 // 4)
         try:
             while len(self._free) > self._spare:  # a loop held many, and released them
                 self._lent.pop(id(self._free.popleft()), None)
-            back = self._free.pop()
+            while len((back := self._free.pop()).memory) < nbytes:
+                self._lent.pop(id(back), None)
         except IndexError:
-            memory = self._allocate(self._nbytes)
+            memory = self._allocate(max(self._nbytes, nbytes))
             self.allocated += 1
         else:
             self._lent.pop(id(back), None)

@@ -137,7 +137,7 @@ class CudaDevice(CopyingDevice):
             if code := int(runtime.cudaHostRegister(memory.ctypes.data, memory.nbytes, _PORTABLE)):
                 self._warn(memory.nbytes, f"cudaHostRegister: error {code}")
                 with suppress(RuntimeError):  # CUDA would report its error again after the next kernel
-                    torch.ones(1, device=self.place)
+                    torch.ones(1, dtype=torch.uint8, device=self.place)
                 return memory
         free = weakref.finalize(memory, _unpin, runtime, memory.ctypes.data, self.place, os.getpid())
         free.atexit = False
