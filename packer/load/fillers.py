@@ -63,6 +63,7 @@ class RowFiller:
     def __init__(self, reading: Reading, fields: Sequence[Field]) -> None:
         self.files, self.store, self.threads, self.device = reading
         self.fields: tuple[Field, ...] = tuple(fields)
+        self._numbered = ROW in self.fields
         self._ragged = [f for f in stored(fields) if f.ragged]
         self._row_bytes = sum(f.row_bytes for f in stored(fields) if not f.ragged)
         self._scratch = Scratch()
@@ -94,7 +95,7 @@ class RowFiller:
         """
         began = time.perf_counter()
         rows = request.within(start, stop)
-        if ROW in self.fields and out:
+        if self._numbered and out:
             out.pop(ROW.name).view(np.int64)[:, 0] = request.rows(start, stop).rows()
         if out and request.order.span > 1 and self._decodes:
             self._copy_once(rows.rows(), out)
