@@ -5,23 +5,31 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import units
 from packer.convert.image_options import ImageOptions
 from packer.convert.row_maker import Block, RowMaker
+from packer.convert.row_sequence import RowSequence, Sequences
 from packer.convert.split_assignment import Codes
+from packer.convert.splits import refuse_alike
 from packer.convert.whole_pictures import WholePictures, store_partner
-from packer.errors import ImageError
+from packer.errors import ImageError, SourceError, UsageError
 from packer.format.checksums import Buffer, block_checksum, digest
 from packer.format.fields import Field
 from packer.format.file_io import InputFile
+from packer.inputs.file_names import first_few
+from packer.inputs.frame_names import sort_frames
 from packer.inputs.image_pairs import Pair
 from packer.inputs.image_sources import MOST_BYTES_A_PIXEL, check_bytes
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource
+from packer.natural_order import is_misplaced, rank_texts
+from packer.packs.file_rows import SEQUENCE_ROW
 from packer.pixels.decode_resize import DecodeResize
 from packer.pixels.image_files import read_orientation
 from packer.pixels.row_placement import ImagePlacement
@@ -56,6 +64,10 @@ class ImageRows(RowMaker):
         self.digests: NDArray[np.uint64] = np.frombuffer(mmap.mmap(-1, 8 * max(1, len(source))), np.uint64)
         """Checksum of each file that was packed, 0 for others; in memory that forked processes share."""
         self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs), *sizes)
+        self._sequence = None
+        if options.sequence is not None:
+            self._sequence = read_sequence(source, targets, options.sequence)
+            self.fields = (*self.fields, SEQUENCE_ROW)
 
     @property
     def unlabeled(self) -> bool:
@@ -63,8 +75,15 @@ class ImageRows(RowMaker):
         return any("unlabeled" in field.about for field in self._targets.fields)
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
-        """Return the labels from the CSV or the folders that do not depend on the placement of the image."""
-        return {name: np.ascontiguousarray(values[samples]) for name, values in self._targets.fixed.items()}
+        """Return what does not depend on the placement of the image: labels, places in sequences."""
+        placed = {} if self._sequence is None else {SEQUENCE_ROW.name: self._sequence.places}
+        columns = {**self._targets.fixed, **placed}
+        return {name: np.ascontiguousarray(values[samples]) for name, values in columns.items()}
+
+    @property
+    def sequence(self) -> RowSequence | None:
+        """See RowSource."""
+        return self._sequence
 
     def ahead(self, samples: NDArray[np.int64]) -> None:
         """Start to read the images that are not refused, if they are in an object store."""
@@ -155,3 +174,47 @@ class ImageRows(RowMaker):
         """Return a digest of the files' modification times, for the plan: packs hold no times."""
         held = (self._source.times, *(pair.times for pair in self._pairs))
         return digest(np.ascontiguousarray(times) for times in held).hex()
+
+
+def read_sequence(source: ImageSource, targets: ImageTargets, given: Sequences) -> RowSequence:
+    """Return the sequences of images, and note how they were found. Raises SourceError, UsageError."""
+    keys, note, numbered = source.keys, source.findings.note, dict[str, int]()
+    names = [key.rpartition("/")[0] for key in keys] if given.group is None else targets.beside[given.group]
+    if given.group is not None:
+        refuse_alike(SourceError, f"{source.name}: column {given.group}", "sequence", {*names})
+    numbers = np.array([numbered.setdefault(name, len(numbered)) for name in names], np.int64)
+    ranks: NDArray[Any] | None = np.arange(len(keys))
+    if given.order is not None:
+        ranks = rank_texts(targets.beside[given.order])
+        if ranks is None:
+            raise UsageError(
+                f"sequence=Sequences(order={given.order!r}): texts such as {targets.beside[given.order][0]!r} have"
+                " no known order; numbers, dates with the year first, and texts with one number do. Pass"
+                " another column."
+            )
+    else:
+        gaps, at = [], np.argsort(numbers, kind="stable")
+        for name, some in zip(numbered, np.split(at, np.cumsum(np.bincount(numbers))[:-1]), strict=True):
+            frames = [keys[index] for index in some.tolist()]
+            if source.scanned:
+                order, missing = sort_frames(f"{source.place}/{name}".rstrip("/"), frames)
+                ranks[some[order]] = np.arange(len(some))
+                gaps += [f"{name} {missing:,}"] if missing else []
+            elif wrong := next((two for two in pairwise(frames) if is_misplaced(*two)), None):
+                raise SourceError(
+                    f"{source.name}: lists {wrong[1]} behind {wrong[0]}, as texts are sorted. List the frames in"
+                    " their order (sort -V), or pass their folder."
+                )
+        if gaps:
+            note(
+                f"{units.count(len(gaps), 'sequence')} of {len(numbered):,} with gaps in the numbers of their"
+                f" frames, over which windows reach: {first_few(gaps)}."
+            )
+    counts = np.bincount(numbers)
+    where = "folder" if given.group is None else f"value of {given.group}"
+    note(
+        f"Each {where} is a sequence: {len(counts):,} of {counts.min():,} to {counts.max():,} images, stored in"
+        " their order."
+    )
+    groups = Codes(numbers, list(numbered))
+    return RowSequence.sort_rows(groups, ranks, np.zeros(len(keys)), lambda row: keys[row])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from os.path import split
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,10 @@ from numpy.typing import NDArray
 from packer.errors import UsageError
 from packer.load.base_dataset import ChosenRows
 from packer.load.batch import Batched, make_batch
+from packer.natural_order import is_misplaced
 from packer.orders.runs import one_run
 from packer.orders.windows import WindowOrder, Windows
+from packer.packs.file_rows import SEQUENCE_ROW
 from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
 
@@ -56,7 +57,14 @@ def check_with_windows(transform: bool, padding: bool, views: Mapping[str, Pipel
 
 def _check_in_order(pack: Pack) -> None:
     """Raise UsageError if neighbouring rows of a pack were not neighbours in its source."""
+    if SEQUENCE_ROW in pack.fields:
+        return
     for part in pack.parts:
+        if SEQUENCE_ROW in part.header.fields:
+            raise UsageError(
+                f"{part.path}: holds sequences, and another of these packs does not; windows need them in all or"
+                " none. Convert the other one again with sequence=True."
+            )
         if part.header.seed is not None:
             raise UsageError(
                 f"{part.path}: its rows were shuffled when it was made, so neighbours are no sequence."
@@ -82,6 +90,10 @@ def _bounds(windows: Windows, rows: ChosenRows) -> NDArray[np.int64]:
     spans = [row for parts in pack.header.splits.values() for span in parts for row in span]
     spans += np.cumsum([member.rows for member in pack.members]).tolist()
     edges.append(np.flatnonzero(np.isin(numbers, spans)))
+    if SEQUENCE_ROW in pack.fields and windows.group is None:
+        places = PackStore(pack, (), subset).column(SEQUENCE_ROW.name)
+        edges.append(np.flatnonzero(np.diff(places) != 1) + 1)
+        return np.unique(np.concatenate(edges))
     if any(f.counts for f in pack.fields):  # rows of a table that were left out are gaps
         edges.append(np.flatnonzero(np.diff(pack.source_rows[numbers]) != 1) + 1)
     places = np.unique(np.concatenate(edges))
@@ -127,19 +139,13 @@ def _texts(store: PackStore, name: str) -> Iterator[str]:
                 yield text
                 continue
             folder, last = split(text)
-            # Sorted as text, img10 is before img9; such names differ in length.
-            if folder == before[0] and len(last) < len(before[1]) and _numbers(last) < _numbers(before[1]):
+            if folder == before[0] and is_misplaced(before[1], last):
                 raise UsageError(
                     f"{store.pack.path}: {text} is stored behind {before[1]}, as names are sorted as text."
-                    " Write their numbers with equally many digits, or convert a .txt that lists them in"
-                    " their order, with shuffle=False."
+                    " Convert it again with sequence=True."
                 )
             before = folder, last
             yield folder
-
-
-def _numbers(name: str) -> list[int]:
-    return list(map(int, re.findall("[0-9]{1,18}", name)))
 
 
 def group_frames(batch: Any, order: WindowOrder, windows: NDArray[np.int64]) -> Any:

@@ -15,6 +15,7 @@ from packer.convert.duplicate_keys import DUPLICATES, leave_out, table_files
 from packer.convert.engines import published
 from packer.convert.pack_run import write_pack
 from packer.convert.reference_pack import Classes, parse_classes
+from packer.convert.row_sequence import Sequences
 from packer.convert.row_storage import STORES, RowStorage
 from packer.convert.shard_appending import adding, adding_place, append_shards, open_growable
 from packer.convert.splits import Part, Split
@@ -82,6 +83,7 @@ def convert_table(
     split: str | Mapping[str, Part] | Split | None = None,
     shuffle: bool | None = None,
     seed: int = 0,
+    sequence: bool | Sequences = False,
     shards: int | str | None = None,
     workers: int | None = None,
     on_error: str = "stop",
@@ -110,7 +112,7 @@ def convert_table(
         As in convert_images.
     shuffle : bool, optional
         Store the rows (of each split) in a random order. Default: True, but False without a label and with
-        `like`, so that predictions are in the file's order. ``Pack.source_rows`` has the rows' numbers in it.
+        `like` or `sequence`, so that predictions are in the file's order. ``Pack.source_rows`` has the rows' numbers in it.
     label : str or sequence of str, optional
         Column to predict, or several. Texts become classes (int64 codes, names in the header), whole numbers
         (also written as 1.0) int64, other numbers float32. Several columns: [N, k].
@@ -149,6 +151,10 @@ def convert_table(
         "train=rest,test=last:500000": the last rows of the input. ``Split(...)``: a column that names the
         split of each row, or groups that stay together. Statistics are computed over the split named train,
         or over all rows if there is none.
+    sequence : bool or Sequences, default False
+        Rows are steps of a series, for ``window=`` of the datasets: stored in order, and no split divides
+        them. ``Sequences(group="episode", order="step")``: rows with equal values of a column are a series,
+        sorted by the other column. Both are no features, unless `features` or `keep` names them.
     on_error : {"stop", "skip"}
         Stop at the first bad row, or skip bad rows; rows without a label are bad.
     dry_run
@@ -189,6 +195,7 @@ def convert_table(
     storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards)
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
     dealt = {"split": Split.parse(split), "shuffle": shuffle, "seed": whole("seed", seed)}
+    dealt["sequence"] = Sequences.parse(sequence, shuffle)
     source = _source(source)
     run.check_paths(source)
     job = _new_job(run, source, reading, choices, storing, dealt, model)
@@ -206,7 +213,7 @@ def _new_job(
 ) -> TableJob:
     """Return the checked conversion of a table into a new pack. Raises UsageError, SourceError.
 
-    dealt: split, shuffle (None for the default), seed, as in convert_table.
+    dealt: split, shuffle (None for the default), seed, sequence, as in convert_table.
     """
     transform, digested = None, None
     if like is not None:
@@ -220,7 +227,8 @@ def _new_job(
         reading = read_alike(reading, transform.reading)
     table = open_table(sources, reading, strict=like is None)
     split: Split | None = dealt["split"]
-    dealing = () if split is None else split.columns
+    sequence: Sequences | None = dealt["sequence"]
+    dealing = _dealing(split, sequence)
     indexes: tuple[str, ...] = ()
     if transform is None and choices.features is None:
         named = {*reading.types, *dealing, *(name for _, _, names in choices.lists() for name in names)}
@@ -236,13 +244,16 @@ def _new_job(
             plan = transform.plan_for(table.columns, labeled=False)
             notes.append(f"column {empty!r}, the label, is empty in every row: the rows have no label.")
         plan = with_dealing(plan, table.columns, dealing)
-    if dealt["shuffle"] is None:
+    if sequence is not None:
+        dealt = {**dealt, "shuffle": False}
+    elif dealt["shuffle"] is None:
         dealt = {**dealt, "shuffle": like is None and bool(choices.label)}
         notes += [] if dealt["shuffle"] else [_note_on_order(table, like)]
     record = {
         "choices": choices.record() if like is None or choices.keep else None,
         "like": digested,
         **({} if split is None else split.record(dealt["seed"])),
+        **({} if sequence is None else sequence.record()),
         "seed": dealt["seed"] if dealt["shuffle"] else None,
         **storing.options(),
     }
@@ -250,6 +261,12 @@ def _new_job(
     return TableJob(
         run, table, plan, transform, storing, record=record, indexes=indexes, notes=tuple(notes), **dealt
     )
+
+
+def _dealing(split: Split | None, sequence: Sequences | None) -> tuple[str, ...]:
+    """Return the columns that define the split and the place of each row."""
+    options = [one for one in (split, sequence) if one is not None]
+    return tuple(dict.fromkeys(name for one in options for name in one.columns))
 
 
 def _empty_label(table: TableSource, plan: TableTransform) -> str:
@@ -373,8 +390,9 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     table = open_table(names, reading, strict=False)
     recorded = first.provenance.get("options", {})
     split = Split.from_record(recorded) if first.splits else None
+    sequence = Sequences.from_record(recorded)
     if split is not None:
-        split.check_growable(run.out)
+        split.check_growable(run.out, in_groups=sequence is not None)
     elif first.splits:
         raise UsageError(
             f"{run.out}: has splits ({', '.join(sorted(first.splits))}), but no record of how rows were"
@@ -394,13 +412,12 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     store = next((str(f.codec["name"]) for f in pack.fields if f.codec), "raw")
     storing = RowStorage(pack.format, store, shard_rows=pack.shards[0].rows)
     seed = int(recorded.get("split_seed", first.seed or 0))
-    plan = with_dealing(
-        transform.plan_for(table.columns), table.columns, () if split is None else split.columns
-    )
+    plan = with_dealing(transform.plan_for(table.columns), table.columns, _dealing(split, sequence))
     record = {**recorded, "append": True}
     shuffle = first.seed is not None
     return TableJob(
         *(run, table, plan, transform, storing, split, shuffle, seed, record),
+        sequence=sequence,
         given=run.out,
         counted=is_counted(first),
     )

@@ -53,7 +53,7 @@ def check_class_folders(listing: Listing) -> Iterator[Finding]:
             or _samples(listing, prefix, folders)
             or _partners(listing, place, prefix, folders)
             or _initials(place, folders)
-            or _same_folders(place, folders)
+            or (None if listing.sequence else _same_folders(place, folders))
             or _parts_of_one(place, folders)
         )
         if doubt and doubt.certain:
@@ -111,7 +111,7 @@ def check_single_class(listing: Listing) -> Iterator[Finding]:
 
 def check_levels(listing: Listing) -> Iterator[Finding]:
     """Yield a note on class folders that hold more folders than images, as collections of classes do."""
-    for _, prefix, folders in listing.parts:
+    for _, prefix, folders in () if listing.sequence else listing.parts:
         if any(keys[0].count("/") < 2 for keys in folders.values()):
             continue
         inner = sorted({key.rpartition("/")[0] for keys in folders.values() for key in keys})

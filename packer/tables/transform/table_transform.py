@@ -39,7 +39,7 @@ DTYPES = ("float32", "float16", "float64", "int8", "int16", "int32", "int64", "u
 MAX_NAME = 100  # most characters of a field's name
 MOST_BAD = 100_000
 TAKEN = (
-    *("features", "label", "categories", "key", "image", "source_row"),
+    *("features", "label", "categories", "key", "image", "source_row", "sequence_row"),
     *("packer", "checksums", "header", "trailer"),
 )
 
