@@ -130,7 +130,7 @@ def plan_conversion(
         splits={name: b - a for name, (a, b) in order.splits.items()},
         notes=tuple(_notes(listing, found, options, row_bytes, like)),
         contents=PlanContents.from_listing(listing, order, task.fields, found) if dry_run else PlanContents(),
-        sequences=0 if maker.sequence is None else len(maker.sequence.groups.names),
+        sequences=0 if maker.sequence is None else maker.sequence.count(maker.kept),
     )
     return task, plan
 

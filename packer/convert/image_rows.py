@@ -178,43 +178,64 @@ class ImageRows(RowMaker):
 
 def read_sequence(source: ImageSource, targets: ImageTargets, given: Sequences) -> RowSequence:
     """Return the sequences of images, and note how they were found. Raises SourceError, UsageError."""
-    keys, note, numbered = source.keys, source.findings.note, dict[str, int]()
-    names = [key.rpartition("/")[0] for key in keys] if given.group is None else targets.beside[given.group]
+    keys, numbered = source.keys, dict[str, int]()
+    names = (
+        [key.rpartition("/")[0] for key in keys] if given.group is None else [*targets.beside[given.group]]
+    )
     if given.group is not None:
         refuse_alike(SourceError, f"{source.name}: column {given.group}", "sequence", {*names})
+    refused = sorted(targets.findings.refused) if given.columns else []
+    for image in refused:  # its cells may be anything: a sequence of its own
+        names[image] = f"\0{image}"
     numbers = np.array([numbered.setdefault(name, len(numbered)) for name in names], np.int64)
-    ranks: NDArray[Any] | None = np.arange(len(keys))
-    if given.order is not None:
-        ranks = rank_texts(targets.beside[given.order])
-        if ranks is None:
-            raise UsageError(
-                f"sequence=Sequences(order={given.order!r}): texts such as {targets.beside[given.order][0]!r} have"
-                " no known order; numbers, dates with the year first, and texts with one number do. Pass"
-                " another column."
-            )
+    groups = Codes(numbers, list(numbered))
+    if given.order is None:
+        ranks = _rank_frames(source, groups)
     else:
-        gaps, at = [], np.argsort(numbers, kind="stable")
-        for name, some in zip(numbered, np.split(at, np.cumsum(np.bincount(numbers))[:-1]), strict=True):
-            frames = [keys[index] for index in some.tolist()]
-            if source.scanned:
-                order, missing = sort_frames(f"{source.place}/{name}".rstrip("/"), frames)
-                ranks[some[order]] = np.arange(len(some))
-                gaps += [f"{name} {missing:,}"] if missing else []
-            elif wrong := next((two for two in pairwise(frames) if is_misplaced(*two)), None):
-                raise SourceError(
-                    f"{source.name}: lists {wrong[1]} behind {wrong[0]}, as texts are sorted. List the frames in"
-                    " their order (sort -V), or pass their folder."
-                )
-        if gaps:
-            note(
-                f"{units.count(len(gaps), 'sequence')} of {len(numbered):,} with gaps in the numbers of their"
-                f" frames, over which windows reach: {first_few(gaps)}."
+        ranks, kept = np.arange(len(keys), dtype=np.float64), np.delete(np.arange(len(keys)), refused)
+        cells = [targets.beside[given.order][image] for image in kept.tolist()]
+        if (found := rank_texts(cells)) is None:
+            raise UsageError(
+                f"sequence=Sequences(order={given.order!r}): texts such as {cells[0]!r} have no known order;"
+                " numbers, dates with the year first, and texts with one number do. Pass another column."
             )
-    counts = np.bincount(numbers)
+        ranks[kept] = found
+    counts = np.bincount(np.delete(numbers, refused))
+    counts = counts[counts > 0]
     where = "folder" if given.group is None else f"value of {given.group}"
-    note(
+    source.findings.note(
         f"Each {where} is a sequence: {len(counts):,} of {counts.min():,} to {counts.max():,} images, stored in"
         " their order."
     )
-    groups = Codes(numbers, list(numbered))
-    return RowSequence.sort_rows(groups, ranks, np.zeros(len(keys)), lambda row: keys[row])
+    return RowSequence.sort_rows(groups, ranks, np.zeros(len(keys)), lambda image: keys[image])
+
+
+def _rank_frames(source: ImageSource, groups: Codes) -> NDArray[np.float64]:
+    """Return numbers that sort the frames of each sequence by name, or as they are listed, and note gaps.
+
+    Raises SourceError for names that give no order.
+    """
+    ranks, gaps, at = (
+        np.arange(len(source), dtype=np.float64),
+        list[str](),
+        np.argsort(groups.numbers, kind="stable"),
+    )
+    for name, some in zip(
+        groups.names, np.split(at, np.cumsum(np.bincount(groups.numbers))[:-1]), strict=True
+    ):
+        frames = [source.keys[image] for image in some.tolist()]
+        if source.scanned:
+            order, missing = sort_frames(f"{source.place}/{name}".rstrip("/"), frames)
+            ranks[some[order]] = np.arange(len(some))
+            gaps += [f"{name} {missing:,}"] if missing else []
+        elif wrong := next((two for two in pairwise(frames) if is_misplaced(*two)), None):
+            raise SourceError(
+                f"{source.name}: lists {wrong[1]} behind {wrong[0]}, as texts are sorted. List the frames in their"
+                " order (sort -V), or pass their folder."
+            )
+    if gaps:
+        source.findings.note(
+            f"{units.count(len(gaps), 'sequence')} of {len(groups.names):,} with gaps in the numbers of their"
+            f" frames, over which windows reach: {first_few(gaps)}."
+        )
+    return ranks

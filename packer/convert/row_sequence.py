@@ -86,6 +86,10 @@ class RowSequence(NamedTuple):
     order: Ints
     places: Ints
 
+    def count(self, kept: NDArray[np.bool_]) -> int:
+        """Return the number of sequences that have some of the rows."""
+        return len(np.unique(self.groups.numbers[kept]))
+
     @classmethod
     def sort_rows(
         cls, groups: Codes, keys: NDArray[Any], left_out: NDArray[Any], name: Callable[[int], str]
@@ -101,8 +105,8 @@ class RowSequence(NamedTuple):
         for at in np.flatnonzero(same & (sorted_keys[1:] == sorted_keys[:-1]))[:1].tolist():
             raise SourceError(
                 f"{name(int(order[at]))} and {name(int(order[at + 1]))}: have the same place in sequence"
-                f" {groups.names[owners[at]]!r}; each row has another. Remove one, or pass"
-                " sequence=Sequences(group=, order=) with columns that tell them apart."
+                f" {groups.names[owners[at]]!r}; each row has another. Remove one, or order"
+                " them by another column."
             )
         steps = np.where(same, 1 + (np.diff(left_out[order]) != 0), 0)
         steps = np.concatenate([np.zeros(1, np.int64), steps])

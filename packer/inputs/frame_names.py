@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
+from packer import units
 from packer.errors import SourceError
 from packer.inputs.file_names import shorten
 from packer.natural_order import DATE, NUMBER, natural_key
@@ -16,7 +17,7 @@ _SHOWN = 3
 _USUAL = 0.9
 """Share of the steps between numbers that are alike; with less, numbers are no count of frames."""
 _YEAR_LAST = re.compile(r"(?<![0-9])[0-9]{1,2}([-_.])[0-9]{1,2}\1(?:19|20)[0-9]{2}(?![0-9])")
-_REMEDY = "Put each sequence into a folder of its own, or pass a .txt that lists the frames in their order."
+_LIST = "pass a .txt that lists the frames in their order."
 
 
 def sort_frames(place: str, keys: Sequence[str]) -> tuple[list[int], int]:
@@ -31,12 +32,12 @@ def sort_frames(place: str, keys: Sequence[str]) -> tuple[list[int], int]:
         shown = ", ".join(f"{shorten(form)} {count:,}" for form, count in forms.most_common(_SHOWN))
         raise SourceError(
             f"{place}: its frames are named in {len(forms):,} ways ({shown}), as those of several sequences,"
-            f" copies and other pictures are. {_REMEDY}"
+            f" copies and other pictures are. Put each sequence into a folder of its own, or {_LIST}"
         )
     if all(map(_YEAR_LAST.search, stems)):
         raise SourceError(
             f"{place}: names such as {shorten(keys[0])} hold dates with the year last, which do not sort."
-            " Rename them, as 2024-01-31, or pass a .txt that lists the frames in their order."
+            f" Rename them, as 2024-01-31, or {_LIST}"
         )
     order = sorted(range(len(keys)), key=lambda index: natural_key(stems[index]))
     dated = all(map(DATE.search, stems))
@@ -50,8 +51,9 @@ def sort_frames(place: str, keys: Sequence[str]) -> tuple[list[int], int]:
     if restarts:
         pair = [shorten(keys[index]) for index in order[restarts[0] : restarts[0] + 2]]
         raise SourceError(
-            f"{place}: its numbers begin again, or repeat, {len(restarts):,} times, such as after {pair[0]} in"
-            f" {pair[1]}, as those of several sequences in a folder do. {_REMEDY}"
+            f"{place}: its numbers begin again, or repeat, {units.count(len(restarts), 'time')}, such as after"
+            f" {pair[0]} in {pair[1]}, as those of several sequences in a folder do. Put each sequence into a"
+            " folder of its own, or pass labels='FILE' with sequence=Sequences(group='sequence')."
         )
     usual = max(steps.values(), default=0)
     return order, steps.total() - usual if usual >= _USUAL * steps.total() else 0

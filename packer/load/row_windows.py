@@ -90,14 +90,15 @@ def _bounds(windows: Windows, rows: ChosenRows) -> NDArray[np.int64]:
     spans = [row for parts in pack.header.splits.values() for span in parts for row in span]
     spans += np.cumsum([member.rows for member in pack.members]).tolist()
     edges.append(np.flatnonzero(np.isin(numbers, spans)))
-    if SEQUENCE_ROW in pack.fields and windows.group is None:
-        places = PackStore(pack, (), subset).column(SEQUENCE_ROW.name)
-        edges.append(np.flatnonzero(np.diff(places) != 1) + 1)
-        return np.unique(np.concatenate(edges))
-    if any(f.counts for f in pack.fields):  # rows of a table that were left out are gaps
+    sequences = SEQUENCE_ROW in pack.fields
+    if sequences:
+        steps = np.diff(PackStore(pack, (), subset).column(SEQUENCE_ROW.name))
+        edges.append(np.flatnonzero(steps != 1) + 1)
+    elif any(f.counts for f in pack.fields):  # rows of a table that were left out are gaps
         edges.append(np.flatnonzero(np.diff(pack.source_rows[numbers]) != 1) + 1)
     places = np.unique(np.concatenate(edges))
-    name = windows.group or ("key" if any(f.name == "key" for f in pack.fields) else None)
+    keyed = any(f.name == "key" for f in pack.fields) and not sequences
+    name = windows.group or ("key" if keyed else None)
     if name is None:
         return places
     values = _groups(PackStore(pack, (), subset), name)

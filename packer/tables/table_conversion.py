@@ -45,8 +45,8 @@ class TablePlan:
     """The plan of a conversion, before rows are read.
 
     columns: number of columns of the input; bytes: size of the input; rows: number of rows, None if not known
-    yet; roles: role of columns ("features", "categories", "label", "kept", "dropped", "splits by") -> names;
-    notes: sentences about the input for the user; types: column -> its type.
+    yet; roles: role of columns ("features", "categories", "label", "kept", "dropped", "splits by",
+    "sequences by") -> names; notes: sentences about the input for the user; types: column -> its type.
     """
 
     columns: int
@@ -475,17 +475,18 @@ def _names(source: Any) -> list[str]:
 def _plan(job: TableJob) -> TablePlan:
     """Return the plan as users see it."""
     words = {"label": "label", "keep": "kept", "drop": "dropped", DEALING: "splits by"}
-    roles: dict[str, list[str]] = {
-        name: [] for name in ("features", "categories", "label", "kept", "dropped", "splits by")
-    }
+    named = ("features", "categories", "label", "kept", "dropped", "splits by", "sequences by")
+    roles: dict[str, list[str]] = {name: [] for name in named}
     table, plan = job.table, job.plan
+    placing = () if job.sequence is None else job.sequence.columns
     for column in plan.columns:
-        roles[words.get(column.role) or ("categories" if column.coded else "features")].append(column.name)
+        word = "sequences by" if column.role == DEALING and column.name in placing else words.get(column.role)
+        roles[word or ("categories" if column.coded else "features")].append(column.name)
     places = {name: place for place, name in enumerate(plan.label)}
     roles["label"].sort(key=places.__getitem__)
-    named = {word: tuple(names) for word, names in roles.items() if names}
+    by_role = {word: tuple(names) for word, names in roles.items() if names}
     types = {column.name: column.notation or column.type for column in plan.columns}
-    return TablePlan(len(plan.columns), table.nbytes, table.rows, named, tuple(source_notes(job)), types)
+    return TablePlan(len(plan.columns), table.nbytes, table.rows, by_role, tuple(source_notes(job)), types)
 
 
 def _report(

@@ -208,7 +208,7 @@ class TableTransform:
             why = "is missing; a label is needed" if not self.separator else ""
             dtype = np.dtype(self.label_dtype if self.label_kind == "number" else "O")
         elif c.role == DEALING:
-            why = "is missing; it defines the row's split"
+            why = "is missing; it defines the row's split or place"
         elif c.role == "keep" and c.kind.whole:
             why = f"is missing; a kept {c.type} column cannot store that"
         elif c.missing == "error":
