@@ -228,4 +228,10 @@ def convert_images(
             return Report(run.out, plan.rows, skipped=tuple(plan.contents.skipped), notes=plan.notes)
         report = run.pack(task, plan.bytes * (2 if task.gathered else 1), plan.notes, then=announce)
         rows = report.rows if only_shards is None else len(task.order.samples)
-        return replace(report, notes=(*report.notes, *notes_on_copies(task, report, rows)))
+        notes = [*report.notes, *notes_on_copies(task, report, rows)]
+        if options.sequence is not None and len(report.skipped) > len(task.skipped):
+            notes.append(
+                "Windows do not reach over skipped images, nor over the images from the end of a split or shard"
+                " that fill their places. For whole sequences, remove the skipped files and convert again."
+            )
+        return replace(report, notes=tuple(notes))

@@ -207,7 +207,7 @@ def read_sequence(source: ImageSource, targets: ImageTargets, given: Sequences) 
         f"Each {where} is a sequence: {len(counts):,} of {counts.min():,} to {counts.max():,} images, stored in"
         " their order."
     )
-    return RowSequence.sort_rows(groups, ranks, np.zeros(len(keys)), lambda image: keys[image])
+    return RowSequence.sort_rows(*groups, ranks, np.zeros(len(keys)), lambda image: keys[image])
 
 
 def _rank_frames(source: ImageSource, groups: Codes) -> NDArray[np.float64]:

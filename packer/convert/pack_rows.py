@@ -166,7 +166,7 @@ class PackRows(RowMaker):
         if SEQUENCE_ROW not in self.pack.fields:
             return None
         places = self._reader.array(SEQUENCE_ROW.name, one_run(0, self.count))
-        return RowSequence(Codes.from_values(places >> 32), np.arange(self.count), places)
+        return RowSequence(*Codes.from_values(places >> 32), np.arange(self.count), places)
 
     def codes(self, column: str | None) -> Codes | None:
         """Return the label of each row in its split, so that new packs get equal shares of each."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from packer.declared_types import checked_class
 from packer.errors import SourceError, UsageError
+from packer.format.checksums import digest
 from packer.given_values import option_text
-
-if TYPE_CHECKING:
-    from packer.convert.split_assignment import Codes
+from packer.path_text import on_disk
 
 Ints = NDArray[np.int64]
 
@@ -78,34 +76,40 @@ class Sequences:
 class RowSequence(NamedTuple):
     """The sequences of some rows.
 
-    groups: the group of each row; order: all rows, group after group, each in its order; places: values of
-    the field SEQUENCE_ROW.
+    groups: number of each row's group, from 0; names: of the groups; order: all rows, group after group, each
+    in its order; places: values of the field SEQUENCE_ROW.
     """
 
-    groups: Codes
+    groups: NDArray[Any]
+    names: Sequence[str]
     order: Ints
     places: Ints
 
     def count(self, kept: NDArray[np.bool_]) -> int:
         """Return the number of sequences that have some of the rows."""
-        return len(np.unique(self.groups.numbers[kept]))
+        return len(np.unique(self.groups[kept]))
 
     @classmethod
     def sort_rows(
-        cls, groups: Codes, keys: NDArray[Any], left_out: NDArray[Any], name: Callable[[int], str]
+        cls,
+        groups: NDArray[Any],
+        names: Sequence[str],
+        keys: NDArray[Any],
+        left_out: NDArray[Any],
+        shown: Callable[[int], str],
     ) -> RowSequence:
         """Return the rows in the order of their keys, [rows].
 
         left_out: a number for each row; where it changes between neighbours, rows between them were left out.
-        name: the name of a row for messages. Raises SourceError for two rows of a group with equal keys.
+        shown: the name of a row for messages. Raises SourceError for two rows of a group with equal keys.
         """
-        order = np.lexsort((keys, groups.numbers))
-        owners, sorted_keys = groups.numbers[order].astype(np.int64), keys[order]
+        order = np.lexsort((keys, groups))
+        owners, sorted_keys = groups[order].astype(np.int64), keys[order]
         same = owners[1:] == owners[:-1]
         for at in np.flatnonzero(same & (sorted_keys[1:] == sorted_keys[:-1]))[:1].tolist():
             raise SourceError(
-                f"{name(int(order[at]))} and {name(int(order[at + 1]))}: have the same place in sequence"
-                f" {groups.names[owners[at]]!r}; each row has another. Remove one, or order"
+                f"{shown(int(order[at]))} and {shown(int(order[at + 1]))}: have the same place in sequence"
+                f" {names[owners[at]]!r}; each row has another. Remove one, or order"
                 " them by another column."
             )
         steps = np.where(same, 1 + (np.diff(left_out[order]) != 0), 0)
@@ -114,9 +118,9 @@ class RowSequence(NamedTuple):
         counts = np.diff(np.append(begins, len(order)))
         places = np.cumsum(steps)
         # The name, not the number, of a group: merged packs have other groups of the same numbers.
-        digests = [xxhash.xxh3_64_intdigest(n.encode("utf-8", "surrogateescape")) >> 33 for n in groups.names]
+        digests = [int.from_bytes(digest([on_disk(name)])[:4], "little") >> 1 for name in names]
         found = np.empty(len(order), np.int64)
         found[order] = (
             (np.array(digests, np.int64) << 32)[owners] + places - np.repeat(places[begins], counts)
         )
-        return cls(groups, order, found)
+        return cls(groups, names, order, found)

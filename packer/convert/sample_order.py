@@ -71,12 +71,12 @@ def arrange(
 
 def _check_undivided(owners: Owners, sequence: RowSequence) -> None:
     """Raise SourceError if splits divide one of several sequences."""
-    groups, kept = sequence.groups, owners.numbers < len(owners.names)
-    pairs = np.unique(np.stack([groups.numbers[kept].astype(np.int64), owners.numbers[kept]]), axis=1)
-    for at in np.flatnonzero(pairs[0, 1:] == pairs[0, :-1])[:1].tolist() if len(groups.names) > 1 else ():
+    kept = owners.numbers < len(owners.names)
+    pairs = np.unique(np.stack([sequence.groups[kept].astype(np.int64), owners.numbers[kept]]), axis=1)
+    for at in np.flatnonzero(pairs[0, 1:] == pairs[0, :-1])[:1].tolist() if len(sequence.names) > 1 else ():
         first, second = (owners.names[number] for number in pairs[1, at : at + 2])
         raise SourceError(
-            f"sequence {groups.names[pairs[0, at]]!r}: is in the splits {first} and {second}; a sequence has to"
+            f"sequence {sequence.names[pairs[0, at]]!r}: is in the splits {first} and {second}; a sequence has to"
             " be in one split. Correct the splits, or divide the sequence."
         )
 

@@ -107,7 +107,7 @@ def assign(split: Split | None, rows: RowSource, seed: int) -> Owners:
     if split.group is not None:
         groups, called = _groups(split.group, rows), f"Groups of {split.group}"
     elif sequence is not None:
-        groups, called = sequence.groups, "Sequences"
+        groups, called = Codes(sequence.groups, sequence.names), "Sequences"
         _check_divisible(split, groups, rows.subject)
     numbered = {name: number for number, name in enumerate(split.parts)}
     numbers = np.full(rows.count, len(numbered), np.min_scalar_type(len(numbered)))

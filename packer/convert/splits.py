@@ -118,7 +118,7 @@ class Split:
         given = {"Split.column": self.column, "Split.group": self.group}
         return [option_text(name, column) for name, column in given.items() if column is not None]
 
-    def check_growable(self, path: str, *, in_groups: bool) -> None:
+    def check_growable(self, path: str, *, in_groups: bool = False) -> None:
         """Raise UsageError if new rows cannot be divided like those of a pack. in_groups: of sequences."""
         reason = ""
         if self.counted:

@@ -49,7 +49,7 @@ class StagedColumns(RowSource):
             keys = self._sort_keys(given.order)
         before = np.searchsorted(self._staged.gaps, np.arange(self.count), "right")
         return RowSequence.sort_rows(
-            groups, keys, before, lambda row: f"{self.subject}, row {row + int(before[row]) + 1:,}"
+            *groups, keys, before, lambda row: f"{self.subject}, row {row + int(before[row]) + 1:,}"
         )
 
     def _sort_keys(self, column: str) -> NDArray[Any]:
