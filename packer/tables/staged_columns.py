@@ -37,13 +37,15 @@ class StagedColumns(RowSource):
         self._sequences = sequences
 
     @cached_property
-    def sequence(self) -> RowSequence | None:  # type: ignore[override]
+    def sequence(self) -> RowSequence | None:
         """See RowSource. Raises SourceError."""
         if (given := self._sequences) is None:
             return None
         groups, keys = Codes(np.zeros(self.count, np.uint8), ["all rows"]), np.arange(self.count)
         if given.group is not None:
-            groups = self._filled(given.group)
+            codes = self.codes(given.group)
+            assert codes is not None
+            groups = codes
             refuse_alike(SourceError, f"{self.subject}: column {given.group}", "sequence", groups.names)
         if given.order is not None:
             keys = self._sort_keys(given.order)
@@ -54,26 +56,29 @@ class StagedColumns(RowSource):
 
     def _sort_keys(self, column: str) -> NDArray[Any]:
         """Return a number for each row, in the order of the values. Raises SourceError."""
-        codes = self._filled(column)
-        if self._member(column).column.type not in ("category", "text"):
-            return codes.numbers  # in the order of the values
+        member = self._filled(column)
+        if member.column.type not in ("category", "text"):
+            return np.concatenate([*self._records(member)])
+        codes = self._codes(member)
+        assert codes is not None  # all values are counted
         if (ranks := rank_texts(codes.names)) is None:
             raise SourceError(
                 f"{self.subject}: column {column!r} holds texts, such as {codes.names[0]!r}, that have no known"
                 " order; numbers, dates, and texts with one number do. Pass its type with types=, or another"
                 " column."
             )
-        return ranks[codes.numbers]
+        found: NDArray[np.float64] = ranks[codes.numbers]
+        return found
 
     def codes(self, column: str | None) -> Codes | None:
         """Return the values of a column, of None those of the label; None if splits cannot get shares of it.
 
         Raises SourceError for empty cells of a column.
         """
-        return self.label if column is None else self._filled(column)
+        return self.label if column is None else self._codes(self._filled(column))
 
-    def _filled(self, column: str) -> Codes:
-        """Return the values of a column. Raises SourceError for empty cells."""
+    def _filled(self, column: str) -> RecordMember:
+        """Return a column's place in the records. Raises SourceError for empty cells."""
         member = self._member(column)
         if empty := sum(int(is_missing(piece).sum()) for piece in self._records(member)):
             # Only if the column is a feature or kept, too; else the rows are bad.
@@ -82,7 +87,7 @@ class StagedColumns(RowSource):
                 f" {units.count(empty, 'row')}. Fill these cells, or use the column for that alone and pass"
                 " on_error='skip'."
             )
-        return self._codes(member)
+        return member
 
     @cached_property
     def label(self) -> Codes | None:

@@ -194,8 +194,12 @@ def convert_table(
     store = None if store is None else one_of("store", store, _STORES)
     storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards)
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
-    dealt = {"split": Split.parse(split), "shuffle": shuffle, "seed": whole("seed", seed)}
-    dealt["sequence"] = Sequences.parse(sequence, shuffle)
+    dealt = {
+        "split": Split.parse(split),
+        "shuffle": shuffle,
+        "seed": whole("seed", seed),
+        "sequence": Sequences.parse(sequence, shuffle),
+    }
     source = _source(source)
     run.check_paths(source)
     job = _new_job(run, source, reading, choices, storing, dealt, model)
