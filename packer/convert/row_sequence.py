@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from packer.declared_types import checked_class
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import digest
-from packer.given_values import option_text
+from packer.given_values import option_text, shown
 from packer.path_text import on_disk
 
 Ints = NDArray[np.int64]
@@ -44,19 +44,25 @@ class Sequences:
 
     @classmethod
     def parse(cls, given: bool | Sequences, shuffle: bool | None) -> Sequences | None:
-        """Return the value of `sequence`. Raises UsageError if the rows are shuffled, too."""
-        found = given if isinstance(given, Sequences) else cls() if given else None
-        if found is not None and shuffle:
+        """Return the value of `sequence`. Raises UsageError for another, or if the rows are shuffled, too."""
+        if not isinstance(given, bool | Sequences):
+            raise UsageError(
+                f"sequence={shown(given)}: is neither True nor False nor Sequences. Pass one of them."
+            )
+        if given is False:
+            return None
+        if shuffle:
             raise UsageError(
                 "sequence=True: stores rows in order, and shuffle=True in a random one. Leave out one of them;"
                 " Windows are shuffled when they are loaded."
             )
-        return found
+        return cls() if given is True else given
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Sequences | None:
         """Return the Sequences that a pack records among its options."""
-        return cls(**record["sequence"]) if "sequence" in record else None
+        given = record.get("sequence")
+        return None if given is None else cls(given.get("group"), given.get("order"))
 
     def record(self) -> dict[str, Any]:
         """Return the value that a pack records."""
@@ -96,19 +102,19 @@ class RowSequence(NamedTuple):
         names: Sequence[str],
         keys: NDArray[Any],
         left_out: NDArray[Any],
-        shown: Callable[[int], str],
+        name: Callable[[int], str],
     ) -> RowSequence:
         """Return the rows in the order of their keys, [rows].
 
         left_out: a number for each row; where it changes between neighbours, rows between them were left out.
-        shown: the name of a row for messages. Raises SourceError for two rows of a group with equal keys.
+        name: the name of a row for messages. Raises SourceError for two rows of a group with equal keys.
         """
         order = np.lexsort((keys, groups))
         owners, sorted_keys = groups[order].astype(np.int64), keys[order]
         same = owners[1:] == owners[:-1]
         for at in np.flatnonzero(same & (sorted_keys[1:] == sorted_keys[:-1]))[:1].tolist():
             raise SourceError(
-                f"{shown(int(order[at]))} and {shown(int(order[at + 1]))}: have the same place in sequence"
+                f"{name(int(order[at]))} and {name(int(order[at + 1]))}: have the same place in sequence"
                 f" {names[owners[at]]!r}; each row has another. Remove one, or order"
                 " them by another column."
             )
@@ -118,7 +124,7 @@ class RowSequence(NamedTuple):
         counts = np.diff(np.append(begins, len(order)))
         places = np.cumsum(steps)
         # The name, not the number, of a group: merged packs have other groups of the same numbers.
-        digests = [int.from_bytes(digest([on_disk(name)])[:4], "little") >> 1 for name in names]
+        digests = [int.from_bytes(digest([on_disk(group)])[:4], "little") >> 1 for group in names]
         found = np.empty(len(order), np.int64)
         found[order] = (
             (np.array(digests, np.int64) << 32)[owners] + places - np.repeat(places[begins], counts)
