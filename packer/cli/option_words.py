@@ -37,8 +37,8 @@ _SAME = (
     "duplicates encoding engine escape features fit flip_pairs format header icc indicators keep keep_spaces "
     "keypoints label label_as label_file_column label_separator labels like log1p mask_values max_categories "
     "max_pixels missing model_rate na on_error one_hot only_shards order overwrite quality quote rename "
-    "resume rounds seed sequence shuffle size skip_rows soft split standardize store thousands unlabeled unlisted "
-    "workers"
+    "resume rounds seed sequence shuffle size skip_rows soft split standardize store thousands unlabeled "
+    "unlisted workers"
 )
 """Keywords, and members of value objects, that are called alike."""
 _NUMBERS = "channels max_categories max_pixels model_rate quality rounds seed shards size skip_rows workers"

@@ -136,7 +136,7 @@ _SHARED = {
     "--shard-rows": option("--shard-rows", "N", "Start a new file every N rows; the pack is a directory."),
     "--shard-size": option("--shard-size", "SIZE", "Start a new file about every SIZE, for example 2GB."),
     "--seed": option("--seed", "N", "Seed of the shuffle and the splits.", 0),
-    "--shuffle": option("--shuffle/--no-shuffle", None, "Store the rows in a random order (default, but for packs of sequences)."),
+    "--shuffle": option("--shuffle/--no-shuffle", None, "Store the rows in a random order (default; not sequences)."),
     "--labels": option("--labels", "FILE", "CSV of file names and labels, as for convert."),
     "--pair": option("--pair pairs", "NAME=DIR", "Masks of the images, as for convert.", multiple=True),
     "--on-error": option("--on-error", ("stop", "skip"),
@@ -243,8 +243,8 @@ CONVERT = options(
     _named("--split-column", "COLUMN",
         "Instead of --split: column of --labels or of the table that names each row's split."),
     _named("--group-column", "COLUMN",
-        "With --split: keep rows with equal values in this column (a patient, a video) in the same split. With"
-        " --sequence: they are a sequence."),
+        "With --split: keep rows with equal values in this column (a patient, a video) in the same split."
+        " With --sequence: they are a sequence."),
     _named("--sequence", None,
         "Store frames of a folder, or rows of a table, in order and undivided, for windows of consecutive"
         " rows: images by the numbers in their names."),

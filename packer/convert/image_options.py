@@ -179,12 +179,6 @@ class ImageOptions:
         size = self.size.height, self.size.width
         return PixelSpec(size, self.fit, self.channels, self.max_pixels, self.dtype, self.icc)
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns of the labels' file that splits and sequences need."""
-        options = [one for one in (self.split, self.sequence) if one is not None]
-        return tuple(dict.fromkeys(name for one in options for name in one.columns))
-
     def read_as(self, kind: str) -> ImageOptions:
         """Return options that read labels as this kind, unless the user has chosen one."""
         if self.labels.as_ != "auto":

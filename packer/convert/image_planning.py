@@ -16,6 +16,7 @@ from packer.convert.image_options import ImageOptions
 from packer.convert.image_rows import ImageRows
 from packer.convert.plan_contents import PlanContents
 from packer.convert.reference_pack import ReferencePack
+from packer.convert.row_sequence import columns_of
 from packer.convert.row_storage import estimate
 from packer.convert.sample_order import SampleOrder, arrange
 from packer.convert.split_assignment import Owners, assign, notes_on_classes
@@ -130,7 +131,7 @@ def plan_conversion(
         splits={name: b - a for name, (a, b) in order.splits.items()},
         notes=tuple(_notes(listing, found, options, row_bytes, like)),
         contents=PlanContents.from_listing(listing, order, task.fields, found) if dry_run else PlanContents(),
-        sequences=0 if maker.sequence is None else maker.sequence.count(maker.kept),
+        sequences=0 if maker.sequence is None else len(np.unique(maker.sequence.groups[maker.kept])),
     )
     return task, plan
 
@@ -253,7 +254,7 @@ def _targets(
     asked: the options as given; classes: classes of the labels, in order; numbered: raise UsageError if there
     are classes but no labels.
     """
-    labels, columns = options.labels, options.columns
+    labels, columns = options.labels, columns_of(options.split, options.sequence)
     if labels.file is not None:
         targets = read_labels(labels, source, columns)
     else:

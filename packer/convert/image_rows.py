@@ -40,6 +40,8 @@ _AT_ONCE = 1 << 16
 class ImageRows(RowMaker):
     """Rows from the images of a source."""
 
+    sequence: RowSequence | None = None
+
     def __init__(
         self, source: ImageSource, options: ImageOptions, targets: ImageTargets, pairs: Sequence[Pair]
     ) -> None:
@@ -64,9 +66,8 @@ class ImageRows(RowMaker):
         self.digests: NDArray[np.uint64] = np.frombuffer(mmap.mmap(-1, 8 * max(1, len(source))), np.uint64)
         """Checksum of each file that was packed, 0 for others; in memory that forked processes share."""
         self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs), *sizes)
-        self._sequence = None
         if options.sequence is not None:
-            self._sequence = read_sequence(source, targets, options.sequence)
+            self.sequence = read_sequence(source, targets, options.sequence)
             self.fields = (*self.fields, SEQUENCE_ROW)
 
     @property
@@ -76,14 +77,9 @@ class ImageRows(RowMaker):
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
         """Return what does not depend on the placement of the image: labels, places in sequences."""
-        placed = {} if self._sequence is None else {SEQUENCE_ROW.name: self._sequence.places}
+        placed = {} if self.sequence is None else {SEQUENCE_ROW.name: self.sequence.places}
         columns = {**self._targets.fixed, **placed}
         return {name: np.ascontiguousarray(values[samples]) for name, values in columns.items()}
-
-    @property
-    def sequence(self) -> RowSequence | None:
-        """See RowSource."""
-        return self._sequence
 
     def ahead(self, samples: NDArray[np.int64]) -> None:
         """Start to read the images that are not refused, if they are in an object store."""
@@ -178,11 +174,10 @@ class ImageRows(RowMaker):
 
 def read_sequence(source: ImageSource, targets: ImageTargets, given: Sequences) -> RowSequence:
     """Return the sequences of images, and note how they were found. Raises SourceError, UsageError."""
-    keys, numbered = source.keys, dict[str, int]()
-    names = (
-        [key.rpartition("/")[0] for key in keys] if given.group is None else [*targets.beside[given.group]]
-    )
+    keys, numbered, where = source.keys, dict[str, int](), "folder"
+    names = [key.rpartition("/")[0] for key in keys]
     if given.group is not None:
+        where, names = f"value of {given.group}", [*targets.beside[given.group]]
         refuse_alike(SourceError, f"{source.name}: column {given.group}", "sequence", {*names})
     refused = sorted(targets.findings.refused) if given.columns else []
     for image in refused:  # its cells may be anything: a sequence of its own
@@ -202,10 +197,9 @@ def read_sequence(source: ImageSource, targets: ImageTargets, given: Sequences) 
         ranks[kept] = found
     counts = np.bincount(np.delete(numbers, refused))
     counts = counts[counts > 0]
-    where = "folder" if given.group is None else f"value of {given.group}"
     source.findings.note(
-        f"Each {where} is a sequence: {len(counts):,} of {counts.min():,} to {counts.max():,} images, stored in"
-        " their order."
+        f"Each {where} is a sequence: {len(counts):,} of {counts.min():,} to {counts.max():,} images,"
+        " stored in their order."
     )
     return RowSequence.sort_rows(*groups, ranks, np.zeros(len(keys)), lambda image: keys[image])
 
@@ -215,14 +209,10 @@ def _rank_frames(source: ImageSource, groups: Codes) -> NDArray[np.float64]:
 
     Raises SourceError for names that give no order.
     """
-    ranks, gaps, at = (
-        np.arange(len(source), dtype=np.float64),
-        list[str](),
-        np.argsort(groups.numbers, kind="stable"),
-    )
-    for name, some in zip(
-        groups.names, np.split(at, np.cumsum(np.bincount(groups.numbers))[:-1]), strict=True
-    ):
+    ranks, gaps = np.arange(len(source), dtype=np.float64), list[str]()
+    ends = np.cumsum(np.bincount(groups.numbers))[:-1]
+    members = np.split(np.argsort(groups.numbers, kind="stable"), ends)
+    for name, some in zip(groups.names, members, strict=True):
         frames = [source.keys[image] for image in some.tolist()]
         if source.scanned:
             order, missing = sort_frames(f"{source.place}/{name}".rstrip("/"), frames)
@@ -230,8 +220,8 @@ def _rank_frames(source: ImageSource, groups: Codes) -> NDArray[np.float64]:
             gaps += [f"{name} {missing:,}"] if missing else []
         elif wrong := next((two for two in pairwise(frames) if is_misplaced(*two)), None):
             raise SourceError(
-                f"{source.name}: lists {wrong[1]} behind {wrong[0]}, as texts are sorted. List the frames in their"
-                " order (sort -V), or pass their folder."
+                f"{source.name}: lists {wrong[1]} behind {wrong[0]}, as texts are sorted. List the frames in"
+                " their order (sort -V), or pass their folder."
             )
     if gaps:
         source.findings.note(

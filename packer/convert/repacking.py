@@ -350,8 +350,8 @@ def _is_shuffled(rows: PackRows, shuffle: bool | None, *, default: bool) -> bool
         return default if shuffle is None else shuffle
     if shuffle:
         raise UsageError(
-            f"shuffle=True: {rows.pack.path} holds sequences, whose rows stay in order. Pass shuffle=False; Windows"
-            " are shuffled when they are loaded."
+            f"shuffle=True: {rows.pack.path} holds sequences, whose rows stay in order. Pass shuffle=False;"
+            " Windows are shuffled when they are loaded."
         )
     return False
 

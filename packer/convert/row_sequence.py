@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from packer.convert.splits import Split
 from packer.declared_types import checked_class
 from packer.errors import SourceError, UsageError
 from packer.format.checksums import digest
@@ -53,8 +54,8 @@ class Sequences:
             return None
         if shuffle:
             raise UsageError(
-                "sequence=True: stores rows in order, and shuffle=True in a random one. Leave out one of them;"
-                " Windows are shuffled when they are loaded."
+                "sequence=True: stores rows in order, and shuffle=True in a random one. Leave out one of"
+                " them; Windows are shuffled when they are loaded."
             )
         return cls() if given is True else given
 
@@ -79,6 +80,12 @@ class Sequences:
         return [option_text(name, column) for name, column in given.items() if column is not None]
 
 
+def columns_of(split: Split | None, sequence: Sequences | None) -> tuple[str, ...]:
+    """Return the columns that define the split and the place of each row."""
+    options = [one for one in (split, sequence) if one is not None]
+    return tuple(dict.fromkeys(name for one in options for name in one.columns))
+
+
 class RowSequence(NamedTuple):
     """The sequences of some rows.
 
@@ -90,10 +97,6 @@ class RowSequence(NamedTuple):
     names: Sequence[str]
     order: Ints
     places: Ints
-
-    def count(self, kept: NDArray[np.bool_]) -> int:
-        """Return the number of sequences that have some of the rows."""
-        return len(np.unique(self.groups[kept]))
 
     @classmethod
     def sort_rows(

@@ -239,8 +239,8 @@ class ImageSource(AbstractContextManager["ImageSource"]):
         depths = {min(2, key.count("/") - level): key for key in self.keys}
         if depths.keys() == {1, 2}:
             raise SourceError(
-                f"{self.place}: the folder of {depths[1]} would be a sequence, the one of {depths[2]} a sequence"
-                " in a class; all have classes, or none. Move some, or pass labels=Labels(unlabeled='all')."
+                f"{self.place}: the folder of {depths[1]} would be a sequence, the one of {depths[2]} a"
+                " sequence in a class; all have classes, or none. Move some, or pass labels=Labels(unlabeled='all')."
             )
         return depths.keys() == {1}
 

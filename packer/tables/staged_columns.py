@@ -63,8 +63,8 @@ class StagedColumns(RowSource):
         assert codes is not None  # all values are counted
         if (ranks := rank_texts(codes.names)) is None:
             raise SourceError(
-                f"{self.subject}: column {column!r} holds texts, such as {codes.names[0]!r}, that have no known"
-                " order; numbers, dates, and texts with one number do. Pass its type with types=, or another"
+                f"{self.subject}: column {column!r} holds texts, such as {codes.names[0]!r}, that have no"
+                " known order; numbers, dates, and texts with one number do. Pass its type with types=, or another"
                 " column."
             )
         found: NDArray[np.float64] = ranks[codes.numbers]

@@ -15,7 +15,7 @@ from packer.convert.duplicate_keys import DUPLICATES, leave_out, table_files
 from packer.convert.engines import published
 from packer.convert.pack_run import write_pack
 from packer.convert.reference_pack import Classes, parse_classes
-from packer.convert.row_sequence import Sequences
+from packer.convert.row_sequence import Sequences, columns_of
 from packer.convert.row_storage import STORES, RowStorage
 from packer.convert.shard_appending import adding, adding_place, append_shards, open_growable
 from packer.convert.splits import Part, Split
@@ -45,8 +45,8 @@ class TablePlan:
     """The plan of a conversion, before rows are read.
 
     columns: number of columns of the input; bytes: size of the input; rows: number of rows, None if not known
-    yet; roles: role of columns ("features", "categories", "label", "kept", "dropped", "splits by",
-    "sequences by") -> names; notes: sentences about the input for the user; types: column -> its type.
+    yet; roles: role of columns ("features", "categories", "label", "kept", "dropped", "splits or orders
+    by") -> names; notes: sentences about the input for the user; types: column -> its type.
     """
 
     columns: int
@@ -111,8 +111,9 @@ def convert_table(
     out, format, store, seed, shards, workers, overwrite, resume, progress
         As in convert_images.
     shuffle : bool, optional
-        Store the rows (of each split) in a random order. Default: True, but False without a label and with
-        `like` or `sequence`, so that predictions are in the file's order. ``Pack.source_rows`` has the rows' numbers in it.
+        Store the rows (of each split) in a random order. Default: True, but False without a label, and with
+        `like` or `sequence`, so that predictions are in the file's order. ``Pack.source_rows`` has the rows'
+        numbers in it.
     label : str or sequence of str, optional
         Column to predict, or several. Texts become classes (int64 codes, names in the header), whole numbers
         (also written as 1.0) int64, other numbers float32. Several columns: [N, k].
@@ -232,7 +233,7 @@ def _new_job(
     table = open_table(sources, reading, strict=like is None)
     split: Split | None = dealt["split"]
     sequence: Sequences | None = dealt["sequence"]
-    dealing = _dealing(split, sequence)
+    dealing = columns_of(split, sequence)
     indexes: tuple[str, ...] = ()
     if transform is None and choices.features is None:
         named = {*reading.types, *dealing, *(name for _, _, names in choices.lists() for name in names)}
@@ -265,12 +266,6 @@ def _new_job(
     return TableJob(
         run, table, plan, transform, storing, record=record, indexes=indexes, notes=tuple(notes), **dealt
     )
-
-
-def _dealing(split: Split | None, sequence: Sequences | None) -> tuple[str, ...]:
-    """Return the columns that define the split and the place of each row."""
-    options = [one for one in (split, sequence) if one is not None]
-    return tuple(dict.fromkeys(name for one in options for name in one.columns))
 
 
 def _empty_label(table: TableSource, plan: TableTransform) -> str:
@@ -416,7 +411,7 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     store = next((str(f.codec["name"]) for f in pack.fields if f.codec), "raw")
     storing = RowStorage(pack.format, store, shard_rows=pack.shards[0].rows)
     seed = int(recorded.get("split_seed", first.seed or 0))
-    plan = with_dealing(transform.plan_for(table.columns), table.columns, _dealing(split, sequence))
+    plan = with_dealing(transform.plan_for(table.columns), table.columns, columns_of(split, sequence))
     record = {**recorded, "append": True}
     shuffle = first.seed is not None
     return TableJob(
@@ -478,19 +473,16 @@ def _names(source: Any) -> list[str]:
 
 def _plan(job: TableJob) -> TablePlan:
     """Return the plan as users see it."""
-    words = {"label": "label", "keep": "kept", "drop": "dropped", DEALING: "splits by"}
-    named = ("features", "categories", "label", "kept", "dropped", "splits by", "sequences by")
-    roles: dict[str, list[str]] = {name: [] for name in named}
+    words = {"label": "label", "keep": "kept", "drop": "dropped", DEALING: "splits or orders by"}
+    roles: dict[str, list[str]] = {name: [] for name in ("features", "categories", *words.values())}
     table, plan = job.table, job.plan
-    placing = () if job.sequence is None else job.sequence.columns
     for column in plan.columns:
-        word = "sequences by" if column.role == DEALING and column.name in placing else words.get(column.role)
-        roles[word or ("categories" if column.coded else "features")].append(column.name)
+        roles[words.get(column.role) or ("categories" if column.coded else "features")].append(column.name)
     places = {name: place for place, name in enumerate(plan.label)}
     roles["label"].sort(key=places.__getitem__)
-    by_role = {word: tuple(names) for word, names in roles.items() if names}
+    named = {word: tuple(names) for word, names in roles.items() if names}
     types = {column.name: column.notation or column.type for column in plan.columns}
-    return TablePlan(len(plan.columns), table.nbytes, table.rows, by_role, tuple(source_notes(job)), types)
+    return TablePlan(len(plan.columns), table.nbytes, table.rows, named, tuple(source_notes(job)), types)
 
 
 def _report(

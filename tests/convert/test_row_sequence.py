@@ -293,11 +293,11 @@ def test_packs_with_shares_of_sequences_do_not_grow(write: Write) -> None:
         append_images(out, source, duplicates="keep")
 
 
-def test_a_pack_sorted_as_text_names_the_remedy(write: Write) -> None:
+def test_a_pack_without_sequences_names_the_remedy(write: Write) -> None:
     out = convert(source := write(), sequence=False, shuffle=False)
     with pytest.raises(
         UsageError,
-        match=r"frame8.png is stored behind .*, as names are sorted as text. Convert it again with sequence=True",
+        match=r"does not record which rows are a sequence, so .*. Convert it again with sequence=True, or pass",
     ):
         windows(out)
     check(convert(source, overwrite=True))

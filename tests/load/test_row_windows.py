@@ -228,8 +228,9 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for frame in range(frames):
             pixels = np.full((16, 16, 3), 40 * number + frame, np.uint8)
             Image.fromarray(pixels).save(folder / "images" / clip / f"{frame:03}.png")
-    convert_images(folder / "images", folder / "clips.h5", size=16, shuffle=False)
-    convert_images(folder / "images", folder / "jpeg.h5", size=16, shuffle=False, store="jpeg")
+    convert_images(folder / "images", folder / "clips.h5", size=16, sequence=True)
+    convert_images(folder / "images", folder / "jpeg.h5", size=16, sequence=True, store="jpeg")
+    convert_images(folder / "images", folder / "plain.h5", size=16, shuffle=False)
     convert_images(folder / "images", folder / "shuffled.h5", size=16)
     convert_images(folder / "images", folder / "drawn.h5", size=16, shuffle=False, split="train=0.5,val=0.5")
     return folder
@@ -270,7 +271,7 @@ def test_frames_of_a_window_are_augmented_alike(clips: Path) -> None:
 def test_rows_that_were_left_out_of_a_table_part_its_windows(tmp_path: Path) -> None:
     lines = [f"{i if i != 4 else 'oops'},{i}" for i in range(10)]
     (tmp_path / "t.csv").write_text("x,y\n" + "\n".join(lines) + "\n")
-    options: dict[str, Any] = {"label": "y", "shuffle": False, "on_error": "skip", "types": {"x": "number"}}
+    options: dict[str, Any] = {"label": "y", "sequence": True, "on_error": "skip", "types": {"x": "number"}}
     convert_table(tmp_path / "t.csv", tmp_path / "t.h5", **options)
     with PackedBatchDataset(tmp_path / "t.h5", 9, window=3, output="numpy") as dataset:
         (batch,) = dataset
@@ -280,7 +281,7 @@ def test_rows_that_were_left_out_of_a_table_part_its_windows(tmp_path: Path) -> 
 def test_windows_end_where_splits_do(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,y\n" + "\n".join(f"{i},{i}" for i in range(10)) + "\n")
     convert_table(
-        tmp_path / "t.csv", tmp_path / "t.h5", label="y", shuffle=False, split="train=rest,test=last:4"
+        tmp_path / "t.csv", tmp_path / "t.h5", label="y", sequence=True, split="train=rest,test=last:4"
     )
     for split, firsts in ({"train": [0, 1, 2, 3], "test": [6, 7], "all": [0, 1, 2, 3, 6, 7]}).items():
         with PackedBatchDataset(tmp_path / "t.h5", 9, window=3, split=split, output="numpy") as dataset:
@@ -310,14 +311,21 @@ def test_packs_of_a_list_have_no_window_in_common(tmp_path: Path) -> None:
             3,
             {},
             "{pack}: its rows were shuffled when it was made, so neighbours are no sequence. Convert it again with"
-            " shuffle=False.",
+            " sequence=True, or arrays with shuffle=False.",
         ),
         (
             "drawn.h5",
             3,
             {"split": "train"},
             "{pack}: the rows of its splits were drawn one by one, so neighbours are no sequence. Convert it again"
-            " with split='train=rest,val=last:1000', or with a group of rows that stay together.",
+            " with sequence=True, or arrays with split='train=rest,val=last:1000'.",
+        ),
+        (
+            "plain.h5",
+            3,
+            {},
+            "{pack}: does not record which rows are a sequence, so windows may reach over their ends. Convert it again"
+            " with sequence=True, or pass window=Windows(..., group=FIELD).",
         ),
         (
             "clips.h5",
@@ -331,8 +339,8 @@ def test_packs_of_a_list_have_no_window_in_common(tmp_path: Path) -> None:
             "clips.h5",
             Windows(2, group="x"),
             {},
-            "window: group='x' is no field of one value a row in {pack}; its fields of such are label, key. Pass one"
-            " of them.",
+            "window: group='x' is no field of one value a row in {pack}; its fields of such are label,"
+            " sequence_row, key. Pass one of them.",
         ),
         (
             "clips.h5",
@@ -361,25 +369,6 @@ def test_parts_of_a_pack_drawn_row_by_row_have_no_windows(tmp_path: Path) -> Non
     split_pack(tmp_path / "p.h5", "train=0.5,val=0.5")
     with pytest.raises(UsageError, match="the rows of its splits were drawn one by one"):
         PackedBatchDataset(tmp_path / "p.train.h5", 2, window=2)
-
-
-def test_frames_in_the_order_of_text_are_told(tmp_path: Path) -> None:
-    from PIL import Image
-
-    (tmp_path / "clip").mkdir()
-    for frame in range(1, 13):
-        Image.new("RGB", (8, 8)).save(tmp_path / "clip" / f"f{frame}.png")
-    convert_images(tmp_path / "clip", tmp_path / "clip.h5", size=8, shuffle=False)
-    with pytest.raises(
-        UsageError, match=r"clip.h5: f2.png is stored behind f12.png, as names are sorted as text."
-    ):
-        PackedBatchDataset(tmp_path / "clip.h5", 2, window=3)
-    names = [f"clip/f{frame}.png" for frame in range(1, 13)]
-    (tmp_path / "list.txt").write_text("\n".join(names) + "\n")
-    convert_images(tmp_path / "list.txt", tmp_path / "listed.h5", size=8, shuffle=False)
-    with PackedBatchDataset(tmp_path / "listed.h5", 20, window=3, fields=["key"]) as dataset:
-        (batch,) = dataset
-    assert [each[0] for each in batch.key] == names[:10]
 
 
 @pytest.mark.parametrize(

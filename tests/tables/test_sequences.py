@@ -154,4 +154,4 @@ def test_splits_and_packs_of_packs_cut_no_sequence(tmp_path: Path) -> None:
     plain = tmp_path / "plain.h5"
     convert_table(table, plain, label="y", drop=["episode", "step"], shuffle=False)
     with pytest.raises(UsageError, match="holds sequences, and another of these packs does not"):
-        windows([plain, tmp_path / "like.h5"])
+        windows([tmp_path / "like.h5", plain])
