@@ -136,7 +136,7 @@ _SHARED = {
     "--shard-rows": option("--shard-rows", "N", "Start a new file every N rows; the pack is a directory."),
     "--shard-size": option("--shard-size", "SIZE", "Start a new file about every SIZE, for example 2GB."),
     "--seed": option("--seed", "N", "Seed of the shuffle and the splits.", 0),
-    "--shuffle": option("--shuffle/--no-shuffle", None, "Store the rows in a random order (default; not sequences)."),
+    "--shuffle": option("--shuffle/--no-shuffle", None, "Shuffle the rows (default, but for sequences)."),
     "--labels": option("--labels", "FILE", "CSV of file names and labels, as for convert."),
     "--pair": option("--pair pairs", "NAME=DIR", "Masks of the images, as for convert.", multiple=True),
     "--on-error": option("--on-error", ("stop", "skip"),

@@ -231,7 +231,7 @@ def convert_images(
         notes = [*report.notes, *notes_on_copies(task, report, rows)]
         if options.sequence is not None and len(report.skipped) > len(task.skipped):
             notes.append(
-                "Windows do not reach over skipped images, nor over the images from the end of a split or"
-                " shard that fill their places. For whole sequences, remove the skipped files and convert again."
+                "Windows do not reach over skipped images, nor over images from the end of a split or shard,"
+                " which fill their places. For whole sequences, remove these files and convert again."
             )
         return replace(report, notes=tuple(notes))

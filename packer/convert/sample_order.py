@@ -76,8 +76,8 @@ def _check_undivided(owners: Owners, sequence: RowSequence) -> None:
     for at in np.flatnonzero(pairs[0, 1:] == pairs[0, :-1])[:1].tolist() if len(sequence.names) > 1 else ():
         first, second = (owners.names[number] for number in pairs[1, at : at + 2])
         raise SourceError(
-            f"sequence {sequence.names[pairs[0, at]]!r}: is in the splits {first} and {second}; a sequence has"
-            " to be in one split. Correct the splits, or divide the sequence."
+            f"sequence {sequence.names[pairs[0, at]]!r}: is in the splits {first} and {second}; a sequence"
+            " has to be in one split. Correct the splits, or divide the sequence."
         )
 
 

@@ -52,8 +52,8 @@ def sort_frames(place: str, keys: Sequence[str]) -> tuple[list[int], int]:
         pair = [shorten(keys[index]) for index in order[restarts[0] : restarts[0] + 2]]
         raise SourceError(
             f"{place}: its numbers begin again, or repeat, {units.count(len(restarts), 'time')}, such as"
-            f" after {pair[0]} in {pair[1]}, as those of several sequences in a folder do. Put each sequence into a"
-            " folder of its own, or pass labels='FILE' with sequence=Sequences(group='sequence')."
+            f" after {pair[0]} in {pair[1]}, as those of several sequences in a folder do. Put each sequence into"
+            " a folder of its own, or pass labels='FILE' with sequence=Sequences(group='sequence')."
         )
     usual = max(steps.values(), default=0)
     return order, steps.total() - usual if usual >= _USUAL * steps.total() else 0

@@ -240,7 +240,8 @@ class ImageSource(AbstractContextManager["ImageSource"]):
         if depths.keys() == {1, 2}:
             raise SourceError(
                 f"{self.place}: the folder of {depths[1]} would be a sequence, the one of {depths[2]} a"
-                " sequence in a class; all have classes, or none. Move some, or pass labels=Labels(unlabeled='all')."
+                " sequence in a class; all have classes, or none. Move some, or pass"
+                " labels=Labels(unlabeled='all')."
             )
         return depths.keys() == {1}
 

@@ -64,8 +64,8 @@ class StagedColumns(RowSource):
         if (ranks := rank_texts(codes.names)) is None:
             raise SourceError(
                 f"{self.subject}: column {column!r} holds texts, such as {codes.names[0]!r}, that have no"
-                " known order; numbers, dates, and texts with one number do. Pass its type with types=, or another"
-                " column."
+                " known order; numbers, dates, and texts with one number do. Pass its type with types=, or"
+                " another column."
             )
         found: NDArray[np.float64] = ranks[codes.numbers]
         return found

@@ -39,8 +39,8 @@ _FEW, _MANY = 1, 100  # a column with more categories than _MANY may have only n
 class TableJob:
     """A conversion whose options have been checked.
 
-    like: the given mapping, None to fit one; split, shuffle, seed, sequence: as in convert_table; record: options
-    as the pack records them; indexes: columns left out because they are the index of a data frame; given: name
+    like: the given mapping, None to fit one; split, shuffle, seed, sequence: as in convert_table; record:
+    options as the pack records them; indexes: columns left out as the index of a data frame; given: name
     of the mapping's source in messages; notes: notes on the options; counted: store the rows' numbers.
     """
 
