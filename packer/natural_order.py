@@ -23,15 +23,6 @@ def natural_key(text: str) -> tuple[int | str, ...]:
     return tuple(int(part) if place % 2 else part for place, part in enumerate(parts))
 
 
-def is_misplaced(before: str, name: str) -> bool:
-    """Return True for names in the order of texts, not of their numbers: img10, img9. They differ in length.
-
-    >>> is_misplaced("img10", "img9"), is_misplaced("cam1_09", "cam2_01")
-    (True, False)
-    """
-    return len(name) < len(before) and natural_key(name) < natural_key(before)
-
-
 def rank_texts(texts: Sequence[str]) -> NDArray[np.float64] | None:
     """Return numbers that sort texts: numbers, dates with the year first, texts with one number each.
 

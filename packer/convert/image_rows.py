@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from packer.inputs.image_pairs import Pair
 from packer.inputs.image_sources import MOST_BYTES_A_PIXEL, check_bytes
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource
-from packer.natural_order import is_misplaced, rank_texts
+from packer.natural_order import rank_texts
 from packer.packs.file_rows import SEQUENCE_ROW
 from packer.pixels.decode_resize import DecodeResize
 from packer.pixels.image_files import read_orientation
@@ -214,15 +213,9 @@ def _rank_frames(source: ImageSource, groups: Codes) -> NDArray[np.float64]:
     members = np.split(np.argsort(groups.numbers, kind="stable"), ends)
     for name, some in zip(groups.names, members, strict=True):
         frames = [source.keys[image] for image in some.tolist()]
-        if source.scanned:
-            order, missing = sort_frames(f"{source.place}/{name}".rstrip("/"), frames)
-            ranks[some[order]] = np.arange(len(some))
-            gaps += [f"{name} {missing:,}"] if missing else []
-        elif wrong := next((two for two in pairwise(frames) if is_misplaced(*two)), None):
-            raise SourceError(
-                f"{source.name}: lists {wrong[1]} behind {wrong[0]}, as texts are sorted. List the frames in"
-                " their order (sort -V), or pass their folder."
-            )
+        order, missing = sort_frames(f"{source.place}/{name}".rstrip("/"), frames, listed=source.listed)
+        ranks[some[order]] = np.arange(len(some))
+        gaps += [f"{name} {missing:,}"] if missing else []
     if gaps:
         source.findings.note(
             f"{units.count(len(gaps), 'sequence')} of {len(groups.names):,} with gaps in the numbers of their"

@@ -20,26 +20,32 @@ _YEAR_LAST = re.compile(r"(?<![0-9])[0-9]{1,2}([-_.])[0-9]{1,2}\1(?:19|20)[0-9]{
 _LIST = "pass a .txt that lists the frames in their order."
 
 
-def sort_frames(place: str, keys: Sequence[str]) -> tuple[list[int], int]:
+def sort_frames(place: str, keys: Sequence[str], *, listed: bool = False) -> tuple[list[int], int]:
     """Return the order of the frames of one sequence, and the number of gaps in their numbering.
 
-    place: name of the sequence for messages; keys: paths of the frames. Raises SourceError for names that
-    give no order, or are those of several sequences.
+    place: name of the sequence for messages; keys: paths of the frames; listed: the user gave their order,
+    which their numbers may not contradict. Raises SourceError for names that give no order, or are those of
+    several sequences.
     """
     stems = [os.path.splitext(key)[0] for key in keys]
     forms = Counter(NUMBER.sub("#", os.path.basename(stem)).casefold() for stem in stems)
+    year_last = all(map(_YEAR_LAST.search, stems))
+    if listed and (len(forms) > 1 or year_last):
+        return list(range(len(keys))), 0
     if len(forms) > 1:
         shown = ", ".join(f"{shorten(form)} {count:,}" for form, count in forms.most_common(_SHOWN))
         raise SourceError(
             f"{place}: its frames are named in {len(forms):,} ways ({shown}), as those of several sequences,"
             f" copies and other pictures are. Put each sequence into a folder of its own, or {_LIST}"
         )
-    if all(map(_YEAR_LAST.search, stems)):
+    if year_last:
         raise SourceError(
             f"{place}: names such as {shorten(keys[0])} hold dates with the year last, which do not sort."
             f" Rename them, as 2024-01-31, or {_LIST}"
         )
-    order = sorted(range(len(keys)), key=lambda index: natural_key(stems[index]))
+    order = list(range(len(keys)))
+    if not listed:
+        order.sort(key=lambda index: natural_key(stems[index]))
     dated = all(map(DATE.search, stems))
     frames = [_numbers(stems[index], dated) for index in order]
     restarts, steps = list[int](), Counter[float]()
@@ -50,10 +56,11 @@ def sort_frames(place: str, keys: Sequence[str]) -> tuple[list[int], int]:
             restarts.append(at)
     if restarts:
         pair = [shorten(keys[index]) for index in order[restarts[0] : restarts[0] + 2]]
+        remedy = "List them by their numbers (sort -V)" if listed else "Put each into a folder of its own"
         raise SourceError(
             f"{place}: its numbers begin again, or repeat, {units.count(len(restarts), 'time')}, such as"
-            f" after {pair[0]} in {pair[1]}, as those of several sequences in a folder do. Put each sequence into"
-            " a folder of its own, or pass labels='FILE' with sequence=Sequences(group='sequence')."
+            f" after {pair[0]} in {pair[1]}, as those of several sequences in a folder do. {remedy}, or"
+            " pass labels='FILE' with sequence=Sequences(group='sequence')."
         )
     usual = max(steps.values(), default=0)
     return order, steps.total() - usual if usual >= _USUAL * steps.total() else 0
@@ -64,6 +71,6 @@ def _numbers(stem: str, dated: bool) -> tuple[list[str], list[float]]:
 
     dated: a date, and what is behind it, counts the frames.
     """
-    date = DATE.search(stem) if dated else None
-    before = NUMBER.findall(stem[: date.start()]) if date else NUMBER.findall(stem)[:-1]
-    return before, [float(text) for text in NUMBER.findall(stem)[len(before) :]]
+    date, numbers = DATE.search(stem) if dated else None, NUMBER.findall(stem)
+    count = len(NUMBER.findall(stem[: date.start()])) if date else len(numbers) - 1
+    return numbers[: max(0, count)], [float(text) for text in numbers[max(0, count) :]]

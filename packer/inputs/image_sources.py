@@ -441,6 +441,7 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
     folder = _common_folder(root, list(seen))
     sizes, times = np.array(states, np.int64).reshape(-1, 2).T.copy()
     images = FolderImages([path[len(folder) :] for path in seen], sizes, times, folder=folder)
+    images.listed = True
     return images.describe(name, targets, {})
 
 

@@ -176,6 +176,8 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     """The class folders; without classes unless these are names of folders."""
     scanned: bool = False
     """True if a folder was searched for images, False if they were listed."""
+    listed: bool = False
+    """True if the user listed the images, in an order of choice."""
 
     def __init__(
         self,

@@ -155,7 +155,7 @@ def test_an_archive_and_a_list_have_sequences_too(write: Write) -> None:
     check(convert_list(listed))
     listed.write_text("\n".join(sorted(keys)))
     with pytest.raises(
-        SourceError, match=r"lists run/a/frame8.png behind run/a/frame11.png, as texts are sorted"
+        SourceError, match=r"after run/a/frame11.png in run/a/frame8.png, .* List them by their numbers"
     ):
         convert_list(listed)
 

@@ -39,6 +39,20 @@ def test_frames_are_sorted_by_their_numbers(names: list[str]) -> None:
     assert not gaps
 
 
+def test_listed_frames_keep_their_order_unless_numbers_contradict_it() -> None:
+    for names in (
+        ["08", "09", "0a"],
+        ["left_1", "right_1", "left_2"],
+        ["31-01-2024", "01-02-2024"],
+        ["9", "10"],
+    ):
+        assert sort_frames("a", [f"a/{name}.png" for name in names], listed=True)[0] == [*range(len(names))]
+    with pytest.raises(
+        SourceError, match=r"1 time, such as after a/10.png in a/9.png, .* List them by their numbers"
+    ):
+        sort_frames("a", ["a/10.png", "a/9.png"], listed=True)
+
+
 def test_gaps_in_the_numbers_are_counted() -> None:
     def gaps(numbers: list[int]) -> int:
         return sort_frames("a", [f"a/{number}.png" for number in numbers])[1]
