@@ -246,5 +246,5 @@ def test_splits_by_columns(table: Path):
         run("convert", table, "v.h5", "--group-column", "shop")
     assert in_options(str(error.value)) == (
         "--group-column shop: groups need shares, or a column that names their splits. Pass --split train=0.9,val=0.1, "
-        "or --split-column."
+        "or --split-column; for rows in order --order-column."
     )

@@ -51,7 +51,8 @@ class Split:
         if self.shares is None and self.column is None:
             raise UsageError(
                 f"split=Split(group={self.group!r}): groups need shares, or a column that names their"
-                f" splits. Pass split={EXAMPLE!r}, or split=Split(column=)."
+                f" splits. Pass split={EXAMPLE!r}, or split=Split(column=); for rows in order"
+                " sequence=Sequences(order=)."
             )
         if self.shares is not None and self.column is not None:
             raise UsageError(
