@@ -6,10 +6,10 @@ A record is checked once, when its header is read; code that shows it or compute
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import isfinite
 from types import NoneType
 from typing import Any
 
@@ -78,7 +78,10 @@ def numbers(value: Any) -> bool:
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:
-    return _NUMBERS.issuperset(map(type, values)) and all(map(sys.float_info.max.__ge__, map(abs, values)))
+    try:
+        return _NUMBERS.issuperset(map(type, values)) and all(map(isfinite, values))
+    except OverflowError:  # of an integer
+        return False
 
 
 def texts(value: Any) -> bool:

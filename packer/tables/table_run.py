@@ -19,6 +19,7 @@ from packer.convert.splits import Split
 from packer.errors import UsageError
 from packer.format.header import TRAIN
 from packer.format.write_errors import writing
+from packer.garbage import paused
 from packer.given_values import option_text
 from packer.packs.file_rows import FILES, fits, to_json
 from packer.tables.measuring import MeasuredRows, measure, note_on_classes, notes_on_rounding
@@ -164,10 +165,11 @@ def mapped(
     with writing(job.run.out):
         order, split_notes = _order(job, staged)
     workers = job.run.running.workers
-    rows = measure(staged, order, job.plan, all_rows=job.like is not None, workers=workers)
-    transform, notes = _fit(job, staged, order, rows)
-    notes += split_notes
-    notes += notes_on_suspects(job.plan, staged, rows.sampled) if job.like is None else ()
+    with paused():
+        rows = measure(staged, order, job.plan, all_rows=job.like is not None, workers=workers)
+        transform, notes = _fit(job, staged, order, rows)
+        notes += split_notes
+        notes += notes_on_suspects(job.plan, staged, rows.sampled) if job.like is None else ()
     job.run.bar.start(staged.rows, "rows")
     with staged.in_order(order.samples, shuffled=job.shuffle, workers=workers) as records:
         maker = TableRows(

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.garbage import paused
 from packer.given_values import option_text
 from packer.tables.transform.column_sums import ColumnSums, check_categories, column_statistics
 from packer.tables.transform.column_types import DEALING, TableColumn, shortest
@@ -20,7 +19,6 @@ from packer.tables.transform.table_transform import TableTransform
 MAX_FEATURES = 1 << 16
 
 
-@paused()
 def fit(
     plan: TableTransform,
     sums: ColumnSums,
@@ -105,7 +103,8 @@ def _fit_numbers(
     if column.role == "label" and plan.label_kind == "classes":
         values = sums.values.get(index, np.zeros(0))
         return column.but(categories=column.kind.classes or tuple(map(shortest, values.tolist())))
-    if column.role != "feature":
+    needed = column.indicator or column.standardize is not None
+    if column.role != "feature" or (column.missing in ("nan", "error") and not needed):
         return column
     if column.log1p:
         summary = sums.summary(index, "log1p")

@@ -27,7 +27,6 @@ from packer.format.fields import Field
 from packer.tables.transform.column_types import (
     DEALING,
     TableColumn,
-    as_float,
     is_missing,
     nearest,
     shortest,
@@ -173,7 +172,7 @@ class TableTransform:
             )
         )
 
-    @property
+    @cached_property
     def numeric(self) -> tuple[RecordMember, ...]:
         """The numeric columns that are read, in order; a sample has a column for each."""
         return tuple(w for w in self.layout.members if w.column.kind.numeric)
@@ -235,11 +234,6 @@ class TableTransform:
             names = self.known[w.index].keys()
             classes = [code for code, text in enumerate(texts) if names >= {*self.class_names(text)}]
         return ~(np.isin(x, np.array(classes, x.dtype)) | is_missing(x))
-
-    def sample(self, records: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the numbers of some records for statistics: float64 [m, len(numeric)], NaN for missing."""
-        columns = [as_float(records[w.name]) for w in self.numeric]
-        return np.stack(columns, axis=1) if columns else np.empty((len(records), 0))
 
     def _single(self, c: TableColumn) -> bool:
         if c.type != "number" or c.role in ("keep", DEALING):

@@ -18,6 +18,7 @@ from packer.tables.transform.column_plan import MISSING, ColumnChoices, plan_col
 from packer.tables.transform.column_sums import ColumnSums
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.fitting import measured
+from packer.tables.transform.records import floats_of
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_summary import describe
 from packer.tables.transform.table_transform import TableTransform
@@ -578,7 +579,7 @@ def test_statistics_of_other_rows():
     records, dictionaries, _ = read(other, plan.layout)
     sums = ColumnSums(plan)
     sums.merge(sums.part(records))
-    again = measured(transform, plan, sums, plan.sample(records), dictionaries, "train")
+    again = measured(transform, plan, sums, floats_of(records, plan.numeric).T, dictionaries, "train")
     assert again.fit_name == "train"
     assert [replace(c, statistics=None) for c in again.columns] == [
         replace(c, statistics=None) for c in transform.columns
