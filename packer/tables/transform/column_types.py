@@ -148,11 +148,20 @@ class TableColumn:
         notation = (
             given if given in NOTATIONS and NOTATIONS[given].numeric == TYPES[record["type"]].numeric else ""
         )
-        members = {f.name: record[f.name] for f in fields(cls) if f.name not in ("notation", "digits")}
+        members: dict[str, Any] = {name: record[name] for name in _RECORDED}
         members["fill"] = None if members["fill"] is None else float(members["fill"])
         for name, kind in (("standardize", float), ("categories", str)):
             members[name] = None if members[name] is None else tuple(map(kind, members[name]))
-        return cls(**members, notation=notation)
+        return _BLANK.but(**members, notation=notation)
+
+    @staticmethod
+    def named(names: Iterable[str]) -> list[TableColumn]:
+        """Return columns of numbers with these names."""
+        return [_BLANK.but(name=name) for name in names]
+
+
+_BLANK = TableColumn("", "number")
+_RECORDED = tuple(f.name for f in fields(TableColumn) if f.name not in ("notation", "digits"))
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
