@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from packer import units
 from packer.errors import SourceError
 from packer.inputs.file_names import SPLIT_NAMES, shorten
-from packer.inputs.image_names import AMBIGUOUS, ImageNames
+from packer.inputs.image_names import AMBIGUOUS, UNKNOWN, ImageNames
 from packer.inputs.label_columns import ColumnFinder
 from packer.inputs.label_options import Labels
 from packer.inputs.label_rows import HEAD, LabelRows, read_rows
@@ -86,12 +86,16 @@ class LabelTable(CheckedRows):
             more = [*filter(None, (self.spare.label, *self.spare.sizes))]
             self.columns |= {name: [] for name in more}
             places = [*places, *map(header.index, more)]
+        others: list[str] = []
         for line, row in chain(head[headed:], found.rows):
             if len(row) != len(header) and (len(row) < len(header) or any(row[len(header) :])):
                 problem = units.count(len(row), "column")
                 allowed = f"the first row has {len(header)}. Correct it"
             else:
-                image = self._names.find(row[file])
+                if (image := self._names.find(row[file])) == UNKNOWN:
+                    image = self._names.find_in_any_case(row[file])
+                    if image >= 0:
+                        others.append(f"{shorten(row[file])} for {shorten(self._keys[image])}")
                 if image >= 0:
                     yield line, image, [row[place] for place in places]
                     continue
@@ -99,14 +103,17 @@ class LabelTable(CheckedRows):
             where = f"{self.unit} {line}"
             key = f"{os.path.basename(self.subject)} {where}"
             self.findings.leave_out(key, f"{problem}.", f"{self.subject} {where}: {problem}; {allowed}")
+        if others:
+            names = units.count(len(others), "name")
+            self.findings.note(f"{self.subject}: {names} in another case than the image's, as {others[0]}.")
 
     def _unnamed(self, name: str, image: int, header: list[str]) -> tuple[str, str]:
         """Return what is wrong with a name that no image has, or several, and the rule and remedy."""
         near = " and ".join(map(show_differences, self._names.alike(name)[:2]))
-        problem, link = f"no image is called {shorten(name)}", ", but there is "
+        problem = f"no image is called {shorten(name)}"
         if image == AMBIGUOUS:
-            problem, link = f"several images are called {shorten(name)}", ": "
-        problem += f"{link}{shorten(near)}" if near else ""
+            near = " and ".join(map(show_differences, self._names.alike(name)[:2]))
+            problem = f"several images are called {shorten(name)}" + (f": {shorten(near)}" if near else "")
         behind = f", or stand behind {shorten(self._folder)}/" if self._folder else ""
         return problem, (
             f"names are paths relative to the images' folder, such as {shorten(self._keys[0])}, their ends, "

@@ -276,8 +276,15 @@ def test_a_name_of_two_files_that_differ_in_form_is_ambiguous(write: Write) -> N
         assert refused(write(f"{name}.jpg,x\n"), keys=keys).startswith(
             f"l.csv line 1: several images are called {name}.jpg: 'caf\u00e9.jpg' and 'cafe\\u0301.jpg'; names are paths"
         )
-    assert refused(write("CAT/1.jpg,x\n")).startswith(
-        "l.csv line 1: no image is called CAT/1.jpg, but there is 'cat/1.jpg'; names are paths"
+
+
+def test_a_name_in_another_case_is_that_of_the_only_image_and_noted(write: Write) -> None:
+    keys = ["cat/1.jpg", "cat/2.jpg", "dog/3.JPG", "dog/3.jpg"]
+    rows = "CAT/1.jpg,a\n2.JPG,b\ndog/3.JPG,c\ndog/3.jpg,d\n"
+    note = "l.csv: 2 names in another case than the image's, as CAT/1.jpg for cat/1.jpg."
+    assert read(write(rows), keys=keys) == (["a", "b", "c", "d"], [note])
+    assert refused(write(f"{rows}Dog/3.jpg,e\n"), keys=keys).startswith(
+        "l.csv line 5: several images are called Dog/3.jpg: 'dog/3.JPG' and 'dog/3.jpg'; names are paths"
     )
 
 

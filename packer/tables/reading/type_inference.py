@@ -305,7 +305,7 @@ def _present(cells: Counts, dialect: TextDialect) -> Counter[bytes]:
 _MARKS = frozenset(
     (b"?", b"??", b"-", b"--", b"---", b".", b"*", b"n.a.", b"N.A.", b"\\N")
 )  # often mean missing
-_FEW = 100  # fewer cells do not show that all differ
+_LEAST, _FEW = 20, 100  # more cells that all differ are no categories; of fewer, most may differ by chance
 _YMD = re.compile(rb"(?:19|20)\d{6}")
 _GROUPED = re.compile(rb"[+-]?[1-9]\d{0,2}(?:\.\d{3})?|0?")
 _NUMBERLIKE = re.compile(
@@ -329,7 +329,8 @@ def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
         amounts = {}
     numbers += sum(counts[cell] for cell in amounts if not _NUMBERLIKE.fullmatch(cell))
     marks = {cell: n for cell, n in counts.items() if cell in _MARKS} if len(counts) > 1 else {}
-    if 2 * numbers < total and not marks and not zoned and (total < _FEW or len(counts) < MOSTLY * total):
+    differ = len(counts) == total > _LEAST or (total >= _FEW and len(counts) >= MOSTLY * total)
+    if 2 * numbers < total and not marks and not zoned and not differ:
         return ""
     shown = sorted(counts, key=lambda cell: (-counts[cell], cell))[:2]
     examples = " and ".join(repr(cell.decode(errors="replace")[:80]) for cell in shown)
