@@ -251,6 +251,11 @@ def _targets(
     labels, columns = options.labels, () if options.split is None else options.split.columns
     if labels.file is not None:
         targets = read_labels(labels, source, columns)
+        if not targets.fields:
+            source.findings.note(
+                f"{os.fspath(labels.file)}: holds no labels, and names of folders are not read beside it, so the"
+                " pack has none. For labels, add a column."
+            )
     else:
         used = {"as_", *(["column"] if source.label_chosen else [])}
         used |= {"separator"} if source.targets.column is not None else set()

@@ -45,7 +45,7 @@ class LabelTable(CheckedRows):
         self._keys, self._names = images.keys, ImageNames(images.keys, images.name)
         self._folder = os.path.basename(images.name)
         self.columns: dict[str, list[str]] = {name: [] for name in (*(chosen or ("",)), *beside)}
-        """Cells of each column that is read; key "" for the label column if no columns were chosen."""
+        """Cells of each column that is read; key "" for the label column, if any and no columns were chosen."""
         self.label_name = "the label"
         """The name of the label column if none was chosen, for messages."""
         found, lines, left_out = array("q"), array("q"), len(self.findings.skipped)
@@ -62,6 +62,13 @@ class LabelTable(CheckedRows):
             used = self.findings.none_used(left_out, "rows can be used")
             raise SourceError(f"{self.subject}: {used or problem}")
         self.images, self.lines = np.array(found, np.int64), np.array(lines, np.int64)
+        splits = {cell.lower() for cell in self.columns.get("", ())}
+        if len(splits) > 1 and splits <= SPLIT_NAMES.keys():
+            raise SourceError(
+                f"{self.subject}: {shorten(self.label_name)} holds names of splits ({', '.join(sorted(splits))}),"
+                f" no classes. Pass split=Split(column={self.label_name!r}) for these splits, or"
+                f" labels=Labels(column={self.label_name!r}) for classes."
+            )
 
     def _matched_rows(self, found: LabelRows, finder: ColumnFinder) -> Iterator[tuple[int, int, list[str]]]:
         """Yield line, image and chosen cells of each row that names an image; leave out other rows."""
@@ -74,7 +81,9 @@ class LabelTable(CheckedRows):
             header, headed, file, places = finder.find(where, found.names, rows)
         except SourceError as error:
             raise SourceError(f"{error} {found.note}".rstrip()) from None
-        if "" in self.columns and (found.names or headed) and places:
+        if len(places) < len(self.columns):
+            del self.columns[""]
+        elif "" in self.columns and (found.names or headed):
             self.label_name = header[places[0]]
         self.findings.note(found.note)
         if file and self.labels.file_column is None:
