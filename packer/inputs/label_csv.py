@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from array import array
 from collections.abc import Collection, Iterator, Sequence
@@ -24,6 +25,8 @@ from packer.inputs.label_values import CheckedRows
 from packer.inputs.opened_source import ImageSource
 from packer.inputs.spare_columns import SpareColumns, find_spare
 from packer.path_text import show_differences
+
+_LIST = re.compile(r"[\[(]\s*[-+.\d][-+.\deE]*(?:[\s,]+[-+.\d][-+.\deE]*)+\s*[\])]")
 
 
 class LabelTable(CheckedRows):
@@ -62,13 +65,25 @@ class LabelTable(CheckedRows):
             used = self.findings.none_used(left_out, "rows can be used")
             raise SourceError(f"{self.subject}: {used or problem}")
         self.images, self.lines = np.array(found, np.int64), np.array(lines, np.int64)
-        splits = {cell.lower() for cell in self.columns.get("", ())}
+        self._check_label(set(self.columns.get("", ())))
+
+    def _check_label(self, cells: set[str]) -> None:
+        """Raise SourceError if the label, which was not chosen, holds splits or lists of numbers."""
+        splits, name = {cell.lower() for cell in cells}, self.label_name
         if len(splits) > 1 and splits <= SPLIT_NAMES.keys():
-            raise SourceError(
-                f"{self.subject}: {shorten(self.label_name)} holds names of splits ({', '.join(sorted(splits))}),"
-                f" no classes. Pass split=Split(column={self.label_name!r}) for these splits, or"
-                f" labels=Labels(column={self.label_name!r}) for classes."
+            held = f"names of splits ({', '.join(sorted(splits))})"
+            way = f"split=Split(column={name!r}) for these splits"
+        elif cells and all(map(_LIST.fullmatch, cells)):
+            held = f"lists of numbers, as of boxes ({shorten(min(cells))})"
+            way = (
+                "a file with a column for each number, and labels=Labels(boxes=) or labels=Labels(keypoints=)"
             )
+        else:
+            return
+        raise SourceError(
+            f"{self.subject}: {shorten(name)} holds {held}, no classes. Pass {way}, or"
+            f" labels=Labels(column={name!r}) for classes."
+        )
 
     def _matched_rows(self, found: LabelRows, finder: ColumnFinder) -> Iterator[tuple[int, int, list[str]]]:
         """Yield line, image and chosen cells of each row that names an image; leave out other rows."""
