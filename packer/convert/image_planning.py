@@ -253,8 +253,8 @@ def _targets(
         targets = read_labels(labels, source, columns)
         if not targets.fields:
             source.findings.note(
-                f"{os.fspath(labels.file)}: holds no labels, and names of folders are not read beside it, so the"
-                " pack has none. For labels, add a column."
+                f"{os.fspath(labels.file)}: holds no labels, and names of folders are not read beside it, so"
+                " the pack has none. For labels, add a column."
             )
     else:
         used = {"as_", *(["column"] if source.label_chosen else [])}

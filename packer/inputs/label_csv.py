@@ -48,7 +48,7 @@ class LabelTable(CheckedRows):
         self._keys, self._names = images.keys, ImageNames(images.keys, images.name)
         self._folder = os.path.basename(images.name)
         self.columns: dict[str, list[str]] = {name: [] for name in (*(chosen or ("",)), *beside)}
-        """Cells of each column that is read; key "" for the label column, if any and no columns were chosen."""
+        """Cells of each column that is read; key "" for the label column if none was chosen, and if any."""
         self.label_name = "the label"
         """The name of the label column if none was chosen, for messages."""
         found, lines, left_out = array("q"), array("q"), len(self.findings.skipped)

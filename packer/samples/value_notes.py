@@ -88,8 +88,8 @@ def _mask_notes(field: Field, column: Column) -> Iterator[str]:
         rows = next(iter(column.pieces()))
         if rows.max() == 255 and ((rows == 0) | (rows == 255)).all():
             yield (
-                f"{field.name}: holds only 0 and 255 in its first {len(rows):,} rows; losses number classes from"
-                f" 0. For classes 0 and 1 pass {field.name} // 255."
+                f"{field.name}: holds only 0 and 255 in its first {len(rows):,} rows; losses number classes"
+                f" from 0. For classes 0 and 1 pass {field.name} // 255."
             )
 
 

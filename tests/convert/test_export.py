@@ -504,7 +504,7 @@ def test_a_file_of_splits_alone_gives_no_labels(tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("file,split\n" + "".join(lines))
     file, split = tmp_path / "s.csv", Split(column="split")
     report = convert_images(source, tmp_path / "pack.h5", size=16, labels=Labels(file), split=split)
-    assert f"{file}: holds no labels, and names of folders are not read beside it, so the" in report.notes[0]
+    assert f"{file}: holds no labels, and names of folders are not read beside it" in report.notes[0]
     header = open_pack(tmp_path / "pack.h5").header
     assert (header.classes, header.splits) == (None, {"train": ((0, 2),), "val": ((2, 6),)})
     for options, sentence in [
