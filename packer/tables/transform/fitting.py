@@ -16,7 +16,7 @@ from packer.tables.transform.column_sums import ColumnSums, check_categories, co
 from packer.tables.transform.column_types import DEALING, TableColumn, shortest
 from packer.tables.transform.table_transform import TableTransform
 
-MAX_FEATURES = 1 << 16
+MAX_FEATURES = 100_000  # the header describes each
 
 
 def fit(
@@ -57,9 +57,10 @@ def fit(
     transform = replace(plan, columns=tuple(columns), fit_name=fit_name, reading=dict(reading or {}))
     if len(transform.features) > MAX_FEATURES:
         wide = max(transform.columns, key=lambda c: len(c.outputs))
+        several = f", {len(wide.outputs):,} of them from {wide.name!r}" if wide.one_hot else ""
+        way = f"Leave {wide.name!r} out of one_hot=" if several else "Pass fewer columns with features="
         raise UsageError(
-            f"table: has {len(transform.features):,} features, {len(wide.outputs):,} of them from"
-            f" {wide.name!r}; {MAX_FEATURES:,} are allowed. Leave {wide.name!r} out of one_hot=."
+            f"table: has {len(transform.features):,} features{several}; {MAX_FEATURES:,} are allowed. {way}."
         )
     return transform
 

@@ -702,13 +702,19 @@ def test_members_of_the_record():
 def test_too_many_features():
     table = Table(
         [TableColumn("x", "number"), TableColumn("c", "category")],
-        [[0.0] * 65_536, list(map(str, range(65_536)))],
+        [[0.0] * 100_000, list(map(str, range(100_000)))],
     )
     assert fit(table, ColumnChoices()).transform.features == ("x",)
     with pytest.raises(UsageError) as error:
         fit(table, ColumnChoices(one_hot="all"))
     assert str(error.value) == (
-        "table: has 65,537 features, 65,536 of them from 'c'; 65,536 are allowed. Leave 'c' out of one_hot=."
+        "table: has 100,001 features, 100,000 of them from 'c'; 100,000 are allowed. Leave 'c' out of one_hot=."
+    )
+    columns = [TableColumn(f"x{k}", "number") for k in range(100_001)]
+    with pytest.raises(UsageError) as error:
+        fit(Table(columns, [[0.0]] * 100_001), ColumnChoices())
+    assert str(error.value) == (
+        "table: has 100,001 features; 100,000 are allowed. Pass fewer columns with features=."
     )
 
 
