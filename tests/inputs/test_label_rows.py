@@ -164,7 +164,7 @@ def test_excel(write: Write) -> None:
         assert read(write(excel(rows), "l.xlsx")) == (NAMES, [])
     assert read(write(excel([(file, k) for k, file in enumerate(KEYS)], "more"), "l.csv")) == (
         ["0", "1", "2", "3"],
-        ["l.csv: the first sheet, Sheet, is read; others are left out."],
+        ["l.csv: the sheet Sheet is read; others are left out."],
     )
     assert "row 3: no image is called x;" in refused(write(excel([("file", "label"), ROWS[0], ("x", "cat")])))
 
