@@ -111,7 +111,7 @@ def _cell_writer(w: RecordMember, categories: Sequence[str], na: frozenset[str],
             return str(cell)
         if cell is None or (given in _FLOATS and cell != cell):
             return ""
-        if given not in _FLOATS and (given not in integers or not -(2**63) < cell < 2**63):
+        if given not in _FLOATS and (given not in integers or not -(2**63) < int(cell) < 2**63):
             raise _OtherError
         if is_read:  # as a raw value
             x = float(cell)

@@ -123,7 +123,7 @@ def _repeating(
 ) -> Iterator[RecordMember]:
     """Yield the columns of several values of which the least or the largest comes again."""
     width = max(1, _CELLS // len(samples))
-    for start in range(0, len(columns), width):
+    for start in range(0, len(columns) if len(samples) > _DISTINCT else 0, width):
         some = columns[start : start + width]
         x = np.sort(np.where(np.isfinite(x := floats_of(records, some, samples)), x, np.nan), axis=1)
         steps = np.diff(x, axis=1)
