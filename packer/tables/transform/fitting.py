@@ -104,8 +104,8 @@ def _fit_numbers(
     if column.role == "label" and plan.label_kind == "classes":
         values = sums.values.get(index, np.zeros(0))
         return column.but(categories=column.kind.classes or tuple(map(shortest, values.tolist())))
-    needed = column.indicator or column.standardize is not None
-    if column.role != "feature" or (column.missing in ("nan", "error") and not needed):
+    fitted = column.indicator or column.standardize is not None or column.missing not in ("nan", "error")
+    if column.role != "feature" or not fitted:
         return column
     if column.log1p:
         summary = sums.summary(index, "log1p")
