@@ -39,6 +39,7 @@ LEAVES = {
     "packer.standard_streams",
     "packer.units",
     "packer.version",
+    "packer.workbooks",
 }
 
 # Unit -> the units it imports. A unit is a folder, or a file that has its own row; inside a unit imports are free.
