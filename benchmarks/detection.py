@@ -11,9 +11,10 @@ no crop: its loader, mosaic and colours off, scales, shifts, pads and flips, and
 float. "hand-off alone" is a DataLoader of samples that are ready in its workers: they only collate.
 
 Before the rounds each lane's boxes of a fixed crop (Ultralytics: of the padded image) are compared with those
-computed from the JSON, and an epoch of each lane starts its processes. A round is an epoch of each lane in turn, and the loop reads a number of each page of
-a batch, as a copy to the GPU does. The hand-off is the time from a collated batch to its tensors in the loop,
-with one worker, so that no batch waits for another's turn; of packer, from the augmented batch.
+computed from the JSON, and an epoch of each lane starts its processes. A round is an epoch of each lane in
+turn, and the loop reads a number of each page of a batch, as a copy to the GPU does. The hand-off is the time
+from a collated batch to its tensors in the loop, with one worker, so that no batch waits for another's turn;
+of packer, from the augmented batch.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
@@ -53,7 +54,7 @@ READY = 64  # samples that the lane "hand-off alone" holds
 PEERS = ("torchvision", "pillow", "opencv-python-headless", "ultralytics")
 
 Boxes = NDArray[np.float64]
-Loop = Iterator[tuple[torch.Tensor, float]]  # the images of a batch, and when it was ready
+Loop = Iterator[tuple[torch.Tensor, float]]  # the images of a batch, and the seconds of its hand-off
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def packer_lane(scenes: Scenes, pack: Path, *, letterboxed: bool) -> Lane:
         Augmenter.apply = stamped  # type: ignore[method-assign]
         try:
             for batch in train:
-                yield batch.image, made[0]
+                yield batch.image, perf_counter() - made[0]
         finally:
             Augmenter.apply = apply  # type: ignore[method-assign]
 
@@ -205,7 +206,7 @@ def by_dataloader(data: Dataset[Any]) -> Callable[[int], Loop]:
             made[workers] = DataLoader(
                 data, BATCH, shuffle=True, num_workers=workers, collate_fn=collate, persistent_workers=True
             )
-        return ((images, ready) for images, _, ready in made[workers])
+        return ((images, perf_counter() - ready) for images, _, ready in made[workers])
 
     return epoch
 
@@ -263,7 +264,8 @@ def ultralytics_lane(scenes: Scenes) -> Lane:
             joined = train.collate_fn
             train.collate_fn = lambda samples: joined(samples) | {"ready": perf_counter()}
             made[workers] = data.build_dataloader(train, BATCH, workers, pin_memory=False)
-        return ((batch["img"].float().div_(255), batch["ready"]) for batch in made[workers])
+        took = ((batch["img"], perf_counter() - batch["ready"]) for batch in made[workers])
+        return ((images.float().div_(255), seconds) for images, seconds in took)
 
     def boxes() -> dict[str, Boxes]:
         found = {}
@@ -310,11 +312,6 @@ def touch(images: torch.Tensor) -> int:
     return len(images)
 
 
-def hand_off(loop: Iterable[tuple[torch.Tensor, float]]) -> float:
-    """Return the median of the seconds from a batch's being ready to its tensors in the loop."""
-    return median([perf_counter() - ready for _, ready in loop])
-
-
 def measure(lanes: Mapping[str, Lane], rows: int, rounds: int) -> dict[str, dict[str, list[float]]]:
     """Return images/s, processor seconds for a million images and ms of a hand-off, of each lane and round."""
     figures = ("images/s", "CPU s a million", "hand-off ms")
@@ -331,7 +328,7 @@ def measure(lanes: Mapping[str, Lane], rows: int, rounds: int) -> dict[str, dict
             found["images/s"][name].append(rows / (perf_counter() - began))
             found["CPU s a million"][name].append((cpu_seconds() - used) / rows * 1e6)
     for name, lane in lanes.items():
-        found["hand-off ms"][name] = [hand_off(lane.epoch(1)) * 1e3]
+        found["hand-off ms"][name] = [median([took for _, took in lane.epoch(1)]) * 1e3]
     return found
 
 

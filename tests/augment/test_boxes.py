@@ -237,6 +237,8 @@ def test_lists_of_boxes_lose_what_is_not_seen_and_their_labels(dtype: torch.dtyp
     assert moved[0].dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     assert [each.tolist() for each in kept["box_label"]] == [[8], [], []]
     assert moved_lists([], {}, lambda given: given) == ([], {})
+    nothing, of_nothing = moved_lists(boxes[1:2] * 3, {"box_label": labels[1:2] * 3}, lambda given: given)
+    assert [tuple(each.shape) for each in (*nothing, *of_nothing["box_label"])] == [(0, 4)] * 3 + [(0,)] * 3
     assert refusal(lambda: moved_lists(boxes, {"box_area": boxes[:1] * 3}, lambda given: given)) == (
         "augment: 'box_area' of a row has 2 entries for 0 boxes; a field named box_... has an entry for each box. "
         "Give the field another name."
