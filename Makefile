@@ -113,7 +113,7 @@ gpu:
 	PYTHONPATH=. $(PYTHON) benchmarks/tables_higgs.py demo/higgs.h5 --device cuda
 
 soak: .venv/soak
-	PYTHONPATH=.venv/soak $(BIN)/python -m pytest -m soak
+	PYTHONPATH=$(CURDIR)/.venv/soak $(BIN)/python -m pytest -m soak
 
 .venv/soak: tests/requirements-soak.txt $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --upgrade --target $@ --requirement $<
