@@ -257,7 +257,7 @@ def moved_lists(
                 )
     if not boxes:
         return [], {name: [] for name in box_fields}
-    every = torch.cat(list(boxes))
+    every = _joined(boxes)
     every = every if every.is_floating_point() else every.float()
     counts = torch.tensor([len(its) for its in boxes], dtype=torch.int64, device=every.device)
     most = max(map(len, boxes))
@@ -268,10 +268,13 @@ def moved_lists(
     moved = move(padded.view(*used.shape, 4)).flatten(0, 1).index_select(0, places)
     keep = (moved[:, 2:] > moved[:, :2]).all(dim=-1).nonzero()[:, 0]
     left = torch.bincount(places.index_select(0, keep) // max(most, 1), minlength=len(boxes)).tolist()
-    kept = {
-        name: torch.cat(list(rows)).index_select(0, keep).split(left) for name, rows in box_fields.items()
-    }
+    kept = {name: _joined(rows).index_select(0, keep).split(left) for name, rows in box_fields.items()}
     return list(moved.index_select(0, keep).split(left)), {name: list(rows) for name, rows in kept.items()}
+
+
+def _joined(rows: Sequence[Tensor]) -> Tensor:
+    """Concatenate tensors [k, ...]; empty ones do not decide the dtype."""
+    return torch.cat([row for row in rows if len(row)] or list(rows[:1]))
 
 
 _NEAR = 1e-3  # tolerance for float32 columns: points on an edge remain visible
