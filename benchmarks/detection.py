@@ -31,6 +31,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
 from typing import Any
+from unittest.mock import patch
 
 import cv2
 import numpy as np
@@ -154,12 +155,9 @@ def packer_lane(scenes: Scenes, pack: Path, *, letterboxed: bool) -> Lane:
         return batch
 
     def epoch(_: int) -> Loop:
-        Augmenter.apply = stamped  # type: ignore[method-assign]
-        try:
+        with patch.object(Augmenter, "apply", stamped):
             for batch in train:
                 yield batch.image, perf_counter() - made[0]
-        finally:
-            Augmenter.apply = apply  # type: ignore[method-assign]
 
     def boxes() -> dict[str, Boxes]:
         with PackedBatchDataset(pack, BATCH, augment=[CenterCrop(scenes.crop)]) as cut:
