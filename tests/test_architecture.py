@@ -32,6 +32,7 @@ LEAVES = {
     "packer.pytorch",
     "packer.starting",
     "packer.native",
+    "packer.natural_order",
     "packer.service",
     "packer.source_kinds",
     "packer.split_names",

@@ -93,6 +93,12 @@ Tables
     without headers, with the rows that were left out. ``packer/format/table_record.py`` lists the required
     members, ``packer/tables/transform/table_transform.py`` computes the fields.
 
+Sequences
+    The field ``sequence_row`` (int64, ``about.row_of`` "sequences"), MAY be absent, has each row's place in
+    its sequence, such as a clip: row i + 1 follows row i there if its number is greater by 1. Convert writes
+    2**32 times a number of 31 bits from the sequence's name, plus the place in it, from 0, with the rows that
+    were left out.
+
 Blocks and checksums
     Block b is the rows ``[b * block_rows, min(N, (b + 1) * block_rows))``. The checksum table is uint64
     ``[blocks, len(columns)]``; an entry is the XXH3-64 of that block's stored bytes in that array (for

@@ -126,6 +126,8 @@ class ColumnFinder:
         if len(counting) < len(others) or (counting and header[counting[0]] == "0"):
             # Else the only column, which has a name, may hold labels.
             others = [place for place in others if place not in counting]
+        if self._beside and not others:
+            return file, read  # no labels
         if len(others) != 1:
             remedy = "Choose the label column with labels=Labels(column=)"
             if not others:

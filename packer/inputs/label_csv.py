@@ -74,7 +74,11 @@ class LabelTable(CheckedRows):
             header, headed, file, places = finder.find(where, found.names, rows)
         except SourceError as error:
             raise SourceError(f"{error} {found.note}".rstrip()) from None
-        if "" in self.columns and (found.names or headed) and places:
+        if len(places) < len(self.columns):
+            del self.columns[""]
+            read = " and ".join(self.columns)
+            self.findings.note(f"{self.subject}: holds no labels besides {read}; the pack has none.")
+        elif "" in self.columns and (found.names or headed) and places:
             self.label_name = header[places[0]]
         self.findings.note(found.note)
         if file and self.labels.file_column is None:

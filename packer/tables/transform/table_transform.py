@@ -39,7 +39,7 @@ DTYPES = ("float32", "float16", "float64", "int8", "int16", "int32", "int64", "u
 MAX_NAME = 100  # most characters of a field's name
 MOST_BAD = 100_000
 TAKEN = (
-    *("features", "label", "categories", "key", "image", "source_row"),
+    *("features", "label", "categories", "key", "image", "source_row", "sequence_row"),
     *("packer", "checksums", "header", "trailer"),
 )
 
@@ -208,7 +208,7 @@ class TableTransform:
             why = "is missing; a label is needed" if not self.separator else ""
             dtype = np.dtype(self.label_dtype if self.label_kind == "number" else "O")
         elif c.role == DEALING:
-            why = "is missing; it defines the row's split"
+            why = "is missing; it defines the row's split or place"
         elif c.role == "keep" and c.kind.whole:
             why = f"is missing; a kept {c.type} column cannot store that"
         elif c.missing == "error":
