@@ -39,6 +39,7 @@ LEAVES = {
     "packer.standard_streams",
     "packer.units",
     "packer.version",
+    "packer.workbooks",
 }
 
 # Unit -> the units it imports. A unit is a folder, or a file that has its own row; inside a unit imports are free.
@@ -57,7 +58,6 @@ UNITS: dict[str, set[str]] = {
         "packer.inputs",
         "packer.packs",
         "packer.previews",
-        "packer.progress",
         "packer.reports",
         "packer.samples",
         "packer.tables",
@@ -237,6 +237,7 @@ UNITS: dict[str, set[str]] = {
         "packer.orders",
         "packer.packs",
         "packer.pixels",
+        "packer.progress",
         "packer.read",
         "packer.serving",
         "packer.tables.reading",

@@ -158,7 +158,7 @@ def sections(page: Path) -> dict[str, str]:
 def need_imports(text: str) -> None:
     """Skip the test unless all that the code imports is installed, or beside the environment."""
     for package in re.findall(r"^(?:from|import) ([\w.]+)", text, flags=re.MULTILINE):
-        if package.startswith(("torchvision", "timm", "fastai")):
+        if package.startswith(("torchvision", "timm", "fastai", "streaming")):
             from tests.torchvision_here import REASON, ready
 
             if not ready(package):

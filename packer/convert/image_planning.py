@@ -257,6 +257,11 @@ def _targets(
     labels, columns = options.labels, columns_of(options.split, options.sequence)
     if labels.file is not None:
         targets = read_labels(labels, source, columns)
+        if not targets.fields:
+            source.findings.note(
+                f"{os.fspath(labels.file)}: holds no labels, and names of folders are not read beside it, so"
+                " the pack has none. For labels, add a column."
+            )
     else:
         used = {"as_", *(["column"] if source.label_chosen else [])}
         used |= {"separator"} if source.targets.column is not None else set()

@@ -61,14 +61,16 @@ def read_targets(
     """
     table = LabelTable(labels, images, beside, content)
     located = labels.boxes or labels.keypoints
-    no_label = not labels.columns("column") and "" not in table.columns
     if located:
         targets = _located(table, images)
+    elif not labels.columns("column") and "" not in table.columns:
+        for option in labels.about_csv(("file_column",)):
+            raise UsageError(f"{option}: is about labels, but {table.subject} has none. Leave it out.")
+        targets = ImageTargets(findings=images.findings)
     else:
-        values = () if no_label else _labels(table, labels.columns("column"))
-        targets = ImageTargets(*values, findings=images.findings)
+        targets = ImageTargets(*_labels(table, labels.columns("column")), findings=images.findings)
     columns = (targets.read_as or labels).columns("column")
-    if len(columns) == 1 or not (columns or located or no_label):
+    if len(columns) == 1 or "" in table.columns:
         targets.column = _origin(table, *columns)
     targets.beside = {name: _cells(table, name) for name in beside}
     return targets

@@ -22,6 +22,7 @@ from packer.convert.splits import Part, Split
 from packer.declared_types import check_path, checks_arguments, not_a_path
 from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
+from packer.garbage import paused
 from packer.packs.file_rows import is_counted
 from packer.packs.output_names import check_space
 from packer.packs.pack import Pack
@@ -207,6 +208,7 @@ def convert_table(
     return _write_new(job, on_plan, dry_run=dry_run, overwrite=overwrite, resume=resume)
 
 
+@paused()
 def _new_job(
     run: Conversion,
     sources: Any,

@@ -20,6 +20,7 @@ from packer.convert.splits import Split
 from packer.errors import UsageError
 from packer.format.header import TRAIN
 from packer.format.write_errors import writing
+from packer.garbage import paused
 from packer.given_values import option_text
 from packer.packs.file_rows import FILES, fits, to_json
 from packer.tables.measuring import MeasuredRows, measure, note_on_classes, notes_on_rounding
@@ -167,10 +168,11 @@ def mapped(
         columns = StagedColumns(job.plan, staged, job.table.names[0], job.sequence)
         order, split_notes = _order(job, columns, staged)
     workers = job.run.running.workers
-    rows = measure(staged, order, job.plan, all_rows=job.like is not None, workers=workers)
-    transform, notes = _fit(job, staged, order, rows)
-    notes += split_notes
-    notes += notes_on_suspects(job.plan, staged, rows.sampled) if job.like is None else ()
+    with paused():
+        rows = measure(staged, order, job.plan, all_rows=job.like is not None, workers=workers)
+        transform, notes = _fit(job, staged, order, rows)
+        notes += split_notes
+        notes += notes_on_suspects(job.plan, staged, rows.sampled) if job.like is None else ()
     job.run.bar.start(staged.rows, "rows")
     sequence = columns.sequence
     shuffled = job.shuffle or sequence is not None
