@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     from packer.augment import Pipeline, Transform
-    from packer.augment.pass_stages import PreparedDraws
+    from packer.augment.passes.prepared_draws import PreparedDraws
 
     One: TypeAlias = str | Sequence[Transform] | Pipeline
     Augment: TypeAlias = One | Mapping[str, One]
@@ -150,14 +150,14 @@ class Augmenter:
 
     def _view(self, name: str, images: torch.Tensor | IndexedRows, draws: PreparedDraws) -> Any:
         """Return the augmented images of a batch for one view."""
-        pipeline, rows, out = self.views[name], None, None
+        pipeline, out = self.views[name], None
         if isinstance(images, IndexedRows):
-            images, rows = images
+            images = images.field.index_select(0, images.rows)
         elif pipeline.ragged:
             images = images.view(pipeline.first.result.dtype)
         elif images.device.type == "cpu" and pipeline.transforms and not pipeline.mixes:
             out = self._lend(name, len(images))
-        return pipeline.apply(images, draws, rows=rows, out=out)
+        return pipeline.apply(images, draws, out=out)
 
     def _lend(self, name: str, count: int) -> torch.Tensor:
         """Return a reused result buffer for a batch: filling new memory takes twice as long."""

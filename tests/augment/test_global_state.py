@@ -83,10 +83,6 @@ def ones_of(case: str) -> Iterator[tuple[str, Any]]:
         yield from ((f"{dtype} {n} {name}", p) for n, each in enumerate(drawn) for name, p in each.items())
         ready = pipeline.prepare(drawn, ROWS)
         yield f"{dtype}", pipeline.apply(images, ready)
-        yield (
-            f"{dtype} rows",
-            pipeline.apply(images, ready, rows=torch.arange(ROWS - 1, -1, -1, device="cpu")),
-        )
         if dtype == torch.uint8:
             if not pipeline.blends:
                 yield "mask", pipeline.apply_masks(mask, ready)
