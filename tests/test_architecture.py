@@ -163,6 +163,7 @@ UNITS: dict[str, set[str]] = {
         "packer.format",
         "packer.orders",
         "packer.packs",
+        "packer.progress",
         "packer.randomness",
         "packer.read",
         "packer.remote",

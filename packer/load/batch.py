@@ -19,7 +19,7 @@ from collections import deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,6 @@ from numpy.typing import NDArray
 from packer.errors import PackerError, UsageError
 from packer.format.fields import Field
 from packer.units import size
-
-if TYPE_CHECKING:
-    import torch
 
 Bytes = NDArray[np.uint8]
 ALIGNMENT = 64
@@ -148,18 +145,6 @@ def as_tensor(row: Any, field: Field) -> Any:
 
     tensor = torch.from_numpy(row)
     return tensor.movedim(-1, -3) if field.about.get("layout") == "HWC" else tensor
-
-
-class IndexedRows(NamedTuple):
-    """Rows of a cached field, indexed but not gathered. field: [M, *shape]. rows: int64 [N], same device."""
-
-    field: torch.Tensor
-    rows: torch.Tensor
-
-    def record_stream(self, stream: torch.cuda.Stream) -> None:
-        """Tell the allocator that the stream uses both tensors."""
-        self.field.record_stream(stream)
-        self.rows.record_stream(stream)
 
 
 class _Lent(weakref.ref[Bytes]):
@@ -362,10 +347,6 @@ class Host:
     def send(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
         """Start to copy the arrays of a filled slot; return a handle for `receive` at once."""
         return arrays
-
-    def computed(self, tensors: dict[str, Any]) -> Any:
-        """Return a handle for `receive`, for tensors that the current stream just computed."""
-        return tensors
 
     def receive(self, sent: Any) -> Mapping[str, Any]:
         """Return tensors that the current stream may use; on the host, the arrays themselves."""

@@ -26,7 +26,6 @@ from packer.load.batch import (
     Batched,
     Filled,
     Host,
-    IndexedRows,
     LentSlot,
     SlotLayout,
     Slots,
@@ -165,8 +164,8 @@ class BatchEngine:
         if self._augmenter and not filler.draws:
             pending.draws = filler.threads.submit(self._augmenter.draw, request)
         store.check()
-        if store.gathers and (tensors := store.tensors(request.within())) is not None:
-            pending.sent, pending.reads = self._device.computed(tensors), filler.ragged(request)
+        if store.gathers:
+            pending.reads = filler.ragged(request)
         else:
             if len((rows := request.upcoming()).starts):
                 self._looking.submit(store.prefetch, rows)
@@ -209,9 +208,13 @@ class BatchEngine:
             if isinstance(error, CancelledError):
                 self._check_open()
             raise
-        pending.advance()
-        values, sizes = self._device.receive(pending.sent), pending.request.sizes
-        pending.sent = None  # the loop keeps the request longer than it should keep the batch
+        sizes = pending.request.sizes
+        if self.store.gathers:
+            values = self.store.tensors(pending.request.within())
+        else:
+            pending.advance()
+            values = self._device.receive(pending.sent)
+            pending.sent = None  # the loop keeps the request longer than it should keep the batch
         columns = [
             self._column(f, values[f.name] if f.name in values else ragged[f.name], sizes)
             for f in self._fields
@@ -236,9 +239,6 @@ class BatchEngine:
 
             # NumPy splits it: torch's views release the GIL, and taking it back from a reader took 70 us.
             return [torch.from_numpy(array) for array in _cut(value, sizes)]
-        if isinstance(value, IndexedRows):
-            images = value.field.permute(0, 3, 1, 2)
-            return [IndexedRows(images, rows) for rows in value.rows.split(sizes)]
         if channels_last:
             value = value.permute(0, 3, 1, 2)
         split: Sequence[Any] = value.split(sizes) if len(sizes) > 1 else (value,)

@@ -11,47 +11,46 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.load.batch import Bytes, Host, IndexedRows
+from packer.load.batch import Bytes, Host
 from packer.load.ranks import local_rank
 
 Arrays = Mapping[str, NDArray[np.generic]]
-if TYPE_CHECKING:
-    Tensors = dict[str, torch.Tensor | IndexedRows]
+Tensors = dict[str, torch.Tensor]
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 
 
 class CopyingDevice(Host):
-    """Any device without pinned asynchronous copies (Apple's "mps"): a plain copy of each filled slot."""
+    """Any device without pinned asynchronous copies (Apple's "mps"): a plain copy of each filled slot.
+
+    place: the device, with its index where it has one.
+    """
 
     on_host = False
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, place: torch.device) -> None:
         super().__init__()
-        self._device = device
+        self.place = place
 
-    def send(self, arrays: Arrays) -> Tensors:
+    def send(self, arrays: Arrays) -> Any:
         """Copy to the device."""
-        return {name: torch.from_numpy(array).to(self._device) for name, array in arrays.items()}
+        return {name: torch.from_numpy(array).to(self.place) for name, array in arrays.items()}
 
 
-class CudaDevice(Host):
+class CudaDevice(CopyingDevice):
     """A CUDA device: pinned slots, copies on a side stream."""
 
     copy_seconds: float
 
-    on_host = False
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__()
-        self._device = device
-        self._stream = torch.cuda.Stream(device)
+    def __init__(self, place: torch.device) -> None:
+        super().__init__(place)
+        self._stream = torch.cuda.Stream(place)
         self._copying: deque[tuple[torch.cuda.Event, torch.cuda.Event, dict[str, torch.Tensor]]] = deque()
         self._lock = threading.Lock()
         self.copy_seconds = 0.0
@@ -61,7 +60,7 @@ class CudaDevice(Host):
     def allocate(self, nbytes: int) -> Bytes:
         """Return pinned memory for a slot, uint8 [nbytes]."""
         # Pinned for this device's context, whichever context the calling thread has.
-        with torch.cuda.device(self._device):
+        with torch.cuda.device(self.place):
             return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True).numpy()
 
     def hold(self, array: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -72,7 +71,7 @@ class CudaDevice(Host):
 
     def adopt(self, memory: Bytes) -> Bytes:
         """Pin memory until it is freed. If CUDA refuses, copies from it are synchronous."""
-        pin(memory, self._device)
+        pin(memory, self.place)
         return memory
 
     def send(self, arrays: Arrays) -> tuple[torch.cuda.Event, Tensors]:
@@ -85,16 +84,10 @@ class CudaDevice(Host):
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         with torch.cuda.stream(self._stream):
             began.record(self._stream)
-            tensors: Tensors = {name: t.to(self._device, non_blocking=True) for name, t in host.items()}
+            tensors: Tensors = {name: t.to(self.place, non_blocking=True) for name, t in host.items()}
             ended.record(self._stream)
         self._copying.append((began, ended, host))  # holds the slot until the copy is done
         return ended, tensors
-
-    def computed(self, tensors: Tensors) -> tuple[torch.cuda.Event, Tensors]:
-        """Return the tensors with an event of the current stream: the receiver may run on another stream."""
-        event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(self._device))
-        return event, tensors
 
     def finish(self) -> None:
         """Wait for pending copies."""
@@ -103,7 +96,7 @@ class CudaDevice(Host):
     def receive(self, sent: tuple[torch.cuda.Event, Tensors]) -> Tensors:
         """Make the current stream wait for the copy, and tell the allocator that it uses the tensors."""
         event, tensors = sent
-        current = torch.cuda.current_stream(self._device)
+        current = torch.cuda.current_stream(self.place)
         current.wait_event(event)
         for tensor in tensors.values():
             tensor.record_stream(current)

@@ -27,7 +27,7 @@ class ArrayStore:
     """Rows 0..rows-1 of a dataset. Thread-safe.
 
     pack, fields: the stored rows. fixed: fields that are loaded as arrays, in their loaded form. ready: True
-    once all rows are cached in memory or on the device. gathers: True if `tensors` may return tensors.
+    once all rows are cached in memory or on the device. gathers: True if rows are taken by `tensors`, not `copy`.
     """
 
     pack: Pack
@@ -58,9 +58,9 @@ class ArrayStore:
         """Prefetch rows of all fields; do not wait for them (a busy disk may block)."""
         raise NotImplementedError
 
-    def tensors(self, rows: Runs) -> dict[str, Any] | None:
-        """Return rows of all fixed fields as tensors for the current stream; None if not all are there."""
-        return None
+    def tensors(self, rows: Runs) -> dict[str, Any]:
+        """Return rows of all fixed fields as new tensors for the current stream, if the store gathers."""
+        raise NotImplementedError
 
     def begin(self, owner: object) -> None:
         """Start background work, until `leave` or until the owner is gone."""

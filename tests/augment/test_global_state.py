@@ -20,8 +20,10 @@ from packer.augment import Pipeline
 from packer.augment.annotations import moved_lists
 from packer.errors import UsageError
 from packer.load.caches.gpu_cache import GpuStore
+from packer.load.device import CopyingDevice
 from packer.orders.runs import consecutive
 from packer.read.array_store import PackStore
+from packer.starting import ForkSafeThreads
 from tests.augment.conftest import forced, noise_images, smooth_images
 
 ROWS, SHAPE = 4, (3, 32, 36)
@@ -125,11 +127,9 @@ def made_by_packs(folder: Path) -> Iterator[tuple[str, Any]]:
     preview(folder / "fixed", folder / "sheet.png", rows=4, augment="TrivialAugmentWide()", overwrite=True)
     yield "sheet", torch.from_numpy(np.fromfile(folder / "sheet.png", np.uint8))
     pack = open_pack(folder / "fixed")
-    store = GpuStore(PackStore(pack, pack.fields[:2]), pack.fields[:2], "cpu")
-    store.begin(store)
-    assert store.wait(60)
-    yield from sorted((store.tensors(consecutive(np.array([3, 1, 2]))) or {}).items())
-    store.leave()
+    device = CopyingDevice(torch.device("cpu"))
+    store = GpuStore(PackStore(pack, pack.fields[:2]), pack.fields[:2], device, ForkSafeThreads(1))
+    yield from sorted(store.tensors(consecutive(np.array([3, 1, 2]))).items())
 
 
 @pytest.fixture(scope="module")
