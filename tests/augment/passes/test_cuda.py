@@ -15,14 +15,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from packer.augment.passes import torch_pass, triton_pass
 from packer.augment.passes.pass_agreement import disagreement
 from packer.augment.passes.pass_spec import Pass
 from packer.augment.passes.prepared_draws import PreparedDraws
 from tests.augment.passes.pass_cases import CASES, TINY, both, make_columns, make_images, normalised
-
 
 # What is compiled for GPUs that may not be here.
 JITTERED = Pass(
