@@ -129,6 +129,46 @@ def test_stores_are_as_wide_as_they_come() -> None:
     assert re.search(r"st\.global\.v4\.b32", compiled(COMPILED["crop and flip"], 90).asm["ptx"])
 
 
+class Driver:
+    """A driver of Triton for an H100 that is not there."""
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_current_target(self) -> Any:
+        return importlib.import_module("triton.backends.compiler").GPUTarget("cuda", 90, 32)
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The keys of kernels that launches would have compiled."""
+    triton = pytest.importorskip("triton", reason="Triton cannot be imported")
+    if not hasattr(triton, "knobs") or triton_pass._interprets():
+        pytest.skip("this Triton is too old, or interprets")
+    found: set[str] = set()
+    monkeypatch.setattr(triton.runtime.driver, "_active", Driver())
+    monkeypatch.setattr(triton.JITFunction, "_do_compile", lambda function, key, *_: found.add(key))
+    return found
+
+
+@pytest.mark.parametrize("name", [*COMPILED, "odd"])
+def test_an_epoch_launches_one_kernel_a_pass(kernels: set[str], name: str) -> None:
+    """Batches of several sizes out of one request, at any offsets, with draws of a second stage, into any results."""
+    what = Pass(3, (11, 13), boxes=1, noise=True) if name == "odd" else replace(COMPILED[name], size=(11, 13))
+    images, columns = make_images(40, what.channels, 15), make_columns(what, 40, 15)
+    wide = torch.cat([torch.zeros(40, 7), columns], 1)
+    memory = torch.empty((40, *what.size, what.channels), dtype=getattr(torch, what.dtype))
+    for draws in (PreparedDraws(columns), PreparedDraws(wide)[:, slice(7, None)]):
+        for first, count in ((0, 16), (16, 16), (32, 8), (1, 1), (3, 2), (5, 33)):
+            part = slice(first, first + count)
+            for out in (memory[part], memory[:count]):
+                triton_pass._launch(what, images[part], draws[part], out.permute(0, 3, 1, 2))
+    assert len(kernels) == 1 + what.contrast * (what.steps > 0)
+
+
 def test_other_numbers_launch_the_same_kernel() -> None:
     pytest.importorskip("triton", reason="Triton cannot be imported")
     others = replace(JITTERED, fill=(4, 5, 6), scale=(1, 1, 1), shift=(0, 0, 0), limit=1.0)
@@ -155,6 +195,49 @@ def test_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not triton_pass.can(Pass(5, (7, 7)), make_images(2, 5, 13), make_images(2, 5, 7))
     ragged, pixels = replace(TINY, ragged=True), torch.zeros(40, 3, dtype=torch.uint8)
     assert not triton_pass.can(ragged, pixels, out)
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Batches that a stand-in for Triton made: those of torch, but for row 5, whose red it adds to as many as `launched` says."""
+    pytest.importorskip("triton", reason="Triton cannot be imported")
+    batches = [0]
+
+    def launch(what: Pass, images: Tensor, draws: PreparedDraws, out: Tensor) -> None:
+        torch_pass.run(what, images, draws, out)
+        out[5, 0].view(-1)[: batches[0]] += 100
+        batches.append(len(out))
+
+    monkeypatch.setattr(triton_pass, "_interprets", lambda: True)
+    monkeypatch.setattr(triton_pass, "_agreed", {})
+    monkeypatch.setattr(triton_pass, "_launch", launch)
+    triton_pass._warn.cache_clear()
+    return batches
+
+
+@pytest.mark.parametrize("sampling", ["shift", "linear"])
+@pytest.mark.parametrize("wrong", [0, 6, 20])
+def test_the_first_batch_proves_a_pass(
+    launched: list[int], caplog: pytest.LogCaptureFixture, sampling: Any, wrong: int
+) -> None:
+    """Six numbers of an image that is sampled may be of ties."""
+    what, images = replace(TINY, sampling=sampling), make_images(6, 3, 13)
+    draws = PreparedDraws(make_columns(what, 6, 13))
+    expected = torch.empty((6, *what.size, 3)).permute(0, 3, 1, 2)
+    torch_pass.run(what, images, draws, expected)
+    launched[0] = wrong
+    for _ in range(3):
+        out = torch.zeros_like(expected)
+        triton_pass.run(what, images, draws, out)
+    trusted = wrong <= (6 if sampling == "linear" else 0)
+    assert len(launched) == (4 if trusted else 2)
+    assert torch.equal(out, expected) == (wrong == 0 or not trusted)
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * (not trusted)
+    if not trusted:
+        assert caplog.messages == [
+            "augment: Triton failed at a pass (its result differs from that of torch operations); torch operations run it,"
+            " which is slower."
+        ]
 
 
 def test_a_pass_that_does_not_compile_is_plain(
