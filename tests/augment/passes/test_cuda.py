@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from packer.augment.passes import torch_pass, triton_pass
 from packer.augment.passes.pass_agreement import disagreement
