@@ -43,7 +43,6 @@ from packer.augment import (
     RandomRotation,
     Transform,
 )
-from packer.augment.pass_stages import PassStage
 from packer.augment.passes import torch_pass, triton_pass
 from packer.augment.passes.pass_agreement import disagreement
 from packer.augment.passes.pass_spec import Pass
@@ -81,9 +80,8 @@ def stacked(case: Case, stack: str, dtype: torch.dtype) -> tuple[Pass, PreparedD
         first += [RandomRotation(15, interpolation="bilinear"), ColorJitter(*JITTER)]
     last = [RandomErasing(0.25)] if stack != STACKS[0] else []
     pipeline = Pipeline([*first, Normalize(MEAN, STD, dtype=dtype), *last], (3, case.side, case.side))
-    (stage,) = pipeline._stages
-    assert isinstance(stage, PassStage)
-    return stage.what, pipeline.prepare(pipeline.sample(np.arange(case.batch)))
+    (what,) = pipeline.passes
+    return what, pipeline.prepare(pipeline.sample(np.arange(case.batch)))
 
 
 def source_bytes(columns: Tensor, case: Case) -> float:

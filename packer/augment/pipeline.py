@@ -22,6 +22,7 @@ from packer.augment.annotations import AnnotationTransforms, Drawn, Given
 from packer.augment.draw_steps import EQUAL_SIZES, DrawPlan, steps
 from packer.augment.kinds import Sizes
 from packer.augment.pass_stages import PassStage, run_stages, staged
+from packer.augment.passes.pass_spec import Pass
 from packer.augment.passes.prepared_draws import PreparedDraws
 from packer.augment.validation import Integer, Number, Parameter, checked
 from packer.errors import UsageError
@@ -125,6 +126,11 @@ class Pipeline(AnnotationTransforms):
     def stages(self) -> tuple[str, ...]:
         """Names of the stages, in order: "pass", or the name of a transform between passes."""
         return tuple("pass" if isinstance(s, PassStage) else s.part.name for s in self._stages)
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """Specifications of the stages that are passes, in order."""
+        return tuple(stage.what for stage in self._stages if isinstance(stage, PassStage))
 
     @np.errstate(under="ignore")  # numbers near 0, whatever np.seterr says
     def sample(

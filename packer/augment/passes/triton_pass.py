@@ -125,6 +125,13 @@ def _kernels() -> ModuleType | None:
     return triton_kernels
 
 
+def compiled_kernels() -> int:
+    """Return the number of kernels that this process has compiled, or taken from Triton's cache."""
+    kernels = _kernels()
+    functions = [kernels.flat, kernels.pixels, kernels.means] if kernels is not None else []
+    return sum(len(cache[0]) for f in functions for cache in getattr(f, "device_caches", {}).values())
+
+
 def _interprets() -> bool:
     """Return True if Triton interprets kernels on the CPU (TRITON_INTERPRET=1 at its import)."""
     kernels = _kernels()

@@ -108,8 +108,8 @@ def mutations(seeds: int, every: int = 1) -> dict[str, list[int]]:
         what, dtype = CASES[name]
         for seed in range(seeds):
             images, columns = (
-                chosen(make_images(5, what.channels, 13, dtype), 12),
-                make_columns(what, 12, 13, seed),
+                chosen(make_images(5, what.channels, 13, dtype), COUNT),
+                make_columns(what, COUNT, 13, seed),
             )
             out = torch.empty((COUNT, *what.size, what.channels), dtype=getattr(torch, what.dtype)).permute(
                 0, 3, 1, 2
