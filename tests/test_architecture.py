@@ -219,7 +219,6 @@ UNITS: dict[str, set[str]] = {
     "packer.doctor": {
         "packer.augment",
         "packer.format",
-        "packer.load",
         "packer.load.batch_dataset",
         "packer.packs",
     },

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,7 +87,7 @@ class Sizes:
     batches: int = 1000
 
 
-class Gpu:
+class MeasuredGpu:
     """The current CUDA device; times are those between events on its current stream."""
 
     def __init__(self) -> None:
@@ -138,12 +139,12 @@ class Gpu:
         }
 
 
-def examine_gpu(gpu: Gpu | None = None, sizes: Sizes | None = None) -> GpuExamination:
+def examine_gpu(gpu: MeasuredGpu | None = None, sizes: Sizes | None = None) -> GpuExamination:
     """Check loading and augmenting on the current GPU, with a pack of noise in a temporary folder.
 
     Raises UsageError where torch sees no GPU.
     """
-    gpu, sizes = gpu or Gpu(), sizes or Sizes()
+    gpu, sizes = gpu or MeasuredGpu(), sizes or Sizes()
     with tempfile.TemporaryDirectory() as folder:
         noise = np.random.default_rng(0).integers(0, 256, (sizes.rows, sizes.side, sizes.side, 3), np.uint8)
         paths = {name: os.path.join(folder, f"{name}.npy") for name in ("image", "label")}
@@ -152,7 +153,7 @@ def examine_gpu(gpu: Gpu | None = None, sizes: Sizes | None = None) -> GpuExamin
         return GpuExamination(gpu.versions(), [*_checks(gpu, open_arrays(**paths), sizes)])
 
 
-def _checks(gpu: Gpu, pack: Pack, sizes: Sizes) -> Iterator[GpuCheck]:
+def _checks(gpu: MeasuredGpu, pack: Pack, sizes: Sizes) -> Iterator[GpuCheck]:
     yield check_copies(gpu, pack, sizes)
     yield check_overlap(gpu, pack, sizes)
     for placement in ("disk", "gpu"):
@@ -164,14 +165,14 @@ def _checks(gpu: Gpu, pack: Pack, sizes: Sizes) -> Iterator[GpuCheck]:
 
 
 def _dataset(
-    gpu: Gpu, pack: Pack, batch: int, placement: str = "disk", augment: str = ""
+    gpu: MeasuredGpu, pack: Pack, batch: int, placement: str = "disk", augment: str = ""
 ) -> PackedBatchDataset:
     return PackedBatchDataset(
         pack, batch, order="rows", device=str(gpu.device), placement=placement, augment=augment or None
     )
 
 
-def check_copies(gpu: Gpu, pack: Pack, sizes: Sizes) -> GpuCheck:
+def check_copies(gpu: MeasuredGpu, pack: Pack, sizes: Sizes) -> GpuCheck:
     """Compare the rate of the copies of batches with that of a plain copy of as many pinned bytes."""
     limit = gpu.pinned_rate(sizes.batch * sizes.side**2 * 3)
     with _dataset(gpu, pack, sizes.batch) as dataset:
@@ -188,7 +189,7 @@ def check_copies(gpu: Gpu, pack: Pack, sizes: Sizes) -> GpuCheck:
     return GpuCheck("pinned copies", found, problem * (rate < _PINNED_SHARE * limit))
 
 
-def check_overlap(gpu: Gpu, pack: Pack, sizes: Sizes) -> GpuCheck:
+def check_overlap(gpu: MeasuredGpu, pack: Pack, sizes: Sizes) -> GpuCheck:
     """Compare an epoch with computation for each batch with the computation alone."""
 
     def epoch(dataset: PackedBatchDataset, work: float) -> float:
@@ -213,7 +214,7 @@ def check_overlap(gpu: Gpu, pack: Pack, sizes: Sizes) -> GpuCheck:
     return GpuCheck("copies overlap", f"{times:.2f} of the computation", problem * (times > _LONGEST))
 
 
-def check_batches(gpu: Gpu, pack: Pack, sizes: Sizes, placement: str, augment: str) -> GpuCheck:
+def check_batches(gpu: MeasuredGpu, pack: Pack, sizes: Sizes, placement: str, augment: str) -> GpuCheck:
     """Compare the batches of an epoch with those of the CPU."""
     what = _pass(augment, sizes)[0] if augment else None
     images, apart, equal, began = 0, 0.0, True, 0.0
@@ -234,7 +235,7 @@ def check_batches(gpu: Gpu, pack: Pack, sizes: Sizes, placement: str, augment: s
     return GpuCheck(name, f"as on the CPU; {rate:,.0f} images/s", problem * (not equal or not apart <= 1))
 
 
-def check_pass(gpu: Gpu, sizes: Sizes, name: str, text: str) -> GpuCheck:
+def check_pass(gpu: MeasuredGpu, sizes: Sizes, name: str, text: str) -> GpuCheck:
     """Compare the implementation of a pass with torch operations."""
     what, pipeline = _pass(text, sizes)
     draws = pipeline.prepare(pipeline.sample(np.arange(sizes.batch)))
@@ -248,8 +249,7 @@ def check_pass(gpu: Gpu, sizes: Sizes, name: str, text: str) -> GpuCheck:
     run_pass(what, images, draws, found)
     runs = implementation(what, images, found)
     times = [
-        gpu.seconds(lambda made=made: made.run(what, images, draws, expected), 3)
-        for made in (runs, torch_pass)
+        gpu.seconds(partial(module.run, what, images, draws, expected), 3) for module in (runs, torch_pass)
     ]
     largest = float((found.float() - expected.float()).abs().max())
     problem = ""
@@ -270,7 +270,7 @@ def _pass(text: str, sizes: Sizes) -> tuple[Pass, Pipeline]:
     return what, pipeline
 
 
-def check_repetition(gpu: Gpu, pack: Pack, sizes: Sizes) -> GpuCheck:
+def check_repetition(gpu: MeasuredGpu, pack: Pack, sizes: Sizes) -> GpuCheck:
     """Load many batches: after the first epochs, neither memory nor the number of kernels grows."""
     batch, done = max(1, sizes.batch // 4), 0
     with _dataset(gpu, pack, batch, augment=PASSES[_AUGMENT].format(side=sizes.side)) as dataset:

@@ -16,7 +16,7 @@ from packer import PackedBatchDataset
 from packer.augment.passes import torch_pass
 from packer.cli import cli
 from packer.doctor import gpu_checks
-from packer.doctor.gpu_checks import Gpu, Sizes, examine_gpu
+from packer.doctor.gpu_checks import MeasuredGpu, Sizes, examine_gpu
 from packer.errors import UsageError
 
 SIZES = Sizes(rows=38, side=20, batch=4, batches=30)
@@ -24,7 +24,7 @@ BUS = 1e9
 ALL = ["pinned copies", "copies overlap", "placement='disk', plain", "pass: colours", "38 batches"]
 
 
-class StandIn(Gpu):
+class StandIn(MeasuredGpu):
     """A GPU that computes beside the CPU, whose time it takes."""
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ def test_passes_that_differ_or_are_not_tritons(
 
 
 def test_the_command(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_checks, "Gpu", lambda: gpu)
+    monkeypatch.setattr(gpu_checks, "MeasuredGpu", lambda: gpu)
     monkeypatch.setattr(gpu_checks, "Sizes", lambda: SIZES)
     done = CliRunner().invoke(cli, ["doctor", "--gpu"])
     assert done.exit_code == 0

@@ -161,14 +161,15 @@ class _LaunchPlan:
 
     kernel: `flat` or `pixels`, with its constants. programs: Triton programs for each sample.
     numbers: fill, scale, shift and box_fill, four numbers each.
-    means: constants of the kernel for the means of CONTRAST, or None.
+    means: the kernel for the means of CONTRAST, and mean_constants; None without such steps.
     """
 
     kernel: Any
     constants: dict[str, Any]
     programs: int
     numbers: tuple[tuple[float, ...], ...]
-    means: dict[str, Any] | None
+    means: Any
+    mean_constants: dict[str, Any]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -185,10 +186,13 @@ def _plan(what: Pass) -> _LaunchPlan:
     else:
         programs = -(-height * width // (shape.across * shape.loops))
     constants = {"WHAT": form, "num_stages": 1}
-    means = constants | {"num_warps": 8} if what.contrast and what.steps else None
+    means, mean_constants = (
+        kernels.means if what.contrast and what.steps else None,
+        constants | {"num_warps": 8},
+    )
     constants |= {"SHAPE": shape, "num_warps": shape.warps}
     kernel = kernels.flat if is_flat(what) else kernels.pixels
-    return _LaunchPlan(kernel, constants, programs, what.colours, means)
+    return _LaunchPlan(kernel, constants, programs, what.colours, means, mean_constants)
 
 
 def launch_shape(what: Pass) -> LaunchShape:
@@ -220,8 +224,8 @@ def _launch(what: Pass, images: Tensor, draws: PreparedDraws, out: Tensor) -> No
         means, limit = columns, float(what.limit)
         if plan.means is not None:
             means = torch.empty((count, what.steps), dtype=torch.float32, device=images.device)
-            average = _kernels().means[(count,)]
-            average(means, images, columns, *strides, limit, plan.numbers[0], **plan.means)
+            average = plan.means[(count,)]
+            average(means, images, columns, *strides, limit, plan.numbers[0], **plan.mean_constants)
         launch(result, images, columns, means, *strides, limit, *plan.numbers, **plan.constants)
     if result is not out:
         out.copy_(result)

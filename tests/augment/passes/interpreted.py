@@ -169,7 +169,7 @@ def main() -> None:
     launch_shape = triton_pass.launch_shape
     triton_pass.launch_shape = lambda what: launch_shape(what) if triton_pass.is_flat(what) else SMALL
     run, *given = sys.argv[1:]
-    done: Any = {"cases": cases, "mutations": mutations, "random": random_passes}[run](*map(int, given))  # type: ignore[operator]
+    done: Any = {"cases": cases, "mutations": mutations, "random": random_passes}[run](*map(int, given))
     print(json.dumps(done))
 
 

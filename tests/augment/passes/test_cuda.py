@@ -51,10 +51,8 @@ TYPES = {"uint8": "u8", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"
 def compiled(what: Pass, architecture: int, means: bool = False) -> Any:
     """Compile the kernel of a pass, or that of its means, for uint8 images and compute capability architecture / 10."""
     compiler, backends = map(importlib.import_module, ("triton.compiler", "triton.backends.compiler"))
-    kernels = importlib.import_module("packer.augment.passes.triton_kernels")
     plan = triton_pass._plan(what)
-    kernel, constants = (kernels.means, plan.means) if means else (plan.kernel, plan.constants)
-    assert constants is not None
+    kernel, constants = (plan.means, plan.mean_constants) if means else (plan.kernel, plan.constants)
     pointers = {"out": TYPES[what.dtype], "images": "u8"} | dict.fromkeys(
         ("columns", "means", "result"), "fp32"
     )

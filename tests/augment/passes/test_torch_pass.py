@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -55,7 +56,7 @@ def test_it_asks_the_device_nothing(monkeypatch: pytest.MonkeyPatch, name: str) 
 @pytest.mark.parametrize("text", TEXTS)
 def test_nor_does_a_pipeline(text: str) -> None:
     pipeline = Pipeline(text, SHAPE)
-    draws = on_meta(pipeline.prepare(pipeline.sample(range(ROWS)), ROWS))
+    draws = on_meta(pipeline.prepare(pipeline.sample(np.arange(ROWS)), ROWS))
     images = torch.empty((ROWS, *SHAPE), dtype=torch.uint8, device="meta")
     with Asynchronous():
         pipeline.apply(images.contiguous(memory_format=torch.channels_last), draws)
