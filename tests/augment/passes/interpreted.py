@@ -1,7 +1,7 @@
 """Triton's interpreter against torch, as a script: Triton reads TRITON_INTERPRET when it is imported.
 
 python interpreted.py cases              prints {case: [largest difference, disagreement]}
-python interpreted.py mutations [SEEDS]  prints {mutation: [passes that it changes, of which it is noticed]}
+python interpreted.py mutations SEEDS EVERY  prints {mutation: [passes that it changes, in which it is noticed]}
 python interpreted.py random COUNT       prints [random passes, the largest disagreement, its number]
 """
 
@@ -24,7 +24,7 @@ from tests.augment.passes.pass_cases import CASES, both, make_columns, make_imag
 
 # The interpreter takes as long for what lies beyond a tiny image as for what lies in it.
 SMALL = triton_pass.LaunchShape(across=64, down=1, loops=2, warps=1)
-COUNT = 4
+COUNT = 6
 KERNELS = ("triton_sampling", "triton_colors", "triton_kernels")
 MUTATIONS = {
     "all samples read the first image": ("* image_stride", "* 0"),
@@ -35,7 +35,7 @@ MUTATIONS = {
         "tl.join(red, blue), tl.join(green, green)",
         "tl.join(red, green), tl.join(blue, blue)",
     ),
-    "channels lie a number apart": ("offset = number_of", "offset = channel - channel + number_of"),
+    "all channels are red": ("REFLECT) * C + channel", "REFLECT) * C"),
     "the second tap is the first": ("number_of(i + 1.5,", "number_of(i + 0.5,"),
     "a wide filter begins a tap early": ("tl.floor(x - sx) + 1.0", "tl.floor(x - sx)"),
     "a wide filter ends a tap early": ("while down < count_y", "while down < count_y - 2"),

@@ -46,8 +46,18 @@ def test_the_interpreter_equals_plain(cases: dict[str, list[float]], name: str) 
     assert disagreement <= 1
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(1000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [6, pytest.param(1000, marks=pytest.mark.soak)])
 def test_right_kernels_agree_on_random_passes(count: int) -> None:
     made, largest, _ = interpret("random", str(count))
     assert made == count
     assert largest <= 1
+
+
+@pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.soak)])
+def test_wrong_kernels_are_noticed(every: int) -> None:
+    """Of each mutation of the kernels: in every pass whose numbers it changes."""
+    found = interpret("mutations", "1", str(every))
+    assert {
+        mutation: counts for mutation, counts in found.items() if counts[0] != counts[1] or not counts[0]
+    } == {}
+    assert len(found) >= 3
