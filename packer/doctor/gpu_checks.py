@@ -182,7 +182,7 @@ def check_copies(gpu: MeasuredGpu, pack: Pack, sizes: Sizes) -> GpuCheck:
         stats = dataset.stats()
     rate = stats.nbytes / stats.copy_seconds if stats.copy_seconds else 0.0
     problem = (
-        f"Copies of batches reach {rate / limit:.0%} of a plain pinned copy; {_PINNED_SHARE:.0%} are expected."
+        f"Copies of batches reach {rate / limit:.0%} of a plain pinned copy; {_PINNED_SHARE:.0%} is expected."
         " Check that memory may be pinned (ulimit -l), and that no other program copies."
     )
     found = f"{rate / 1e9:.1f} of {limit / 1e9:.1f} GB/s"
@@ -208,7 +208,7 @@ def check_overlap(gpu: MeasuredGpu, pack: Pack, sizes: Sizes) -> GpuCheck:
         alone = count * gpu.seconds(lambda: gpu.compute(work), 5)
         times = min(epoch(dataset, work) for _ in range(3)) / alone
     problem = (
-        f"An epoch takes {times:.2f} times its computation; {_LONGEST} at most is expected, as copies run beside it."
+        f"An epoch takes {times:.2f} times its computation; {_LONGEST} is expected, as copies run beside it."
         " Check that no other program uses the GPU and the cores."
     )
     return GpuCheck("copies overlap", f"{times:.2f} of the computation", problem * (times > _LONGEST))
@@ -284,7 +284,9 @@ def check_repetition(gpu: MeasuredGpu, pack: Pack, sizes: Sizes) -> GpuCheck:
     if grown > batch * sizes.side**2 * 3:
         problem = f"Memory on the GPU grew by {size(grown)} in {done} batches. Please report this table."
     if compiled:
-        problem = f"{compiled} kernels were compiled after the first epoch; none is expected. Please report this table."
+        problem = (
+            f"{compiled} kernels were compiled after the first epoch; none is expected. Please report it."
+        )
     found = f"memory grew by {size(max(grown, 0))}, {compiled} kernels compiled"
     return GpuCheck(f"{done:,} batches", found, problem)
 

@@ -21,13 +21,13 @@ def run(what: Pass, images: Tensor, draws: PreparedDraws, out: Tensor) -> None:
     draws: the columns. out: [N, C, h, w], on the device of the images.
     """
     height, width = what.size
-    columns, taps = draws.on(images.device), _taps(what, draws)
-    source = _source(what, images, columns)
+    columns = draws.on(images.device)
+    source = _source(what, images, columns, draws.host)
     u = torch.arange(width, device=columns.device, dtype=torch.float32)
     v = torch.arange(height, device=columns.device, dtype=torch.float32)
     if what.contrast:
-        columns = _with_means(what, source, columns, taps)
-    pixels = _sampled(what, source, columns, taps, u, v)
+        columns = _with_means(what, source, columns)
+    pixels = _sampled(what, source, columns, u, v)
     for step in range(what.steps):
         pixels = _stepped(what, pixels, _step(columns, step))
     if what.scale is not None and what.shift is not None:
@@ -41,14 +41,6 @@ def run(what: Pass, images: Tensor, draws: PreparedDraws, out: Tensor) -> None:
     if out.dtype == torch.uint8:
         pixels = (pixels.clamp(0, 255) + 0.5).floor()
     out.copy_(pixels.permute(0, 3, 1, 2))
-
-
-def _taps(what: Pass, draws: PreparedDraws) -> tuple[int, int]:
-    """Return the number of taps across and down of the widest filter, from the columns in host memory."""
-    if not what.weighted:
-        return 1, 1
-    across, down = draws.host[:, pass_spec.SUPPORT_AT : pass_spec.FRAME_AT].amax(dim=0).tolist()
-    return math.ceil(2 * across), math.ceil(2 * down)
 
 
 def _constants(numbers: tuple[float, ...], like: Tensor) -> Tensor:
@@ -65,23 +57,25 @@ class Source(NamedTuple):
     """The pixels of all images, and the location of each sample in them.
 
     pixels: [P, C]. places: number of the sample's first pixel; strides: pixels from an image row to the next;
-        int64 [N, 1, 1] each.
+        int64 [N, 1, 1] each. taps: of the widest filter, across and down.
     """
 
     pixels: Tensor
     places: Tensor
     strides: Tensor
+    taps: list[int]
 
 
-def _source(what: Pass, images: Tensor, columns: Tensor) -> Source:
+def _source(what: Pass, images: Tensor, columns: Tensor, known: Tensor) -> Source:
+    """Return the source. known: the columns in host memory: asking a GPU for the taps would synchronise."""
+    taps = (2 * known[:, pass_spec.SUPPORT_AT : pass_spec.FRAME_AT]).ceil().amax(dim=0).int().tolist()
     if what.ragged:
         high, low, _, _, stride = _each(columns.long(), what.source_at, what.width)
-        return Source(images[:, : what.channels], high * pass_spec.PLACE_STEP + low, stride)
+        return Source(images[:, : what.channels], high * pass_spec.PLACE_STEP + low, stride, taps)
     height, width = images.shape[2:]
     pixels = images.permute(0, 2, 3, 1).contiguous().view(-1, what.channels)
-    places = torch.arange(len(columns), dtype=torch.int64, device=columns.device)[:, None, None]
-    places = places * (height * width)
-    return Source(pixels, places, torch.full_like(places, width))
+    number = torch.arange(len(columns), dtype=torch.int64, device=columns.device)[:, None, None]
+    return Source(pixels, number * (height * width), torch.full_like(number, width), taps)
 
 
 def _step(columns: Tensor, step: int) -> Tensor:
@@ -89,13 +83,13 @@ def _step(columns: Tensor, step: int) -> Tensor:
     return columns[:, start : start + pass_spec.STEP_WIDTH]
 
 
-def _with_means(what: Pass, source: Source, columns: Tensor, taps: tuple[int, int]) -> Tensor:
+def _with_means(what: Pass, source: Source, columns: Tensor) -> Tensor:
     """Return columns in which each CONTRAST is replaced by the equivalent MATRIX, using its mean."""
     height, width = what.size
     p, q = what.strides
     u = torch.arange(p // 2, width, p, device=columns.device, dtype=torch.float32)
     v = torch.arange(q // 2, height, q, device=columns.device, dtype=torch.float32)
-    pixels = _sampled(what, source, columns, taps, u, v)
+    pixels = _sampled(what, source, columns, u, v)
     columns = columns.clone()
     for number in range(what.steps):
         step = _step(columns, number)
@@ -112,18 +106,13 @@ def _with_means(what: Pass, source: Source, columns: Tensor, taps: tuple[int, in
     return columns
 
 
-def _sampled(
-    what: Pass, source: Source, columns: Tensor, taps: tuple[int, int], u: Tensor, v: Tensor
-) -> Tensor:
-    """Return the results at pixels (u, v) after steps 1 and 2: float32 [N, len(v), len(u), C].
-
-    taps: see `_taps`.
-    """
+def _sampled(what: Pass, source: Source, columns: Tensor, u: Tensor, v: Tensor) -> Tensor:
+    """Return the results at pixels (u, v) after steps 1 and 2: float32 [N, len(v), len(u), C]."""
     a, b, c, d, e, f = _each(columns, 0, pass_spec.TAPS_AT)
     x = a * u + (b * v[:, None] + c)
     y = d * u + (e * v[:, None] + f)
     if what.weighted:
-        pixels = _filtered(what, source, columns, taps, x, y)
+        pixels = _filtered(what, source, columns, x, y)
     else:
         x0, y0, x1, y1 = _each(columns, pass_spec.TAPS_AT, pass_spec.SUPPORT_AT)
         i = _inside(what, (x + pass_spec.TIE + 0.5).floor(), x0, x1)
@@ -146,9 +135,7 @@ def _edge(distance: Tensor) -> Tensor:
     return (distance + 0.5).clamp(0, 1)
 
 
-def _filtered(
-    what: Pass, source: Source, columns: Tensor, taps: tuple[int, int], x: Tensor, y: Tensor
-) -> Tensor:
+def _filtered(what: Pass, source: Source, columns: Tensor, x: Tensor, y: Tensor) -> Tensor:
     x0, y0, x1, y1 = _each(columns, pass_spec.TAPS_AT, pass_spec.SUPPORT_AT)
     sx, sy = _each(columns, pass_spec.SUPPORT_AT, pass_spec.FRAME_AT)
     if what.outside not in MIRRORED:
@@ -156,10 +143,10 @@ def _filtered(
         x, y = x.clamp(x0 - beyond, x1 + beyond), y.clamp(y0 - beyond, y1 + beyond)
     first_x, first_y = (x - sx).floor() + 1, (y - sy).floor() + 1
     total, weights = x.new_zeros(()), x.new_zeros(())
-    for down in range(taps[1]):
+    for down in range(source.taps[1]):
         j = first_y + down
         weight_y = _weight(what, j, y, sy, y0, y1)
-        for across in range(taps[0]):
+        for across in range(source.taps[0]):
             i = first_x + across
             weight = weight_y * _weight(what, i, x, sx, x0, x1)
             taken = _taken(source, _inside(what, j, y0, y1), _inside(what, i, x0, x1))

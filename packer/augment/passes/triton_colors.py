@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # Triton's language has Python's syntax, but annotations have another meaning.
-"""Steps 3, 5 and 6 of a pass in Triton (pass_spec.py): colour steps, erased boxes with their noise, and casts."""
+"""Steps 3, 5 and 6 of a pass in Triton (pass_spec.py): colour steps, erased boxes with noise, and casts."""
 
 import triton
 import triton.language as tl

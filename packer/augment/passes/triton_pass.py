@@ -1,8 +1,8 @@
 """The implementation of a pass for CUDA: one launch of a Triton kernel (triton_kernels.py) for each batch.
 
-Triton compiles a kernel for each kind of pass and size of result at its first use (about a second), and caches
-it on disk. The first batch of a pass is compared with torch operations on some of its rows, which synchronises
-with the device once. Nothing else does, and only the means of CONTRAST are allocated.
+Triton compiles a kernel for each kind of pass and size of result at its first use (about a second), and
+caches it on disk. The first batch of a pass is compared with torch operations on some of its rows, which
+synchronises with the device once. Nothing else does, and only the means of CONTRAST are allocated.
 """
 
 from __future__ import annotations

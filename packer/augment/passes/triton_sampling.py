@@ -10,8 +10,8 @@ import triton.language as tl
 
 from packer.augment.passes import pass_spec as spec
 
-# The first 18 columns of a sample have no names here: each launch compares globals with their values at compile
-# time, a microsecond each.
+# The first 18 columns of a sample have no names here: each launch compares globals with their values at
+# compile time, a microsecond each.
 TIE = tl.constexpr(spec.TIE)
 
 
