@@ -9,8 +9,9 @@ SIDE, SIDE], with as many threads or workers as cores. "ffcv" reads a beton of t
 quality 90 and at most 512 px; it resizes without antialiasing. "DataLoader" is torchvision's ImageFolder and
 transforms over the files. "Lance" is a table of the pack's JPEGs, taken by lists of rows in spawned
 processes, with the same transforms. "SPDL" decodes, crops and resizes the files with FFmpeg, in threads.
-"decode" only decodes the pack's complete rows into reused memory. A round is an epoch of each lane in turn,
-from iter() on. The first round is not counted: it compares the mean of all values, as crops are random.
+"decode" only decodes the pack's complete rows into reused memory, as RGB, in threads that run free. A round is
+an epoch of each lane in turn, from iter() on. The first round is not counted: it compares the mean of all
+values, as crops are random.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from packer.packs.pack_opening import open_pack as opened
 from packer.read.array_store import PackStore
 
 MEAN, STD, BATCH = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 256
+DECODED = 64  # rows that a thread of the limit takes at once
 APART = 0.05  # most by which a lane's mean differs from packer's; random crops differ by 0.01
 PEERS = ("torchvision", "pillow", "ffcv", "pylance", "spdl")
 
@@ -58,25 +60,24 @@ def of_packer(pack: str, side: int) -> Epoch:
 
 
 def of_decoder(pack: Pack) -> Epoch:
-    """Return epochs of decoding alone."""
+    """Return epochs of decoding alone: each thread takes the next rows, and waits for no other."""
     reader = PackStore(pack, [pack.header.field("image")])
     rows = reader.ragged("image", one_run(0, pack.rows))
     sizes = [jpeg.size(row)[:2] for row in rows]
-    memory = [np.empty((max(h * w for h, w in sizes), 4), np.uint8) for _ in range(cores())]
+    most = max(height * width for height, width in sizes)
+    spare = [np.empty((most, 3), np.uint8) for _ in range(cores())]
 
-    def decode(core: int, start: int) -> int:
-        numbers = range(start + core, min(start + BATCH, len(rows)), cores())
+    def decode(start: int) -> range:
+        numbers, memory = range(start, min(start + DECODED, len(rows))), spare.pop()
         for i in numbers:
             height, width = sizes[i]
-            jpeg.decode_upright_into(
-                rows[i], memory[core][: height * width].reshape(height, width, 4), reduced=False
-            )
-        return len(numbers)
+            jpeg.decode_upright_into(rows[i], memory[: height * width].reshape(height, width, 3))
+        spare.append(memory)
+        return numbers
 
     def epoch() -> Iterator[range]:
         with ThreadPoolExecutor(cores()) as threads:
-            for start in range(0, len(rows), BATCH):
-                yield range(sum(threads.map(decode, range(cores()), [start] * cores())))
+            yield from threads.map(decode, range(0, len(rows), DECODED))
 
     return epoch
 

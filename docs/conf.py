@@ -114,6 +114,11 @@ def mark_up_help(app: Any, context: Any, lines: list[str]) -> None:
     lines[:] = text
 
 
+def mark_up_options(app: Any, context: Any, lines: list[str]) -> None:
+    """Keep the asterisks of an option's help: no emphasis."""
+    lines[:] = [line.replace("*", "\\*") for line in lines]
+
+
 def sign(
     app: Any, what: str, name: str, thing: Any, options: Any, signature: str | None, returned: str | None
 ) -> Any:
@@ -128,6 +133,50 @@ def color_code(app: Any, page: nodes.document) -> None:
             block["language"] = app.config.highlight_language
 
 
+def write_llms(app: Any, error: Exception | None) -> None:
+    """Write llms.txt, the site in a page for language models: what packer is, its pages, calls, commands and errors."""
+    if error is None:
+        (Path(app.outdir) / "llms.txt").write_text(llms_text(), encoding="utf-8")
+
+
+def llms_text() -> str:
+    """Return the text of llms.txt, in the form of llmstxt.org."""
+    import packer
+    from packer import augment, errors
+    from packer.cli import cli
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    about = " ".join(readme.split("\n\n")[1].split())
+    code = readme[readme.index("```python") : readme.index("```\n\n**Prove it**")]
+    lists = re.findall(
+        r"```{toctree}\n(.*?)```", (ROOT / "docs/index.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    pages = [name for found in lists for name in found.split() if (ROOT / f"docs/{name}.md").is_file()]
+    titles = {
+        name: (ROOT / f"docs/{name}.md").read_text(encoding="utf-8").partition("\n")[0] for name in pages
+    }
+    commands = [
+        f"* `packer {name}`: {_first_sentences(command.callback)}" for name, command in cli.commands.items()
+    ]
+    public = [(f"packer.{name}", getattr(packer, name)) for name in packer.__all__ if name[0] != "_"]
+    calls = [f"* `{name}`: {_first_sentences(one)}" for name, one in public]
+    raised = [
+        one for one in vars(errors).values() if inspect.isclass(one) and issubclass(one, packer.PackerError)
+    ]
+    sections = {
+        "Docs": [f"* [{title.lstrip('# ')}]({name}.html)" for name, title in titles.items()],
+        "Commands": commands,
+        "Python": [*calls, f"* `packer.augment`: {', '.join(augment.__all__)}"],
+        "Errors": [f"* `packer.errors.{one.__name__}`: {_first_sentences(one)}" for one in raised],
+    }
+    text = "\n\n".join(f"## {title}\n\n" + "\n".join(lines) for title, lines in sections.items())
+    return f"# packer\n\n> {about}\n\n{code}```\n\n{text}\n"
+
+
+def _first_sentences(thing: Any) -> str:
+    return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
+
+
 def setup(app: Any) -> None:
     """See Sphinx."""
     app.connect("doctree-read", color_code)
@@ -136,3 +185,5 @@ def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", mark_up, priority=100)
     app.connect("autodoc-process-signature", sign)
     app.connect("sphinx-click-process-description", mark_up_help)
+    app.connect("sphinx-click-process-options", mark_up_options)
+    app.connect("build-finished", write_llms)

@@ -31,6 +31,8 @@ import packer
 import packer.cli as cli_module
 from packer import __version__, open_pack
 from packer.cli import _warn, cli, main
+from packer.cli.convert_command import convert
+from packer.cli.help_sections import MOST_USED, SECTIONS
 from tests.format.packs import write_pack
 
 
@@ -923,3 +925,38 @@ def test_too_few_files_are_a_sentence(
 def test_a_warning_is_a_sentence_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     _warn(UserWarning("Points may be sides. Pass labels=Labels(flip_pairs='none')."))
     assert capsys.readouterr().err == "warning: Points may be sides. Pass --flip-pairs none.\n"
+
+
+def test_help_lists_every_option_of_convert_once_by_section(run: Run) -> None:
+    parameters = [one for one in convert.params if isinstance(one, click.Option)]
+    named = [name for section in SECTIONS for name in section.options.split()]
+    assert sorted(named) == sorted({max(one.opts, key=len).lstrip("-") for one in parameters} | {"help"})
+    assert set(MOST_USED.split()) <= set(named)
+    lines = run("convert", "--help").out.splitlines()
+    listed = [line.split()[0].rstrip(",") for line in lines if line.startswith("  -")]
+    assert sorted(listed) == sorted(f"--{name}" if name != "help" else "-h" for name in named)
+
+
+@pytest.mark.parametrize(
+    ("word", "options"),
+    [
+        ("masks", {"--pair", "--mask-values", "--soft", "--boxes"}),
+        ("disk", {"--store", "--quality", "--compress"}),
+        ("CSV", {"--delimiter", "--decimal", "--na"}),
+        ("patient", {"--group-column"}),
+    ],
+)
+def test_help_with_a_word_shows_the_options_about_it(run: Run, word: str, options: set[str]) -> None:
+    shown = run("convert", "--help", word)
+    assert shown.code == 0
+    assert options <= set(shown.out.split())
+    assert len(shown.out) < 0.4 * len(run("convert", "-h").out)
+    assert "packer convert" in shown.out
+
+
+def test_help_about_an_unknown_word_names_the_sections(run: Run) -> None:
+    refused = run("convert", "photos/", "--help", "blub")
+    assert refused.code == 2
+    assert refused.err.startswith(
+        "Error: --help blub: no option is about it. The sections are: Size and pixels;"
+    )

@@ -1,6 +1,7 @@
 """Augmentation of batches, on the CPU or a GPU, with torchvision.transforms.v2's names and semantics.
 
     pipeline.py          Pipeline: draws for rows, then transforms images, masks, boxes, keypoints and labels
+    batch_fields.py      a batch of a user's own loop: arrays or tensors, with their annotations
     draw_steps.py        RandomApply, RandomChoice; the flat list of a pipeline's transforms
     pass_stages.py       stages: parts of transforms combined to as few passes as possible; their columns
     annotations.py       masks, boxes, keypoints and labels, transformed like the images

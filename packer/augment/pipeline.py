@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from packer.augment import kinds, validation
-from packer.augment.annotations import AnnotationTransforms, Drawn, Given
+from packer.augment.annotations import Drawn, Given
+from packer.augment.batch_fields import BatchTransforms
 from packer.augment.draw_steps import EQUAL_SIZES, DrawPlan, steps
 from packer.augment.kinds import Sizes
 from packer.augment.pass_stages import PassStage, run_stages, staged
@@ -33,7 +34,7 @@ _LIMITS = {torch.uint8: 255.0, torch.uint16: 65_535.0}  # largest pixel values; 
 
 
 @dataclass(eq=False, repr=False)
-class Pipeline(AnnotationTransforms):
+class Pipeline(BatchTransforms):
     """Transforms applied in order.
 
     transforms: a list of transforms, or its text; an empty pipeline returns the images themselves.
@@ -231,10 +232,6 @@ class Pipeline(AnnotationTransforms):
             # No stage changed the images, and mixing overwrites its input.
             made = made.clone(memory_format=torch.channels_last)
         return run_stages(mixing, made, prepared, out)
-
-    def __call__(self, images: Tensor, rows: NDArray[np.int64] | Tensor, epoch: int = 0) -> Tensor:
-        """Draw and apply. images: [N, C, H, W] of these rows, integers [N]."""
-        return self.apply(images, self.sample(rows, epoch))
 
     def _check(self, images: Tensor) -> None:
         """Raise UsageError for images of another format. On a GPU, values are checked once."""

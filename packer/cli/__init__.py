@@ -2,6 +2,7 @@
 
     convert_command.py    convert: images, or a table, into one pack
     options.py            every option of convert; options shared by several commands
+    help_sections.py      convert --help: its options in sections, or those about a word
     preview_command.py    preview: a contact sheet of a source, with convert's options, or of a pack
     inspect_commands.py   info, report, bench, doctor
     pack_commands.py      append, merge, split, repack, export, verify, seal

@@ -21,6 +21,7 @@ from packer.cli.console import (
     tell_splits,
 )
 from packer.cli.dry_run import tell_columns, tell_contents, tell_dry_run
+from packer.cli.help_sections import SectionedCommand
 from packer.cli.option_words import OPTIONS
 from packer.cli.options import ARRAYS, CONVERT, IMAGES, PATH, TABLES, InputOption, merge_values
 from packer.errors import UsageError
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from packer.tables.table_conversion import TablePlan
 
 
-@cli.command()
+@cli.command(cls=SectionedCommand)
 @click.argument("sources", metavar="SRC...", nargs=-1, type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
 @CONVERT
@@ -53,7 +54,8 @@ def convert(
     .npz file, or one .npy file per field. OUT becomes one HDF5 file if it ends in .h5, else a directory of
     .npy files.
 
-    To continue an interrupted conversion, run the same command again.
+    To continue an interrupted conversion, run the same command again. --help WORD shows only the options
+    about a word: masks, boxes, labels, splits, disk, tables, CSV.
 
     \b
     packer convert images/ train.h5 --size 256
@@ -62,9 +64,7 @@ def convert(
     packer convert test/ test.h5 --like train.h5
     packer convert photos/ train.h5 --dry-run
     packer convert yolo/ boxes.h5 --size max=640 --store jpeg
-    packer convert images/ train.h5 --pair mask=masks/ --store jpeg
-    packer convert images/ train --split train=0.9,val=0.1 --shard-size 2GB
-    packer convert flights.csv flights.h5 --label arr_delay --missing median --on-error skip
+    packer convert flights.csv flights.h5 --label arr_delay
     packer convert images.npy labels.npy train.h5
     """
     if not sources:  # click assigns a single path to the last argument

@@ -261,11 +261,11 @@ CONVERT = options(
     option("--dry-run", None,
         "Write nothing; print what would be packed: splits, classes, fields, doubts, with examples."),
     OUTPUT,
-    _table("--features", "COLUMN,...", "Tables: use only these columns as features; default: all."),
-    _table("--drop", "COLUMN,...", "Tables: leave these columns out."),
-    _table("--keep", "COLUMN,...", "Tables: store these columns as separate fields, not as features."),
+    _table("--features", "COLUMN,...", "Use only these columns as features; default: all."),
+    _table("--drop", "COLUMN,...", "Leave these columns out."),
+    _table("--keep", "COLUMN,...", "Store these columns as separate fields, not as features."),
     _table("--type types", "COLUMN=TYPE",
-        f"Tables: {', '.join(KINDS)}, currency, percent, date-name, date-ymd, date-mdy, date-dmy, time-12h,"
+        f"Type: {', '.join(KINDS)}, currency, percent, date-name, date-ymd, date-mdy, date-dmy, time-12h,"
         " timestamp-offset, timestamp-mdy, timestamp-dmy, verbatim (only empty cells are missing); default:"
         " guessed from the first rows.", multiple=True),
     _named("--label-as", ("auto", "classes", "float", "number"),
@@ -273,35 +273,35 @@ CONVERT = options(
         " auto: integers as int64.", "auto"),
     _table("--missing", ("nan", "error", "mean", "median", "zero"),
         "Tables: replacement of a missing feature.", "nan"),
-    _table("--indicators", None, "Tables: add a 0/1 feature for each column with missing values."),
-    _table("--one-hot", "COLUMN,...|all", "Tables: encode categories as 0/1 features, not as codes."),
-    _table("--standardize", None, "Tables: scale numbers to mean 0 and standard deviation 1."),
-    _table("--log1p", "COLUMN,...", "Tables: apply log(1 + x) to these columns before other steps."),
+    _table("--indicators", None, "Add a 0/1 feature for each column with missing values."),
+    _table("--one-hot", "COLUMN,...|all", "Encode categories as 0/1 features, not as codes."),
+    _table("--standardize", None, "Scale numbers to mean 0 and standard deviation 1."),
+    _table("--log1p", "COLUMN,...", "Apply log(1 + x) to these columns before other steps."),
     _named("--dtype", "NAME",
         "Images: uint8 (default; the high byte of 16 bits), uint16. Tables: float32 (default), float16,"
         " float64, integers."),
-    _table("--max-categories", "N", "Tables: most distinct texts in a column; more are an error.", 100_000),
+    _table("--max-categories", "N", "Most distinct texts in a column; more are an error.", 100_000),
     _named("--like", "PACK",
         "Images: take classes, size, fit, channels, mean, std from PACK. Tables: columns, categories,"
         " statistics. Both: store, shards."),
     _array("--rename", "NAME=FIELD",
-        "Arrays: field name of an array or .npy file, where x, images, y, labels and the like do not tell"
+        "Field name of an array or .npy file, where x, images, y, labels and the like do not tell"
         " it.", multiple=True),
     _table("--header/--no-header", None,
-        "CSV: the first line holds the column names; without it columns are called 0, 1, 2 ...", True),
-    _table("--delimiter", "CHAR", "CSV: delimiter of cells, tab for a tab; default: detected."),
-    _table("--skip-rows", "N", "CSV: lines to skip at the beginning of each file.", 0),
-    _table("--comment", "CHAR", "CSV: skip lines that begin with this character."),
+        "The first line holds the column names; without it columns are called 0, 1, 2 ...", True),
+    _table("--delimiter", "CHAR", "Delimiter of cells, tab for a tab; default: detected."),
+    _table("--skip-rows", "N", "Lines to skip at the beginning of each file.", 0),
+    _table("--comment", "CHAR", "Skip lines that begin with this character."),
     _table("--escape", "CHAR",
-        "CSV: character before a literal quote or delimiter, as \\; with --delimiter."),
-    _table("--quote", "CHAR", "CSV: quote character; none: cells are not quoted.", '"'),
-    _table("--decimal", "CHAR", "CSV: decimal point.", "."),
+        "Character before a literal quote or delimiter, as \\; with --delimiter."),
+    _table("--quote", "CHAR", "Quote character; none: cells are not quoted.", '"'),
+    _table("--decimal", "CHAR", "Decimal point.", "."),
     _table("--thousands", "CHAR",
-        "CSV: separator of groups of three digits, removed from numbers.", "", show_default=False),
+        "Separator of groups of three digits, removed from numbers.", "", show_default=False),
     _table("--na", "TEXT",
-        'CSV: a further text for missing values, beside NA, null, nan ...; --na "": in place of'
+        'A further text for missing values, beside NA, null, nan ...; --na "": in place of'
         " them.", multiple=True),
-    _table("--keep-spaces", None, "CSV: texts keep the spaces around them."),
-    _table("--encoding", "NAME", "CSV: encoding of the file.", "utf-8"),
+    _table("--keep-spaces", None, "Texts keep the spaces around them."),
+    _table("--encoding", "NAME", "Encoding of the file.", "utf-8"),
 )
 # fmt: on

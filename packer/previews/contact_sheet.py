@@ -205,7 +205,12 @@ def _written(
 
 @checks_arguments
 def show(
-    what: Any, dataset: PackedBatchDataset | None = None, *, rows: int = 16, columns: int | None = None
+    what: Any,
+    dataset: PackedBatchDataset | None = None,
+    *,
+    predicted: Any = None,
+    rows: int = 16,
+    columns: int | None = None,
 ) -> Shown:
     """Draw a batch as a network sees it; notebooks display the result of a cell's last line.
 
@@ -214,6 +219,8 @@ def show(
         or a pack or its path, for its first rows.
     dataset: the dataset that the batch comes from. With it, Normalize is undone, classes are named and masks
         are drawn. Without it, floats are scaled so that the smallest is black and the largest white.
+    predicted: labels that a network gave to the batch, [N] or [N, K] as the label, such as
+        ``scores.argmax(1)``; named below it.
     rows: maximum number of rows.
     columns: images side by side; None: an approximately square sheet.
 
@@ -233,6 +240,8 @@ def show(
     pack: Pack | None = None
     if isinstance(what, str | os.PathLike):
         check_path("what", what)
+    if predicted is not None and (isinstance(what, str | os.PathLike | Pack) or hasattr(what, "replay")):
+        raise UsageError("show: predicted is about a batch. Pass the batch that was predicted.")
     if isinstance(what, str | os.PathLike | Pack):
         pack = what if isinstance(what, Pack) else open_pack(what)
         batch = read_batch(pack, first_rows(pack, rows, order="sequential", seed=0, epoch=0, split=None))
@@ -240,7 +249,7 @@ def show(
     else:
         if hasattr(what, "replay"):
             what, dataset = what.batch(0), what
-        batch = batch_of(what, dataset, rows)
+        batch = batch_of(what, dataset, rows, predicted)
         pack = None if dataset is None else dataset.pack
         views = () if dataset is None else dataset.views.values()
         drawn, text = pictures(batch.images, None if pack is None else image_of(pack), views)

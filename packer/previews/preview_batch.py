@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +41,7 @@ class PreviewBatch:
     boxes: N arrays float32 [n, 4], or None; box_label: N arrays int64 [n], or None.
     points: float32 [N, K, 2], NaN for missing points, or None.
     origins: of a source that is not packed yet: (split, key) of each row.
+    predicted: what a network said in place of the label, as label, or None.
     """
 
     rows: NDArray[np.int64]
@@ -51,6 +52,7 @@ class PreviewBatch:
     box_label: list[NDArray[np.int64]] | None
     points: NDArray[np.float32] | None
     origins: Sequence[tuple[str, str]] | None = None
+    predicted: NDArray[Any] | None = None
 
 
 def image_of(pack: Pack, source: str = "") -> Field:
@@ -128,8 +130,13 @@ def read_batch(pack: Pack, rows: NDArray[np.int64]) -> PreviewBatch:
     return _batch(rows, found, wanted)
 
 
-def batch_of(given: Any, dataset: PackedBatchDataset | None, rows: int) -> PreviewBatch:
-    """Return the first rows of a loader's batch or of a dict. dataset: its loader. Raises UsageError."""
+def batch_of(
+    given: Any, dataset: PackedBatchDataset | None, rows: int, predicted: Any = None
+) -> PreviewBatch:
+    """Return the first rows of a loader's batch or of a dict. Raises UsageError.
+
+    dataset: its loader. predicted: labels that a network gave, an entry for each row, or None.
+    """
     fields: dict[str, Any] = given if isinstance(given, dict) else getattr(given, "_asdict", dict)()
     if "image" not in fields:
         has = ", ".join(fields) or f"it is a {type(given).__name__}"
@@ -146,7 +153,15 @@ def batch_of(given: Any, dataset: PackedBatchDataset | None, rows: int) -> Previ
             f"show: images of shape {list(found['image'][0].shape)} are given; [C, H, W] is allowed."
             " Pass a batch of images."
         )
-    return _batch(np.arange(len(found["image"])), found, found)
+    batch = _batch(np.arange(len(found["image"])), found, found)
+    if predicted is None:
+        return batch
+    if (count := len(predicted)) != len(fields["image"]):
+        raise UsageError(
+            f"show: predicted has {count} entries and the batch {len(fields['image'])} rows; as many are"
+            " allowed. Pass for example scores.argmax(1)."
+        )
+    return replace(batch, predicted=np.stack(_rows(predicted, rows)))
 
 
 def _batch(
@@ -222,7 +237,8 @@ def captions(
     columns: Sequence[str] | None,
     unlabeled: int | None = None,
 ) -> list[list[str]]:
-    """Return up to three lines for each image: its label (or its boxes' labels), else its row number.
+    """Return up to three lines for each image: its label (or its boxes' labels), else its row number; the
+    label that was predicted.
 
     Labels are shown as classes, shares of classes or numbers. classes: names by number, or None. columns:
     names of the label's components, or None. unlabeled: the label of images without one, or None.
@@ -240,6 +256,9 @@ def captions(
         entries = [["no label"]] * len(batch.rows)
     else:
         entries = [[f"row {row:,}"] for row in batch.rows]
+    if batch.predicted is not None:
+        said = [_describe(one, classes, columns) for one in batch.predicted]
+        entries = [[*lines, f"predicted {', '.join(one)}"] for lines, one in zip(entries, said, strict=True)]
     return [
         lines if len(lines) < 4 else [*lines[:_LISTED], f"and {len(lines) - _LISTED} more"]
         for lines in entries

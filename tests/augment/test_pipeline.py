@@ -429,7 +429,9 @@ def test_masks_are_not_blotted_out(implementation: str) -> None:
             "Pass such a batch.",
         ),
         (
-            lambda: make_stack()(noise_images(4, *SHAPE).permute(0, 2, 3, 1), np.arange(4)),
+            lambda: make_stack().apply(
+                noise_images(4, *SHAPE).permute(0, 2, 3, 1), make_stack().sample(np.arange(4))
+            ),
             "AlternatingHorizontalFlip: the images are torch.uint8 [4, 24, 20, 3]; torch.uint8 [N, 3, 24, 20] is allowed. "
             "They look channels-last: pass images.permute(0, 3, 1, 2).",
         ),

@@ -15,6 +15,7 @@ from PIL import Image
 from packer import convert_images, pack_dataset, preview, show
 from packer.errors import PackerError, UsageError
 from packer.previews.contact_sheet import Shown
+from packer.previews.preview_batch import batch_of, captions
 
 torch = pytest.importorskip("torch")
 
@@ -125,3 +126,17 @@ def test_what_is_no_batch_is_a_sentence(what: object, said: str) -> None:
         show(what)
     with pytest.raises(UsageError, match="rows=0: is not a whole number of at least 1"):
         show(what, rows=0)
+
+
+def test_predicted_labels_stand_below_the_true_ones(pack: Path) -> None:
+    with PackedBatchDataset(str(pack), 3) as dataset:
+        batch = next(iter(dataset))
+        predicted = torch.zeros(3, dtype=torch.int64)
+        told = batch_of(batch, dataset, 2, predicted)
+        classes = dataset.classes
+        assert [lines[-1] for lines in captions(told, classes, None)] == [f"predicted {classes[0]}"] * 2
+        assert show(batch, dataset, predicted=predicted).png != show(batch, dataset).png
+        with pytest.raises(UsageError, match="predicted has 2 entries and the batch 3 rows"):
+            show(batch, dataset, predicted=predicted[:2])
+        with pytest.raises(UsageError, match="about a batch"):
+            show(dataset, predicted=predicted)

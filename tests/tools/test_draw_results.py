@@ -3,8 +3,10 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
+from PIL import ImageFont
 
 from packer.bench.bench_report import _COLOURS, _OTHERS
 
@@ -49,3 +51,17 @@ def test_a_bar_is_as_long_as_its_share():
     chart = draw_results.draw(draw_results.Chart("title", bars))
     assert f'width="{draw_results.FULL}"' in chart
     assert f'width="{draw_results.FULL // 2}"' in chart
+
+
+@pytest.mark.parametrize("name", sorted(draw_results.CHARTS))
+def test_text_fits_in_a_browser_whose_font_is_wide(name: str) -> None:
+    manager = pytest.importorskip("matplotlib.font_manager")
+    chart = ElementTree.fromstring(draw_results.draw(draw_results.CHARTS[name]()))
+    for text in chart.iter("{http://www.w3.org/2000/svg}text"):
+        weight = text.get("font-weight", "normal")
+        font = ImageFont.truetype(
+            manager.findfont(f"DejaVu Sans:weight={weight}"), int(chart.attrib["font-size"])
+        )
+        width, x = font.getlength(text.text or ""), float(text.attrib["x"])
+        left = x - width if text.get("text-anchor") == "end" else x
+        assert 0 <= left <= left + width <= draw_results.WIDTH, text.text

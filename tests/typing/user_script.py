@@ -119,6 +119,7 @@ def train() -> None:
         print([images.shape for images, labels in val])
         packer.show(val, rows=4)
         packer.show(next(iter(val)), val)
+        packer.show(next(iter(val)), val, predicted=[0] * 4)
 
 
 def load_arrays() -> None:

@@ -1,0 +1,111 @@
+"""A batch of a user's own loop through a pipeline: arrays or tensors, in both layouts, with their annotations."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from packer.augment.annotations import AnnotationTransforms, Drawn, Given, moved_lists
+from packer.errors import UsageError
+from packer.given_values import shown
+
+
+class BatchTransforms(AnnotationTransforms):
+    """The part of a pipeline that is called with a batch."""
+
+    @abstractmethod
+    def sample(self, rows: NDArray[np.int64] | Tensor, epoch: int = 0, *, seed: int | None = None) -> Drawn:
+        """Return the draws for rows of an epoch."""
+
+    @abstractmethod
+    def apply(self, images: Tensor, params: Given) -> Tensor:
+        """Apply draws to images [N, C, H, W]."""
+
+    @abstractmethod
+    def _check(self, images: Tensor) -> None:
+        """Raise UsageError for images of another format."""
+
+    def __call__(
+        self,
+        batch: Any,
+        rows: NDArray[np.int64] | Tensor | None = None,
+        epoch: int = 0,
+        *,
+        seed: int | None = None,
+    ) -> Any:
+        """Draw for a batch of your own loop and apply the draws; return what was given, augmented.
+
+        batch: images, a tensor on any device or an array, [N, C, H, W] or [N, H, W, C]. Or a dict of them as
+            "image", with masks or soft maps (integers or floats, any name) [N, H, W], [N, K, H, W] or [N, H, W,
+            K], "boxes" (N tensors or arrays [k, 4], or [N, K, 4]) and "box_..." with an entry for each box,
+            "keypoints" [N, K, 2], "label"; other fields come back unchanged.
+        rows: integers [N], the images' row numbers; None: their places in the batch.
+        epoch, seed: of the draws; a loop without row numbers passes another seed for each batch.
+        Returns the same kind, layout and keys; images in the pipeline's dtype.
+        Raises UsageError if the batch does not fit the pipeline.
+        """
+        self._check_shape()
+        fields = batch if isinstance(batch, Mapping) else {"image": batch}
+        if not isinstance(fields.get("image"), Tensor | np.ndarray):
+            raise UsageError(
+                f"Pipeline: the batch is {shown(batch)}; images [N, H, W, C] or [N, C, H, W], a tensor or an"
+                " array, are allowed, alone or as the field 'image' of a dict. Pass those."
+            )
+        images = _tensor(fields["image"])
+        channels, *size = self.shape
+        last = images.shape[1:] == (*size, channels) and images.shape[1:] != (channels, *size)
+        images = images.permute(0, 3, 1, 2) if last else images
+        self._check(images)
+        numbers = np.arange(len(images)) if rows is None else rows
+        params = self.prepare(self.sample(numbers, epoch, seed=seed), len(images))
+        augmented = self.apply(images, params)
+        made = {"image": _alike(augmented.permute(0, 2, 3, 1) if last else augmented, fields["image"])}
+        if isinstance(fields.get("boxes"), list | tuple):
+            made |= self._moved_lists(fields, params)
+        for name in fields.keys() - made.keys():
+            made[name] = self._moved_field(name, fields[name], params)
+        return {name: made[name] for name in fields} if isinstance(batch, Mapping) else made["image"]
+
+    def _moved_lists(self, fields: Mapping[str, Any], params: Given) -> dict[str, Any]:
+        """Return lists of boxes, and the fields box_..., without boxes of which nothing is left."""
+        boxes = fields["boxes"]
+        others = {name: each for name, each in fields.items() if name.startswith("box_")}
+        given = [_tensor(each) for each in boxes]
+        moved, kept = moved_lists(given, others, lambda padded: self.apply_boxes(padded, params))
+        return {"boxes": [_alike(a, b) for a, b in zip(moved, boxes, strict=True)], **kept}
+
+    def _moved_field(self, name: str, values: Any, params: Given) -> Any:
+        """Return a field of the batch as it follows the images; itself if it does not."""
+        if not isinstance(values, Tensor | np.ndarray):
+            return values
+        given, size = _tensor(values), tuple(self.shape[1:])
+        layers = self.apply_soft if given.is_floating_point() else self.apply_masks
+        if name == "boxes":
+            found = self.apply_boxes(given, params)
+        elif name == "keypoints":
+            found = self.apply_keypoints(given, params)
+        elif given.ndim in (3, 4) and given.shape[-2:] == size:
+            found = layers(given, params)
+        elif given.ndim == 4 and given.shape[1:3] == size:
+            found = layers(given.permute(0, 3, 1, 2), params).permute(0, 2, 3, 1)
+        elif name == "label":
+            found = self.apply_labels(given, params)
+        else:
+            return values
+        return _alike(found, values)
+
+
+def _alike(found: Tensor, given: Tensor | NDArray[Any]) -> Tensor | NDArray[Any]:
+    """Return a result as an array if one was given."""
+    return found.numpy() if isinstance(given, np.ndarray) else found
+
+
+def _tensor(values: Tensor | NDArray[Any]) -> Tensor:
+    """Return a tensor, of an array's own memory unless torch does not take it: read-only, or mirrored."""
+    return values if isinstance(values, Tensor) else torch.from_numpy(np.require(values, None, ["C", "W"]))

@@ -1,0 +1,119 @@
+"""A pipeline called on a batch of a user's own loop gives what the loader gives, in the form that was passed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from packer.augment import Pipeline
+from packer.augment.annotations import moved_lists
+from packer.errors import UsageError
+from tests.augment.conftest import noise_images
+
+TEXT = "RandomResizedCrop(20), RandomHorizontalFlip(), ColorJitter(0.4)"
+NORMALIZE = f"{TEXT}, Normalize((0.4, 0.5, 0.6), 0.25)"
+COUNT, HEIGHT, WIDTH = 5, 32, 28
+
+
+@pytest.fixture
+def images() -> torch.Tensor:
+    return noise_images(COUNT, 3, HEIGHT, WIDTH)
+
+
+@pytest.mark.parametrize("text", [TEXT, NORMALIZE, ""])
+def test_images_come_back_in_their_layout_and_kind(images: torch.Tensor, text: str) -> None:
+    pipeline = Pipeline(text, (3, HEIGHT, WIDTH))
+    wanted = pipeline.apply(images, pipeline.sample(np.arange(COUNT), seed=7))
+    last = images.permute(0, 2, 3, 1)
+    assert torch.equal(pipeline(images, seed=7), wanted)
+    assert torch.equal(pipeline(images, torch.arange(COUNT), 0, seed=7), wanted)
+    assert torch.equal(pipeline(last, seed=7), wanted.permute(0, 2, 3, 1))
+    found = pipeline(last.contiguous().numpy(), seed=7)
+    assert isinstance(found, np.ndarray)
+    assert np.array_equal(found, wanted.permute(0, 2, 3, 1).numpy())
+    assert np.array_equal(pipeline(images.numpy(), seed=7), wanted.numpy())
+    if text:
+        assert not torch.equal(pipeline(images, seed=8), wanted)
+        assert not torch.equal(pipeline(images, epoch=1, seed=7), wanted)
+
+
+def test_arrays_that_torch_does_not_take_are_copied(images: torch.Tensor) -> None:
+    pipeline = Pipeline(TEXT, (3, HEIGHT, WIDTH))
+    array = images.permute(0, 2, 3, 1).contiguous().numpy()
+    locked, mirrored = array.copy(), array[..., ::-1].copy()[..., ::-1]
+    locked.flags.writeable = False
+    assert np.array_equal(pipeline(locked), pipeline(array))
+    assert np.array_equal(pipeline(mirrored), pipeline(array))
+
+
+def test_a_side_that_is_the_number_of_channels_is_channels_first(images: torch.Tensor) -> None:
+    square = images[:, :, :3, :3]
+    pipeline = Pipeline("RandomHorizontalFlip(1), RandomVerticalFlip(0)", (3, 3, 3))
+    assert torch.equal(pipeline(square), square.flip(-1))
+
+
+def test_annotations_follow_as_by_hand(images: torch.Tensor) -> None:
+    pipeline = Pipeline(TEXT, (3, HEIGHT, WIDTH), flip_pairs=[(0, 1)])
+    draws = np.random.default_rng(0)
+    masks = torch.from_numpy(draws.integers(0, 5, (COUNT, HEIGHT, WIDTH)))
+    boxes = [torch.tensor([[2.0, 3, 9, 9]] * number + [[0.0, 0, 1, 1]]) for number in range(COUNT)]
+    fields: dict[str, Any] = {
+        "key": ["a"] * COUNT,
+        "image": images,
+        "label": torch.arange(COUNT),
+        "mask": masks,
+        "layers": torch.stack([masks, masks + 1], dim=-1),
+        "depth": masks[:, None].float() / 3,
+        "boxes": boxes,
+        "box_label": [torch.arange(len(each)) for each in boxes],
+        "keypoints": torch.from_numpy(draws.uniform(0, 28, (COUNT, 2, 2))),
+        "weight": torch.rand(COUNT),
+    }
+    params = pipeline.sample(np.arange(COUNT), 3)
+    found = pipeline(fields, epoch=3)
+    kept, numbers = moved_lists(
+        boxes, {"box_label": fields["box_label"]}, lambda padded: pipeline.apply_boxes(padded, params)
+    )
+    wanted = {
+        "image": pipeline.apply(images, params),
+        "mask": pipeline.apply_masks(masks, params),
+        "depth": pipeline.apply_soft(fields["depth"], params),
+        "keypoints": pipeline.apply_keypoints(fields["keypoints"], params),
+        "label": fields["label"],
+        "weight": fields["weight"],
+    }
+    assert list(found) == list(fields)
+    for name, values in wanted.items():
+        assert torch.equal(found[name].nan_to_num(-1), values.nan_to_num(-1)), name
+    assert torch.equal(
+        found["layers"], torch.stack([wanted["mask"], pipeline.apply_masks(masks + 1, params)], -1)
+    )
+    assert all(map(torch.equal, found["boxes"], kept))
+    assert all(map(torch.equal, found["box_label"], numbers["box_label"]))
+    assert found["key"] is fields["key"]
+    arrays = pipeline({"image": images.numpy(), "boxes": [each.numpy() for each in boxes]}, epoch=3)
+    assert all(np.array_equal(a, b.numpy()) for a, b in zip(arrays["boxes"], kept, strict=True))
+
+
+def test_a_mask_called_label_moves_and_labels_are_mixed(images: torch.Tensor) -> None:
+    flip = Pipeline("RandomHorizontalFlip(1)", (3, HEIGHT, WIDTH))
+    masks = torch.arange(COUNT * HEIGHT * WIDTH).view(COUNT, HEIGHT, WIDTH)
+    assert torch.equal(flip({"image": images, "label": masks})["label"], masks.flip(-1))
+    mix = Pipeline("Normalize(0.5, 0.5), MixUp(num_classes=5)", (3, HEIGHT, WIDTH))
+    assert mix({"image": images, "label": torch.arange(COUNT)})["label"].shape == (COUNT, 5)
+
+
+@pytest.mark.parametrize("batch", [None, [1, 2], {"pixels": 3}, {"image": [1]}, "photos"])
+def test_what_is_no_batch_is_an_error(batch: object) -> None:
+    with pytest.raises(UsageError, match="are allowed, alone or as the field 'image'"):
+        Pipeline(TEXT, (3, HEIGHT, WIDTH))(batch)
+
+
+def test_images_of_another_shape_are_an_error(images: torch.Tensor) -> None:
+    with pytest.raises(UsageError):
+        Pipeline(TEXT, (3, 64, 64))(images)
+    with pytest.raises(UsageError, match="shape is not known"):
+        Pipeline(TEXT)(images)
