@@ -118,11 +118,17 @@ def _warn(text: str) -> None:
 @functools.cache
 def _kernels() -> ModuleType | None:
     try:
+        import triton
+
         from packer.augment.passes import triton_kernels
     except ImportError as error:
-        _warn(f"augment: Triton is not available ({error}); torch operations run passes, which is slower.")
-        return None
-    return triton_kernels
+        problem = str(error)
+    else:
+        if hasattr(triton, "knobs"):  # older ones have no tuples of numbers
+            return triton_kernels
+        problem = f"{triton.__version__} is installed, and 3.4 or newer is needed"
+    _warn(f"augment: Triton is not available ({problem}); torch operations run passes, which is slower.")
+    return None
 
 
 def compiled_kernels() -> int:
