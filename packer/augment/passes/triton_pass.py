@@ -53,9 +53,7 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
         and out.dtype is _DTYPES.get(what.dtype)
         and what.in_loops
         and images.shape[1] == what.channels
-        and _pixels_last(images)
-        and _pixels_last(out)
-        and out.is_contiguous(memory_format=torch.channels_last)
+        and max(images.shape[1:].numel(), out.shape[1:].numel()) < _LARGEST
         and _kernels() is not None
         and _agreed.get(_kind(what, images), True)
     )
@@ -144,18 +142,6 @@ def _interprets() -> bool:
     return kernels is not None and type(kernels.flat).__name__ == "InterpretedFunction"
 
 
-def _pixels_last(images: Tensor) -> bool:
-    """Return True if each image is contiguous and channels-last; images may have any distance."""
-    _, channels, height, width = images.shape
-    _, between_channels, between_rows, between_pixels = images.stride()
-    return (
-        (channels == 1 or between_channels == 1)
-        and (width == 1 or between_pixels == channels)
-        and (height == 1 or between_rows == channels * width)
-        and channels * height * width < _LARGEST
-    )
-
-
 def is_flat(what: Pass) -> bool:
     """Return True if each number of the result depends on one number of the source."""
     return not what.weighted and not what.steps
@@ -221,7 +207,9 @@ def _launch(what: Pass, images: Tensor, draws: PreparedDraws, out: Tensor) -> No
     plan, columns, count = _plan(what), draws.on(images.device), len(out)
     if columns.stride(1) != 1:
         columns = columns.contiguous()
-    result = torch.empty_like(out) if out.data_ptr() % _ALIGNED else out
+    images = images.contiguous(memory_format=torch.channels_last)
+    fit = out.is_contiguous(memory_format=torch.channels_last) and out.data_ptr() % _ALIGNED == 0
+    result = out if fit else torch.empty_like(out, memory_format=torch.channels_last)
     strides = images.stride(0), images.stride(2), columns.stride(0)
     launch = plan.kernel[(count * plan.programs,)]
     if is_flat(what):

@@ -89,7 +89,11 @@ def cases() -> dict[str, list[float]]:
     for name, (what, dtype) in CASES.items():
         count = 6 if what.steps else 3
         images = chosen(make_images(5, what.channels, 13, dtype), count)
-        triton, plain = both(what, images, make_columns(what, count, 13))
+        columns = make_columns(what, count, 13)
+        triton, plain = both(what, images, columns)
+        planes = torch.empty_like(triton, memory_format=torch.contiguous_format)
+        triton_pass.run(what, images.contiguous(), PreparedDraws(columns), planes)  # of other strides
+        assert torch.equal(planes, triton)
         apart = (triton.float() - plain.float()).abs().max()
         found[name] = [float(apart), float(pass_agreement.disagreement(what, triton, plain))]
     return found
