@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 import time
 from collections import deque
@@ -120,6 +121,11 @@ class MeasuredGpu:
         source = torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
         target = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
         return nbytes / self.seconds(lambda: target.copy_(source, non_blocking=True), 20)
+
+    def compiled_kernels(self) -> int:
+        """Return the number of kernels that this process has compiled, or taken from Triton's cache."""
+        kernels = vars(sys.modules.get("packer.augment.passes.triton_kernels", object)).values()
+        return sum(len(cache[0]) for k in kernels for cache in getattr(k, "device_caches", {}).values())
 
     def allocated(self) -> int:
         """Return the bytes of tensors on the device."""
@@ -276,10 +282,10 @@ def check_repetition(gpu: MeasuredGpu, pack: Pack, sizes: Sizes) -> GpuCheck:
     with _dataset(gpu, pack, batch, augment=PASSES[_AUGMENT].format(side=sizes.side)) as dataset:
         for _ in range(2):
             deque(dataset, maxlen=0)
-        before, kernels = gpu.allocated(), triton_pass.compiled_kernels()
+        before, kernels = gpu.allocated(), gpu.compiled_kernels()
         while done < sizes.batches:
             done += sum(1 for _ in dataset)
-        grown, compiled = gpu.allocated() - before, triton_pass.compiled_kernels() - kernels
+        grown, compiled = gpu.allocated() - before, gpu.compiled_kernels() - kernels
     problem = ""
     if grown > batch * sizes.side**2 * 3:
         problem = f"Memory on the GPU grew by {size(grown)} in {done} batches. Please report this table."

@@ -98,7 +98,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     gpu = StandIn()
     monkeypatch.setattr(gpu_checks, "_dataset", Dataset)
     monkeypatch.setattr(gpu_checks, "_LONGEST", 1.4)  # machines that run tests are busy
-    runs = SimpleNamespace(run=torch_pass.run, compiled_kernels=gpu.compiled_kernels)
+    runs = SimpleNamespace(run=torch_pass.run)
     monkeypatch.setattr(gpu_checks, "triton_pass", runs)
     monkeypatch.setattr(gpu_checks, "implementation", lambda *_: runs)
     return gpu

@@ -55,17 +55,12 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
         and images.shape[1] == what.channels
         and max(images.shape[1:].numel(), out.shape[1:].numel()) < _LARGEST
         and _kernels() is not None
-        and _agreed.get(_kind(what, images), True)
+        and _agreed.get((what, images.dtype, images.device), True)
     )
 
 
-_Kind = tuple[Pass, torch.dtype, torch.device]
-_agreed: dict[_Kind, bool] = {}
+_agreed: dict[tuple[Pass, torch.dtype, torch.device], bool] = {}
 """Passes whose first batch was compared with torch operations: True if they agreed."""
-
-
-def _kind(what: Pass, images: Tensor) -> _Kind:
-    return what, images.dtype, images.device
 
 
 def run(what: Pass, images: Tensor, draws: PreparedDraws, out: Tensor) -> None:
@@ -74,24 +69,23 @@ def run(what: Pass, images: Tensor, draws: PreparedDraws, out: Tensor) -> None:
     A pass that Triton cannot compile here, or computes differently from torch operations, is run by these,
     with a warning the first time.
     """
-    if not len(out):
-        return
+    kind, problem = (what, images.dtype, images.device), ""
     if not can(what, images, out):
         torch_pass.run(what, images, draws, out)
         return
-    if _kind(what, images) in _agreed:
+    if kind in _agreed:
         _launch(what, images, draws, out)
         return
     try:
         _launch(what, images, draws, out)
-        agreed = _agrees(what, images, draws, out)
-        problem = "its result differs from that of torch operations"
+        if not _agrees(what, images, draws, out):
+            problem = "its result differs from that of torch operations"
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:  # any error of Triton's compiler, ptxas, the C compiler or the driver
-        agreed, problem = False, f"{type(error).__name__}: {error}"
-    _agreed[_kind(what, images)] = agreed
-    if not agreed:
+        problem = f"{type(error).__name__}: {error}"
+    _agreed[kind] = not problem
+    if problem:
         _warn(f"augment: Triton failed at a pass ({problem}); torch operations run it, which is slower.")
         torch_pass.run(what, images, draws, out)
 
@@ -127,13 +121,6 @@ def _kernels() -> ModuleType | None:
         problem = f"{triton.__version__} is installed, and 3.4 or newer is needed"
     _warn(f"augment: Triton is not available ({problem}); torch operations run passes, which is slower.")
     return None
-
-
-def compiled_kernels() -> int:
-    """Return the number of kernels that this process has compiled, or taken from Triton's cache."""
-    kernels = _kernels()
-    functions = [kernels.flat, kernels.pixels, kernels.means] if kernels is not None else []
-    return sum(len(cache[0]) for f in functions for cache in getattr(f, "device_caches", {}).values())
 
 
 def _interprets() -> bool:
