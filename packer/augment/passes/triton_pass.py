@@ -192,8 +192,6 @@ def _launch(what: Pass, images: Tensor, draws: PreparedDraws, out: Tensor) -> No
             _launch(what, images, draws, out)
         return
     plan, columns, count = _plan(what), draws.on(images.device), len(out)
-    if columns.stride(1) != 1:
-        columns = columns.contiguous()
     images = images.contiguous(memory_format=torch.channels_last)
     fit = out.is_contiguous(memory_format=torch.channels_last) and out.data_ptr() % _ALIGNED == 0
     result = out if fit else torch.empty_like(out, memory_format=torch.channels_last)
