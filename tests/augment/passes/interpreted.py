@@ -24,7 +24,7 @@ from tests.augment.passes.pass_cases import CASES, both, make_columns, make_imag
 
 # The interpreter takes as long for what lies beyond a tiny image as for what lies in it.
 SMALL = triton_pass.LaunchShape(across=64, down=1, loops=2, warps=1)
-COUNT = 6
+COUNT = 8
 KERNELS = ("triton_sampling", "triton_colors", "triton_kernels")
 MUTATIONS = {
     "all samples read the first image": ("* image_stride", "* 0"),
