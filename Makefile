@@ -39,7 +39,7 @@ help:
 
 venv: $(STAMP)
 
-$(STAMP): requirements.txt setup.cfg setup.py pyproject.toml $(wildcard packer/native/*.c packer/native/*.h)
+$(STAMP): requirements.txt tests/requirements-beside.txt setup.cfg setup.py pyproject.toml $(wildcard packer/native/*.c packer/native/*.h)
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("PYTHON: it is %d.%d; the pinned versions in requirements.txt need 3.11 or newer. Pass one: make PYTHON=python3.12, or pip install -e .[torch]." % sys.version_info[:2])'
 	@echo 'making .venv with everything that developing needs, once: some minutes, 2 GB'
 	$(PYTHON) -m venv .venv
@@ -47,8 +47,8 @@ $(STAMP): requirements.txt setup.cfg setup.py pyproject.toml $(wildcard packer/n
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --requirement requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 # Beside the environment: one whose build does not fit torch's keeps Lightning from being imported (tests/torchvision_here.py).
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --target .venv/torchvision \
-	    torchvision==0.28.0 timm==1.0.31 || echo 'torchvision could not be installed; the tests that need it are skipped'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --upgrade --target .venv/torchvision \
+	    --requirement tests/requirements-beside.txt || echo 'not installed, and the tests of it skipped: tests/requirements-beside.txt'
 	touch $@
 
 ifdef PACKER_DATA
@@ -113,8 +113,12 @@ gpu:
 	PYTHONPATH=. $(PYTHON) examples/higgs.py demo/higgs.csv --device cuda --epochs 1
 	PYTHONPATH=. $(PYTHON) benchmarks/tables_higgs.py demo/higgs.h5 --device cuda
 
-soak: $(STAMP)
-	$(BIN)/python -m pytest -m soak
+soak: .venv/soak
+	PYTHONPATH=$(CURDIR)/.venv/soak $(BIN)/python -m pytest -m soak
+
+.venv/soak: tests/requirements-soak.txt $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --upgrade --target $@ --requirement $<
+	touch $@
 
 # torch comes with CUDA here, as the package index has no other of that age. Old packages warn of what came after them.
 test-oldest:

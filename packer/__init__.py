@@ -2,6 +2,7 @@
 
     convert_images, Report         convert a folder, list or archive to a pack     (packer.convert)
     Labels, Soft                   labels read from a CSV, soft maps beside images (packer.inputs)
+    Sequences                      frames and steps in order, for windows          (packer.convert)
     Split                          splits by shares, a column or whole groups      (packer.convert)
     convert_table                  convert a CSV, Parquet or Arrow table to a pack (packer.convert)
     pack_dataset, create           pack arrays, datasets, generators, samples      (packer.samples)

@@ -12,6 +12,7 @@ from packer.convert.repacking import (
     repack as repack,
     split_pack as split_pack,
 )
+from packer.convert.row_sequence import Sequences as Sequences
 from packer.convert.sealing import seal_pack as seal_pack
 from packer.errors import PackerError as PackerError
 from packer.filling.opening import fill_pack as fill_pack, open_pack as open_pack

@@ -29,13 +29,16 @@ class Progress:
         self._total: int | None = None
         self._bar: Any = None
 
-    def start(self, total: int | None, unit: str | None = None) -> None:
-        """Show a new bar, for the work or its next stage. total: number of units, None if unknown."""
+    def start(self, total: int | None, unit: str | None = None, **options: Any) -> None:
+        """Show a new bar, for the work or its next stage.
+
+        total: number of units, None if unknown; options: of tqdm.
+        """
         self.close()
         self._total, self._unit = total, unit or self._unit
         self._began = self._last = time.monotonic()
         if self._shown:
-            self._bar = _bar(self._stream, total, self._unit)
+            self._bar = _bar(self._stream, total, self._unit, **options)
 
     def move(self, done: int) -> None:
         """Show that `done` units are done."""
@@ -55,6 +58,12 @@ class Progress:
             self._bar.set_description_str(text)
         elif self._is_due():
             self._stream.write(f"{text}\n")
+
+    def print(self, text: str) -> None:
+        """Remove the bar and print a line, which stays."""
+        self.close()
+        if self._shown:
+            self._stream.write(f"{visible(text)}\n")
 
     def _is_due(self) -> bool:
         """Return True if LINE_SECONDS have passed since the last line."""

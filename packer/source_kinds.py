@@ -42,6 +42,11 @@ COMPRESSED_TARS = {
 TARS = (".tar", *COMPRESSED_TARS)
 PLAIN_ARCHIVES = (".tar", ".zip")  # members are read in place
 ARCHIVES = (*TARS, ".zip")
+VIDEOS = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm", ".wmv")
+FRAMES_FIRST = (
+    "Videos are not read: make frames of each first, as mkdir -p clips/a && ffmpeg -i a.mp4 clips/a/%05d.jpg,"
+    " then convert clips/ with sequence=True."
+)
 _UNREAD = (
     ".beton .ffcv .lmdb .mdb .rec .tfrecord .zarr .nc .pt .pth .pkl .pickle .safetensors .json .jsonl .xls"
     " .xlsx .db .sqlite .7z .rar .hdf4"

@@ -32,12 +32,14 @@ LEAVES = {
     "packer.pytorch",
     "packer.starting",
     "packer.native",
+    "packer.natural_order",
     "packer.service",
     "packer.source_kinds",
     "packer.split_names",
     "packer.standard_streams",
     "packer.units",
     "packer.version",
+    "packer.workbooks",
 }
 
 # Unit -> the units it imports. A unit is a folder, or a file that has its own row; inside a unit imports are free.
@@ -56,7 +58,6 @@ UNITS: dict[str, set[str]] = {
         "packer.inputs",
         "packer.packs",
         "packer.previews",
-        "packer.progress",
         "packer.reports",
         "packer.samples",
         "packer.tables",
@@ -241,6 +242,7 @@ UNITS: dict[str, set[str]] = {
         "packer.orders",
         "packer.packs",
         "packer.pixels",
+        "packer.progress",
         "packer.read",
         "packer.serving",
         "packer.tables.reading",

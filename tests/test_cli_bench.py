@@ -18,6 +18,7 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("flushed")
 
 SHORT = ("--rounds", 1, "--seconds", "0.02", "--workers", "0")
+TAKES = "takes about 1 s: 12 measurements of 0.02 s\n"
 
 
 class Done(NamedTuple):
@@ -50,7 +51,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 def test_a_table_is_measured_in_its_own_batches(run: Run) -> None:
     done = run("rows.csv", "rows.h5", *SHORT, "--json", "found.json")
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.err) == (0, TAKES)
     assert done.out.startswith(
         "rows.csv beside rows.h5: 5,000 rows of features [2], label, batches of 1,024\n"
     )
@@ -62,15 +63,15 @@ def test_a_table_is_measured_in_its_own_batches(run: Run) -> None:
 
 def test_a_batch_size_that_is_given_wins(run: Run) -> None:
     done = run("rows.csv", "rows.h5", *SHORT, "--batch-size", 100, "--no-cold")
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.err) == (0, TAKES)
     assert ", batches of 100\n" in done.out
-    assert run("rows.csv", "rows.h5", *SHORT, "--quiet").out == ""
+    assert run("rows.csv", "rows.h5", *SHORT, "--quiet") == (0, "", "")
 
 
 def test_the_report_is_a_plot_too(run: Run) -> None:
     pytest.importorskip("matplotlib")
     done = run("rows.csv", "rows.h5", *SHORT, "--plot", "b.SVG")
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.err) == (0, TAKES)
     assert "--model-rate 1000" in done.out
     assert Path("b.SVG").read_text().startswith("<?xml")
 

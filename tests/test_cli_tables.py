@@ -238,7 +238,7 @@ def test_splits_by_columns(table: Path):
     run("convert", table, "t.h5", "--label", "sold", "--split-column", "shop", "--on-error", "skip", code=3)
     assert open_pack("t.h5").header.splits == {"north": ((0, 2),), "south": ((2, 3),)}
     said = run("convert", table, "u.h5", "--split", "a=50,b=50", "--group-column", "shop").output
-    assert "features when, price, sold; splits by shop" in said
+    assert "features when, price, sold; splits or orders by shop" in said
     assert re.search(
         r"note: Groups of shop in each split: a [12] \([12] rows?\)|: a [12] \([23] rows\)", said
     )
@@ -246,5 +246,5 @@ def test_splits_by_columns(table: Path):
         run("convert", table, "v.h5", "--group-column", "shop")
     assert in_options(str(error.value)) == (
         "--group-column shop: groups need shares, or a column that names their splits. Pass --split train=0.9,val=0.1, "
-        "or --split-column."
+        "or --split-column; for rows in order --order-column."
     )

@@ -62,6 +62,7 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
     "Preprocess": {"pack": "p.h5"},
     "PythonTransform": {"fn": len},
     "Labels": {"file": "t.csv"},
+    "Sequences": {},
     "Split": {"shares": "a=0.5,b=0.5"},
     "Soft": {"folder": "masks"},
     "Weighted": {"weights": [1, 2]},

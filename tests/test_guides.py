@@ -59,11 +59,14 @@ def blocks(text: str) -> list[Block]:
 
 @pytest.fixture
 def folder(photo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, without a GPU: photos/, clips/, masks/, coco/, flights.csv, new.csv, test.csv."""
+    """The current folder, without a GPU: photos/, clips/, masks/, coco/, episodes.csv, flights.csv, new.csv, test.csv."""
     parent = photo_folder.parent
     monkeypatch.chdir(parent)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    shutil.copytree(photo_folder, "clips")
+    for kind in photo_folder.iterdir():
+        shutil.copytree(kind, f"clips/{kind.name}/a")
+    steps = [f"{n % 3},{n},{n / 2},{n % 5}" for n in range(60)]
+    Path("episodes.csv").write_text("\n".join(["episode,step,speed,reward", *steps, ""]))
     photos = sorted(photo_folder.rglob("*.jpg"))
     for photo in photos:
         mask = (parent / "masks" / photo.relative_to(photo_folder)).with_suffix(".png")
@@ -155,7 +158,7 @@ def sections(page: Path) -> dict[str, str]:
 def need_imports(text: str) -> None:
     """Skip the test unless all that the code imports is installed, or beside the environment."""
     for package in re.findall(r"^(?:from|import) ([\w.]+)", text, flags=re.MULTILINE):
-        if package.startswith(("torchvision", "timm", "fastai")):
+        if package.startswith(("torchvision", "timm", "fastai", "streaming")):
             from tests.torchvision_here import REASON, ready
 
             if not ready(package):

@@ -3,7 +3,7 @@
 A wheel that was built for CUDA cannot load its compiled operators beside a torch for the CPU, and then fails on import. No
 transform needs them, so they are declared here, without a body. Such a torchvision must not lie in the environment itself, since
 Lightning imports what it finds there: `make` puts it into a folder beside it, `<environment>/torchvision`, and
-timm with it, which needs it.
+what needs it, or cannot be installed with its dependencies (requirements-beside.txt).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ with all 20 actions between. Their HDF5 file has a chunk a frame; their reader t
 and keeps every fifth. Their Lance table holds frames as JPEG of quality 95, and a batch's distinct frames are
 fetched and decoded once. Their benchmark reads samples in order, so 64 samples share 83 frames; training
 shuffles them. Both are measured here. Frames and actions are at different steps, so packer's rows are read by
-number, a batch at once, below torch's DataLoader.
+number, or by ``window=`` as two datasets, a batch at once, below torch's DataLoader.
 """
 
 from __future__ import annotations
@@ -194,6 +194,25 @@ class Packed:
         }
 
 
+class Windowed:
+    """Windows from a pack by ``window=``: one dataset for the frames, one for the actions, as they differ."""
+
+    def __init__(self, path: Path, first: Numbers) -> None:
+        from packer import PackedDataset, Windows
+
+        self._first = first
+        self._frames = PackedDataset(path, fields=["image"], window=Windows(STEPS, dilation=SKIP))
+        self._actions = PackedDataset(path, fields=["action"], window=Windows(SPAN))
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def __getitem__(self, numbers: list[int]) -> dict[str, Any]:
+        first = self._first[numbers]  # a window begins at every row
+        actions = self._actions[first].action
+        return {"pixels": self._frames[first].image, "action": actions.reshape(len(first), STEPS, -1)}
+
+
 def _spread(batch: dict[str, Any]) -> Rows:
     """Return a batch and the first frames of its samples, according to their actions."""
     return batch, batch["action"][:, 0, 0].numpy().astype(np.int64)
@@ -214,7 +233,7 @@ def _sampled(
     return opened
 
 
-def _batched(shuffle: bool, once: bool) -> Callable[[Path, int], Epochs]:
+def _batched(make: Callable[[Path, Numbers], Any], shuffle: bool) -> Callable[[Path, int], Epochs]:
     """Return a lane of packer that reads a batch at once."""
 
     def opened(store: Path, workers: int) -> Epochs:
@@ -223,8 +242,7 @@ def _batched(shuffle: bool, once: bool) -> Callable[[Path, int], Epochs]:
         first = starts(_frames(store))
         order = Order(len(first), shuffle=shuffle)
         batches: Any = BatchSampler(order, BATCH, drop_last=False)
-        packed = Packed(store, first, once=once)
-        return loaded(packed, order, first, _spread, workers, batch_size=None, sampler=batches)
+        return loaded(make(store, first), order, first, _spread, workers, batch_size=None, sampler=batches)
 
     return opened
 
@@ -260,8 +278,10 @@ def _lanes() -> dict[str, Lane]:
                 _sampled(partial(Chunks, only=True), shuffle), H5, workers=both
             ),
             f"Lance, {order}": Lane(_sampled(Table, shuffle, "spawn"), LANCE, ("lance",), both),
-            f"packer, JPEG, {order}": Lane(_batched(shuffle, True), JPEG, workers=both),
-            f"packer, raw, {order}": Lane(_batched(shuffle, False), RAW, workers=both),
+            f"packer, JPEG, {order}": Lane(_batched(partial(Packed, once=True), shuffle), JPEG, workers=both),
+            f"packer, raw, {order}": Lane(_batched(partial(Packed, once=False), shuffle), RAW, workers=both),
+            f"packer, window=, JPEG, {order}": Lane(_batched(Windowed, shuffle), JPEG, workers=both),
+            f"packer, window=, raw, {order}": Lane(_batched(Windowed, shuffle), RAW, workers=both),
         }
     return found
 

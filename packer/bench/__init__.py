@@ -8,6 +8,6 @@
     diagnosis.py         derives from the figures what limits training, and what would help
     bench_report.py      medians, ratios and conditions, as a table, as JSON and as a picture
 
-Start with bench.py. Imports: augment, codecs, format, inputs, load, orders, packs, pixels, read, serving,
-tables.reading.
+Start with bench.py. Imports: augment, codecs, format, inputs, load, orders, packs, pixels, progress, read,
+serving, tables.reading.
 """

@@ -25,6 +25,7 @@ from packer.bench.lanes import (
     Packed,
     best_workers,
     epochs_rate,
+    item_seconds,
     loader_rate,
     measured,
     run_rounds,
@@ -37,7 +38,10 @@ from packer.machine import cores, memory
 from packer.packs.pack import Pack
 from packer.packs.pack_opening import check_order, open_pack
 from packer.path_text import as_text
+from packer.progress import Progress
 
+BAR = "{desc}: {percentage:3.0f}%|{bar}| {remaining} left"
+COLD_ORDERS = ORDERS[:3]
 FEW_PAGES = 0.1  # share of pages that the kernel may keep while it uses them (6 % right after a write)
 
 
@@ -50,7 +54,7 @@ def bench(
     seconds: float = 1.0,
     workers: Sequence[int] | None = None,
     cold: bool = True,
-    progress: Callable[[str], None] | None = None,
+    progress: bool = False,
     model_rate: float | None = None,
 ) -> BenchReport:
     """Measure batches per second from images or a table, from their pack, and at the machine's limit.
@@ -62,7 +66,8 @@ def bench(
     workers: worker counts to try for the DataLoader, of which the fastest is reported;
         default 0, 1, 2, 4, … up to the cores.
     cold: images only: also measure with an empty page cache.
-    progress: called with the name of the next measurement.
+    progress: say on stderr how long it will take, then show a bar, or a line a minute if stderr is no
+        terminal.
     model_rate: rows/s of a model that never waits, if known.
 
     Raises UsageError (a number is out of range, or the pack cannot be compared), FormatError (no pack),
@@ -76,27 +81,27 @@ def bench(
     if any(n < 0 for n in workers or ()):
         raise UsageError(f"workers={workers}: counts below 0 are not allowed. Pass other numbers.")
     check_order(pack, source, call_text("bench", os.fspath(pack), str(source)))
-    opened, say, threads = open_pack(pack), progress or (lambda _: None), min(4, cores())
+    opened, threads = open_pack(pack), min(4, cores())
     is_table = opened.header.table is not None
     wanted = batch_size or (1024 if is_table else 256)
     size = max(1, min(wanted, opened.rows // 4))
-    say("comparing rows")
-    with (table_baseline if is_table else image_baseline)(source, opened, size, threads, seconds) as baseline:
-        run = _Run(opened, baseline, size, threads, rounds, seconds, say)
-        if size < wanted:
-            run.notes.append(
-                f"batches of {size:,} instead of {wanted:,}: a quarter of the pack's rows, at most."
-            )
-        raw = run.measure_warm(sorted(set(workers or worker_counts(cores()))))
-        if cold:
-            run.measure_cold(raw)
+    open_baseline = table_baseline if is_table else image_baseline
+    with Progress(progress) as bar:
+        bar.say("comparing rows")
+        with open_baseline(source, opened, size, threads) as baseline:
+            run = _Run(opened, baseline, size, threads, rounds, seconds, bar)
+            if size < wanted:
+                run.notes.append(
+                    f"batches of {size:,} instead of {wanted:,}: a quarter of the pack's rows, at most."
+                )
+            run.measure(sorted(set(workers or worker_counts(cores()))), cold)
     report = run.report()
     return replace(report, diagnosis=diagnose(report, step_rate=model_rate))
 
 
 @dataclass
 class _Run:
-    """A benchmark of one pack, with its results so far."""
+    """A benchmark of one pack, with its results so far. done: measurements so far, which `bar` shows."""
 
     pack: Pack
     base: Baseline
@@ -104,9 +109,37 @@ class _Run:
     threads: int
     rounds: int
     seconds: float
-    say: Callable[[str], None]
+    bar: Progress
+    done: int = 0
     sections: dict[str, tuple[MeasuredLane, ...]] = field(default_factory=dict)
+    stages: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    def measure(self, workers: Sequence[int], cold: bool) -> None:
+        """Say how long it will take, and measure all sections.
+
+        workers: worker counts to try for the DataLoader.
+        """
+        if cold and (reason := self._not_cold()):
+            self.notes.append(f"cold page cache: {reason}; not measured.")
+            cold = False
+        beside_limit = 2 * len(ORDERS) + cold * 2 * len(COLD_ORDERS)
+        loaders = len(workers) + self.rounds * (1 + cold)
+        count = loaders + len(self.base.stages) + self.rounds * (len(self.base.peers) + beside_limit)
+        # A DataLoader's clock starts after its first batches and stops after complete ones.
+        batch_seconds = item_seconds(self.base.items) * self.batch_size
+        about = units.duration(math.ceil(count * self.seconds + loaders * 2 * batch_seconds))
+        self.bar.print(f"takes about {about}: {count} measurements of {self.seconds:g} s")
+        self.bar.start(count, "measurements", bar_format=BAR)
+        raw = self.measure_warm(workers)
+        if cold:
+            self.measure_cold(raw)
+
+    def _say(self, text: str) -> None:
+        """Show the next measurement."""
+        self.bar.move(self.done)
+        self.bar.say(text)
+        self.done += 1
 
     def measure_warm(self, workers: Sequence[int]) -> Lane:
         """Measure all lanes with a full page cache. Returns the DataLoader's lane, limited to one epoch.
@@ -121,10 +154,12 @@ class _Run:
                 " some reads go to the disk."
             )
         else:
-            self.say("reading source and pack into the page cache")
+            self.bar.say("reading source and pack into the page cache")
             read_rate(files, self.threads, float("inf"))
-        self.say(f"{base.name} with {', '.join(map(str, workers))} workers")
-        count = best_workers(base.items, batch_size=size, counts=workers, seconds=seconds)
+        for name, stage in base.stages.items():
+            self._say(f"{name} alone")
+            self.stages[name] = stage(seconds)
+        count = best_workers(base.items, batch_size=size, counts=workers, seconds=seconds, say=self._say)
         rate = partial(loader_rate, base.items, batch_size=size, workers=count, seconds=seconds)
         raw = Lane(f"{base.name}, {units.count(count, 'worker')}", rate)
         peers = [
@@ -142,17 +177,12 @@ class _Run:
         return Lane(raw.name, partial(rate, epochs=1))
 
     def measure_cold(self, raw: Lane) -> None:
-        """Measure with an empty page cache, where the system and the source allow it.
+        """Measure with an empty page cache.
 
         raw: the DataLoader's lane of one epoch.
         """
         sizes, seconds = _pack_files(self.pack), self.seconds
         names = list(sizes)
-        if not hardware_limits.CAN_DROP or not self.base.files:
-            unread = f"{self.base.source} is not read file by file"
-            why = unread if hardware_limits.CAN_DROP else "this system cannot empty it"
-            self.notes.append(f"cold page cache: {why}; not measured.")
-            return
         drop(names)
         if (share := resident_share(names[0])) is None or share > FEW_PAGES:
             self.notes.append(
@@ -161,15 +191,21 @@ class _Run:
         row_bytes = sum(sizes.values()) / self.pack.rows
         limit = partial(_cold, names, lambda: read_rate(names, self.threads, seconds) / row_bytes)
         lanes = [Lane(raw.name, partial(_cold, self.base.files, raw.measure))]
-        for order in ORDERS[:3]:
+        for order in COLD_ORDERS:
             first = partial(lambda order: self._packed(order).first_epoch(seconds), order)
             lanes.append(Lane(f"packed, {order}", partial(_cold, names, first), limit))
         self._measure("cold page cache", lanes, "plain reads")
 
+    def _not_cold(self) -> str | None:
+        """Return the reason why nothing can be measured with an empty page cache, if any."""
+        if not hardware_limits.CAN_DROP:
+            return "this system cannot empty it"
+        return None if self.base.files else f"{self.base.source} is not read file by file"
+
     def report(self) -> BenchReport:
         """Return the results as a report."""
         base, path = self.base, as_text(self.pack.path)
-        about = {"threads": self.threads, "packed_bytes": self.pack.nbytes, "stages": dict(base.stages)}
+        about = {"threads": self.threads, "packed_bytes": self.pack.nbytes, "stages": self.stages}
         return BenchReport(
             source=base.source,
             pack=path,
@@ -188,7 +224,7 @@ class _Run:
         return Packed(self.pack, self.batch_size, order, threads=self.threads, **self.base.loading)
 
     def _measure(self, title: str, lanes: Sequence[Lane], limit: str) -> None:
-        run_rounds({title: lanes}, self.rounds, self.say)
+        run_rounds({title: lanes}, self.rounds, self._say)
         self.sections[title] = measured(lanes, f"{limit}, {units.count(self.threads, 'thread')}")
 
 

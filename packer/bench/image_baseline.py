@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -57,9 +58,7 @@ Decode: TypeAlias = Callable[[bytes], NDArray[np.uint8]]
 
 
 @contextmanager
-def image_baseline(
-    images: Any, pack: Pack, batch_size: int, threads: int, seconds: float
-) -> Iterator[Baseline]:
+def image_baseline(images: Any, pack: Pack, batch_size: int, threads: int) -> Iterator[Baseline]:
     """Open the images that a pack was converted from and compare them with it. Limits OpenCV to a thread.
 
     Raises UsageError (the pack cannot be compared), SourceError, PackerError (the pack has other images).
@@ -70,12 +69,12 @@ def image_baseline(
     try:
         options = SourceOptions(Labels(unlabeled=ALL), findings=Findings(True))
         with open_source(images, options) as source:
-            yield _baseline(source, pack, batch_size, threads, seconds)
+            yield _baseline(source, pack, batch_size, threads)
     finally:
         cv2.setNumThreads(opencv_threads)
 
 
-def _baseline(source: ImageSource, pack: Pack, batch_size: int, threads: int, seconds: float) -> Baseline:
+def _baseline(source: ImageSource, pack: Pack, batch_size: int, threads: int) -> Baseline:
     image = image_field(pack)
     indices = source_indices(source, pack)
     checked = check_same(source, pack, indices)
@@ -117,7 +116,7 @@ def _baseline(source: ImageSource, pack: Pack, batch_size: int, threads: int, se
         limit=limit,
         loading=loading,
         files=_files(source, indices),
-        stages=_stage_rates(source, indices, make, seconds),
+        stages=_stages(source, indices, make),
         notes=[
             f"compared: pixels of {units.count(checked, 'row')}, each equal to its image converted again."
         ],
@@ -280,22 +279,24 @@ def check_same(source: ImageSource, pack: Pack, indices: NDArray[np.int64]) -> i
     return len(rows)
 
 
-def _stage_rates(
-    source: ImageSource, indices: NDArray[np.int64], make: Decode, seconds: float
-) -> dict[str, float]:
-    """Return images/s of reading alone and of decoding alone, on all cores, from a warm page cache."""
+def _stages(
+    source: ImageSource, indices: NDArray[np.int64], make: Decode
+) -> dict[str, Callable[[float], float]]:
+    """Return measurements of reading alone and of decoding alone, on all cores, from a warm page cache."""
     some = indices[:: -(-len(indices) // HELD_IMAGES)].tolist()
-    held = [source.read(index) for index in some]
 
-    def rate(work: Callable[[Any], object], items: list[Any]) -> float:
+    def rate(work: Callable[[Any], object], items: list[Any], seconds: float) -> float:
         rows, began = 0, time.perf_counter()
-        while time.perf_counter() - began < seconds:
-            deque(pool.map(work, items), maxlen=0)
-            rows += len(items)
+        with ThreadPoolExecutor(cores()) as pool:
+            while time.perf_counter() - began < seconds:
+                deque(pool.map(work, items), maxlen=0)
+                rows += len(items)
         return rows / (time.perf_counter() - began)
 
-    with ThreadPoolExecutor(cores()) as pool:
-        return {"reading": rate(source.read, some), "decoding": rate(make, held)}
+    def decoding(seconds: float) -> float:
+        return rate(make, [source.read(index) for index in some], seconds)
+
+    return {"reading": partial(rate, source.read, some), "decoding": decoding}
 
 
 def _files(source: ImageSource, indices: NDArray[np.int64]) -> tuple[str, ...]:

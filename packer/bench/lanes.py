@@ -6,17 +6,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
+from packer import units
 from packer.bench.bench_report import LIMIT, MeasuredLane
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.packs.pack import Pack
 
 _AT_ONCE = 1 << 15  # rows
+_TIMED_ITEMS = 9
 ORDERS = ("sequential", "slices", "blocks", "rows")
 
 
@@ -33,7 +36,7 @@ class Baseline:
     peers: other loaders, each of whole epochs of `peer_rows`.
     loading: options with which packer's loader does the same work.
     files: read in an epoch; empty where the page cache cannot be emptied of them.
-    stages: rows/s of parts of the baseline's work alone.
+    stages: functions of `seconds` that measure rows/s of parts of the baseline's work alone.
     notes: sentences; conditions: figures for the JSON.
     """
 
@@ -48,7 +51,7 @@ class Baseline:
     peer_rows: int = 0
     loading: Mapping[str, Any] = field(default_factory=dict)
     files: Sequence[str] = ()
-    stages: Mapping[str, float] = field(default_factory=dict)
+    stages: Mapping[str, Callable[[float], float]] = field(default_factory=dict)
     notes: Sequence[str] = ()
     conditions: Mapping[str, Any] = field(default_factory=dict)
 
@@ -65,13 +68,14 @@ class Lane:
 
 
 def run_rounds(sections: Mapping[str, Sequence[Lane]], rounds: int, say: Callable[[str], None]) -> None:
-    """Measure every lane in turn, `rounds` times over."""
-    for number in range(1, rounds + 1):
+    """Measure every lane in turn, `rounds` times over. say: called before each measurement."""
+    for _ in range(rounds):
         for title, lanes in sections.items():
             for lane in lanes:
-                say(f"round {number} of {rounds}: {lane.name} ({title})")
                 if lane.limit is not None:
+                    say(f"{title}: limit")
                     lane.limits.append(lane.limit())
+                say(f"{title}: {lane.name}")
                 lane.rates.append(lane.measure())
 
 
@@ -180,17 +184,31 @@ def loader_rate(
     return count * batch_size / elapsed
 
 
+def item_seconds(items: Any) -> float:
+    """Return the seconds that a dataset takes for an item: the median of a few."""
+    seconds = []
+    for item in range(min(len(items), _TIMED_ITEMS)):
+        began = time.perf_counter()
+        items[item]
+        seconds.append(time.perf_counter() - began)
+    return median(seconds)
+
+
 def worker_counts(cores: int) -> list[int]:
     """Return 0, 1, 2, 4, … and the number of cores."""
     return sorted({0, cores, *(1 << k for k in range(cores.bit_length()))})
 
 
-def best_workers(items: Sized, *, batch_size: int, counts: Sequence[int], seconds: float) -> int:
-    """Return the worker count with the highest rate."""
-    return max(
-        counts,
-        key=lambda workers: loader_rate(items, batch_size=batch_size, workers=workers, seconds=seconds),
-    )
+def best_workers(
+    items: Sized, *, batch_size: int, counts: Sequence[int], seconds: float, say: Callable[[str], None]
+) -> int:
+    """Return the worker count with the highest rate. say: called before each measurement."""
+
+    def rate(workers: int) -> float:
+        say(f"DataLoader, {units.count(workers, 'worker')}")
+        return loader_rate(items, batch_size=batch_size, workers=workers, seconds=seconds)
+
+    return max(counts, key=rate)
 
 
 def held_tensors(pack: Pack, fields: Sequence[str], rows: int, threads: int) -> list[torch.Tensor]:

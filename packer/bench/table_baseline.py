@@ -48,9 +48,7 @@ def batch_sampled(items: TensorDataset, batch_size: int) -> DataLoader[Any]:
 
 
 @contextmanager
-def table_baseline(
-    table: Any, pack: Pack, batch_size: int, threads: int, seconds: float
-) -> Iterator[Baseline]:
+def table_baseline(table: Any, pack: Pack, batch_size: int, threads: int) -> Iterator[Baseline]:
     """Compare a table with the source of a pack, and hold the pack's rows in memory. Skips ragged fields.
 
     Raises SourceError (no such files), PackerError (the pack comes from other files).

@@ -11,7 +11,7 @@
     console.py            the command group; output as text or JSON; prints plans and reports of conversions
 
 Start with convert_command.py. Imports: bench, codecs, convert, doctor, format, inputs, packs, previews,
-progress, reports, samples, tables, tables.transform.
+reports, samples, tables, tables.transform.
 """
 
 from __future__ import annotations

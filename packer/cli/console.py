@@ -133,6 +133,7 @@ def announce_plan(output: Output, sources: tuple[str, ...], out: str, plan: Conv
         classes = f" of {units.count(len(plan.classes), 'class')} ({', '.join(first + more)})"
     shape = plan.sizes if plan.shape is None else "x".join(map(str, plan.shape))
     images = units.count(plan.rows, "image") + classes
+    images += f" in {units.count(plan.sequences, 'sequence')}" if plan.sequences else ""
     arrow = f" -> {out}" if out else ""
     output.say(f"{source}: {images}{arrow}: {shape} each, about {units.size(plan.bytes)}")
     tell_splits(output, plan.splits)

@@ -30,6 +30,7 @@ from packer.source_kinds import is_array_file, is_table
 if TYPE_CHECKING:
     from packer.convert.conversion_task import Report
     from packer.convert.image_planning import ConversionPlan
+    from packer.convert.row_sequence import Sequences
     from packer.convert.splits import Split
     from packer.inputs.image_pairs import Soft
     from packer.tables.table_conversion import TablePlan
@@ -130,7 +131,7 @@ def image_keywords(
     """Return the options of an image conversion as keywords of convert_images."""
     from packer.inputs.label_options import Labels
 
-    keywords = {"labels": _value(Labels, options), "split": _split(options)}
+    keywords = {"labels": _value(Labels, options), "sequence": _sequence(options), "split": _split(options)}
     keywords |= {"pairs": _with_soft(pairs, _comma_list(soft)), "mask_values": _by_pair(mask_values)}
     return keywords | options
 
@@ -176,7 +177,8 @@ def _convert_tables(
             options[name] = _comma_list(options[name])
     options["quote"] = "" if options["quote"] == "none" else options["quote"]
     options["delimiter"] = _mark(options.get("delimiter"))
-    options |= {"csv": _value(Csv, options), "encode": _value(Encode, options), "split": _split(options)}
+    options |= {"csv": _value(Csv, options), "encode": _value(Encode, options)}
+    options |= {"sequence": _sequence(options), "split": _split(options)}
     return convert_table(sources, out, on_plan=announce, **options)
 
 
@@ -203,6 +205,15 @@ def _split(options: dict[str, Any]) -> Split | None:
 
     given = {"split", "split_column", "group_column"} & options.keys()
     return _value(Split, options) if given else None
+
+
+def _sequence(options: dict[str, Any]) -> Sequences | bool:
+    """Remove the options about sequences, and return the value of `sequence`."""
+    from packer.convert.row_sequence import Sequences
+
+    given, order = options.pop("sequence", None), options.pop("order_column", None)
+    # Splits do not divide sequences, so the column is theirs alone.
+    return Sequences(options.pop("group_column", None), order) if given or order is not None else False
 
 
 def _with_soft(pairs: Mapping[str, str], names: Iterable[str]) -> dict[str, str | Soft]:

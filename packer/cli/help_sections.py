@@ -37,7 +37,7 @@ SECTIONS = (
     ),
     Section(
         "Splits and order",
-        "split split-column group-column shuffle seed",
+        "split split-column group-column sequence order-column shuffle seed",
         "packer convert scans/ scans.h5 --labels scans.csv --split train=0.8,val=0.2 --group-column patient",
     ),
     Section(

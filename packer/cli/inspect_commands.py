@@ -12,7 +12,6 @@ from packer.cli.console import Output, cli, json_text, say_lines
 from packer.cli.option_words import in_options
 from packer.cli.options import JSON, OUTPUT, PATH, option, options
 from packer.errors import UsageError
-from packer.progress import Progress
 from packer.pytorch import import_torch
 
 if TYPE_CHECKING:
@@ -109,10 +108,9 @@ def bench(
     if plot is not None:
         _check_file(plot, pictures.PICTURES)
         pictures.check_matplotlib()
-    with Progress(not quiet) as status:
-        report = measure(
-            source[0] if len(source) == 1 else source, pack, workers=counts, progress=status.say, **given
-        )
+    report = measure(
+        source[0] if len(source) == 1 else source, pack, workers=counts, progress=not quiet, **given
+    )
     if json_file == "-":
         say_lines(json_text("bench", report.to_dict()))
     elif json_file:

@@ -22,6 +22,8 @@ OPTIONS = {
     "Labels.file": "labels",
     "Labels.file_column": "label-file-column",
     "Labels.separator": "label-separator",
+    "Sequences.group": "group-column",
+    "Sequences.order": "order-column",
     "Split.column": "split-column",
     "Split.group": "group-column",
     "Split.shares": "split",
@@ -35,8 +37,8 @@ _SAME = (
     "duplicates encoding engine escape features fit flip_pairs format header icc indicators keep keep_spaces "
     "keypoints label label_as label_file_column label_separator labels like log1p mask_values max_categories "
     "max_pixels missing model_rate na on_error one_hot only_shards order overwrite quality quote rename "
-    "resume rounds seed shuffle size skip_rows soft split standardize store thousands unlabeled unlisted "
-    "workers"
+    "resume rounds seed sequence shuffle size skip_rows soft split standardize store thousands unlabeled "
+    "unlisted workers"
 )
 """Keywords, and members of value objects, that are called alike."""
 _NUMBERS = "channels max_categories max_pixels model_rate quality rounds seed shards size skip_rows workers"
@@ -49,7 +51,7 @@ _OPEN = r"""(?:'(?:[^'\\]|\\.)*|"(?:[^"\\]|\\.)*)\\?"""
 _INSIDE = rf"""(?:{_TEXT}|[^()\[\]{{}}'"])*"""
 _VALUE = rf"(?:{_TEXT}|True|False|-?\d+(?:\.\d+)?|\({_INSIDE}\)|\[{_INSIDE}\]|\{{{_INSIDE}\}})"
 _CALL = rf"(?:{_COMMANDS.replace(' ', '|')})\({_INSIDE}\)"
-_MEMBER = rf"(?:Csv|Encode|Fields|Labels|Split)\(\w+={_VALUE}?\)"
+_MEMBER = rf"(?:Csv|Encode|Fields|Labels|Sequences|Split)\(\w+={_VALUE}?\)"
 # Names of files and classes stand in quotes, or in words such as size=256/a.png.
 _QUOTED = rf"(?<!\w)(?:{_TEXT}(?!\w)|{_OPEN}\Z)"
 _MENTION = re.compile(

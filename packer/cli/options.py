@@ -136,7 +136,7 @@ _SHARED = {
     "--shard-rows": option("--shard-rows", "N", "Start a new file every N rows; the pack is a directory."),
     "--shard-size": option("--shard-size", "SIZE", "Start a new file about every SIZE, for example 2GB."),
     "--seed": option("--seed", "N", "Seed of the shuffle and the splits.", 0),
-    "--shuffle": option("--shuffle/--no-shuffle", None, "Store the rows in a random order.", True),
+    "--shuffle": option("--shuffle/--no-shuffle", None, "Shuffle the rows (default, but for sequences)."),
     "--labels": option("--labels", "FILE", "CSV of file names and labels, as for convert."),
     "--pair": option("--pair pairs", "NAME=DIR", "Masks of the images, as for convert.", multiple=True),
     "--on-error": option("--on-error", ("stop", "skip"),
@@ -243,7 +243,13 @@ CONVERT = options(
     _named("--split-column", "COLUMN",
         "Instead of --split: column of --labels or of the table that names each row's split."),
     _named("--group-column", "COLUMN",
-        "With --split: keep rows with equal values in this column (a patient, a video) in the same split."),
+        "With --split: keep rows with equal values in this column (a patient, a video) in the same split."
+        " With --sequence: they are a sequence."),
+    _named("--sequence", None,
+        "Store frames of a folder, or rows of a table, in order and undivided, for windows of consecutive"
+        " rows: images by the numbers in their names."),
+    _named("--order-column", "COLUMN",
+        "Implies --sequence: column by which the rows of a sequence are sorted."),
     option("--shuffle/--no-shuffle", None,
         "Store the rows in a random order (default), or in that of the source (default for tables without"
         " --label, or with --like)."),

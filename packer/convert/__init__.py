@@ -19,6 +19,7 @@
     sample_order.py      the sample of each row; closes the holes of skipped inputs
     some_rows.py         an engine that writes a few rows, of all splits and classes
     staged_rows.py       rows of unknown number: written to temporary files, then read in the pack's order
+    row_sequence.py      Sequences: rows of groups that stay together, in order, for windows
     row_storage.py       raw, JPEG or compressed rows; number of shards; estimated size
     reference_pack.py    a list of classes, or a reference pack (like=)
     plan_contents.py     the images of a planned pack by split and class, for a dry run

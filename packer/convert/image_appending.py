@@ -82,7 +82,7 @@ def append_images(
         )
     options = ImageOptions.from_record(record, labels, pairs)
     if options.split is not None:
-        options.split.check_growable(run.out)
+        options.split.check_growable(run.out, in_groups=options.sequence is not None)
     with ExitStack() as stack:
         task, plan = plan_conversion(
             stack, os.fspath(source), options, run.out, existing=pack, skip=run.running.skip

@@ -16,6 +16,7 @@ from packer.convert.engines import published
 from packer.convert.image_options import ImageOptions, Pairs, PathLike
 from packer.convert.image_planning import ConversionPlan, plan_conversion, refuse
 from packer.convert.reference_pack import Classes, ReferencePack, parse_classes
+from packer.convert.row_sequence import Sequences
 from packer.convert.row_storage import RowStorage
 from packer.convert.splits import Part, Split
 from packer.declared_types import checks_arguments
@@ -46,8 +47,9 @@ def convert_images(
     pairs: Pairs | None = None,
     mask_values: Values | Mapping[str, Values] | None = None,
     split: str | Mapping[str, Part] | Split | None = None,
-    shuffle: bool = True,
+    shuffle: bool | None = None,
     seed: int = 0,
+    sequence: bool | Sequences = False,
     shards: int | str | None = None,
     workers: int | None = None,
     on_error: str = "stop",
@@ -118,8 +120,13 @@ def convert_images(
     split, shuffle, seed
         Name -> share ("train=0.9,val=0.1"): random splits drawn from the seed, with equal shares of each
         class, stored one after the other. ``Split(...)`` offers more: numbers of rows, a column of labels,
-        groups such as patients. shuffle stores the rows (of each split) in a random order; without it the
-        pack of class folders is sorted by class.
+        groups such as patients. shuffle stores the rows (of each split) in a random order (default); without
+        it the pack of class folders is sorted by class.
+    sequence
+        The images of a folder are frames of a sequence, such as a clip: they are stored together, in the
+        order of the numbers in their names, and no split divides them, for ``window=`` of the datasets. The
+        classes are the folders above, if there are any. ``Sequences(...)`` takes columns of the labels' CSV
+        instead.
     shards
         Start a new file after this many rows (100_000), or about this many bytes ("2GB", "512MiB"); out is a
         directory.
@@ -202,6 +209,7 @@ def convert_images(
         pairs=pairs,
         mask_values=mask_values,
         shuffle=shuffle,
+        sequence=sequence,
         storing=RowStorage.like(
             match and match.pack, run.out, format=format, store=store, quality=quality, shards=shards
         ),
@@ -220,4 +228,10 @@ def convert_images(
             return Report(run.out, plan.rows, skipped=tuple(plan.contents.skipped), notes=plan.notes)
         report = run.pack(task, plan.bytes * (2 if task.gathered else 1), plan.notes, then=announce)
         rows = report.rows if only_shards is None else len(task.order.samples)
-        return replace(report, notes=(*report.notes, *notes_on_copies(task, report, rows)))
+        notes = [*report.notes, *notes_on_copies(task, report, rows)]
+        if options.sequence is not None and len(report.skipped) > len(task.skipped):
+            notes.append(
+                "Windows do not reach over skipped images, nor over images from the end of a split or shard,"
+                " which fill their places. For whole sequences, remove these files and convert again."
+            )
+        return replace(report, notes=tuple(notes))

@@ -10,6 +10,7 @@ from typing import Any
 from packer.arguments import as_whole, whole
 from packer.channels import CHANNELS
 from packer.convert.reference_pack import ReferencePack
+from packer.convert.row_sequence import Sequences
 from packer.convert.row_storage import RowStorage
 from packer.convert.splits import Part, Split
 from packer.convert.whole_pictures import check_stored
@@ -48,6 +49,7 @@ class ImageOptions:
     normalize: Mapping[str, Any] | None = None
     icc: str = "ignore"
     mask_values: Mapping[str, MaskValues] = field(default_factory=dict)
+    sequence: Sequences | None = None
 
     def __post_init__(self) -> None:
         """Check that the options can be combined. Raises UsageError."""
@@ -76,6 +78,8 @@ class ImageOptions:
         labels: PathLike | Labels | None,
         split: str | Mapping[str, Part] | Split | None,
         seed: int,
+        shuffle: bool | None = None,
+        sequence: bool | Sequences = False,
         pairs: Pairs | None = None,
         icc: str | None = None,
         mask_values: Values | Mapping[str, Values] | None = None,
@@ -85,7 +89,7 @@ class ImageOptions:
 
         like: reference pack, for arguments that are None.
         """
-        pairs = _checked_pairs(pairs)
+        pairs, sequences = _checked_pairs(pairs), Sequences.parse(sequence, shuffle)
         if size is None:
             rows = RowSize("one", 256, 256) if like is None else RowSize.from_record(like.size)
         else:
@@ -111,9 +115,11 @@ class ImageOptions:
             labels=labels if isinstance(labels, Labels) else Labels(labels),
             pairs=pairs,
             split=Split.parse(split),
+            shuffle=sequences is None and shuffle is not False,
             seed=whole("seed", seed),
             icc=icc or ("ignore" if like is None else like.icc),
             mask_values=MaskValues.for_fields(mask_values, masks),
+            sequence=sequences,
             **others,
         )
 
@@ -143,6 +149,7 @@ class ImageOptions:
                 for name, text in record.get("mask_values", {}).items()
                 if name in pairs
             },
+            Sequences.from_record(record),
         )
 
     def record(self) -> dict[str, Any]:
@@ -156,6 +163,7 @@ class ImageOptions:
             "max_pixels": self.max_pixels,
             "seed": self.seed if self.shuffle else None,
             **({} if self.split is None else self.split.record(self.seed)),
+            **({} if self.sequence is None else self.sequence.record()),
             "pairs": sorted(self.pairs) or None,
             "soft": sorted(name for name, given in self.pairs.items() if isinstance(given, Soft)) or None,
             "mask_values": {name: one.text for name, one in self.mask_values.items()} or None,

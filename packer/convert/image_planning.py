@@ -16,6 +16,7 @@ from packer.convert.image_options import ImageOptions
 from packer.convert.image_rows import ImageRows
 from packer.convert.plan_contents import PlanContents
 from packer.convert.reference_pack import ReferencePack
+from packer.convert.row_sequence import columns_of
 from packer.convert.row_storage import estimate
 from packer.convert.sample_order import SampleOrder, arrange
 from packer.convert.split_assignment import Owners, assign, notes_on_classes
@@ -48,7 +49,8 @@ class ConversionPlan:
 
     rows: number of images; shape: (H, W, C) of each, None if sizes differ; sizes: the rule of the sizes, in
     words; bytes: estimated size of the pack; classes: names of the classes, or None; splits: name -> rows;
-    notes: sentences about the source for the user; contents: with dry_run, what is packed.
+    notes: sentences about the source for the user; contents: with dry_run, what is packed; sequences: number
+    of sequences of images.
     """
 
     rows: int
@@ -59,6 +61,7 @@ class ConversionPlan:
     splits: Mapping[str, int]
     notes: tuple[str, ...]
     contents: PlanContents = field(default_factory=PlanContents, repr=False)
+    sequences: int = 0
 
 
 @without_pillow_warnings()
@@ -109,6 +112,7 @@ def plan_conversion(
         labels_given=options.labels.ignore_source,
         spec=options.spec,
         sized=model is None and not options.size.ragged,
+        sequence=options.sequence is not None,
     )
     found = examine(listing)
     if not dry_run:
@@ -127,6 +131,7 @@ def plan_conversion(
         splits={name: b - a for name, (a, b) in order.splits.items()},
         notes=tuple(_notes(listing, found, options, row_bytes, like)),
         contents=PlanContents.from_listing(listing, order, task.fields, found) if dry_run else PlanContents(),
+        sequences=0 if maker.sequence is None else len(np.unique(maker.sequence.groups[maker.kept])),
     )
     return task, plan
 
@@ -168,6 +173,7 @@ def _open(
         partner=partners_among(source, options.pairs.values()) if options.pairs else None,
         parts=[folder for folder in map(str, map(folder_of, options.pairs.values())) if is_field(folder)],
         findings=findings,
+        sequence=options.sequence is not None and options.sequence.group is None,
     )
     return open_source(source, opening)
 
@@ -248,13 +254,19 @@ def _targets(
     asked: the options as given; classes: classes of the labels, in order; numbered: raise UsageError if there
     are classes but no labels.
     """
-    labels, columns = options.labels, () if options.split is None else options.split.columns
+    labels, columns = options.labels, columns_of(options.split, options.sequence)
     if labels.file is not None:
         targets = read_labels(labels, source, columns)
+        if not targets.fields:
+            source.findings.note(
+                f"{os.fspath(labels.file)}: holds no labels, and names of folders are not read beside it, so"
+                " the pack has none. For labels, add a column."
+            )
     else:
         used = {"as_", *(["column"] if source.label_chosen else [])}
         used |= {"separator"} if source.targets.column is not None else set()
-        about = [] if options.split is None else options.split.about_columns()
+        given = [one for one in (options.split, options.sequence) if one is not None]
+        about = [text for one in given for text in one.about_columns()]
         for option in (*about, *labels.about_csv(used)):
             raise UsageError(f"{option}: is about columns of a CSV, but none is given. Pass labels='FILE'.")
         if source.targets.classes is not None and asked.labels.as_ == "float":
@@ -297,4 +309,4 @@ def _order(source: ImageSource, maker: ImageRows, options: ImageOptions) -> Samp
     source.findings.notes.extend(owners.notes)
     if options.split is not None and maker.classes is not None:
         source.findings.notes.extend(notes_on_classes(owners, maker.classes, "classes"))
-    return arrange(owners, shuffle=options.shuffle, seed=options.seed)
+    return arrange(owners, shuffle=options.shuffle, seed=options.seed, sequence=maker.sequence)

@@ -10,18 +10,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import units
 from packer.convert.image_options import ImageOptions
 from packer.convert.row_maker import Block, RowMaker
+from packer.convert.row_sequence import RowSequence, Sequences
 from packer.convert.split_assignment import Codes
+from packer.convert.splits import refuse_alike
 from packer.convert.whole_pictures import WholePictures, store_partner
-from packer.errors import ImageError
+from packer.errors import ImageError, SourceError, UsageError
 from packer.format.checksums import Buffer, block_checksum, digest
 from packer.format.fields import Field
 from packer.format.file_io import InputFile
+from packer.inputs.file_names import first_few
+from packer.inputs.frame_names import sort_frames
 from packer.inputs.image_pairs import Pair
 from packer.inputs.image_sources import MOST_BYTES_A_PIXEL, check_bytes
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource
+from packer.natural_order import rank_texts
+from packer.packs.file_rows import SEQUENCE_ROW
 from packer.pixels.decode_resize import DecodeResize
 from packer.pixels.image_files import read_orientation
 from packer.pixels.row_placement import ImagePlacement
@@ -31,6 +38,8 @@ _AT_ONCE = 1 << 16
 
 class ImageRows(RowMaker):
     """Rows from the images of a source."""
+
+    sequence: RowSequence | None = None
 
     def __init__(
         self, source: ImageSource, options: ImageOptions, targets: ImageTargets, pairs: Sequence[Pair]
@@ -56,6 +65,9 @@ class ImageRows(RowMaker):
         self.digests: NDArray[np.uint64] = np.frombuffer(mmap.mmap(-1, 8 * max(1, len(source))), np.uint64)
         """Checksum of each file that was packed, 0 for others; in memory that forked processes share."""
         self.fields: tuple[Field, ...] = (image, *targets.fields, *(pair.field for pair in pairs), *sizes)
+        if options.sequence is not None:
+            self.sequence = read_sequence(source, targets, options.sequence)
+            self.fields = (*self.fields, SEQUENCE_ROW)
 
     @property
     def unlabeled(self) -> bool:
@@ -63,8 +75,10 @@ class ImageRows(RowMaker):
         return any("unlabeled" in field.about for field in self._targets.fields)
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, NDArray[np.generic]]:
-        """Return the labels from the CSV or the folders that do not depend on the placement of the image."""
-        return {name: np.ascontiguousarray(values[samples]) for name, values in self._targets.fixed.items()}
+        """Return what does not depend on the placement of the image: labels, places in sequences."""
+        placed = {} if self.sequence is None else {SEQUENCE_ROW.name: self.sequence.places}
+        columns = {**self._targets.fixed, **placed}
+        return {name: np.ascontiguousarray(values[samples]) for name, values in columns.items()}
 
     def ahead(self, samples: NDArray[np.int64]) -> None:
         """Start to read the images that are not refused, if they are in an object store."""
@@ -155,3 +169,56 @@ class ImageRows(RowMaker):
         """Return a digest of the files' modification times, for the plan: packs hold no times."""
         held = (self._source.times, *(pair.times for pair in self._pairs))
         return digest(np.ascontiguousarray(times) for times in held).hex()
+
+
+def read_sequence(source: ImageSource, targets: ImageTargets, given: Sequences) -> RowSequence:
+    """Return the sequences of images, and note how they were found. Raises SourceError, UsageError."""
+    keys, numbered, where = source.keys, dict[str, int](), "folder"
+    names = [key.rpartition("/")[0] for key in keys]
+    if given.group is not None:
+        where, names = f"value of {given.group}", [*targets.beside[given.group]]
+        refuse_alike(SourceError, f"{source.name}: column {given.group}", "sequence", {*names})
+    refused = sorted(targets.findings.refused) if given.columns else []
+    for image in refused:  # its cells may be anything: a sequence of its own
+        names[image] = f"\0{image}"
+    numbers = np.array([numbered.setdefault(name, len(numbered)) for name in names], np.int64)
+    groups = Codes(numbers, list(numbered))
+    if given.order is None:
+        ranks = _rank_frames(source, groups)
+    else:
+        ranks, kept = np.arange(len(keys), dtype=np.float64), np.delete(np.arange(len(keys)), refused)
+        cells = [targets.beside[given.order][image] for image in kept.tolist()]
+        if (found := rank_texts(cells)) is None:
+            raise UsageError(
+                f"sequence=Sequences(order={given.order!r}): texts such as {cells[0]!r} have no known order;"
+                " numbers, dates with the year first, and texts with one number do. Pass another column."
+            )
+        ranks[kept] = found
+    counts = np.bincount(np.delete(numbers, refused))
+    counts = counts[counts > 0]
+    source.findings.note(
+        f"Each {where} is a sequence: {len(counts):,} of {counts.min():,} to {counts.max():,} images,"
+        " stored in their order."
+    )
+    return RowSequence.sort_rows(*groups, ranks, np.zeros(len(keys)), lambda image: keys[image])
+
+
+def _rank_frames(source: ImageSource, groups: Codes) -> NDArray[np.float64]:
+    """Return numbers that sort the frames of each sequence by name, or as they are listed, and note gaps.
+
+    Raises SourceError for names that give no order.
+    """
+    ranks, gaps = np.arange(len(source), dtype=np.float64), list[str]()
+    ends = np.cumsum(np.bincount(groups.numbers))[:-1]
+    members = np.split(np.argsort(groups.numbers, kind="stable"), ends)
+    for name, some in zip(groups.names, members, strict=True):
+        frames = [source.keys[image] for image in some.tolist()]
+        order, missing = sort_frames(f"{source.place}/{name}".rstrip("/"), frames, listed=source.listed)
+        ranks[some[order]] = np.arange(len(some))
+        gaps += [f"{name} {missing:,}"] if missing else []
+    if gaps:
+        source.findings.note(
+            f"{units.count(len(gaps), 'sequence')} of {len(groups.names):,} with gaps in the numbers of their"
+            f" frames, over which windows reach: {first_few(gaps)}."
+        )
+    return ranks

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from packer.codecs import jpeg_parts
 from packer.convert.row_maker import Block, RowMaker
+from packer.convert.row_sequence import RowSequence
 from packer.convert.split_assignment import Codes, Owners
 from packer.convert.whole_pictures import (
     WholePicture,
@@ -23,7 +24,7 @@ from packer.format.fields import Field
 from packer.format.own_size import partner_storage
 from packer.format.part_files import Rows
 from packer.orders.runs import Runs, consecutive, one_run
-from packer.packs.file_rows import counted_files, recounted
+from packer.packs.file_rows import SEQUENCE_ROW, counted_files, recounted
 from packer.packs.pack import Pack
 from packer.pixels.decode_resize import (
     DecodeResize,
@@ -158,6 +159,14 @@ class PackRows(RowMaker):
         if label is None or (label.dtype, label.shape) != ("<i8", ()):
             return None
         return self._reader.array("label", one_run(0, self.pack.rows)).astype(np.int64)
+
+    @property
+    def sequence(self) -> RowSequence | None:
+        """See RowSource."""
+        if SEQUENCE_ROW not in self.pack.fields:
+            return None
+        places = self._reader.array(SEQUENCE_ROW.name, one_run(0, self.count))
+        return RowSequence(*Codes.from_values(places >> 32), np.arange(self.count), places)
 
     def codes(self, column: str | None) -> Codes | None:
         """Return the label of each row in its split, so that new packs get equal shares of each."""

@@ -28,7 +28,7 @@ from packer.format.fields import Field
 from packer.format.file_io import InputFile, newest_file
 from packer.format.header_forms import NORMALIZE
 from packer.given_values import call_text
-from packer.packs.file_rows import FILES, counted_files, to_json
+from packer.packs.file_rows import FILES, SEQUENCE_ROW, counted_files, to_json
 from packer.packs.joined_pack import concatenate_packs
 from packer.packs.pack import Pack
 from packer.packs.pack_opening import check_order, is_pack, open_pack
@@ -81,7 +81,7 @@ def merge_packs(
     out: PathLike,
     *,
     duplicates: str = "error",
-    shuffle: bool = True,
+    shuffle: bool | None = None,
     seed: int = 0,
     workers: int | None = None,
     overwrite: bool = False,
@@ -101,7 +101,8 @@ def merge_packs(
         "error" refuses them, "skip" leaves them out, "keep" stores both. Samples and tables have no such
         keys; there, packs or shards of equal content and tables made from the same file are duplicates.
     shuffle, seed
-        Shuffle the rows (of each split) with this seed; without shuffle rows follow pack after pack.
+        Shuffle the rows (of each split) with this seed: the default, but for packs of sequences; without
+        shuffle rows follow pack after pack.
     out, overwrite, workers, progress, on_progress
         As in convert_images.
 
@@ -126,7 +127,9 @@ def merge_packs(
     if len(opened) < 2:
         raise UsageError("merge: needs two or more packs. Pass their paths.")
     storing = RowStorage.like(opened[0], run.out)
-    rows, given_seed = _read_rows(opened, storing), seed if shuffle else None
+    rows = _read_rows(opened, storing)
+    shuffle = _is_shuffled(rows, shuffle, default=True)
+    given_seed = seed if shuffle else None
     owners = split_owners(rows.pack)
     known = leave_out(duplicates, lambda: known_rows(opened, rows.pack))
     owners = owners.only(~np.isin(np.arange(rows.count), known))
@@ -295,6 +298,7 @@ def repack(
         layout=format is None,
     )
     rows = _read_rows([opened], storing, rule, spec, quality)
+    shuffle = _is_shuffled(rows, shuffle, default=False)
     order = arrange(split_owners(rows.pack), shuffle=shuffle, seed=seed)
     how: dict[str, Any] = {"shuffle": shuffle, "seed": seed if shuffle else None}
     table = rows.pack.header.table is not None
@@ -338,6 +342,18 @@ def _new_size(
     channels, dtype = pixel_options(image)
     spec = PixelSpec((rule.height, rule.width), fit, channels, dtype=dtype)
     return rule, None if image.shape is not None and image.shape[:2] == spec.size else spec
+
+
+def _is_shuffled(rows: PackRows, shuffle: bool | None, *, default: bool) -> bool:
+    """Return True if rows are to be shuffled. Raises UsageError for those of sequences."""
+    if SEQUENCE_ROW not in rows.pack.fields:
+        return default if shuffle is None else shuffle
+    if shuffle:
+        raise UsageError(
+            f"shuffle=True: {rows.pack.path} holds sequences, whose rows stay in order. Pass shuffle=False;"
+            " Windows are shuffled when they are loaded."
+        )
+    return False
 
 
 def _read_rows(

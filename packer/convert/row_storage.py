@@ -197,7 +197,7 @@ class RowStorage:
 
     def _field(self, f: Field, least: int) -> Field:
         """Return the stored form of a field. least: bytes of the smallest rows that are compressed."""
-        if f.ragged or f.counts:
+        if f.ragged or "row_of" in f.about:
             return f
         if self.store == "jpeg" and f.name == "image":
             if f.shape is None or f.dtype != "|u1" or len(f.shape) != 3 or f.shape[2] not in (1, 3, 4):

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import randomness
+from packer.convert.row_sequence import RowSequence
 from packer.convert.split_assignment import Owners
+from packer.errors import SourceError
 from packer.format.header import TRAIN
 
 _AT_ONCE = 1 << 20  # rows ordered at once
@@ -42,14 +44,23 @@ class SampleOrder:
         }
 
 
-def arrange(owners: Owners, *, shuffle: bool, seed: int, folder: str | None = None) -> SampleOrder:
+def arrange(
+    owners: Owners,
+    *,
+    shuffle: bool,
+    seed: int,
+    folder: str | None = None,
+    sequence: RowSequence | None = None,
+) -> SampleOrder:
     """Return the order of rows with splits one after the other, each in the order of the source.
 
     shuffle: permute the rows of each split, drawn from the seed and the split's name. folder: keep the order
-    in an unnamed file there, mapped, for numbers of rows that memory may not hold; None: in memory. Raises
-    OSError.
+    in an unnamed file there, mapped, for numbers of rows that memory may not hold; None: in memory. sequence:
+    the order instead of that of the source. Raises OSError; SourceError for a sequence in two splits.
     """
-    samples = _store(_rows_by_split(owners), folder)
+    if sequence is not None:
+        _check_undivided(owners, sequence)
+    samples = _store(_rows_by_split(owners, None if sequence is None else sequence.order), folder)
     stops = np.cumsum([np.count_nonzero(owners.numbers == number) for number in range(len(owners.names))])
     bounds = [0, *stops.tolist()]
     splits = dict(zip(owners.names, pairwise(bounds), strict=True))
@@ -58,11 +69,27 @@ def arrange(owners: Owners, *, shuffle: bool, seed: int, folder: str | None = No
     return SampleOrder(samples, {name: span for name, span in splits.items() if name})
 
 
-def _rows_by_split(owners: Owners) -> Iterator[Samples]:
-    """Yield the rows of each split in rising order, some at a time."""
+def _check_undivided(owners: Owners, sequence: RowSequence) -> None:
+    """Raise SourceError if splits divide one of several sequences."""
+    kept = owners.numbers < len(owners.names)
+    pairs = np.unique(np.stack([sequence.groups[kept].astype(np.int64), owners.numbers[kept]]), axis=1)
+    for at in np.flatnonzero(pairs[0, 1:] == pairs[0, :-1])[:1].tolist() if len(sequence.names) > 1 else ():
+        first, second = (owners.names[number] for number in pairs[1, at : at + 2])
+        raise SourceError(
+            f"sequence {sequence.names[pairs[0, at]]!r}: is in the splits {first} and {second}; a sequence"
+            " has to be in one split. Correct the splits, or divide the sequence."
+        )
+
+
+def _rows_by_split(owners: Owners, order: Samples | None) -> Iterator[Samples]:
+    """Yield the rows of each split in their order, None for rising, some at a time."""
     for number in range(len(owners.names)):
         for start in range(0, len(owners.numbers), _AT_ONCE):
-            yield start + np.flatnonzero(owners.numbers[start : start + _AT_ONCE] == number)
+            some = slice(start, start + _AT_ONCE)
+            if order is None:
+                yield start + np.flatnonzero(owners.numbers[some] == number)
+            else:
+                yield order[some][owners.numbers[order[some]] == number]
 
 
 def _shuffled(rising: Samples, splits: Mapping[str, tuple[int, int]], seed: int) -> Iterator[Samples]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from packer import randomness, units
+from packer.convert.row_sequence import RowSequence
 from packer.convert.splits import EXAMPLE, Split, refuse_alike
 from packer.errors import SourceError, UsageError
 from packer.format.header import TRAIN
@@ -48,6 +49,11 @@ class RowSource:
     count: int = 0
     kept: NDArray[np.bool_] | slice = slice(None)
     classed: bool = False
+
+    @property
+    def sequence(self) -> RowSequence | None:
+        """The sequences that splits do not cut; None if rows are not in sequences."""
+        return None
 
     def labels(self) -> NDArray[np.int64] | None:
         """Return the label of each row; None without labels."""
@@ -97,24 +103,30 @@ def assign(split: Split | None, rows: RowSource, seed: int) -> Owners:
     if split.column is not None:
         return _splits_of_column(split, split.column, rows)
     places, shares = split.portions(rows.count)
+    sequence, groups = rows.sequence, None
+    if split.group is not None:
+        groups, called = _groups(split.group, rows), f"Groups of {split.group}"
+    elif sequence is not None:
+        groups, called = Codes(sequence.groups, sequence.names), "Sequences"
+        _check_divisible(split, groups, rows.subject)
     numbered = {name: number for number, name in enumerate(split.parts)}
     numbers = np.full(rows.count, len(numbered), np.min_scalar_type(len(numbered)))
     for name, place in places.items():
-        numbers[place.start : place.stop] = numbered[name]
+        at = slice(place.start, place.stop)
+        numbers[at if sequence is None else sequence.order[at]] = numbered[name]
     if not shares:
         return Owners(tuple(numbered), numbers)
     free = numbers == len(numbered) if places else slice(None)
     label = rows.codes(None) if len(shares) > 1 else None
     strata = np.zeros(rows.count, np.uint8) if label is None else label.numbers
     notes: tuple[str, ...] = ()
-    if split.group is None:
+    if groups is None or places:
         drawn = draw_rows(strata[free], shares, seed)
         among = units.count(len(drawn), "row")
     else:
-        groups = _groups(split.group, rows)
         owners = draw_groups(groups.numbers, strata, shares, seed)
         drawn, among = owners[groups.numbers], units.count(len(owners), "group")
-        notes = (_note_on_groups(split, shares, owners, drawn),)
+        notes = (_note_on_groups(called, shares, owners, drawn),)
     for number, (name, share) in enumerate(shares.items()):
         if not (drawn == number).any():
             raise UsageError(f"split {name}={share:g}: gets none of {among}. Pass a larger share.")
@@ -164,13 +176,27 @@ def _column_codes(column: str, rows: RowSource) -> Codes:
     return codes
 
 
-def _note_on_groups(split: Split, names: Iterable[str], owners: Ints, drawn: Ints) -> str:
+def _check_divisible(split: Split, groups: Codes, subject: str) -> None:
+    """Raise UsageError for parts of a split that would cut sequences, or draw the rows of a single one."""
+    if len(groups.names) > 1 and split.counted:
+        raise UsageError(
+            f"split {split}: sequences are divided by shares, not by numbers of rows or positions. Pass"
+            f" shares, as {EXAMPLE}."
+        )
+    if len(groups.names) == 1 and sum(isinstance(part, float | int) for part in split.parts.values()) > 0:
+        raise UsageError(
+            f"split {split}: {subject} is a single sequence, which shares would cut at random; positions are"
+            " allowed. Pass split='train=rest,val=last:1000'."
+        )
+
+
+def _note_on_groups(called: str, names: Iterable[str], owners: Ints, drawn: Ints) -> str:
     """Return a note on the groups and rows of each split. owners, drawn: split of each group, of each row."""
     counts = ", ".join(
         f"{name} {np.count_nonzero(owners == k):,} ({units.count(int(np.count_nonzero(drawn == k)), 'row')})"
         for k, name in enumerate(names)
     )
-    return f"Groups of {split.group} in each split: {counts}."
+    return f"{called} in each split: {counts}."
 
 
 def notes_on_classes(owners: Owners, label: Codes, what: str) -> list[str]:

@@ -51,7 +51,8 @@ class Split:
         if self.shares is None and self.column is None:
             raise UsageError(
                 f"split=Split(group={self.group!r}): groups need shares, or a column that names their"
-                f" splits. Pass split={EXAMPLE!r}, or split=Split(column=)."
+                f" splits. Pass split={EXAMPLE!r}, or split=Split(column=); for rows in order"
+                " sequence=Sequences(order=)."
             )
         if self.shares is not None and self.column is not None:
             raise UsageError(
@@ -118,13 +119,13 @@ class Split:
         given = {"Split.column": self.column, "Split.group": self.group}
         return [option_text(name, column) for name, column in given.items() if column is not None]
 
-    def check_growable(self, path: str) -> None:
-        """Raise UsageError if new rows cannot be divided like those of a pack."""
+    def check_growable(self, path: str, *, in_groups: bool = False) -> None:
+        """Raise UsageError if new rows cannot be divided like those of a pack. in_groups: of sequences."""
         reason = ""
         if self.counted:
             reason = "are not shares of its rows, so new rows have no split"
-        elif self.group is not None and self.shares is not None:
-            reason = f"have groups of {self.group!r}, which new rows may divide"
+        elif (self.group is not None or in_groups) and self.shares is not None:
+            reason = f"have groups of {self.group or 'sequences'!r}, which new rows may divide"
         if reason:
             raise UsageError(
                 f"{path}: has splits ({', '.join(self.parts)}) that {reason}; only packs without splits, or"

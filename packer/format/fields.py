@@ -85,12 +85,12 @@ class Field:
     @property
     def counts(self) -> bool:
         """True for the numbers of the rows in the files that they came from."""
-        return "row_of" in self.about
+        return self.about.get("row_of") == "files"
 
     @property
     def by_default(self) -> bool:
-        """True if it is loaded by default: no text, no picture's height or width, no source row numbers."""
-        return "encoding" not in self.about and not self.measures and not self.counts
+        """True if it is loaded by default: no text, no picture's height or width, no numbers of rows."""
+        return not self.about.keys() & {"encoding", "row_of"} and not self.measures
 
     @cached_property
     def row_bytes(self) -> int:

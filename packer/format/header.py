@@ -93,6 +93,12 @@ Tables
     without headers, with the rows that were left out. ``packer/format/table_record.py`` lists the required
     members, ``packer/tables/transform/table_transform.py`` computes the fields.
 
+Sequences
+    The field ``sequence_row`` (int64, ``about.row_of`` "sequences"), MAY be absent, has each row's place in
+    its sequence, such as a clip: row i + 1 follows row i there if its number is greater by 1. Convert writes
+    2**32 times a number of 31 bits from the sequence's name, plus the place in it, from 0, with the rows that
+    were left out.
+
 Blocks and checksums
     Block b is the rows ``[b * block_rows, min(N, (b + 1) * block_rows))``. The checksum table is uint64
     ``[blocks, len(columns)]``; an entry is the XXH3-64 of that block's stored bytes in that array (for
@@ -288,6 +294,7 @@ class Header:
         return cls.from_bytes(data, name)
 
     @classmethod
+    @paused()
     def from_bytes(cls, data: bytes, name: str) -> Header:
         """Parse the output of to_bytes. name: of the pack, for messages. Raises FormatError."""
         try:
@@ -499,13 +506,13 @@ def _plain(value: Any) -> Any:
 
 
 MAX_DEPTH = 64
-_TOO_DEEP = f"it is nested more than {MAX_DEPTH} deep"
 MAX_VALUES = 1 << 24  # each may become an object: 16 million take 1 to 2 GB
 _MOST_DIGITS = 100
 _ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
-_UNUSUAL = (b"0" * _MOST_DIGITS, b"0e000")
+_LONG, _LARGE = b"0" * _MOST_DIGITS, re.compile(rb"0e000+(?![\w\"])")
 """Marks of a number with very many digits or a large exponent, once all digits are zeros, without plus."""
-_NESTED = frozenset((dict, list))
+_NO_MARKS, _SQUARE = bytes({*range(256)}.difference(b'[]{}"')), bytes.maketrans(b"{}", b"[]")
+_TEXT = re.compile(rb'"[^"]*"')
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -516,21 +523,27 @@ def read_json(data: bytes) -> Any:
     if values > MAX_VALUES:
         raise ValueError(f"it lists {values:,} values; at most {MAX_VALUES:,} are read")
     digits = data.translate(_ALIKE, b"+")
-    unusual = any(mark in digits for mark in _UNUSUAL)  # else no number can be out of range
+    unusual = _LONG in digits or _LARGE.search(digits)  # else no number can be out of range
     checks: dict[str, Any] = {"parse_float": _float, "parse_int": _integer} if unusual else {}
     try:
         value = json.loads(data.decode("ascii"), parse_constant=_constant, **checks)
+        too_deep = _is_too_deep(data)
     except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
-    level, depth = [value] if type(value) in _NESTED else [], 0
-    while level:
-        depth += 1
-        if depth > MAX_DEPTH + 1:
-            raise ValueError(_TOO_DEEP)
-        inside = [outer.values() if type(outer) is dict else outer for outer in level]
-        nested = [outer for outer in inside if not _NESTED.isdisjoint(map(type, outer))]
-        level = [inner for outer in nested for inner in outer if type(inner) in _NESTED]
+        too_deep = True
+    if too_deep:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
     return value
+
+
+def _is_too_deep(data: bytes) -> bool:
+    """Return True if valid JSON is nested more than MAX_DEPTH deep in its outermost object."""
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    marks = data.translate(_SQUARE, _NO_MARKS).replace(b'""', b"")  # most texts contain no bracket
+    marks = _TEXT.sub(b"", marks)
+    for _ in range(MAX_DEPTH + 1):
+        marks = marks.replace(b"[]", b"")
+    return bool(marks)
 
 
 def check_characters(data: bytes, value: Any) -> None:

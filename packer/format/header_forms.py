@@ -81,7 +81,7 @@ ABOUT: Mapping[str, Any] = {
     "dtype?": tuple(DTYPES),
     "row_shape?": shape,
     "columns?": texts,
-    "row_of?": "files",
+    "row_of?": ("files", "sequences"),
     "points?": texts,
     "flip_pairs?": [lambda value: texts(value) and len(value) == 2],
 }
@@ -107,6 +107,7 @@ OPTIONS: Mapping[str, Any] = {  # those that packer reads again
     "mask_values?": are_texts,
     **dict.fromkeys(("label?", "boxes?", "keypoints?", "flip_pairs?", "unlabeled?"), _NAMES),
     **dict.fromkeys(("repack?", "fields?", "choices?"), Mapping),
+    "sequence?": are_texts,
     f"{NORMALIZE}?": statistics,
 }
 _SOURCE: Mapping[str, Any] = {

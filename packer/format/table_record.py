@@ -6,9 +6,11 @@ A record is checked once, when its header is read; code that shows it or compute
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from itertools import chain
+from math import isfinite
+from types import NoneType
 from typing import Any
 
 ROLES = ("feature", "label", "keep", "drop")
@@ -17,46 +19,17 @@ _DTYPES = ("<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1")  # of the fea
 MAX_SKIPPED = 1000  # most skipped rows listed in the header; all are counted
 POLICIES = ("nan", "error", "mean", "median", "zero")
 _NUMBERS, _COUNTS, _TEXTS = frozenset((int, float)), frozenset((int,)), frozenset((str,))
+_PLAIN = frozenset((str, NoneType))
 
 
 Check = Callable[[Any], bool]
 
 
-def compiled(form: Any) -> Check:
-    """Return the predicate of a form, for forms that many values are checked against; see fits."""
-    if isinstance(form, tuple):
-        values = frozenset(one for one in form if _is_value(one))
-        return partial(_is_one, values, [compiled(one) for one in form if not _is_value(one)])
-    if isinstance(form, list):
-        item = compiled(form[0])
-        return lambda value: isinstance(value, list) and all(map(item, value))
-    if isinstance(form, Mapping):
-        members = [(name.removesuffix("?"), name[-1:] == "?", compiled(f)) for name, f in form.items()]
-        return partial(_has, members)
-    if isinstance(form, type):
-        return lambda value: type(value) is form or (form is Mapping and isinstance(value, Mapping))
-    return form if callable(form) else lambda value: bool(value == form)
+@dataclass(frozen=True)
+class Each:
+    """A form of values that are checked at once. check: returns True if all of them have it."""
 
-
-def _is_value(form: Any) -> bool:
-    return form is None or isinstance(form, str)
-
-
-def _is_one(values: frozenset[Any], others: list[Check], value: Any) -> bool:
-    """Return True for one of the texts or None, and for a value that has one of the other forms."""
-    if _is_value(value) and value in values:
-        return True
-    return any(check(value) for check in others)
-
-
-def _has(members: list[tuple[str, bool, Check]], value: Any) -> bool:
-    """Return True for an object with these members: name, True if it is optional, check of its value."""
-    if type(value) is not dict and not isinstance(value, Mapping):
-        return False
-    for name, optional, check in members:  # noqa: SIM110  # all() takes a third longer
-        if not (check(value[name]) if name in value else optional):
-            return False
-    return True
+    check: Callable[[Sequence[Any]], bool]
 
 
 def fits(value: Any, form: Any) -> bool:
@@ -64,23 +37,51 @@ def fits(value: Any, form: Any) -> bool:
 
     form is one of: a type; None or a text, the value itself; a tuple of alternative forms; a list with the
     form of each item; a mapping from an object's members to their forms, where a name that ends in "?" is
-    optional; a predicate.
+    optional; a predicate; an Each.
     """
-    return bool(compiled(form)(value))
+    return all_fit([value], form)
 
 
-def number(value: Any) -> bool:
-    """Return True for a number that a float can hold."""
-    return type(value) in _NUMBERS and abs(value) <= sys.float_info.max
+def all_fit(values: Sequence[Any], form: Any) -> bool:
+    """Return True if all JSON values have a form: equal parts of many objects are checked at once."""
+    if not values:
+        return True
+    kinds = {*map(type, values)}
+    if isinstance(form, tuple):
+        own = {one for one in form if type(one) in _PLAIN}
+        others = [one for one in form if type(one) not in _PLAIN]
+        rest = [value for value in values if type(value) not in _PLAIN or value not in own]
+        if len(others) < 2:
+            return not rest or (bool(others) and all_fit(rest, others[0]))
+        return all(any(all_fit([value], one) for one in others) for value in rest)
+    if isinstance(form, list):
+        return kinds <= {list} and all_fit([*chain.from_iterable(values)], form[0])
+    if isinstance(form, Mapping):
+        if not all(issubclass(kind, Mapping) for kind in kinds):
+            return False
+        for name, inner in form.items():
+            key = name.removesuffix("?")
+            held = [value[key] for value in values if key in value]
+            if (len(held) < len(values) and key == name) or not all_fit(held, inner):
+                return False
+        return True
+    if isinstance(form, type):
+        return kinds <= {form} or (form is Mapping and all(issubclass(kind, Mapping) for kind in kinds))
+    if isinstance(form, Each):
+        return form.check(values)
+    return all(map(form, values)) if callable(form) else all(value == form for value in values)
 
 
 def numbers(value: Any) -> bool:
-    """Return True for a list of such numbers."""
-    return (
-        isinstance(value, list)
-        and _NUMBERS.issuperset(map(type, value))
-        and all(map(sys.float_info.max.__ge__, map(abs, value)))
-    )
+    """Return True for a list of numbers that a float can hold."""
+    return isinstance(value, list) and _are_numbers(value)
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    try:
+        return _NUMBERS.issuperset(map(type, values)) and all(map(isfinite, values))
+    except OverflowError:  # of an integer
+        return False
 
 
 def texts(value: Any) -> bool:
@@ -88,52 +89,45 @@ def texts(value: Any) -> bool:
     return isinstance(value, list) and _TEXTS.issuperset(map(type, value))
 
 
-def _count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 62
-
-
-def _naturals(value: Any) -> bool:
-    """Return True for a list of integers, 0 to 2**62 - 1."""
-    return isinstance(value, list) and (
-        not value or (_COUNTS.issuperset(map(type, value)) and min(value) >= 0 and max(value) < 1 << 62)
-    )
+def _are_counts(values: Sequence[Any]) -> bool:
+    return _COUNTS.issuperset(map(type, values)) and min(values) >= 0 and max(values) < 1 << 62
 
 
 def _mark(value: Any) -> bool:
     return type(value) is str and len(value) <= 1
 
 
-_MAY = (None, number)
-_NAMED = compiled({"name": str})
-_COLUMN = compiled(
-    {
-        "type": KINDS,
-        "role": ROLES,
-        "missing": (None, *POLICIES),
-        "fill": _MAY,
-        **dict.fromkeys(("indicator", "log1p", "one_hot"), bool),
-        "standardize": (None, numbers),
-        "categories": (None, texts),
-        "field": (None, str),
-    }
-)
-_ROWS = compiled({"rows": _count, "missing": _count})
-_DISTINCT = compiled(
-    {
-        "distinct": _count,
-        "counts": [
-            lambda pair: type(pair) is list and len(pair) == 2 and type(pair[0]) is str and _count(pair[1])
-        ],
-    }
-)
-_NUMERIC = compiled(
-    {
-        **dict.fromkeys(("mean", "std", "min", "max"), _MAY),
-        "integral": bool,
-        "quantiles": (None, {"levels": numbers, "values": numbers}),
-        "histogram": (None, {"edges": lambda edges: numbers(edges) and len(edges) == 2, "counts": _naturals}),
-    }
-)
+_NUMBER, _COUNT = Each(_are_numbers), Each(_are_counts)
+_MAY = (None, _NUMBER)
+_COLUMN = {
+    "type": KINDS,
+    "role": ROLES,
+    "missing": (None, *POLICIES),
+    "fill": _MAY,
+    **dict.fromkeys(("indicator", "log1p", "one_hot"), bool),
+    "standardize": (None, [_NUMBER]),
+    "categories": (None, [str]),
+    "field": (None, str),
+}
+_ROWS = {"rows": _COUNT, "missing": _COUNT}
+_DISTINCT = {
+    "distinct": _COUNT,
+    "counts": [
+        lambda pair: type(pair) is list and [*map(type, pair)] == [str, int] and _are_counts(pair[1:])
+    ],
+}
+_NUMERIC = {
+    **dict.fromkeys(("mean", "std", "min", "max"), _MAY),
+    "integral": bool,
+    "quantiles": (None, {"levels": [_NUMBER], "values": [_NUMBER]}),
+    "histogram": (
+        None,
+        {
+            "edges": Each(lambda ends: all_fit(ends, [_NUMBER]) and {*map(len, ends)} == {2}),
+            "counts": [_COUNT],
+        },
+    ),
+}
 READING: Mapping[str, Any] = {
     "na?": texts,
     "types?": lambda types: isinstance(types, Mapping) and texts(list(types.values())),
@@ -143,14 +137,14 @@ READING: Mapping[str, Any] = {
     "decimal?": lambda mark: _mark(mark) and mark != "",
     "thousands?": _mark,
     "encoding?": str,
-    "skip_rows?": _count,
+    "skip_rows?": _COUNT,
     "comment?": (None, _mark),
     "keep_spaces?": bool,
     "escape?": (None, _mark),
 }
 _SKIPPED = {
-    "rows": _count,
-    "reasons": lambda reasons: isinstance(reasons, Mapping) and _naturals(list(reasons.values())),
+    "rows": _COUNT,
+    "reasons": lambda reasons: isinstance(reasons, Mapping) and fits([*reasons.values()], [_COUNT]),
     "first": [{"key": str, "reason": str}],
 }
 _RECORD: Mapping[str, Mapping[str, Any]] = {  # by their names in messages
@@ -178,9 +172,11 @@ def check_table(record: Any) -> dict[str, Any]:
     _need(isinstance(record, Mapping), "not an object")
     columns = record.get("columns")
     _need(isinstance(columns, list) and len(columns) > 0, "columns")
-    for place, column in enumerate(columns):
-        _need(_NAMED(column), f"column {place}")
-        _check_column(column, f"column {column['name'][:80]!r}")
+    if _malformed(columns):
+        for place, column in enumerate(columns):
+            named = fits(column, {"name": str})
+            name = repr(column["name"][:80]) if named else place
+            _need(not (what := _malformed([column])), what.replace("{}", f"column {name}"))
     names = [c["name"] for c in columns]
     _need(len(set(names)) == len(names), "two columns have the same name")
     for what, form in _RECORD.items():
@@ -196,22 +192,31 @@ def _label(record: Mapping[str, Any]) -> Sequence[str]:
     return () if record["label"] is None else record["label"]["columns"]
 
 
-def _check_column(column: Mapping[str, Any], name: str) -> None:
-    _need(_COLUMN(column), name)
-    found, kind = column.get("statistics", 0), column["type"]
-    if found is None:
-        _need(column["role"] != "feature", f"{name} has no statistics")
-        return
-    name = f"statistics of {name}"
-    _need(_ROWS(found) and found["missing"] <= found["rows"], name)
-    if kind == "category" or "distinct" in found:
-        _need(_DISTINCT(found), name)
-    if kind not in ("category", "text") or "mean" in found:
-        _need(_NUMERIC(found), name)
-        mean, least, most = (found[member] for member in ("mean", "min", "max"))
-        _need((least is None) == (most is None) and (mean is None or least is not None), name)
-        quantiles = found["quantiles"]
-        _need(quantiles is None or len(quantiles["levels"]) == len(quantiles["values"]), name)
+def _malformed(columns: Sequence[Any]) -> str:
+    """Return what is malformed in one of some columns, with {} for the column; "" if nothing is."""
+    if not all_fit(columns, {"name": str, **_COLUMN}):
+        return "{}"
+    pairs = [(column, column.get("statistics", 0)) for column in columns]
+    if any(found is None and column["role"] == "feature" for column, found in pairs):
+        return "{} has no statistics"
+    given = [(column["type"], found) for column, found in pairs if found is not None]
+    measured = [found for _, found in given]
+    fine = all_fit(measured, _ROWS) and all(found["missing"] <= found["rows"] for found in measured)
+    if fine:
+        counted = [found for kind, found in given if kind == "category" or "distinct" in found]
+        numeric = [found for kind, found in given if kind not in ("category", "text") or "mean" in found]
+        fine = all_fit(counted, _DISTINCT) and all_fit(numeric, _NUMERIC) and all(map(_is_sound, numeric))
+    return "" if fine else "statistics of {}"
+
+
+def _is_sound(found: Mapping[str, Any]) -> bool:
+    """Return True if the statistics of numbers, which have their form, do not contradict each other."""
+    mean, least, most, quantiles = (found[member] for member in ("mean", "min", "max", "quantiles"))
+    return (
+        (least is None) == (most is None)
+        and (mean is None or least is not None)
+        and (quantiles is None or len(quantiles["levels"]) == len(quantiles["values"]))
+    )
 
 
 def _need(holds: bool, what: str) -> None:

@@ -10,6 +10,7 @@
     webdataset_tars.py WebDataset tars: images, with labels in members of the same name
     parquet_images.py  Parquet files with an image column, as Hugging Face datasets writes them
     file_names.py      file names as text in every locale; class folders and split folders
+    frame_names.py     the order of frames by the numbers in their names
     image_targets.py   ImageTargets: labels, boxes and keypoints of each image
     table_targets.py   labels, boxes, keypoints and image sizes from the columns of a CSV
     boxes.py           Boxes: the boxes of all images, placed in rows

@@ -35,8 +35,9 @@ from packer.inputs.boxes import BoxTable
 from packer.inputs.coordinate_order import BoxColumns, read_coco_boxes
 from packer.inputs.file_names import file_splits, shorten, split_of
 from packer.inputs.findings import Findings
+from packer.inputs.image_names import ImageNames
 from packer.inputs.image_targets import ImageTargets, box_targets
-from packer.inputs.label_files import ABSENT, BoxLayout, ListedFolder, NameIndex, stem_of
+from packer.inputs.label_files import ABSENT, BoxLayout, ListedFolder, stem_of
 from packer.inputs.label_options import Labels
 from packer.inputs.label_rows import read_json
 from packer.inputs.opened_source import ImageSource, SourceOptions
@@ -194,7 +195,7 @@ class _Reader:
 
     def _images(self, part: CocoPart, entries: Entries) -> dict[Any, int]:
         """Return the index of each image id, ABSENT for a missing file; set `listed` and `sizes`."""
-        below = NameIndex(self._keys, part.folder)
+        below = ImageNames(self._keys, below=part.folder)
         images: dict[Any, int] = {}
         for place, entry in enumerate(entries, 1):
             identity, name = entry.get("id"), entry.get("file_name")
@@ -207,7 +208,7 @@ class _Reader:
             if wrong:
                 raise SourceError(f"{part.path}: {wrong}. Correct it.")
             name = str(name)
-            index = images[identity] = below.find(name)
+            index = images[identity] = below.find_listed(name)
             if index == ABSENT:
                 found = f"is called {shorten(name)}, a name that no file or several files have"
                 self._refuse(part.path, f"image {place}", found)

@@ -31,7 +31,7 @@ from packer.inputs.findings import Findings
 from packer.path_text import as_text as as_text
 from packer.path_text import compose
 from packer.path_text import on_disk as on_disk
-from packer.source_kinds import IMAGES
+from packer.source_kinds import FRAMES_FIRST, IMAGES, VIDEOS
 from packer.split_names import SPLIT_NAMES as SPLIT_NAMES
 from packer.split_names import split_in as split_in
 from packer.split_names import split_of as split_of
@@ -288,9 +288,8 @@ def no_images(subject: str, left_out: Mapping[str, int] | None = None) -> Source
     endings = ", ".join(sorted(IMAGE_EXTENSIONS))
     held = ", ".join(count_suffixes(left_out or {})[:_SHOWN_SUFFIXES])
     more = f" It holds {held}." if held else ""
-    return SourceError(
-        f"{subject}: no images found; files ending in {endings} are read.{more} Check the path."
-    )
+    remedy = FRAMES_FIRST if {*VIDEOS}.intersection(left_out or ()) else "Check the path."
+    return SourceError(f"{subject}: no images found; files ending in {endings} are read.{more} {remedy}")
 
 
 def count_suffixes(left_out: Mapping[str, int]) -> list[str]:

@@ -6,6 +6,8 @@ These names match image cat/1.jpg, unless they match a second image, in any Unic
     1.jpg                     the end of its path, beginning at a folder or at the file name
     1                         its name without folder and extension
     /data/photos/cat/1.jpg    its path behind the name of the images' folder, or of their archive
+
+A name that matches no image is compared without its case.
 """
 
 from __future__ import annotations
@@ -23,14 +25,18 @@ UNKNOWN, AMBIGUOUS = -1, -2
 
 
 class ImageNames:
-    """The names of images. keys: their paths, "/"-separated. source: their folder or archive."""
+    """The names of images. keys: their paths, "/"-separated. source: their folder or archive.
 
-    def __init__(self, keys: Sequence[str], source: str = "") -> None:
-        called = compose(os.path.basename(os.path.abspath(source)))
+    below: prefix of the paths that count, with a trailing slash; the names are those behind it.
+    """
+
+    def __init__(self, keys: Sequence[str], source: str = "", below: str = "") -> None:
+        self._source, called = source, compose(os.path.basename(os.path.abspath(source)))
         self._folders = (
             {called, archive_stem(called)} if is_archive(called) else {called} if source else set()
         )
-        self.keys, self._names = keys, list(map(compose, keys))
+        self.keys = keys
+        self._names = [compose(key[len(below) :]) if key.startswith(below) else "" for key in keys]
         self._paths = self._by(lambda name: name)
         self._ends: dict[int, dict[str, int]] = {}
 
@@ -51,6 +57,20 @@ class ImageNames:
         if index == UNKNOWN:
             index = self._stems.get(name, UNKNOWN)
         return self._below_source(path) if index == UNKNOWN else index
+
+    def find_in_any_case(self, name: str) -> int:
+        """Return the index of the image that a name matches but for its case, or UNKNOWN or AMBIGUOUS."""
+        return self._folded.find(compose(name).casefold())
+
+    @cached_property
+    def _folded(self) -> ImageNames:
+        return ImageNames([name.casefold() for name in self._names], self._source.casefold())
+
+    def find_listed(self, name: str) -> int:
+        """Return the index of the image with a path, or else the only one with its file name, or UNKNOWN."""
+        path = compose(os.path.normpath(name))
+        index = self._paths.get(path)
+        return max(self._ending(path.rpartition("/")[2]) if index is None else index, UNKNOWN)
 
     def alike(self, name: str) -> list[str]:
         """Return the paths that differ from a name at most in case and Unicode form."""

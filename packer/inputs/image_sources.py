@@ -56,7 +56,17 @@ from packer.inputs.webdataset_tars import are_samples, is_label, open_samples, o
 from packer.inputs.yolo_dataset import ENDINGS, YoloDataset, dataset_root, read_dataset
 from packer.packs.pack_opening import is_pack
 from packer.remote.urls import is_url
-from packer.source_kinds import ARCHIVES, LISTS, PARQUET, TARS, folder_tables, is_archive, is_array_file
+from packer.source_kinds import (
+    ARCHIVES,
+    FRAMES_FIRST,
+    LISTS,
+    PARQUET,
+    TARS,
+    VIDEOS,
+    folder_tables,
+    is_archive,
+    is_array_file,
+)
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -115,6 +125,8 @@ def open_source(path: Source, options: SourceOptions | None = None) -> ImageSour
         return _open_list(name, options)
     if name.lower().endswith(ENDINGS):
         return _open_described(name, options)
+    if name.lower().endswith(VIDEOS):
+        raise UsageError(f"{name}: is a video. {FRAMES_FIRST}")
     endings = ", ".join((*LISTS, *ARCHIVES))
     raise UsageError(
         f"{name}: not a source of images; folders and files ending in {endings} are. Pass one of them."
@@ -429,6 +441,7 @@ def _open_list(name: str, options: SourceOptions) -> ImageSource:
     folder = _common_folder(root, list(seen))
     sizes, times = np.array(states, np.int64).reshape(-1, 2).T.copy()
     images = FolderImages([path[len(folder) :] for path in seen], sizes, times, folder=folder)
+    images.listed = True
     return images.describe(name, targets, {})
 
 

@@ -39,8 +39,8 @@ class ChosenColumns(NamedTuple):
 class ColumnFinder:
     """Finds the columns of a label file by its first rows.
 
-    chosen: columns to read; empty: there are two columns, and the one without file names is read. beside:
-    further columns to read. file_column: the column of file names, or None.
+    chosen: columns to read; empty: there are two columns, and the one without file names is read, if there is
+    one. beside: further columns to read. file_column: the column of file names, or None.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class ColumnFinder:
         if len(counting) < len(others) or (counting and header[counting[0]] == "0"):
             # Else the only column, which has a name, may hold labels.
             others = [place for place in others if place not in counting]
-        if len(others) != 1:
+        if len(others) != 1 and (others or not self._beside):
             remedy = "Choose the label column with labels=Labels(column=)"
             if not others:
                 remedy = "Leave out labels= if it has no labels, or remove lines above its header"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from array import array
 from collections.abc import Collection, Iterator, Sequence
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from packer import units
 from packer.errors import SourceError
 from packer.inputs.file_names import SPLIT_NAMES, shorten
-from packer.inputs.image_names import AMBIGUOUS, ImageNames
+from packer.inputs.image_names import AMBIGUOUS, UNKNOWN, ImageNames
 from packer.inputs.label_columns import ColumnFinder
 from packer.inputs.label_options import Labels
 from packer.inputs.label_rows import HEAD, LabelRows, read_rows
@@ -24,6 +25,8 @@ from packer.inputs.label_values import CheckedRows
 from packer.inputs.opened_source import ImageSource
 from packer.inputs.spare_columns import SpareColumns, find_spare
 from packer.path_text import show_differences
+
+_LIST = re.compile(r"[\[(]\s*[-+.\d][-+.\deE]*(?:[\s,]+[-+.\d][-+.\deE]*)+\s*[\])]")
 
 
 class LabelTable(CheckedRows):
@@ -45,7 +48,7 @@ class LabelTable(CheckedRows):
         self._keys, self._names = images.keys, ImageNames(images.keys, images.name)
         self._folder = os.path.basename(images.name)
         self.columns: dict[str, list[str]] = {name: [] for name in (*(chosen or ("",)), *beside)}
-        """Cells of each column that is read; key "" for the label column if no columns were chosen."""
+        """Cells of each column that is read; key "" for the label column if none was chosen, and if any."""
         self.label_name = "the label"
         """The name of the label column if none was chosen, for messages."""
         found, lines, left_out = array("q"), array("q"), len(self.findings.skipped)
@@ -62,6 +65,25 @@ class LabelTable(CheckedRows):
             used = self.findings.none_used(left_out, "rows can be used")
             raise SourceError(f"{self.subject}: {used or problem}")
         self.images, self.lines = np.array(found, np.int64), np.array(lines, np.int64)
+        self._check_label(set(self.columns.get("", ())))
+
+    def _check_label(self, cells: set[str]) -> None:
+        """Raise SourceError if the label, which was not chosen, holds splits or lists of numbers."""
+        splits, name = {cell.lower() for cell in cells}, self.label_name
+        if len(splits) > 1 and splits <= SPLIT_NAMES.keys():
+            held = f"names of splits ({', '.join(sorted(splits))})"
+            way = f"split=Split(column={name!r}) for these splits"
+        elif cells and all(map(_LIST.fullmatch, cells)):
+            held = f"lists of numbers, as of boxes ({shorten(min(cells))})"
+            way = (
+                "a file with a column for each number, and labels=Labels(boxes=) or labels=Labels(keypoints=)"
+            )
+        else:
+            return
+        raise SourceError(
+            f"{self.subject}: {shorten(name)} holds {held}, no classes. Pass {way}, or"
+            f" labels=Labels(column={name!r}) for classes."
+        )
 
     def _matched_rows(self, found: LabelRows, finder: ColumnFinder) -> Iterator[tuple[int, int, list[str]]]:
         """Yield line, image and chosen cells of each row that names an image; leave out other rows."""
@@ -74,7 +96,9 @@ class LabelTable(CheckedRows):
             header, headed, file, places = finder.find(where, found.names, rows)
         except SourceError as error:
             raise SourceError(f"{error} {found.note}".rstrip()) from None
-        if "" in self.columns and (found.names or headed) and places:
+        if len(places) < len(self.columns):
+            del self.columns[""]
+        elif "" in self.columns and (found.names or headed):
             self.label_name = header[places[0]]
         self.findings.note(found.note)
         if file and self.labels.file_column is None:
@@ -86,12 +110,16 @@ class LabelTable(CheckedRows):
             more = [*filter(None, (self.spare.label, *self.spare.sizes))]
             self.columns |= {name: [] for name in more}
             places = [*places, *map(header.index, more)]
+        others: list[str] = []
         for line, row in chain(head[headed:], found.rows):
             if len(row) != len(header) and (len(row) < len(header) or any(row[len(header) :])):
                 problem = units.count(len(row), "column")
                 allowed = f"the first row has {len(header)}. Correct it"
             else:
-                image = self._names.find(row[file])
+                if (image := self._names.find(row[file])) == UNKNOWN:
+                    image = self._names.find_in_any_case(row[file])
+                    if image >= 0:
+                        others.append(f"{shorten(row[file])} for {shorten(self._keys[image])}")
                 if image >= 0:
                     yield line, image, [row[place] for place in places]
                     continue
@@ -99,14 +127,17 @@ class LabelTable(CheckedRows):
             where = f"{self.unit} {line}"
             key = f"{os.path.basename(self.subject)} {where}"
             self.findings.leave_out(key, f"{problem}.", f"{self.subject} {where}: {problem}; {allowed}")
+        if others:
+            names = units.count(len(others), "name")
+            self.findings.note(f"{self.subject}: {names} in another case than the image's, as {others[0]}.")
 
     def _unnamed(self, name: str, image: int, header: list[str]) -> tuple[str, str]:
         """Return what is wrong with a name that no image has, or several, and the rule and remedy."""
         near = " and ".join(map(show_differences, self._names.alike(name)[:2]))
-        problem, link = f"no image is called {shorten(name)}", ", but there is "
+        problem = f"no image is called {shorten(name)}"
         if image == AMBIGUOUS:
-            problem, link = f"several images are called {shorten(name)}", ": "
-        problem += f"{link}{shorten(near)}" if near else ""
+            near = " and ".join(map(show_differences, self._names.alike(name)[:2]))
+            problem = f"several images are called {shorten(name)}" + (f": {shorten(near)}" if near else "")
         behind = f", or stand behind {shorten(self._folder)}/" if self._folder else ""
         return problem, (
             f"names are paths relative to the images' folder, such as {shorten(self._keys[0])}, their ends, "

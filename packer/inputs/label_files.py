@@ -87,24 +87,6 @@ class BoxLayout(NamedTuple):
     read: Callable[[list[str]], tuple[ImageTargets, dict[str, NDArray[np.int64]]]]
 
 
-class NameIndex:
-    """Names of images -> their indices: by path, or by file name if only one image has it."""
-
-    def __init__(self, names: Iterable[str], prefix: str = "") -> None:
-        """names: paths in the order of their indices. prefix: of those that count, with a trailing slash."""
-        self._paths, self._names = dict[str, int](), dict[str, int]()
-        for index, name in enumerate(names):
-            if name.startswith(prefix):
-                path = compose(name[len(prefix) :])
-                for called, known in ((path, self._paths), (path.rpartition("/")[2], self._names)):
-                    known[called] = ABSENT if called in known else index
-
-    def find(self, name: str) -> int:
-        """Return the index of an image, or ABSENT."""
-        normal = compose(os.path.normpath(name))
-        return self._paths.get(normal, self._names.get(normal.rpartition("/")[2], ABSENT))
-
-
 Accepts = Callable[[ListedFolder, Sequence[str]], bool]
 """A predicate on some label files of a folder, by their content."""
 

@@ -3,7 +3,7 @@
     text      cells separated by commas, tabs, semicolons, bars or blanks: by what makes a column name images
     JSON      {"a.jpg": "cat"}, {"cat": ["a.jpg"]}, [{"file": "a.jpg", "label": "cat"}], [["a.jpg", "cat"]],
               an object with such a list, {"a.jpg": {"label": "cat"}}; JSON lines
-    .xlsx     the first sheet, by openpyxl
+    .xlsx     the first sheet with values
     Parquet   all columns but nested ones, by pyarrow
 
 A list in a cell becomes JSON text. Other forms are refused by their names.
@@ -14,7 +14,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -22,10 +21,11 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from packer.errors import MissingDependencyError, SourceError
+from packer.errors import SourceError
 from packer.inputs.file_names import shorten
 from packer.inputs.parquet_images import reading_parquet
 from packer.inputs.text_files import first_bytes, read_bytes, read_lines
+from packer.workbooks import ERRORS, filled_sheets
 
 HEAD = 1000
 """Rows that tell the separator, the header and the column of file names."""
@@ -273,28 +273,12 @@ def _excel_rows(path: str) -> LabelRows:
     if "xl/workbook.xml" not in members:
         called = "an OpenDocument file" if "mimetype" in members else "a zip archive"
         raise SourceError(f"{path}: is {called}; {_NEEDED}. Export it as CSV, or unpack it.")
-    try:
-        import openpyxl
-        from openpyxl.cell.cell import ERROR_CODES
-    except ImportError as error:
-        raise MissingDependencyError("openpyxl", path, error) from None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            book = openpyxl.load_workbook(data, read_only=True, data_only=True)
-            sheets = [list(sheet.iter_rows(values_only=True)) for sheet in book.worksheets]
-        except Exception as error:  # openpyxl raises many kinds for damaged files
-            raise SourceError(
-                f"{path}: not a readable .xlsx ({shorten(str(error))}). Save it again."
-            ) from None
-    texts = [["" if value in ERROR_CODES else _text(value) for value in row] for row in sheets[0]]
-    filled = [any(value is not None for row in sheet for value in row) for sheet in sheets]
-    title = book.worksheets[0].title
-    more = (
-        f"{path}: the first sheet, {shorten(title)}, is read; others are left out." if sum(filled) > 1 else ""
-    )
-    rows = ((number, row) for number, row in enumerate(texts, 1) if any(row))
-    return LabelRows(None, rows, "row", more)
+    sheets = filled_sheets(path, data)
+    first = next(iter(sheets), "")
+    more = f"{path}: the sheet {shorten(first)} is read; others are left out." if len(sheets) > 1 else ""
+    values = sheets[first].iter_rows(values_only=True) if sheets else ()
+    texts = (["" if value in ERRORS else _text(value) for value in row] for row in values)
+    return LabelRows(None, ((number, row) for number, row in enumerate(texts, 1) if any(row)), "row", more)
 
 
 def _parquet_rows(path: str) -> LabelRows:

@@ -70,6 +70,7 @@ class Listing:
     would be stored. pairs: the partners of the images. accepted: the classes that the user listed; checks of
     folders pass if all classes are accepted. labels_given: labels come from a file. spec: how the images
     become pixels, None if they are not examined; sized: the user chose the size of the rows, one for all.
+    sequence: each folder of images is a sequence.
     """
 
     source: ImageSource
@@ -79,6 +80,7 @@ class Listing:
     labels_given: bool = False
     spec: PixelSpec | None = None
     sized: bool = False
+    sequence: bool = False
 
     @property
     def name(self) -> str:

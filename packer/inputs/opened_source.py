@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import ImageError, UsageError
+from packer.errors import ImageError, SourceError, UsageError
 from packer.format.file_io import InputFile, newest_file
 from packer.given_values import option_text
 from packer.inputs.file_names import (
@@ -45,6 +45,7 @@ class SourceOptions:
     system's temporary directory. listed: classes that may be empty. arrays: include .npy files of folders.
     parts: fields of WebDataset samples that are wanted as partners of the images ("seg.png").
     partner: True for the key of a file that is no image, but belongs to one (image_pairs.py).
+    sequence: folders that hold images are sequences; folders above them are the classes.
     findings: leaves out empty class folders and missing files of a list, refuses images with invalid labels.
     """
 
@@ -55,6 +56,7 @@ class SourceOptions:
     parts: Collection[str] = ()
     partner: Callable[[str], bool] | None = None
     findings: Findings = field(default_factory=Findings)
+    sequence: bool = False
 
     @property
     def label(self) -> str | None:
@@ -174,6 +176,8 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     """The class folders; without classes unless these are names of folders."""
     scanned: bool = False
     """True if a folder was searched for images, False if they were listed."""
+    listed: bool = False
+    """True if the user listed the images, in an order of choice."""
 
     def __init__(
         self,
@@ -210,7 +214,7 @@ class ImageSource(AbstractContextManager["ImageSource"]):
         self.left_out, self.scanned, targets = left_out, True, ImageTargets(findings=options.findings)
         if not self.keys:
             raise no_images(subject, left_out)
-        if options.labels.ignore_source:
+        if options.labels.ignore_source or (options.sequence and self._folders_are_sequences(folders)):
             splits = folder_splits(subject, self.keys, folders)
         else:
             found = class_folders(
@@ -227,6 +231,21 @@ class ImageSource(AbstractContextManager["ImageSource"]):
             targets = ImageTargets(found.labels, found.classes, about=about, findings=options.findings)
             splits, self.layout = found.splits, found
         return self.describe(name, targets, splits)
+
+    def _folders_are_sequences(self, folders: Collection[str]) -> bool:
+        """Return True if the top folders, or those of splits, hold the frames of sequences, not of classes.
+
+        Raises: SourceError if only some do.
+        """
+        level = 1 if folder_splits(self.place, self.keys, folders) else 0
+        depths = {min(2, key.count("/") - level): key for key in self.keys}
+        if depths.keys() == {1, 2}:
+            raise SourceError(
+                f"{self.place}: the folder of {depths[1]} would be a sequence, the one of {depths[2]} a"
+                " sequence in a class; all have classes, or none. Move some, or pass"
+                " labels=Labels(unlabeled='all')."
+            )
+        return depths.keys() == {1}
 
     def read(self, index: int) -> bytes:
         """Return all bytes of an image file. Raises: ImageError without the file's name."""

@@ -63,10 +63,14 @@ def read_targets(
     located = labels.boxes or labels.keypoints
     if located:
         targets = _located(table, images)
+    elif not labels.columns("column") and "" not in table.columns:
+        for option in labels.about_csv(("file_column",)):
+            raise UsageError(f"{option}: is about labels, but {table.subject} has none. Leave it out.")
+        targets = ImageTargets(findings=images.findings)
     else:
         targets = ImageTargets(*_labels(table, labels.columns("column")), findings=images.findings)
     columns = (targets.read_as or labels).columns("column")
-    if len(columns) == 1 or not (columns or located):
+    if len(columns) == 1 or "" in table.columns:
         targets.column = _origin(table, *columns)
     targets.beside = {name: _cells(table, name) for name in beside}
     return targets

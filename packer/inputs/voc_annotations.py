@@ -35,6 +35,7 @@ from packer.errors import SourceError
 from packer.inputs.boxes import BoxTable
 from packer.inputs.file_names import SPLIT_NAMES, file_splits, shorten
 from packer.inputs.findings import Findings
+from packer.inputs.image_names import ImageNames
 from packer.inputs.image_targets import ImageTargets, box_targets
 from packer.inputs.label_files import (
     ABSENT,
@@ -43,7 +44,6 @@ from packer.inputs.label_files import (
     BoxLayout,
     ListedFolder,
     MatchedFiles,
-    NameIndex,
     match_files,
     path_splits,
     read_list,
@@ -147,7 +147,7 @@ def _owners(
     owners = np.full(len(keys), ABSENT, np.int64)
     for number, (path, _) in enumerate(lists):
         root = path[: path.rindex(LISTS_OF_SPLITS)]
-        names = NameIndex((os.path.splitext(key)[0] for key in keys), root)
+        names = ImageNames([os.path.splitext(key)[0] for key in keys], below=root)
         find = partial(_find, names)
         for line, index in read_list(folder.path(path), path, find, findings, quiet=bool(folder.within)):
             if owners[index] not in (ABSENT, number):
@@ -159,10 +159,10 @@ def _owners(
     return owners
 
 
-def _find(names: NameIndex, text: str) -> int:
+def _find(names: ImageNames, text: str) -> int:
     """Return the image that a line names: by all of it, or by its first word, perhaps with an extension."""
     word = text.split()[0]
-    found = map(names.find, (text, word, os.path.splitext(word)[0]))
+    found = map(names.find_listed, (text, word, os.path.splitext(word)[0]))
     return next((index for index in found if index != ABSENT), ABSENT)
 
 

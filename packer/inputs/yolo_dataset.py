@@ -26,7 +26,8 @@ from packer import units
 from packer.errors import MissingDependencyError, SourceError, UsageError
 from packer.inputs.file_names import SPLIT_NAMES, as_text, on_disk, shorten, split_in
 from packer.inputs.findings import Findings
-from packer.inputs.label_files import ABSENT, ListedFolder, NameIndex, read_list
+from packer.inputs.image_names import ImageNames
+from packer.inputs.label_files import ABSENT, ListedFolder, read_list
 from packer.inputs.text_files import read_bytes
 
 ENDINGS = (".yaml", ".yml")
@@ -264,13 +265,13 @@ def _images(
 
 def _read_list(dataset: YoloDataset, folder: ListedFolder, path: str, findings: Findings) -> Iterator[int]:
     """Yield the images in a list; paths are absolute, relative to it or to the dataset, or of elsewhere."""
-    names, paths = NameIndex(folder.keys), {key: index for index, key in enumerate(folder.keys)}
+    names, paths = ImageNames(folder.keys), {key: index for index, key in enumerate(folder.keys)}
     root, bases = as_text(os.path.abspath(folder.name)), (os.path.dirname(path), *_roots(dataset))
 
     def find(text: str) -> int:
         given = _slashed(text)
         ways = (_below(os.path.normpath(os.path.join(base, given)), root) for base in bases)
-        return next((paths[way] for way in ways if way in paths), names.find(given))
+        return next((paths[way] for way in ways if way in paths), names.find_listed(given))
 
     yield from (index for _, index in read_list(path, os.path.basename(path), find, findings))
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from os.path import split
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,13 +13,14 @@ from packer.load.base_dataset import ChosenRows
 from packer.load.batch import Batched, make_batch
 from packer.orders.runs import one_run
 from packer.orders.windows import WindowOrder, Windows
+from packer.packs.file_rows import SEQUENCE_ROW
 from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
 
 if TYPE_CHECKING:
     from packer.augment import Pipeline
 
-_KEYS_AT_ONCE = 1 << 16
+_TEXTS_AT_ONCE = 1 << 16
 
 
 def find_windows(window: Windows | int | None, rows: ChosenRows) -> WindowOrder | None:
@@ -33,7 +32,7 @@ def find_windows(window: Windows | int | None, rows: ChosenRows) -> WindowOrder 
     if window is None:
         return None
     windows = window if isinstance(window, Windows) else Windows(window)
-    _check_in_order(rows.pack)
+    _check_in_order(rows.pack, windows)
     if rows.weights:
         raise UsageError("window: packs with weights have none. Pass the packs without weights.")
     order = WindowOrder(windows, _bounds(windows, rows), rows.subset)
@@ -54,13 +53,20 @@ def check_with_windows(transform: bool, padding: bool, views: Mapping[str, Pipel
             raise UsageError(f"{name}: is for single rows, not for window=. Apply it to the batches.")
 
 
-def _check_in_order(pack: Pack) -> None:
-    """Raise UsageError if neighbouring rows of a pack were not neighbours in its source."""
+def _check_in_order(pack: Pack, windows: Windows) -> None:
+    """Raise UsageError unless neighbouring rows of a pack follow each other, as far as that is known."""
+    if SEQUENCE_ROW in pack.fields:
+        return
     for part in pack.parts:
+        if SEQUENCE_ROW in part.header.fields:
+            raise UsageError(
+                f"{part.path}: holds sequences, and another of these packs does not; windows need all or"
+                " none. Convert the other one again with sequence=True."
+            )
         if part.header.seed is not None:
             raise UsageError(
                 f"{part.path}: its rows were shuffled when it was made, so neighbours are no sequence."
-                " Convert it again with shuffle=False."
+                " Convert it again with sequence=True, or arrays with shuffle=False."
             )
         options = part.header.provenance.get("options", {})
         shares = {**options.get("split", {}), **options.get("part", {}).get("shares", {})}.values()
@@ -68,8 +74,13 @@ def _check_in_order(pack: Pack) -> None:
         if drawn and not options.keys() & {"group", "split_group"}:
             raise UsageError(
                 f"{part.path}: the rows of its splits were drawn one by one, so neighbours are no sequence."
-                " Convert it again with split='train=rest,val=last:1000', or with a group of rows that"
-                " stay together."
+                " Convert it again with sequence=True, or arrays with split='train=rest,val=last:1000'."
+            )
+        converted = part.header.table is not None or "max_pixels" in options
+        if windows.group is None and converted:
+            raise UsageError(
+                f"{part.path}: does not record which rows are a sequence, so windows may reach over their"
+                " ends. Convert it again with sequence=True, or pass window=Windows(..., group=FIELD)."
             )
 
 
@@ -82,11 +93,13 @@ def _bounds(windows: Windows, rows: ChosenRows) -> NDArray[np.int64]:
     spans = [row for parts in pack.header.splits.values() for span in parts for row in span]
     spans += np.cumsum([member.rows for member in pack.members]).tolist()
     edges.append(np.flatnonzero(np.isin(numbers, spans)))
-    if any(f.counts for f in pack.fields):  # rows of a table that were left out are gaps
+    if SEQUENCE_ROW in pack.fields:
+        steps = np.diff(PackStore(pack, (), subset).column(SEQUENCE_ROW.name))
+        edges.append(np.flatnonzero(steps != 1) + 1)
+    elif any(f.counts for f in pack.fields):  # rows of a table that were left out are gaps
         edges.append(np.flatnonzero(np.diff(pack.source_rows[numbers]) != 1) + 1)
     places = np.unique(np.concatenate(edges))
-    name = windows.group or ("key" if any(f.name == "key" for f in pack.fields) else None)
-    if name is None:
+    if (name := windows.group) is None:
         return places
     values = _groups(PackStore(pack, (), subset), name)
     begins = np.unique(np.concatenate([places, np.flatnonzero(values[1:] != values[:-1]) + 1]))
@@ -102,7 +115,7 @@ def _bounds(windows: Windows, rows: ChosenRows) -> NDArray[np.int64]:
 
 
 def _groups(store: PackStore, name: str) -> NDArray[np.int64]:
-    """Return a number for each row, equal for equal values of a field, or folders of keys. int64 [rows]."""
+    """Return a number for each row, equal for equal values of a field. int64 [rows]."""
     pack = store.pack
     field = next((f for f in pack.fields if f.name == name), None)
     if field is None or (field.shape != () and "encoding" not in field.about):
@@ -113,33 +126,11 @@ def _groups(store: PackStore, name: str) -> NDArray[np.int64]:
         )
     if field.shape == ():
         return np.unique(store.column(name), return_inverse=True)[1].astype(np.int64)
-    found: dict[str, int] = {}
-    numbers = (found.setdefault(text, len(found)) for text in _texts(store, name))
-    return np.fromiter(numbers, np.int64, store.rows)
-
-
-def _texts(store: PackStore, name: str) -> Iterator[str]:
-    """Yield the text of each row; of a key its folder. Raises UsageError for names in another order."""
-    before: tuple[str, str] = "", ""
-    for first in range(0, store.rows, _KEYS_AT_ONCE):
-        for text in store.decoded(name, one_run(first, min(first + _KEYS_AT_ONCE, store.rows))):
-            if name != "key":
-                yield text
-                continue
-            folder, last = split(text)
-            # Sorted as text, img10 is before img9; such names differ in length.
-            if folder == before[0] and len(last) < len(before[1]) and _numbers(last) < _numbers(before[1]):
-                raise UsageError(
-                    f"{store.pack.path}: {text} is stored behind {before[1]}, as names are sorted as text."
-                    " Write their numbers with equally many digits, or convert a .txt that lists them in"
-                    " their order, with shuffle=False."
-                )
-            before = folder, last
-            yield folder
-
-
-def _numbers(name: str) -> list[int]:
-    return list(map(int, re.findall("[0-9]{1,18}", name)))
+    found, numbers = dict[str, int](), list[int]()
+    for first in range(0, store.rows, _TEXTS_AT_ONCE):
+        texts = store.decoded(name, one_run(first, min(first + _TEXTS_AT_ONCE, store.rows)))
+        numbers += [found.setdefault(text, len(found)) for text in texts]
+    return np.array(numbers)
 
 
 def group_frames(batch: Any, order: WindowOrder, windows: NDArray[np.int64]) -> Any:

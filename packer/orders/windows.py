@@ -40,8 +40,8 @@ class Windows:
     dilation : int
         Rows from a frame to the next one: 2 takes every second row.
     group : str, optional
-        Field that is equal in all rows of a group, such as "episode"; "key": the folder of the key. Default:
-        "key" if the pack has keys, else all rows of a split are a group.
+        Field that is equal in all rows of a group, such as "episode". Default: the sequences that the pack
+        records (``sequence=`` of convert_images and convert_table); of arrays all rows of a split.
     anchor : "first" or "last"
         The frame that stands for the window: its row decides the class in Weighted.balanced, and the
         augmentation's draws.

@@ -21,6 +21,9 @@ from packer.format.header import Header
 SOURCE_ROW = Field("source_row", "<i4", (), {"row_of": "files"})
 """Each row's number among the rows of the table's files, from 0, without headers, with skipped rows."""
 
+SEQUENCE_ROW = Field("sequence_row", "<i8", (), {"row_of": "sequences"})
+"""Each row's place in its sequence: rows that follow each other there have numbers that differ by 1."""
+
 FILES = "rows_of_files"
 """Member of ``provenance.source``: [[digest, rows], ...] of the files."""
 

@@ -78,7 +78,8 @@ def convert_again(pack: Pack) -> str:
 def _words(options: dict[str, Any], reading: Mapping[str, Any]) -> Iterator[str]:
     """Yield the words of the options. reading: how the text of a table was read."""
     named = {"label", "label_as", "label_file_column", "label_separator", "boxes", "keypoints"} & set(options)
-    if named or ({"split_column", "split_group"} & set(options) and not reading):
+    columns = {"split_column", "split_group"} & set(options) or options.get("sequence")
+    if named or (columns and not reading):
         yield from ("--labels", "FILE")
     if NORMALIZE in options or "like" in options:
         yield from ("--like", "PACK")
@@ -90,6 +91,10 @@ def _words(options: dict[str, Any], reading: Mapping[str, Any]) -> Iterator[str]
         if name in _SILENT:
             continue
         option = f"--{_NAMES.get(name, name).replace('_', '-')}"
+        if name == "sequence":
+            yield option
+            yield from (word for column, value in value.items() for word in (f"--{column}-column", value))
+            continue
         if isinstance(value, bool):
             yield option if value else f"--no-{option[2:]}"
         elif isinstance(value, Mapping):

@@ -213,7 +213,7 @@ def drawn_fields(pack: Pack) -> list[str]:
 def undrawn_fields(pack: Pack) -> list[str]:
     """Return the fields that a sheet shows nothing of."""
     shown = {*drawn_fields(pack), "key", "height", "width"}
-    return [f.name for f in pack.fields if f.name not in shown]
+    return [f.name for f in pack.fields if f.name not in shown and "row_of" not in f.about]
 
 
 def _is_drawn(f: Field, image: Field) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
+from packer.format.fields import Field
 from packer.samples.array_problems import flat_sides, some
 from packer.samples.columns import Column, ColumnField
 from packer.samples.field_plan import LABEL, pixel_notes
@@ -60,6 +61,7 @@ def column_notes(columns: Mapping[str, ColumnField], classes: tuple[str, ...] | 
         column = field.column
         if column is not None and column.shape[0]:
             notes += _flat_notes(name, column)
+            notes += _mask_notes(field.plan.field, column)
     if classes is not None:
         listed = ", ".join(classes[:8]) + (", ..." if len(classes) > 8 else "")
         notes.append(f"label: numbers {len(classes):,} classes: {listed:.200}.")
@@ -80,8 +82,19 @@ def _flat_notes(name: str, column: Column) -> Iterator[str]:
         )
 
 
+def _mask_notes(field: Field, column: Column) -> Iterator[str]:
+    """Yield a note on masks of black and white."""
+    if field.about.get("sampling") == "nearest" and column.dtype == np.uint8:
+        rows = next(iter(column.pieces()))
+        if rows.max() == 255 and ((rows == 0) | (rows == 255)).all():
+            yield (
+                f"{field.name}: holds only 0 and 255 in its first {len(rows):,} rows; losses number classes"
+                f" from 0. For classes 0 and 1 pass {field.name} // 255."
+            )
+
+
 def _label_notes(field: ColumnField) -> Iterator[str]:
-    """Yield notes on labels that are one-hot, or numbered from 1."""
+    """Yield notes on labels that are one-hot, numbered from 1, or classes as floats."""
     if field.column is None or field.column.dtype.kind not in "biuf":
         return
     rows: NDArray[np.generic] = next(iter(field.column.pieces()))
@@ -91,10 +104,15 @@ def _label_notes(field: ColumnField) -> Iterator[str]:
                 f"label: rows are one-hot, of {rows.shape[1]:,} classes, and load as such. For class numbers"
                 " pass y.argmax(1)."
             )
-    elif rows.dtype.kind in "iu" and rows.size == len(rows):
+    elif rows.size == len(rows):
         values = np.unique(np.concatenate([*field.column.pieces()]))
-        count = len(values)
-        if 1 < count <= _MOST_CLASSES and values[0] == 1 and values[-1] == count:
+        count, floats = len(values), rows.dtype.kind == "f"
+        if floats and 1 < count <= _MOST_CLASSES and (values == np.trunc(values)).all():
+            yield (
+                f"label: {count:,} different whole numbers, stored as {rows.dtype.name}; a loss over classes"
+                " needs integers. For classes pass y.astype('int64')."
+            )
+        elif not floats and 1 < count <= _MOST_CLASSES and values[0] == 1 and values[-1] == count:
             yield (
                 f"label: the numbers 1 to {count:,}, and no 0; losses number classes from 0. For classes"
                 f" pass y - 1, or let the network have {count + 1:,} outputs."

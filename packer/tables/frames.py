@@ -74,7 +74,7 @@ def _mapped_by_arrow(transform: TableTransform, data: Any) -> MappedRows:
     except ImportError:
         raise MissingDependencyError("pyarrow", "mapping data frames") from None
     columns = arrow_frames.columns_of(data)
-    plan = transform.plan_for([TableColumn(name, "number") for name in columns])
+    plan = transform.plan_for(TableColumn.named(columns))
     rows, texts_of_others = arrow_frames.records(columns, plan.layout, transform.reading)
     for index in texts_of_others:
         match = matching(transform.column(plan.columns[index].name).categories or ())

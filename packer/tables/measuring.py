@@ -6,6 +6,7 @@ identifiers, seconds since 1970 and phone numbers become equal to their neighbou
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from packer.format.header import TRAIN
 from packer.tables.staging import StagedTable
 from packer.tables.transform.column_sums import BLOCK, ColumnSums, PartialSums
 from packer.tables.transform.column_types import as_category, is_missing, shortest
+from packer.tables.transform.records import floats_of
 from packer.tables.transform.table_transform import TableTransform
 
 SAMPLE = 1 << 16  # most rows in the sample from which quantiles are computed
@@ -73,7 +75,7 @@ def measure(
         low, high = np.searchsorted(sampled, (start, start + len(rows)))
         missing = [int(is_missing(records[w.name]).sum()) for w in counted]
         fractions.extend(name for name in labels if not fractions and not _are_whole(records[name]))
-        return sums.part(records, mask), plan.sample(records[sampled[low:high] - start]), missing
+        return sums.part(records, mask), floats_of(records, plan.numeric, sampled[low:high] - start), missing
 
     # If all rows are measured, the sums contain these counts.
     counted = () if fit == "all" else plan.numeric
@@ -84,11 +86,10 @@ def measure(
             sums.merge(partial)
             samples.append(sample)
             missing += np.array(absent, np.int64)
-    # Fortran order, because columns are sorted one by one.
     lacking = {w.index: count for w, count in zip(counted, missing.tolist(), strict=True)} or {
         w.index: sums.rows - sums.summary(w.index).count for w in plan.numeric
     }
-    sample = np.asfortranarray(np.concatenate(samples))
+    sample = np.concatenate(samples, axis=1).T  # in Fortran order, because columns are sorted one by one
     return MeasuredRows(sums, sampled, sample, fit, lacking, bool(labels) and not fractions)
 
 
@@ -99,20 +100,24 @@ def _are_whole(x: NDArray[np.float64]) -> bool:
 def notes_on_rounding(plan: TableTransform, sums: ColumnSums) -> list[str]:
     """Return notes on columns with whole numbers beyond those that their field's dtype holds exactly."""
     notes: list[str] = []
+    limits = {name: 1 << (np.finfo(name).nmant + 1) for name in ("<f2", "<f4", "<f8")}
     for w in plan.numeric:
         column, values = w.column, sums.summary(w.index)
         label = column.role == "label" and plan.label_kind == "number"
-        dtype = np.dtype(plan.label_dtype if label else plan.dtype)
-        if dtype.kind == "f" and column.standardize is not None:
-            dtype = np.dtype(np.float64)  # values that differ in float64 still differ after this
-        if column.type not in ("number", "integer") or dtype.kind != "f" or column.log1p:
+        name = str(plan.label_dtype if label else plan.dtype)
+        if column.standardize is not None and name in limits:
+            name = "<f8"  # values that differ in float64 still differ after this
+        limit, most = limits.get(name, math.inf), max(-values.least, values.most)
+        if most < limit or column.log1p or column.type not in ("number", "integer"):
             continue
-        limit, most = 1 << (np.finfo(dtype).nmant + 1), max(-values.least, values.most)
         # From limit / 2 on the dtype has no fractions.
         is_whole = values.whole or (label and values.least >= limit // 2)
-        if not is_whole or most < limit or not (label or column.role == "feature"):
+        if not is_whole or not (label or column.role == "feature"):
             continue
-        ways = f"keep={column.name!r}, drop={column.name!r} or {as_category(column.name)}"
+        dtype, ways = (
+            np.dtype(name),
+            f"keep={column.name!r}, drop={column.name!r} or {as_category(column.name)}",
+        )
         if label:
             ways = "label_as='classes'"
         if dtype.itemsize < 8 and most < 1 << 53:

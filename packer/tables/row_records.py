@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from packer.garbage import paused
 from packer.tables.reading.record_parser import one_column, parse_records
 from packer.tables.reading.table_source import text_dialect
 from packer.tables.transform.column_types import MISSING_CATEGORY, TableColumn, matching, shortest
@@ -37,10 +38,11 @@ class RowReader:
     names: columns of the transform that the rows have, in its order.
     """
 
+    @paused()
     def __init__(self, transform: TableTransform, names: Sequence[str]) -> None:
         """Raise UsageError if a feature is missing."""
         self.names, dialect = names, text_dialect(transform.reading)
-        self._plan = plan = transform.plan_for([TableColumn(name, "number") for name in names])
+        self._plan = plan = transform.plan_for(TableColumn.named(names))
         members, verbatim = plan.layout.members, "na" not in transform.reading
         self._texts = {
             w.index: transform.column(w.column.name).categories or ()
@@ -59,13 +61,14 @@ class RowReader:
             self._cells[w.index] = writers[key]
         # A last, empty cell makes no line blank.
         self._dialect = replace(one_column(dialect), width=len(names) + 1, keep_spaces=True)
-        texts = [w.column.but(notation="verbatim") if verbatim else w.column for w in members]
-        self._layout = RecordLayout(
-            tuple(
-                replace(w, column=as_text if w.column.type == "text" else w.column)
-                for w, as_text in zip(members, texts, strict=True)
+        self._layout = plan.layout
+        if verbatim and any(w.column.type == "text" for w in members):
+            self._layout = RecordLayout(
+                tuple(
+                    replace(w, column=w.column.but(notation="verbatim")) if w.column.type == "text" else w
+                    for w in members
+                )
             )
-        )
 
     def map(self, rows: Sequence[Mapping[Any, Any]]) -> MappedRows | None:
         """Map some rows; None if Arrow has to read them."""
@@ -108,7 +111,7 @@ def _cell_writer(w: RecordMember, categories: Sequence[str], na: frozenset[str],
             return str(cell)
         if cell is None or (given in _FLOATS and cell != cell):
             return ""
-        if given not in _FLOATS and (given not in integers or not -(2**63) < cell < 2**63):
+        if given not in _FLOATS and (given not in integers or not -(2**63) < int(cell) < 2**63):
             raise _OtherError
         if is_read:  # as a raw value
             x = float(cell)

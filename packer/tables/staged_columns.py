@@ -10,8 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer import units
+from packer.convert.row_sequence import RowSequence, Sequences
 from packer.convert.split_assignment import MOST_STRATA, Codes, RowSource
+from packer.convert.splits import refuse_alike
 from packer.errors import SourceError
+from packer.natural_order import rank_texts
 from packer.tables.staging import StagedTable
 from packer.tables.transform.column_types import TEXT, is_missing, shortest
 from packer.tables.transform.records import RecordMember
@@ -23,25 +26,68 @@ _STEP = 1 << 18  # rows read at once
 class StagedColumns(RowSource):
     """The columns of a staged table."""
 
-    def __init__(self, plan: TableTransform, staged: StagedTable, subject: str) -> None:
+    def __init__(
+        self,
+        plan: TableTransform,
+        staged: StagedTable,
+        subject: str,
+        sequences: Sequences | None = None,
+    ) -> None:
         self._plan, self._staged, self.subject, self.count = plan, staged, subject, staged.rows
+        self._sequences = sequences
+
+    @cached_property
+    def sequence(self) -> RowSequence | None:
+        """See RowSource. Raises SourceError."""
+        if (given := self._sequences) is None:
+            return None
+        groups, keys = Codes(np.zeros(self.count, np.uint8), ["all rows"]), np.arange(self.count)
+        if given.group is not None:
+            codes = self.codes(given.group)
+            assert codes is not None
+            groups = codes
+            refuse_alike(SourceError, f"{self.subject}: column {given.group}", "sequence", groups.names)
+        if given.order is not None:
+            keys = self._sort_keys(given.order)
+        before = np.searchsorted(self._staged.gaps, np.arange(self.count), "right")
+        return RowSequence.sort_rows(
+            *groups, keys, before, lambda row: f"{self.subject}, row {row + int(before[row]) + 1:,}"
+        )
+
+    def _sort_keys(self, column: str) -> NDArray[Any]:
+        """Return a number for each row, in the order of the values. Raises SourceError."""
+        member = self._filled(column)
+        if member.column.type not in ("category", "text"):
+            return np.concatenate([*self._records(member)])
+        codes = self._codes(member)
+        assert codes is not None  # all values are counted
+        if (ranks := rank_texts(codes.names)) is None:
+            raise SourceError(
+                f"{self.subject}: column {column!r} holds texts, such as {codes.names[0]!r}, that have no"
+                " known order; numbers, dates, and texts with one number do. Pass its type with types=, or"
+                " another column."
+            )
+        found: NDArray[np.float64] = ranks[codes.numbers]
+        return found
 
     def codes(self, column: str | None) -> Codes | None:
         """Return the values of a column, of None those of the label; None if splits cannot get shares of it.
 
         Raises SourceError for empty cells of a column.
         """
-        if column is None:
-            return self.label
+        return self.label if column is None else self._codes(self._filled(column))
+
+    def _filled(self, column: str) -> RecordMember:
+        """Return a column's place in the records. Raises SourceError for empty cells."""
         member = self._member(column)
         if empty := sum(int(is_missing(piece).sum()) for piece in self._records(member)):
             # Only if the column is a feature or kept, too; else the rows are bad.
             raise SourceError(
-                f"{self.subject}: column {column!r} decides the split of each row and is empty in"
-                f" {units.count(empty, 'row')}. Fill these cells, or use the column for splits alone and pass"
+                f"{self.subject}: column {column!r} decides the split or place of each row and is empty in"
+                f" {units.count(empty, 'row')}. Fill these cells, or use the column for that alone and pass"
                 " on_error='skip'."
             )
-        return self._codes(member)
+        return member
 
     @cached_property
     def label(self) -> Codes | None:

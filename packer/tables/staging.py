@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from packer.convert.conversion_run import Conversion
 from packer.convert.row_maker import RowMaker
+from packer.convert.row_sequence import RowSequence
 from packer.convert.staged_rows import ShuffledFile, StagedRows
 from packer.errors import SourceError, UsageError
 from packer.format.part_files import Rows
 from packer.format.table_record import MAX_SKIPPED
-from packer.packs.file_rows import SOURCE_ROW
+from packer.packs.file_rows import SEQUENCE_ROW, SOURCE_ROW
 from packer.packs.output_names import check_space
 from packer.tables.reading.table_source import TableChunk, TableSource
 from packer.tables.transform.column_sums import check_categories
@@ -276,9 +277,17 @@ class TableRows(RowMaker):
     ragged_bytes: int
 
     def __init__(
-        self, staged: StagedTable, records: ShuffledFile, mapper: RowMapper, *, counted: bool
+        self,
+        staged: StagedTable,
+        records: ShuffledFile,
+        mapper: RowMapper,
+        *,
+        counted: bool,
+        sequence: RowSequence | None,
     ) -> None:
-        """records: the records of `staged` in the pack's order; counted: with the field SOURCE_ROW."""
+        """records: the records of `staged` in the pack's order; counted: with the field SOURCE_ROW; sequence:
+        values of the field SEQUENCE_ROW.
+        """
         self._records, self._mapper, self._texts = records, mapper, staged.mapped_blob()
         self._dtype = staged.dtype
         # Columns that all files lack (label with `like`, kept columns) get no field.
@@ -286,6 +295,8 @@ class TableRows(RowMaker):
         self.fields = tuple(f for f in mapper.transform.fields() if f.name in present)
         self._gaps = staged.gaps if counted else None
         self.fields += (SOURCE_ROW,) if counted else ()
+        self.fields += (SEQUENCE_ROW,) if sequence is not None else ()
+        self._places = None if sequence is None else sequence.places
         self.ragged_bytes = staged.blob_bytes // staged.rows + 8 * sum(1 for f in self.fields if f.ragged)
 
     def columns(self, samples: NDArray[np.int64]) -> Mapping[str, Rows]:
@@ -299,7 +310,10 @@ class TableRows(RowMaker):
                 f"mapped, is beyond {np.dtype(self._mapper.transform.dtype).name}. Correct it, pass "
                 f"dtype='float64', or drop={name!r}."
             )
-        if self._gaps is None:
-            return mapped.fields
-        numbers = samples + np.searchsorted(self._gaps, samples, "right")
-        return {**mapped.fields, SOURCE_ROW.name: numbers.astype(SOURCE_ROW.dtype)}
+        columns = dict(mapped.fields)
+        if self._gaps is not None:
+            numbers = samples + np.searchsorted(self._gaps, samples, "right")
+            columns[SOURCE_ROW.name] = numbers.astype(SOURCE_ROW.dtype)
+        if self._places is not None:
+            columns[SEQUENCE_ROW.name] = self._places[samples]
+        return columns

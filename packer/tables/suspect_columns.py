@@ -19,7 +19,7 @@ from packer import units
 from packer.given_values import option_text
 from packer.tables.staging import StagedTable
 from packer.tables.transform.column_types import as_float, shortest, shown_columns
-from packer.tables.transform.records import RecordMember
+from packer.tables.transform.records import RecordMember, floats_of
 from packer.tables.transform.table_transform import TableTransform
 
 _FEW = 256  # rows that rule most columns out
@@ -27,6 +27,7 @@ _LEAST = 10  # fewest rows whose numbers are noted
 _STEP = 1 << 18  # rows read at once
 _DISTINCT = 8  # fewest other values of a column with a number for missing ones
 _MARK_ROWS = 4096  # most rows, about, where numbers for missing ones are looked for
+_CELLS = 1 << 20  # most cells sorted at once
 _CHANCE = log(1e-3)  # most, that there is a note on a table of random numbers
 
 Ints = NDArray[np.int64]
@@ -76,8 +77,8 @@ def _note_on_totals(records: NDArray[Any], columns: Sequence[RecordMember]) -> l
     """Return a note on a last row that holds the sums of the rows above it."""
     if len(records) <= _LEAST or not columns:
         return []
-    few = np.nan_to_num(_columns(records[:-1][:_FEW], columns))
-    last = np.nan_to_num(_columns(records[-1:], columns)[:, 0])
+    few = np.nan_to_num(floats_of(records[:-1], columns, slice(_FEW)))
+    last = np.nan_to_num(floats_of(records, columns, slice(-1, None))[:, 0])
     fits = (few >= 0).all(axis=1) & (np.count_nonzero(few, axis=1) >= _LEAST / 2)
     fits &= (last > few.max(axis=1)) & (last > few.sum(axis=1) * (1 - 1e-6))
     found = [columns[number] for number in np.flatnonzero(fits).tolist()]
@@ -100,12 +101,11 @@ def _note_on_totals(records: NDArray[Any], columns: Sequence[RecordMember]) -> l
 def _note_on_marks(records: NDArray[Any], columns: Sequence[RecordMember], samples: Ints) -> list[str]:
     """Return a note on numbers that come again, farther from all others of a column than they are apart."""
     found, samples = [], samples[:: len(samples) // _MARK_ROWS + 1]
-    for w in columns:
+    for w in _repeating(records, columns, samples):
         x = as_float(records[w.name][samples])
         values, counts = np.unique(x[np.isfinite(x)], return_counts=True)
         for at, rest in ((0, values[1:]), (-1, values[:-1])):
-            several = len(rest) >= _DISTINCT and counts[at] > 1 and values[at] != 0
-            if several and abs(values[at] - rest[at]) > rest[-1] - rest[0]:
+            if counts[at] > 1 and values[at] != 0 and abs(values[at] - rest[at]) > rest[-1] - rest[0]:
                 limits = f"{shortest(rest[0].item())} to {shortest(rest[-1].item())}"
                 found.append((w.column.name, shortest(values[at].item()), counts[at], limits))
     if not found:
@@ -118,11 +118,26 @@ def _note_on_marks(records: NDArray[Any], columns: Sequence[RecordMember], sampl
     ]
 
 
+def _repeating(
+    records: NDArray[Any], columns: Sequence[RecordMember], samples: Ints
+) -> Iterator[RecordMember]:
+    """Yield the columns of several values of which the least or the largest comes again."""
+    width = max(1, _CELLS // len(samples))
+    for start in range(0, len(columns) if len(samples) > _DISTINCT else 0, width):
+        some = columns[start : start + width]
+        x = np.sort(np.where(np.isfinite(x := floats_of(records, some, samples)), x, np.nan), axis=1)
+        steps = np.diff(x, axis=1)
+        last = np.maximum(np.count_nonzero(~np.isnan(x), axis=1) - 2, 0)
+        again = (steps[:, :1] == 0) | (np.take_along_axis(steps, last[:, None], axis=1) == 0)
+        fits = again[:, 0] & (np.count_nonzero(steps > 0, axis=1) >= _DISTINCT)
+        yield from (some[number] for number in np.flatnonzero(fits).tolist())
+
+
 def _numbering(records: NDArray[Any], columns: Sequence[RecordMember], most: int) -> list[RecordMember]:
     """Return the columns of different whole numbers that span no more than the rows of the files, `most`."""
     if len(records) < _LEAST or not columns:
         return []
-    x = np.sort(_columns(records[:_FEW], columns), axis=1)
+    x = np.sort(floats_of(records, columns, slice(_FEW)), axis=1)
     fits = (x == np.trunc(x)).all(axis=1) & (x[:, 1:] > x[:, :-1]).all(axis=1) & (x[:, -1] - x[:, 0] < most)
     found = []
     for w in (columns[number] for number in np.flatnonzero(fits).tolist()):
@@ -149,7 +164,7 @@ def _sorting(
     if len(counts) < 2 or not columns or chance + log(len(columns)) > _CHANCE:
         return []
     few = np.argsort(y, kind="stable")[np.linspace(0, len(y) - 1, min(len(y), _FEW)).astype(np.int64)]
-    fits = _are_sorting(_columns(records[samples[few]], columns), y[few], rising=several)
+    fits = _are_sorting(floats_of(records, columns, samples[few]), y[few], rising=several)
     found = (columns[number] for number in np.flatnonzero(fits).tolist())
     return [
         w for w in found if _are_sorting(as_float(records[w.name][samples])[None], y, rising=several).all()
@@ -184,10 +199,6 @@ def _deciding(
             if (len(y) - texts) * log(share) + log(len(columns)) < _CHANCE:
                 found.append(w)
     return found
-
-
-def _columns(records: NDArray[Any], columns: Sequence[RecordMember]) -> NDArray[np.float64]:
-    return np.stack([as_float(records[w.name]) for w in columns])
 
 
 def _pieces(column: NDArray[Any]) -> Iterator[NDArray[np.float64]]:

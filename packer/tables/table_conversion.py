@@ -15,12 +15,14 @@ from packer.convert.duplicate_keys import DUPLICATES, leave_out, table_files
 from packer.convert.engines import published
 from packer.convert.pack_run import write_pack
 from packer.convert.reference_pack import Classes, parse_classes
+from packer.convert.row_sequence import Sequences, columns_of
 from packer.convert.row_storage import STORES, RowStorage
 from packer.convert.shard_appending import adding, adding_place, append_shards, open_growable
 from packer.convert.splits import Part, Split
 from packer.declared_types import check_path, checks_arguments, not_a_path
 from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
+from packer.garbage import paused
 from packer.packs.file_rows import is_counted
 from packer.packs.output_names import check_space
 from packer.packs.pack import Pack
@@ -44,8 +46,8 @@ class TablePlan:
     """The plan of a conversion, before rows are read.
 
     columns: number of columns of the input; bytes: size of the input; rows: number of rows, None if not known
-    yet; roles: role of columns ("features", "categories", "label", "kept", "dropped", "splits by") -> names;
-    notes: sentences about the input for the user; types: column -> its type.
+    yet; roles: role of columns ("features", "categories", "label", "kept", "dropped", "splits or orders
+    by") -> names; notes: sentences about the input for the user; types: column -> its type.
     """
 
     columns: int
@@ -82,6 +84,7 @@ def convert_table(
     split: str | Mapping[str, Part] | Split | None = None,
     shuffle: bool | None = None,
     seed: int = 0,
+    sequence: bool | Sequences = False,
     shards: int | str | None = None,
     workers: int | None = None,
     on_error: str = "stop",
@@ -109,8 +112,9 @@ def convert_table(
     out, format, store, seed, shards, workers, overwrite, resume, progress
         As in convert_images.
     shuffle : bool, optional
-        Store the rows (of each split) in a random order. Default: True, but False without a label and with
-        `like`, so that predictions are in the file's order. ``Pack.source_rows`` has the rows' numbers in it.
+        Store the rows (of each split) in a random order. Default: True, but False without a label, and with
+        `like` or `sequence`, so that predictions are in the file's order. ``Pack.source_rows`` has the rows'
+        numbers in it.
     label : str or sequence of str, optional
         Column to predict, or several. Texts become classes (int64 codes, names in the header), whole numbers
         (also written as 1.0) int64, other numbers float32. Several columns: [N, k].
@@ -149,6 +153,10 @@ def convert_table(
         "train=rest,test=last:500000": the last rows of the input. ``Split(...)``: a column that names the
         split of each row, or groups that stay together. Statistics are computed over the split named train,
         or over all rows if there is none.
+    sequence : bool or Sequences, default False
+        Rows are steps of a series, for ``window=`` of the datasets: stored in order, and no split divides
+        them. ``Sequences(group="episode", order="step")``: rows with equal values of a column are a series,
+        sorted by the other column. Both are no features, unless `features` or `keep` names them.
     on_error : {"stop", "skip"}
         Stop at the first bad row, or skip bad rows; rows without a label are bad.
     dry_run
@@ -188,13 +196,19 @@ def convert_table(
     store = None if store is None else one_of("store", store, _STORES)
     storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards)
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
-    dealt = {"split": Split.parse(split), "shuffle": shuffle, "seed": whole("seed", seed)}
+    dealt = {
+        "split": Split.parse(split),
+        "shuffle": shuffle,
+        "seed": whole("seed", seed),
+        "sequence": Sequences.parse(sequence, shuffle),
+    }
     source = _source(source)
     run.check_paths(source)
     job = _new_job(run, source, reading, choices, storing, dealt, model)
     return _write_new(job, on_plan, dry_run=dry_run, overwrite=overwrite, resume=resume)
 
 
+@paused()
 def _new_job(
     run: Conversion,
     sources: Any,
@@ -206,7 +220,7 @@ def _new_job(
 ) -> TableJob:
     """Return the checked conversion of a table into a new pack. Raises UsageError, SourceError.
 
-    dealt: split, shuffle (None for the default), seed, as in convert_table.
+    dealt: split, shuffle (None for the default), seed, sequence, as in convert_table.
     """
     transform, digested = None, None
     if like is not None:
@@ -220,7 +234,8 @@ def _new_job(
         reading = read_alike(reading, transform.reading)
     table = open_table(sources, reading, strict=like is None)
     split: Split | None = dealt["split"]
-    dealing = () if split is None else split.columns
+    sequence: Sequences | None = dealt["sequence"]
+    dealing = columns_of(split, sequence)
     indexes: tuple[str, ...] = ()
     if transform is None and choices.features is None:
         named = {*reading.types, *dealing, *(name for _, _, names in choices.lists() for name in names)}
@@ -236,13 +251,16 @@ def _new_job(
             plan = transform.plan_for(table.columns, labeled=False)
             notes.append(f"column {empty!r}, the label, is empty in every row: the rows have no label.")
         plan = with_dealing(plan, table.columns, dealing)
-    if dealt["shuffle"] is None:
+    if sequence is not None:
+        dealt = {**dealt, "shuffle": False}
+    elif dealt["shuffle"] is None:
         dealt = {**dealt, "shuffle": like is None and bool(choices.label)}
         notes += [] if dealt["shuffle"] else [_note_on_order(table, like)]
     record = {
         "choices": choices.record() if like is None or choices.keep else None,
         "like": digested,
         **({} if split is None else split.record(dealt["seed"])),
+        **({} if sequence is None else sequence.record()),
         "seed": dealt["seed"] if dealt["shuffle"] else None,
         **storing.options(),
     }
@@ -373,8 +391,9 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     table = open_table(names, reading, strict=False)
     recorded = first.provenance.get("options", {})
     split = Split.from_record(recorded) if first.splits else None
+    sequence = Sequences.from_record(recorded)
     if split is not None:
-        split.check_growable(run.out)
+        split.check_growable(run.out, in_groups=sequence is not None)
     elif first.splits:
         raise UsageError(
             f"{run.out}: has splits ({', '.join(sorted(first.splits))}), but no record of how rows were"
@@ -394,13 +413,12 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     store = next((str(f.codec["name"]) for f in pack.fields if f.codec), "raw")
     storing = RowStorage(pack.format, store, shard_rows=pack.shards[0].rows)
     seed = int(recorded.get("split_seed", first.seed or 0))
-    plan = with_dealing(
-        transform.plan_for(table.columns), table.columns, () if split is None else split.columns
-    )
+    plan = with_dealing(transform.plan_for(table.columns), table.columns, columns_of(split, sequence))
     record = {**recorded, "append": True}
     shuffle = first.seed is not None
     return TableJob(
         *(run, table, plan, transform, storing, split, shuffle, seed, record),
+        sequence=sequence,
         given=run.out,
         counted=is_counted(first),
     )
@@ -457,10 +475,8 @@ def _names(source: Any) -> list[str]:
 
 def _plan(job: TableJob) -> TablePlan:
     """Return the plan as users see it."""
-    words = {"label": "label", "keep": "kept", "drop": "dropped", DEALING: "splits by"}
-    roles: dict[str, list[str]] = {
-        name: [] for name in ("features", "categories", "label", "kept", "dropped", "splits by")
-    }
+    words = {"label": "label", "keep": "kept", "drop": "dropped", DEALING: "splits or orders by"}
+    roles: dict[str, list[str]] = {name: [] for name in ("features", "categories", *words.values())}
     table, plan = job.table, job.plan
     for column in plan.columns:
         roles[words.get(column.role) or ("categories" if column.coded else "features")].append(column.name)

@@ -12,6 +12,7 @@ from typing import Any
 from packer import native
 from packer.convert.conversion_run import Conversion
 from packer.convert.conversion_task import ConversionTask, provenance
+from packer.convert.row_sequence import Sequences
 from packer.convert.row_storage import RowStorage
 from packer.convert.sample_order import SampleOrder, arrange
 from packer.convert.split_assignment import assign, notes_on_classes
@@ -19,6 +20,7 @@ from packer.convert.splits import Split
 from packer.errors import UsageError
 from packer.format.header import TRAIN
 from packer.format.write_errors import writing
+from packer.garbage import paused
 from packer.given_values import option_text
 from packer.packs.file_rows import FILES, fits, to_json
 from packer.tables.measuring import MeasuredRows, measure, note_on_classes, notes_on_rounding
@@ -38,8 +40,8 @@ _FEW, _MANY = 1, 100  # a column with more categories than _MANY may have only n
 class TableJob:
     """A conversion whose options have been checked.
 
-    like: the given mapping, None to fit one; split, shuffle, seed: as in convert_table; record: options as
-    the pack records them; indexes: columns left out because they are the index of a data frame; given: name
+    like: the given mapping, None to fit one; split, shuffle, seed, sequence: as in convert_table; record:
+    options as the pack records them; indexes: columns left out as the index of a data frame; given: name
     of the mapping's source in messages; notes: notes on the options; counted: store the rows' numbers.
     """
 
@@ -56,6 +58,7 @@ class TableJob:
     given: str = "the pack given as like"
     counted: bool = True
     notes: tuple[str, ...] = ()
+    sequence: Sequences | None = None
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
@@ -162,17 +165,20 @@ def mapped(
     if counted:
         source[FILES] = to_json(files)
     with writing(job.run.out):
-        order, split_notes = _order(job, staged)
+        columns = StagedColumns(job.plan, staged, job.table.names[0], job.sequence)
+        order, split_notes = _order(job, columns, staged)
     workers = job.run.running.workers
-    rows = measure(staged, order, job.plan, all_rows=job.like is not None, workers=workers)
-    transform, notes = _fit(job, staged, order, rows)
-    notes += split_notes
-    notes += notes_on_suspects(job.plan, staged, rows.sampled) if job.like is None else ()
+    with paused():
+        rows = measure(staged, order, job.plan, all_rows=job.like is not None, workers=workers)
+        transform, notes = _fit(job, staged, order, rows)
+        notes += split_notes
+        notes += notes_on_suspects(job.plan, staged, rows.sampled) if job.like is None else ()
     job.run.bar.start(staged.rows, "rows")
-    with staged.in_order(order.samples, shuffled=job.shuffle, workers=workers) as records:
-        maker = TableRows(
-            staged, records, RowMapper(transform, staged.layout, staged.dictionaries), counted=counted
-        )
+    sequence = columns.sequence
+    shuffled = job.shuffle or sequence is not None
+    with staged.in_order(order.samples, shuffled=shuffled, workers=workers) as records:
+        mapper = RowMapper(transform, staged.layout, staged.dictionaries)
+        maker = TableRows(staged, records, mapper, counted=counted, sequence=sequence)
         task = ConversionTask(
             job.table.names[0],
             maker,
@@ -188,11 +194,10 @@ def mapped(
         yield task, notes
 
 
-def _order(job: TableJob, staged: StagedTable) -> tuple[SampleOrder, list[str]]:
+def _order(job: TableJob, columns: StagedColumns, staged: StagedTable) -> tuple[SampleOrder, list[str]]:
     """Return the order of the rows in the pack, and notes on the splits."""
-    columns = StagedColumns(job.plan, staged, job.table.names[0])
-    owners = assign(job.split, columns, job.seed)
-    order = arrange(owners, shuffle=job.shuffle, seed=job.seed, folder=os.path.dirname(staged.path))
+    owners, folder = assign(job.split, columns, job.seed), os.path.dirname(staged.path)
+    order = arrange(owners, shuffle=job.shuffle, seed=job.seed, folder=folder, sequence=columns.sequence)
     label, classed = None if job.split is None else columns.label, job.plan.label_kind == "classes"
     if label is None or not (classed or len(label.names) ** 2 <= columns.count):
         return order, [*owners.notes]  # numbers, not classes

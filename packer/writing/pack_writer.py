@@ -31,6 +31,7 @@ from packer.format.header import Header
 from packer.format.npy_container import NpyContainer
 from packer.format.part_files import PartFiles, Rows
 from packer.format.write_errors import writing
+from packer.garbage import paused
 from packer.machine import cores
 from packer.writing.working_folder import WorkingFolder
 
@@ -193,6 +194,7 @@ class PackWriter:
             self._checksum_block(len(self._checksums) - 1, rows)
         sealed: list[Header] = []
 
+        @paused()
         def header(extents: dict[str, tuple[Extent, ...]]) -> bytes:
             sealed.append(Header(rows, block_rows, self.fields, extents, **members))
             data = sealed[-1].to_bytes()

@@ -229,14 +229,17 @@ def test_lists_of_boxes_lose_what_is_not_seen_and_their_labels(dtype: torch.dtyp
         torch.zeros(0, 4, dtype=dtype),
         torch.tensor([[1, 1, 3, 3]], dtype=dtype),
     ]
-    labels = [torch.tensor([7, 8]), torch.zeros(0, dtype=torch.int64), torch.tensor([9])]
+    labels = [torch.tensor([7, 8]), torch.zeros(0), torch.tensor([9])]
     pipeline = Pipeline([RandomCrop(16)], SHAPE)
     corner = [{"left": torch.full((3,), 18), "top": torch.zeros(3, dtype=torch.int64)}]
     moved, kept = moved_lists(boxes, {"box_label": labels}, lambda given: pipeline.apply_boxes(given, corner))
     assert [each.tolist() for each in moved] == [[[2, 2, 12, 9]], [], []]
     assert moved[0].dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     assert [each.tolist() for each in kept["box_label"]] == [[8], [], []]
+    assert {each.dtype for each in kept["box_label"]} == {torch.int64}
     assert moved_lists([], {}, lambda given: given) == ([], {})
+    nothing, of_nothing = moved_lists(boxes[1:2] * 3, {"box_label": labels[1:2] * 3}, lambda given: given)
+    assert [tuple(each.shape) for each in (*nothing, *of_nothing["box_label"])] == [(0, 4)] * 3 + [(0,)] * 3
     assert refusal(lambda: moved_lists(boxes, {"box_area": boxes[:1] * 3}, lambda given: given)) == (
         "augment: 'box_area' of a row has 2 entries for 0 boxes; a field named box_... has an entry for each box. "
         "Give the field another name."

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import re
+import sys
 import tarfile
 import threading
 from pathlib import Path
@@ -29,10 +30,57 @@ pytestmark = [
 ]
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_one_bar_for_the_whole_which_moves_between_measurements_only(
+    photo_folder: Path, pack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stderr = Terminal()
+    measured: list[bool] = []
+
+    def watched(owner: Any, name: str) -> None:
+        measure = getattr(owner, name)
+
+        def watch(*given: Any, **options: Any) -> Any:
+            before = stderr.getvalue()
+            result = measure(*given, **options)
+            measured.append(stderr.getvalue() == before)
+            return result
+
+        monkeypatch.setattr(owner, name, watch)
+
+    monkeypatch.setattr(sys, "stderr", stderr)
+    for owner, name in (
+        (lanes, "loader_rate"),
+        (hardware_limits.CopyLimit, "rate"),
+        (lanes.Packed, "rate"),
+        (lanes.Packed, "first_epoch"),
+    ):
+        watched(owner, name)
+    bench(photo_folder, pack, rounds=1, seconds=0.02, workers=[0, 1], progress=True)
+    shown = stderr.getvalue()
+    text, bar = shown[shown.index("takes") :].split("\n")
+    assert text == "takes about 1 s: 20 measurements of 0.02 s"
+    shares = [int(share) for share in re.findall(r"(\d+)%\|", bar)]
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0, 95)
+    for name in (
+        "decoding alone",
+        "DataLoader, 1 worker",
+        "warm page cache: limit",
+        "cold page cache: packed, slices",
+    ):
+        assert f"{name}: " in bar
+    assert len(measured) == 13
+    assert all(measured)
+
+
 def test_every_way_is_measured_beside_its_limit(photo_folder: Path, pack: Path) -> None:
     threads = threading.active_count()
-    said: list[str] = []
-    report = bench(photo_folder, pack, rounds=2, seconds=0.02, workers=[0, 1], progress=said.append)
+    report = bench(photo_folder, pack, rounds=2, seconds=0.02, workers=[0, 1])
     warm, cold = report.sections.values()
     assert [re.sub(r"\d workers?", "N workers", way.name) for way in warm] == [
         "folder, DataLoader, N workers",
@@ -54,8 +102,6 @@ def test_every_way_is_measured_beside_its_limit(photo_folder: Path, pack: Path) 
     assert report.conditions["rows_compared"] == 24
     assert report.conditions["images_sampled"] == 24
     assert json.loads(json.dumps(report.to_dict()))["rows"] == 24
-    assert said[0] == "comparing rows"
-    assert said[-1] == "round 2 of 2: packed, blocks (cold page cache)"
     assert multiprocessing.active_children() == []
     assert threading.active_count() == threads
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from packer.bench.lanes import best_workers, loader_rate, worker_counts
+from packer.bench.lanes import best_workers, item_seconds, loader_rate, worker_counts
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine of one core
@@ -70,4 +70,15 @@ def test_worker_counts_double_up_to_the_cores(cores: int, counts: list[int]) -> 
 
 
 def test_the_best_count_is_the_fastest_one() -> None:
-    assert once(lambda: best_workers(Slow(64, 0.01), batch_size=4, counts=[0, 2], seconds=0.1) == 2)
+    said: list[str] = []
+
+    def best() -> int:
+        said.clear()
+        return best_workers(Slow(64, 0.01), batch_size=4, counts=[0, 2], seconds=0.1, say=said.append)
+
+    assert once(lambda: best() == 2)
+    assert said == ["DataLoader, 0 workers", "DataLoader, 2 workers"]
+
+
+def test_the_seconds_of_an_item_are_the_median_of_a_few() -> None:
+    assert 0.002 <= item_seconds(Slow(64, 0.002)) < 0.1

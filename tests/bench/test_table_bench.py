@@ -56,8 +56,7 @@ def packed(table: Path, tmp_path: Path) -> Path:
 
 def test_every_way_is_measured_beside_its_limit(table: Path, packed: Path) -> None:
     threads = set(threading.enumerate())
-    said: list[str] = []
-    report = bench(table, packed, batch_size=32, rounds=2, seconds=0.02, workers=[0, 1], progress=said.append)
+    report = bench(table, packed, batch_size=32, rounds=2, seconds=0.02, workers=[0, 1])
     (ways,) = report.sections.values()
     assert [re.sub(r"\d workers?", "N workers", way.name) for way in ways[:-1]] == WAYS
     assert re.fullmatch(r"limit: memcpy, \d threads?", ways[-1].name)
@@ -72,8 +71,6 @@ def test_every_way_is_measured_beside_its_limit(table: Path, packed: Path) -> No
         "left out: name, of any length.",
         f"cold page cache: {table} is not read file by file; not measured.",
     )
-    assert said[0] == "comparing rows"
-    assert "round 2 of 2: packed, rows (warm page cache)" in said
     assert multiprocessing.active_children() == []
     assert set(threading.enumerate()) <= threads
 

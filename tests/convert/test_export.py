@@ -483,6 +483,39 @@ def test_class_folders_with_a_list_of_classes_come_back(tmp_path: Path) -> None:
     assert_same(open_pack(tmp_path / "pack.h5"), again(tmp_path / "out", like=tmp_path / "pack.h5"))
 
 
+@pytest.mark.parametrize("labeled", [False, True], ids=["splits", "classes and splits"])
+def test_drawn_splits_come_back(tmp_path: Path, labeled: bool) -> None:
+    source = folder_of(tmp_path / "in", *(CLASSES if labeled else [key.replace("/", "-") for key in CLASSES]))
+    convert_images(source, tmp_path / "pack.h5", size=16, split="train=4,val=rest")
+    export_images(tmp_path / "pack.h5", tmp_path / "out")
+    beside = Labels(tmp_path / "out/labels.csv")
+    convert_images(
+        tmp_path / "out", tmp_path / "again.h5", size=16, labels=beside, split=Split(column="split")
+    )
+    before, after = (open_pack(tmp_path / name) for name in ("pack.h5", "again.h5"))
+    assert {f.name for f in after.fields} == {f.name for f in before.fields}
+    assert (after.header.classes, after.header.splits) == (before.header.classes, before.header.splits)
+    assert all({*stems(after)[a:b]} == {*stems(before)[a:b]} for ((a, b),) in before.header.splits.values())
+
+
+def test_a_file_of_splits_alone_gives_no_labels(tmp_path: Path) -> None:
+    source = folder_of(tmp_path / "in", *CLASSES)
+    lines = (f"{key},{'val' if number % 3 else 'train'}\n" for number, key in enumerate(CLASSES))
+    (tmp_path / "s.csv").write_text("file,split\n" + "".join(lines))
+    file, split = tmp_path / "s.csv", Split(column="split")
+    report = convert_images(source, tmp_path / "pack.h5", size=16, labels=Labels(file), split=split)
+    assert f"{file}: holds no labels, and names of folders are not read beside it" in report.notes[0]
+    header = open_pack(tmp_path / "pack.h5").header
+    assert (header.classes, header.splits) == (None, {"train": ((0, 2),), "val": ((2, 6),)})
+    for options, sentence in [
+        ({"labels": Labels(file)}, "split holds names of splits (train, val), no classes. Pass"),
+        ({"labels": Labels(file, as_="float"), "split": split}, "is about labels, but"),
+    ]:
+        with pytest.raises(PackerError) as caught:
+            convert_images(source, tmp_path / "no.h5", size=16, **options)
+        assert sentence in str(caught.value)
+
+
 def test_columns_of_unusable_names_are_renamed(tmp_path: Path) -> None:
     label = Field("label", "|u1", (3,), {"columns": ["a,b", "c", "d"]})
     pack = hand_made(tmp_path / "pack.h5", [b"1.png", b"2.png"], (label, np.eye(3, dtype=np.uint8)[:2]))

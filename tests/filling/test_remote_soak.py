@@ -63,7 +63,7 @@ with PackedBatchDataset(open_pack(url, cache), 100, fields=fields, output="numpy
 @pytest.fixture(scope="module")
 def moto(packs: Path) -> Iterator[str]:
     """The address of a moto server that has the packs."""
-    server = pytest.importorskip("moto.server", reason='moto is not installed: pip install "moto[s3,server]"')
+    server = pytest.importorskip("moto.server", reason="moto is not installed: make soak")
     pytest.importorskip("obstore", reason="obstore is not installed: pip install obstore")
     running = server.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     running.start()

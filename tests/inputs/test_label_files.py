@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from packer.errors import UsageError
-from packer.inputs.label_files import ABSENT, ListedFolder, NameIndex, match_files, path_splits, stem_of
+from packer.inputs.image_names import ImageNames
+from packer.inputs.label_files import ABSENT, ListedFolder, match_files, path_splits, stem_of
 
 USUAL = {"images": "labels"}
 
@@ -88,8 +89,11 @@ def test_splits_in_paths() -> None:
 
 
 def test_names_without_a_folder() -> None:
-    index = NameIndex(["a/1", "b/1", "b/2"])
-    assert [index.find(name) for name in ("a/1", "./b/1", "1", "2", "x/2", "3")] == [
+    assert [
+        ImageNames(["a/1", "b/1"], below="b/").find_listed(name) for name in ("1", "b/1", "a/1", "2")
+    ] == [1, 1, 1, -1]
+    index = ImageNames(["a/1", "b/1", "b/2"])
+    assert [index.find_listed(name) for name in ("a/1", "./b/1", "1", "2", "x/2", "3")] == [
         0,
         1,
         ABSENT,

@@ -164,7 +164,7 @@ def test_excel(write: Write) -> None:
         assert read(write(excel(rows), "l.xlsx")) == (NAMES, [])
     assert read(write(excel([(file, k) for k, file in enumerate(KEYS)], "more"), "l.csv")) == (
         ["0", "1", "2", "3"],
-        ["l.csv: the first sheet, Sheet, is read; others are left out."],
+        ["l.csv: the sheet Sheet is read; others are left out."],
     )
     assert "row 3: no image is called x;" in refused(write(excel([("file", "label"), ROWS[0], ("x", "cat")])))
 
@@ -276,9 +276,25 @@ def test_a_name_of_two_files_that_differ_in_form_is_ambiguous(write: Write) -> N
         assert refused(write(f"{name}.jpg,x\n"), keys=keys).startswith(
             f"l.csv line 1: several images are called {name}.jpg: 'caf\u00e9.jpg' and 'cafe\\u0301.jpg'; names are paths"
         )
-    assert refused(write("CAT/1.jpg,x\n")).startswith(
-        "l.csv line 1: no image is called CAT/1.jpg, but there is 'cat/1.jpg'; names are paths"
+
+
+def test_a_name_in_another_case_is_that_of_the_only_image_and_noted(write: Write) -> None:
+    keys = ["cat/1.jpg", "cat/2.jpg", "dog/3.JPG", "dog/3.jpg"]
+    rows = "CAT/1.jpg,a\n2.JPG,b\ndog/3.JPG,c\ndog/3.jpg,d\n"
+    note = "l.csv: 2 names in another case than the image's, as CAT/1.jpg for cat/1.jpg."
+    assert read(write(rows), keys=keys) == (["a", "b", "c", "d"], [note])
+    assert refused(write(f"{rows}Dog/3.jpg,e\n"), keys=keys).startswith(
+        "l.csv line 5: several images are called Dog/3.jpg: 'dog/3.JPG' and 'dog/3.jpg'; names are paths"
     )
+
+
+def test_lists_of_numbers_are_no_classes(write: Write) -> None:
+    path = write('file,bbox\na.jpg,"[1.0, 2, 5e1, -6]"\nb.jpg,"[2,3]"\n')
+    assert refused(path, keys=["a.jpg", "b.jpg"]) == (
+        "l.csv: bbox holds lists of numbers, as of boxes ([1.0, 2, 5e1, -6]), no classes. Pass a file with a column for"
+        " each number, and labels=Labels(boxes=) or labels=Labels(keypoints=), or labels=Labels(column='bbox') for classes."
+    )
+    assert read(path, "bbox", keys=["a.jpg", "b.jpg"])[0] == ["[1.0, 2, 5e1, -6]", "[2,3]"]
 
 
 def test_a_gzip_file_is_told_by_its_content(write: Write) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from packer import (
     PackedBatchDataset,
     PackedDataset,
+    Sequences,
     Weighted,
     Windows,
     convert_images,
@@ -226,8 +228,9 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for frame in range(frames):
             pixels = np.full((16, 16, 3), 40 * number + frame, np.uint8)
             Image.fromarray(pixels).save(folder / "images" / clip / f"{frame:03}.png")
-    convert_images(folder / "images", folder / "clips.h5", size=16, shuffle=False)
-    convert_images(folder / "images", folder / "jpeg.h5", size=16, shuffle=False, store="jpeg")
+    convert_images(folder / "images", folder / "clips.h5", size=16, sequence=True)
+    convert_images(folder / "images", folder / "jpeg.h5", size=16, sequence=True, store="jpeg")
+    convert_images(folder / "images", folder / "plain.h5", size=16, shuffle=False)
     convert_images(folder / "images", folder / "shuffled.h5", size=16)
     convert_images(folder / "images", folder / "drawn.h5", size=16, shuffle=False, split="train=0.5,val=0.5")
     return folder
@@ -268,7 +271,7 @@ def test_frames_of_a_window_are_augmented_alike(clips: Path) -> None:
 def test_rows_that_were_left_out_of_a_table_part_its_windows(tmp_path: Path) -> None:
     lines = [f"{i if i != 4 else 'oops'},{i}" for i in range(10)]
     (tmp_path / "t.csv").write_text("x,y\n" + "\n".join(lines) + "\n")
-    options: dict[str, Any] = {"label": "y", "shuffle": False, "on_error": "skip", "types": {"x": "number"}}
+    options: dict[str, Any] = {"label": "y", "sequence": True, "on_error": "skip", "types": {"x": "number"}}
     convert_table(tmp_path / "t.csv", tmp_path / "t.h5", **options)
     with PackedBatchDataset(tmp_path / "t.h5", 9, window=3, output="numpy") as dataset:
         (batch,) = dataset
@@ -278,7 +281,7 @@ def test_rows_that_were_left_out_of_a_table_part_its_windows(tmp_path: Path) -> 
 def test_windows_end_where_splits_do(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,y\n" + "\n".join(f"{i},{i}" for i in range(10)) + "\n")
     convert_table(
-        tmp_path / "t.csv", tmp_path / "t.h5", label="y", shuffle=False, split="train=rest,test=last:4"
+        tmp_path / "t.csv", tmp_path / "t.h5", label="y", sequence=True, split="train=rest,test=last:4"
     )
     for split, firsts in ({"train": [0, 1, 2, 3], "test": [6, 7], "all": [0, 1, 2, 3, 6, 7]}).items():
         with PackedBatchDataset(tmp_path / "t.h5", 9, window=3, split=split, output="numpy") as dataset:
@@ -308,14 +311,21 @@ def test_packs_of_a_list_have_no_window_in_common(tmp_path: Path) -> None:
             3,
             {},
             "{pack}: its rows were shuffled when it was made, so neighbours are no sequence. Convert it again with"
-            " shuffle=False.",
+            " sequence=True, or arrays with shuffle=False.",
         ),
         (
             "drawn.h5",
             3,
             {"split": "train"},
             "{pack}: the rows of its splits were drawn one by one, so neighbours are no sequence. Convert it again"
-            " with split='train=rest,val=last:1000', or with a group of rows that stay together.",
+            " with sequence=True, or arrays with split='train=rest,val=last:1000'.",
+        ),
+        (
+            "plain.h5",
+            3,
+            {},
+            "{pack}: does not record which rows are a sequence, so windows may reach over their ends. Convert it again"
+            " with sequence=True, or pass window=Windows(..., group=FIELD).",
         ),
         (
             "clips.h5",
@@ -329,8 +339,8 @@ def test_packs_of_a_list_have_no_window_in_common(tmp_path: Path) -> None:
             "clips.h5",
             Windows(2, group="x"),
             {},
-            "window: group='x' is no field of one value a row in {pack}; its fields of such are label, key. Pass one"
-            " of them.",
+            "window: group='x' is no field of one value a row in {pack}; its fields of such are label,"
+            " sequence_row, key. Pass one of them.",
         ),
         (
             "clips.h5",
@@ -359,25 +369,6 @@ def test_parts_of_a_pack_drawn_row_by_row_have_no_windows(tmp_path: Path) -> Non
     split_pack(tmp_path / "p.h5", "train=0.5,val=0.5")
     with pytest.raises(UsageError, match="the rows of its splits were drawn one by one"):
         PackedBatchDataset(tmp_path / "p.train.h5", 2, window=2)
-
-
-def test_frames_in_the_order_of_text_are_told(tmp_path: Path) -> None:
-    from PIL import Image
-
-    (tmp_path / "clip").mkdir()
-    for frame in range(1, 13):
-        Image.new("RGB", (8, 8)).save(tmp_path / "clip" / f"f{frame}.png")
-    convert_images(tmp_path / "clip", tmp_path / "clip.h5", size=8, shuffle=False)
-    with pytest.raises(
-        UsageError, match=r"clip.h5: f2.png is stored behind f12.png, as names are sorted as text."
-    ):
-        PackedBatchDataset(tmp_path / "clip.h5", 2, window=3)
-    names = [f"clip/f{frame}.png" for frame in range(1, 13)]
-    (tmp_path / "list.txt").write_text("\n".join(names) + "\n")
-    convert_images(tmp_path / "list.txt", tmp_path / "listed.h5", size=8, shuffle=False)
-    with PackedBatchDataset(tmp_path / "listed.h5", 20, window=3, fields=["key"]) as dataset:
-        (batch,) = dataset
-    assert [each[0] for each in batch.key] == names[:10]
 
 
 @pytest.mark.parametrize(
@@ -415,3 +406,149 @@ def test_every_epoch_has_other_batches_of_the_same_windows(episodes: Path) -> No
     assert epochs[0] != epochs[1]
     assert set(epochs[0]) == set(epochs[1])
     assert set(itertools.chain(*epochs)) == {tuple(rows) for rows, _ in plain_windows(Windows(3))}
+
+
+PACKS = (
+    "arrays.h5",
+    "table.h5",
+    "table",
+    "table-npy",
+    "table-zstd.h5",
+    "frames.h5",
+    "jpeg.h5",
+    "kept.h5",
+    "frames",
+    "splits.h5",
+)
+
+
+@pytest.fixture(scope="module")
+def sequences(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Packs of the same episodes, each row with its number, as --sequence makes them, but for arrays.h5."""
+    from PIL import Image
+
+    folder = tmp_path_factory.mktemp("sequences")
+    owners = np.repeat(np.arange(len(GROUPS)), GROUPS).tolist()
+    arrays = {"x": np.arange(ROWS), "label": 10 * np.arange(ROWS), "episode": np.array(owners)}
+    pack_dataset(arrays, folder / "arrays.h5", shuffle=False)
+    lines = [f"{owner},{row % 10 + row // 10 * 100},{row},{10 * row}" for row, owner in enumerate(owners)]
+    (folder / "t.csv").write_text("\n".join(["episode,step,x,label", *random.Random(0).sample(lines, ROWS)]))
+    named: dict[str, dict[str, Any]] = {
+        "table": {"format": "h5", "shards": 5},
+        "table-zstd.h5": {"store": "zstd"},
+    }
+    for name in PACKS[1:5]:
+        order = Sequences(group="episode", order="step")
+        convert_table(folder / "t.csv", folder / name, label="label", sequence=order, **named.get(name, {}))
+    for row, owner in enumerate(owners):
+        for clip in (
+            f"clips/{owner % 2}/{owner}",
+            f"splits/{'train' if owner in (0, 2, 3) else 'test'}/{owner}",
+        ):
+            (folder / clip).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.full((16, 16, 3), 8 * row, np.uint8)).save(folder / clip / f"frame{row}.png")
+    named = {
+        "jpeg.h5": {"store": "jpeg"},
+        "kept.h5": {"size": "keep"},
+        "frames": {"format": "h5", "shards": 5},
+    }
+    for name in PACKS[5:]:
+        source = folder / ("splits" if name == "splits.h5" else "clips")
+        convert_images(source, folder / name, **{"size": 16, "sequence": True, **named.get(name, {})})
+    return folder
+
+
+def frames_of(batch: Any, length: int) -> list[tuple[list[int], list[bool]]]:
+    """The row number of each frame, and of targets if there are labels that tell it, and the masks."""
+    if not hasattr(batch, "image"):
+        rows = (batch.features[..., 0] if hasattr(batch, "features") else batch.x).astype(int)
+        targets = batch.label // 10
+        if targets.shape[1] == length and (targets == rows).all():
+            frames = rows.tolist()
+        else:
+            frames = np.concatenate([rows, targets], 1).tolist()
+    else:
+        frames = [[round(float(np.mean(frame)) / 8) for frame in window] for window in batch.image]
+    masks = batch.frame_mask.tolist() if hasattr(batch, "frame_mask") else [[True] * length for _ in frames]
+    return list(zip(frames, masks, strict=True))
+
+
+def check_configuration(folder: Path, seed: int) -> None:
+    """Compare the windows of a random configuration, which is resumed on other ranks, with a plain loop."""
+    draw = random.Random(seed)
+    name, anchor, ends = draw.choice(PACKS), draw.choice(["first", "last"]), draw.choice(["drop", "repeat"])
+    horizon = draw.choice([0, 0, 1, 2]) if (anchor, ends) != ("first", "repeat") else 0
+    windows = Windows(
+        draw.randint(1, 7),
+        step=draw.randint(1, 4),
+        dilation=draw.randint(1, 3),
+        group="episode" if name == "arrays.h5" else None,
+        anchor=anchor,
+        ends=ends,
+        horizon=horizon,
+    )
+    split = draw.choice([None, "train", "test"]) if name == "splits.h5" else None
+    split = "all" if (split, name) == (None, "splits.h5") else split
+    groups = [(first, size) for first, size in zip(np.cumsum([0, *GROUPS]).tolist(), GROUPS, strict=False)]
+    if split in ("train", "test"):
+        groups = [one for number, one in enumerate(groups) if (number in (0, 2, 3)) is (split == "train")]
+    expected = [
+        ([first + row for row in rows], inside)
+        for first, size in groups
+        for rows, inside in plain_windows(windows, (size,))
+    ]
+    before, after, order = (
+        draw.randint(1, 4),
+        draw.randint(1, 4),
+        draw.choice(["sequential", "slices", "blocks", "rows"]),
+    )
+    steps = draw.randint(1, 3)
+
+    def dataset(rank: int, world_size: int) -> PackedBatchDataset[Any]:
+        return PackedBatchDataset(
+            folder / name,
+            12 // world_size,
+            window=windows,
+            split=split,
+            order=order,
+            seed=seed,
+            output="numpy",
+            rank=rank,
+            world_size=world_size,
+            ends="even",
+        )
+
+    if not expected:
+        with pytest.raises(UsageError, match="no group of rows is as long as Windows"):
+            dataset(0, 1)
+        return
+    steps = min(steps, (len(expected) - 1) // (12 // before * before))
+    found, state = [], None
+    for rank in range(before if steps else 0):
+        with dataset(rank, before) as part:
+            for batch in itertools.islice(part, steps):
+                found += frames_of(batch, windows.length)
+            state = part.state_dict()
+    for rank in range(after):
+        with dataset(rank, after) as part:
+            if state is not None:
+                part.load_state_dict(state)
+            for batch in part:
+                found += frames_of(batch, windows.length)
+    pictures = name in PACKS[5:]  # their labels are classes
+    wanted = [
+        (rows[: windows.length] if pictures else rows, inside[: windows.length]) for rows, inside in expected
+    ]
+    assert {str(one) for one in found} == {str(one) for one in wanted}, (seed, name, windows, split, order)
+    assert len(wanted) <= len(found) < len(wanted) + before + after
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_windows_of_sequences_are_those_of_a_plain_loop(sequences: Path, seed: int) -> None:
+    check_configuration(sequences, seed)
+
+
+@pytest.mark.soak
+def test_a_thousand_configurations_of_windows(sequences: Path) -> None:
+    for seed in range(1000, 2000):
+        check_configuration(sequences, seed)

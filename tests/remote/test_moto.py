@@ -11,9 +11,10 @@ from packer.errors import FormatError, MissingObjectError, RemoteError
 from packer.remote import access
 
 
+@pytest.mark.soak
 def test_moto_understands_us(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("obstore", reason="obstore is not installed: pip install obstore")
-    moto = pytest.importorskip("moto.server", reason='moto is not installed: pip install "moto[s3,server]"')
+    moto = pytest.importorskip("moto.server", reason="moto is not installed: make soak")
     server = moto.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     try:

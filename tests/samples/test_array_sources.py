@@ -540,11 +540,26 @@ def test_a_file_for_each_class() -> None:
             "label: rows are one-hot, of 10 classes, and load as such. For class numbers",
         ),
         (IMAGES, LABELS + 1, "label: the numbers 1 to 10, and no 0; losses number classes from 0."),
+        (
+            IMAGES,
+            LABELS * 2.0,
+            "label: 10 different whole numbers, stored as float64; a loss over classes needs",
+        ),
     ],
 )
 def test_values_that_may_be_meant_otherwise_are_noted(x: Any, y: Any, said: str) -> None:
     report, _ = pack(save("a.npz", x=x, y=y))
     assert any(said in note for note in report.notes), report.notes
+
+
+def test_masks_of_black_and_white_are_noted() -> None:
+    masks = (IMAGES[..., 0] > 99).astype(np.uint8)
+    sentence = (
+        f"mask: holds only 0 and 255 in its first {N} rows; losses number classes from 0. For classes 0 and 1"
+    )
+    for values in (masks, masks * 255, masks * 254):
+        report, _ = pack(save("a.npz", image=IMAGES, mask=values))
+        assert any(sentence in note for note in report.notes) == (values.max() == 255)
 
 
 def test_common_files_get_no_such_note() -> None:

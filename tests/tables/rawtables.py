@@ -15,7 +15,7 @@ from packer.tables.transform import fitting
 from packer.tables.transform.column_plan import ColumnChoices, plan_columns
 from packer.tables.transform.column_sums import ColumnSums
 from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
-from packer.tables.transform.records import RecordLayout
+from packer.tables.transform.records import RecordLayout, floats_of
 from packer.tables.transform.row_mapper import MappedRows, RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
@@ -76,7 +76,7 @@ def fit(table: Table, choices: ColumnChoices, rows: Sequence[bool] | None = None
     chosen = None if rows is None else np.array(rows, np.bool_)
     sums = ColumnSums(plan)
     sums.merge(sums.part(records, chosen))
-    sample = plan.sample(records if chosen is None else records[chosen])
+    sample = floats_of(records if chosen is None else records[chosen], plan.numeric).T
     transform = fitting.fit(
         plan, sums, sample, dictionaries, "all" if rows is None else "train", {"header": True}
     )

@@ -108,7 +108,7 @@ RECORD = fit(TABLE, ColumnChoices(keep=("k",))).transform.to_json()
     [
         {"x0": 1, "x1": 2.5, "x2": True, "c": "a", "k": "text"},
         {"x0": "1", "x1": "", "x2": " 2.5", "c": 2, "k": None},
-        {"x0": None, "x1": float("nan"), "x2": np.float64(1), "c": 2.0, "k": 7, "more": object()},
+        {"x0": np.True_, "x1": float("nan"), "x2": np.float64(1), "c": 2.0, "k": 7, "more": object()},
     ],
 )
 def test_usual_rows_are_read_without_arrow(monkeypatch, row):

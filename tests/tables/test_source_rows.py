@@ -183,8 +183,8 @@ def old(monkeypatch: pytest.MonkeyPatch, parts: list[Path], tmp_path: Path) -> l
     """A file and a folder of shards as they were before rows had numbers."""
     given = TableRows.__init__
 
-    def plain(self: TableRows, *arguments: Any, counted: bool) -> None:
-        given(self, *arguments, counted=False)
+    def plain(self: TableRows, *arguments: Any, counted: bool, sequence: Any) -> None:
+        given(self, *arguments, counted=False, sequence=sequence)
 
     with monkeypatch.context() as patch:
         patch.setattr(TableRows, "__init__", plain)

@@ -114,7 +114,9 @@ def test_what_columns_of_splits_are_refused(table: Path):
             SourceError, match=f"t.csv: column code names the {noun} 'A' and 'a', which differ only"
         ):
             convert(table, split)
-    with pytest.raises(SourceError, match="line 5, column 'patient': is missing; it defines the row's split"):
+    with pytest.raises(
+        SourceError, match="line 5, column 'patient': is missing; it defines the row's split or place"
+    ):
         convert(table, Split("a=0.5,b=0.5", group="patient"))
 
 
@@ -124,7 +126,9 @@ def test_an_empty_cell_of_a_stored_column_decides_no_split(table: Path, more: di
     frame = pandas.read_csv(table)
     frame.loc[3, "set"] = None
     frame.to_csv(table, index=False)
-    with pytest.raises(SourceError, match="column 'set' decides the split of each row and is empty in 1 row"):
+    with pytest.raises(
+        SourceError, match="column 'set' decides the split or place of each row and is empty in 1 row"
+    ):
         convert(table, Split(column="set"), **more)
 
 

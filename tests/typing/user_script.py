@@ -27,6 +27,7 @@ from packer import (
     PythonTransform,
     Regions,
     Rows,
+    Sequences,
     Slices,
     Soft,
     Split,
@@ -58,6 +59,8 @@ def convert() -> None:
     convert_images("p", "c.h5", split=Split("train=0.8,val=0.2", group="patient"), on_error="skip")
     convert_images("p", "d", shards="1GB", resume=True, engine="ray", like="a.h5", overwrite=True)
     convert_table("t.csv", "t.h5", label="y", drop=["z"], types={"a": "float"}, standardize=True)
+    convert_images("clips", "e.h5", sequence=True, split="train=0.8,val=0.2")
+    convert_table("t.csv", "t.h5", sequence=Sequences(group="episode", order="step"))
     convert_table(["a.csv", "b.csv"], "t.h5", csv=Csv(delimiter=";"), encode=Encode(), missing="median")
     convert_table(
         {"x": [1.0], "tags": ["a|b"]}, "t.h5", label="tags", label_separator="|", classes=["a", "b"]

@@ -14,6 +14,7 @@ from packer.inputs.checks.frame_evidence import why_partners
 from packer.inputs.checks.partner_names import FolderNames
 from packer.inputs.file_names import count_suffixes, examples, first_few, split_folders, split_in
 from packer.inputs.listing import Finding, Folders, Listing
+from packer.source_kinds import FRAMES_FIRST, VIDEOS
 
 _MOST_FOLDERS = 12
 """Most class folders whose names are compared in pairs; kinds of files of a sample are few."""
@@ -53,7 +54,7 @@ def check_class_folders(listing: Listing) -> Iterator[Finding]:
             or _samples(listing, prefix, folders)
             or _partners(listing, place, prefix, folders)
             or _initials(place, folders)
-            or _same_folders(place, folders)
+            or (None if listing.sequence else _same_folders(place, folders))
             or _parts_of_one(place, folders)
         )
         if doubt and doubt.certain:
@@ -111,7 +112,7 @@ def check_single_class(listing: Listing) -> Iterator[Finding]:
 
 def check_levels(listing: Listing) -> Iterator[Finding]:
     """Yield a note on class folders that hold more folders than images, as collections of classes do."""
-    for _, prefix, folders in listing.parts:
+    for _, prefix, folders in () if listing.sequence else listing.parts:
         if any(keys[0].count("/") < 2 for keys in folders.values()):
             continue
         inner = sorted({key.rpartition("/")[0] for keys in folders.values() for key in keys})
@@ -137,8 +138,10 @@ def check_classes_of_one(listing: Listing) -> Iterator[Finding]:
 
 def check_files_left_out(listing: Listing) -> Iterator[Finding]:
     """Yield a note on files that are not images."""
-    if counts := count_suffixes(listing.source.left_out):
-        yield Finding(f"Not read as images: {first_few(counts, _SHOWN_SUFFIXES)}.")
+    left_out = listing.source.left_out
+    if counts := count_suffixes(left_out):
+        videos = f" {FRAMES_FIRST}" if left_out.keys() & {*VIDEOS} else ""
+        yield Finding(f"Not read as images: {first_few(counts, _SHOWN_SUFFIXES)}.{videos}")
 
 
 def _called_like_splits(place: str, folders: Folders) -> _Doubt | None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from packer.format.fields import Field
-from packer.load.batch import SlotLayout, size_of
+from packer.load.batch import SlotLayout, size_of, typed_tensor
 from packer.load.device import CopyingDevice
 from packer.load.ranks import local_rank
 from packer.orders.runs import Runs, one_run
@@ -42,7 +40,6 @@ class GpuStore(ArrayStore):
         """
         super().__init__(files.pack, files.fields, files.rows)
         self._files, self._numbered, self._device = files, ROW in fields, device
-        self._dtypes = {f.name: torch.from_numpy(np.empty(0, f.dtype)).dtype for f in self.fixed}
         self._tensors = {f.name: _empty(self.rows, f.row_bytes, device.place) for f in self.fixed}
         self._upload(threads)
 
@@ -57,31 +54,22 @@ class GpuStore(ArrayStore):
             start, length = int(rows.starts[0]), int(rows.lengths[0])
             gathered = {name: t.narrow(0, start, length).clone() for name, t in self._tensors.items()}
         else:
-            numbers = self._copied(rows.rows())
+            numbers = self._device.put(torch.from_numpy(rows.rows()))
             gathered = {name: t.index_select(0, numbers) for name, t in self._tensors.items()}
         if self._device.place.type == "cuda":
             # The rows are freed once the kernels of every stream that gathered have ended.
             current = torch.cuda.current_stream(self._device.place)
             for t in self._tensors.values():
                 t.record_stream(current)
-        found = {
-            f.name: gathered[f.name].view(self._dtypes[f.name]).view(-1, *(f.shape or ())) for f in self.fixed
-        }
+        found = {f.name: typed_tensor(gathered[f.name], f) for f in self.fixed}
         if self._numbered:
-            found[ROW.name] = self._copied(self._files.place(rows).rows())
+            found[ROW.name] = self._device.put(torch.from_numpy(self._files.place(rows).rows()))
         return found
 
-    def _copied(self, numbers: NDArray[np.int64]) -> torch.Tensor:
-        """Copy row numbers to the device for the current stream, without waiting."""
-        tensor = torch.from_numpy(numbers)
-        if self._device.place.type == "cuda":
-            with torch.cuda.device(self._device.place):
-                tensor = tensor.pin_memory()  # from torch's cache of pinned memory
-        return tensor.to(self._device.place, non_blocking=True)
-
-    def close(self) -> None:
+    def close(self, wait: bool = True) -> None:
         """See ArrayStore."""
-        self._tensors, self.ready = {}, False
+        if wait:
+            self._tensors, self.ready = {}, False
 
     def _upload(self, threads: ForkSafeThreads) -> None:
         """Read rows into two pinned buffers in turn, and copy them to the device on the current stream."""
@@ -119,7 +107,7 @@ class GpuStore(ArrayStore):
         for event in copied:
             if event is not None:  # from here on any stream may read the rows
                 event.synchronize()
-        self._files.keep(0)  # its decoded blocks are not needed again
+        self._files.cache_blocks(0)  # its decoded blocks are not needed again
 
 
 def _empty(rows: int, row_bytes: int, device: torch.device) -> torch.Tensor:

@@ -78,10 +78,11 @@ def _parquet_file(name: str) -> BatchSource:
     size = os.stat(name).st_size
     with opened() as file:
         held, schema = file.metadata, file.schema_arrow
+    written = schema.names  # made anew at each use, as a batch's columns are looked up among all
 
     def batches(indices: Sequence[int], most: int, row: int) -> Iterator[Batch]:
         # Columns with equal names can only be read together.
-        names = [schema.names[i] for i in indices] if len(set(schema.names)) == len(schema.names) else None
+        names = [written[i] for i in indices] if len(set(written)) == len(written) else None
         at, total = 0, held.num_rows
         with opened(held) as file:
             for group in range(held.num_row_groups):
@@ -90,9 +91,10 @@ def _parquet_file(name: str) -> BatchSource:
                     at += count
                     continue
                 for batch in file.iter_batches(most, [group], columns=names):
+                    places = {name: place for place, name in enumerate(batch.schema.names)}
                     nbytes = size * (at + batch.num_rows) // total - size * at // total
                     # Select by name: for a column a.b pyarrow also reads the member b of a struct a.
-                    yield at, nbytes, [batch.column(column) for column in names or indices]
+                    yield at, nbytes, [batch.column(places[written[i]] if names else i) for i in indices]
                     at += batch.num_rows
 
     return BatchSource(name, schema, held.num_rows, batches)

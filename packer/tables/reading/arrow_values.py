@@ -7,6 +7,7 @@ missing; among values that stay texts, only nulls are. Data frames are read in t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -40,6 +41,7 @@ _NAT = np.iinfo(np.int64).min
 _BLOCK_BYTES = 256 << 10  # bytes of records filled column by column while they are in the CPU cache
 
 
+@functools.cache
 def type_of(type: Arrow) -> str | None:
     """Return the column type for values of an Arrow type, one of TYPES; None if they cannot be read."""
     type = _plain(type)

@@ -6,13 +6,13 @@ import csv
 import datetime as dt
 import io
 import tarfile
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
-from packer.errors import MissingDependencyError, SourceError
+from packer.errors import SourceError
 from packer.source_kinds import in_passing
+from packer.workbooks import ERRORS, filled_sheets
 
 _STEP = 1 << 20  # bytes of a member read at once
 _LISTED = 3  # most names in a message
@@ -67,30 +67,16 @@ def _sheet(name: str, file: io.FileIO) -> Iterator[bytes]:
 
     Dates stay dates if no cell of their column has a time of day. Raises SourceError, MissingDependencyError.
     """
-    try:
-        import openpyxl
-    except ImportError:
-        raise MissingDependencyError("openpyxl", "reading .xlsx files") from None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about styles and the like, which no cell's value depends on
-        try:
-            book = openpyxl.load_workbook(file, read_only=True, data_only=True)
-            filled = [sheet for sheet in book.worksheets if any(map(_any, sheet.iter_rows(values_only=True)))]
-        except Exception as error:  # openpyxl raises many kinds for damaged files
-            raise SourceError(f"{name}: is no readable .xlsx ({error}). Save it again, or as CSV.") from None
+    filled = filled_sheets(name, file)
     if len(filled) != 1:
-        titles = [sheet.title for sheet in filled]
+        titles = [*filled]
         shown = f" ({', '.join(map(repr, titles[:_LISTED]))})" if titles else ""
         way = f"pandas.read_excel({name!r}, {(titles or ['NAME'])[0]!r}).to_csv('t.csv', index=False)"
         raise SourceError(
             f"{name}: is a workbook with {len(filled):,} filled sheets{shown}; one with a single table is"
             f" read. Save one sheet as CSV: {way}"
         )
-    return _lines(filled[0])
-
-
-def _any(row: Sequence[Any]) -> bool:
-    return any(value is not None for value in row)
+    return _lines(*filled.values())
 
 
 def _lines(sheet: Any) -> Iterator[bytes]:
@@ -114,7 +100,4 @@ def _text(value: Any, timed: bool) -> str:
     """Return a cell as text. timed: the column holds times of day."""
     if isinstance(value, dt.datetime) and not timed:
         return value.date().isoformat()
-    return "" if value is None or (isinstance(value, str) and value in _ERRORS) else str(value)
-
-
-_ERRORS = ("#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#N/A")  # results of formulas
+    return "" if value is None or (isinstance(value, str) and value in ERRORS) else str(value)

@@ -37,6 +37,7 @@ _EXAMINED = 1000  # texts examined for the way they are written
 _NAMED = 6  # most columns named in a note
 _SINGLE = 3  # of more cells, one may be wrong
 _PROBES = 16  # texts tried first for a type that most texts have
+_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LOST = (CellFault.LEADING_ZEROS, CellFault.ROUNDED)
 Counts = Mapping[bytes, int]
 """Cell -> number of occurrences."""
@@ -69,7 +70,7 @@ def infer(
                 notes[column] = [_note_on_images(column, name)]
             elif note := _note(column, present, dialect):
                 notes[column] = [note]
-        elif wrong[column]:
+        elif column in wrong:
             notes[column] = [_note_on_others(typed[column], wrong[column], texts)]
         elif typed[column].type in ("integer", "number"):
             if typed[column].type == "number" and not typed[column].digits:
@@ -168,45 +169,48 @@ def _unwritten(counts: Counts) -> str:
 
     1.10 beside 1.9 names a version: the number 1.1 does not write it. 12.50 beside 3.00 is an amount.
     """
-    some = [cell.strip(b" \t") for cell in islice(counts, _EXAMINED) if b"." in cell]
-    digits = {len(cell.rpartition(b".")[2]) for cell in some if cell[-1:].isdigit()}
-    ended = (cell for cell in some if cell.endswith(b"0") and not cell.endswith(b".0"))
-    return next(ended, b"").decode() if len(digits) > 1 else ""
+    some = [*islice(counts, _EXAMINED)]
+    forms = {form.strip(b" \t") for form in {*b"\n".join(some).translate(_ZEROS).split(b"\n")}}
+    if len({len(form.rpartition(b".")[2]) for form in forms if b"." in form and form.endswith(b"0")}) < 2:
+        return ""
+    texts = (cell.strip(b" \t") for cell in some if b"." in cell)
+    return next((text.decode() for text in texts if text.endswith(b"0") and not text.endswith(b".0")), "")
 
 
 def _note_on_names(column: TableColumn, counts: Counts, dialect: TextDialect) -> str:
     """Return a note on numbers that may be dates, codes or versions, "" for none."""
-    texts = list(_present(dict(islice(counts.items(), _EXAMINED)), dialect))
-    shown, category = column.digits, as_category(column.name)
-    if any(map(_YMD.fullmatch, texts[:1])) and fits([*counts], "date-ymd", dialect):
+    some = [*islice(counts, _EXAMINED)]
+    trimmed = (cell.strip(b" \t") for cell in some)
+    first = next((text for text in trimmed if text not in dialect.na), b"")
+    if _YMD.fullmatch(first) and fits([*counts], "date-ymd", dialect):
         return (
-            f"column {column.name!r} is read as {column.type}; all its numbers, as {texts[0].decode()}, are"
+            f"column {column.name!r} is read as {column.type}; all its numbers, as {first.decode()}, are"
             f" dates too. If they are dates, pass {option_text('types', {column.name: 'date-ymd'})}."
         )
-    grouped = [text for text in texts if b"." in text]
-    if (
-        grouped
-        and dialect.delimiter == b";"
-        and dialect.decimal == b"."
-        and all(map(_GROUPED.fullmatch, texts))
-    ):
+    if _GROUPED.fullmatch(first) and dialect.delimiter == b";" and dialect.decimal == b".":
+        texts = _present(Counter(some), dialect)
+        grouped = [text for text in texts if b"." in text]
+        if grouped and all(map(_GROUPED.fullmatch, texts)):
+            return (
+                f"column {column.name!r} is read as {column.type}, {grouped[0].decode()} as"
+                f" {float(grouped[0])}; all its points have three digits after them, as between thousands. If"
+                " they are, pass csv=Csv(thousands='.') csv=Csv(decimal=',')."
+            )
+    if column.type == "integer" and column.digits:
         return (
-            f"column {column.name!r} is read as {column.type}, {grouped[0].decode()} as {float(grouped[0])};"
-            " all its points have three digits after them, as between thousands. If they are, pass"
-            " csv=Csv(thousands='.') csv=Csv(decimal=',')."
+            f"column {column.name!r} holds whole numbers with leading zeros, as {column.digits!r}, which a"
+            f" feature does not keep. If they are codes, pass {as_category(column.name)}."
         )
-    if column.type == "integer" and shown:
-        return (
-            f"column {column.name!r} holds whole numbers with leading zeros, as {shown!r}, which a feature"
-            f" does not keep. If they are codes, pass {category}."
-        )
+    if b".10" not in b"\n".join(some):
+        return ""
+    texts = _present(Counter(some), dialect)
     tens = {cell.partition(b".")[0]: cell for cell in texts if cell.endswith(b".10")}
     both = [cell for begin, cell in tens.items() if {begin + b".9", begin + b".1"} & {*texts}]
     if not both:
         return ""
     return (
         f"column {column.name!r} holds {both[0].decode()!r} beside numbers of one digit after the point, and"
-        f" is read as {float(both[0])}. If they are versions or codes, pass {category}."
+        f" is read as {float(both[0])}. If they are versions or codes, pass {as_category(column.name)}."
     )
 
 
@@ -223,18 +227,20 @@ def _types_of(
     Returns: the columns, "" as type if all are missing, and the texts that do not fit.
     """
     alone = one_column(dialect)
-    typed = {column: TableColumn(column, "category") for column in counts}
-    wrong: dict[str, list[bytes]] = {column: [] for column in counts}
+    typed: dict[str, TableColumn] = {}
+    wrong: dict[str, list[bytes]] = {}
     left = {column: list(texts) for column, texts in counts.items()}
+    empty = TableColumn("", "")
     for kind in _INFERRED:
         fitting: dict[str, _Look | None] = dict.fromkeys(left)
         for most in _STEPS:
             looks = _look([left[column][:most] for column in fitting], kind, alone)
             fitting = {c: look for c, look in zip(fitting, looks, strict=True) if not look.wrong}
+        form = TableColumn.given("", kind)
         for column, look in fitting.items():
             if look is not None and (look.some or kind == "integer"):
                 digits = look.digits if kind in ("integer", "number") else None
-                typed[column] = TableColumn.given(column, kind if look.some else "").but(digits=digits)
+                typed[column] = (form if look.some else empty).but(name=column, digits=digits)
                 del left[column]
     for kind in _INFERRED[1:]:
         probes = _look([texts[:_PROBES] for texts in left.values()], kind, alone)
@@ -251,7 +257,7 @@ def _types_of(
                 typed[column] = TableColumn.given(column, kind).but(digits=digits)
                 wrong[column] = look.wrong
                 del left[column]
-    return typed, wrong
+    return {**typed, **{column: TableColumn(column, "category") for column in left}}, wrong
 
 
 @dataclass
@@ -273,8 +279,8 @@ def _look(columns: Sequence[Sequence[bytes]], kind: str, dialect: TextDialect) -
     texts = [text for column in columns for text in column]
     values, bad = read_texts(texts, TRIED[kind], dialect)
     ends = np.cumsum([len(column) for column in columns], dtype=np.int64)
-    present = [part.any() for part in np.split(~is_missing(values), ends[:-1])] if columns else []
-    looks = [_Look(bool(some)) for some in present]
+    present = np.append(0, np.cumsum(~is_missing(values)))[np.append(0, ends)]
+    looks = [_Look(some) for some in (np.diff(present) > 0).tolist()]
     places = np.searchsorted(ends, [b.line for b in bad], "right").tolist()
     for b, look in zip(bad, (looks[place] for place in places), strict=True):
         text = texts[b.line].strip(b" \t")
@@ -299,7 +305,7 @@ def _present(cells: Counts, dialect: TextDialect) -> Counter[bytes]:
 _MARKS = frozenset(
     (b"?", b"??", b"-", b"--", b"---", b".", b"*", b"n.a.", b"N.A.", b"\\N")
 )  # often mean missing
-_FEW = 100  # fewer cells do not show that all differ
+_LEAST, _FEW = 20, 100  # more cells that all differ are no categories; of fewer, most may differ by chance
 _YMD = re.compile(rb"(?:19|20)\d{6}")
 _GROUPED = re.compile(rb"[+-]?[1-9]\d{0,2}(?:\.\d{3})?|0?")
 _NUMBERLIKE = re.compile(
@@ -323,7 +329,8 @@ def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
         amounts = {}
     numbers += sum(counts[cell] for cell in amounts if not _NUMBERLIKE.fullmatch(cell))
     marks = {cell: n for cell, n in counts.items() if cell in _MARKS} if len(counts) > 1 else {}
-    if 2 * numbers < total and not marks and not zoned and (total < _FEW or len(counts) < MOSTLY * total):
+    differ = len(counts) == total > _LEAST or (total >= _FEW and len(counts) >= MOSTLY * total)
+    if 2 * numbers < total and not marks and not zoned and not differ:
         return ""
     shown = sorted(counts, key=lambda cell: (-counts[cell], cell))[:2]
     examples = " and ".join(repr(cell.decode(errors="replace")[:80]) for cell in shown)

@@ -11,7 +11,6 @@ import numpy as np
 from packer.arguments import one_of
 from packer.cell_names import SEPARATORS
 from packer.errors import UsageError
-from packer.garbage import paused
 from packer.given_values import option_text
 from packer.tables.transform.column_types import DEALING, TableColumn, as_category, nearest
 from packer.tables.transform.table_transform import DTYPES, TableTransform, kept_fields
@@ -117,7 +116,6 @@ def column_names(given: str | Sequence[str]) -> tuple[str, ...]:
     )
 
 
-@paused()
 def plan_columns(
     columns: Sequence[TableColumn], choices: ColumnChoices, dealing: Sequence[str] = ()
 ) -> TableTransform:

@@ -11,16 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.errors import UsageError
-from packer.garbage import paused
 from packer.given_values import option_text
 from packer.tables.transform.column_sums import ColumnSums, check_categories, column_statistics
 from packer.tables.transform.column_types import DEALING, TableColumn, shortest
 from packer.tables.transform.table_transform import TableTransform
 
-MAX_FEATURES = 1 << 16
+MAX_FEATURES = 100_000  # the header describes each
 
 
-@paused()
 def fit(
     plan: TableTransform,
     sums: ColumnSums,
@@ -59,9 +57,10 @@ def fit(
     transform = replace(plan, columns=tuple(columns), fit_name=fit_name, reading=dict(reading or {}))
     if len(transform.features) > MAX_FEATURES:
         wide = max(transform.columns, key=lambda c: len(c.outputs))
+        several = f", {len(wide.outputs):,} of them from {wide.name!r}" if wide.one_hot else ""
+        way = f"Leave {wide.name!r} out of one_hot=" if several else "Pass fewer columns with features="
         raise UsageError(
-            f"table: has {len(transform.features):,} features, {len(wide.outputs):,} of them from"
-            f" {wide.name!r}; {MAX_FEATURES:,} are allowed. Leave {wide.name!r} out of one_hot=."
+            f"table: has {len(transform.features):,} features{several}; {MAX_FEATURES:,} are allowed. {way}."
         )
     return transform
 
@@ -105,7 +104,8 @@ def _fit_numbers(
     if column.role == "label" and plan.label_kind == "classes":
         values = sums.values.get(index, np.zeros(0))
         return column.but(categories=column.kind.classes or tuple(map(shortest, values.tolist())))
-    if column.role != "feature":
+    fitted = column.indicator or column.standardize is not None or column.missing not in ("nan", "error")
+    if column.role != "feature" or not fitted:
         return column
     if column.log1p:
         summary = sums.summary(index, "log1p")

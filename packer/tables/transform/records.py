@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
+from itertools import pairwise
 from math import nan
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
+from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn, as_float
 
 _SINGLE = np.dtype("<f4")
 MAX_BAD = 1000  # most rows listed per chunk
@@ -69,6 +70,29 @@ class RecordLayout:
     def derived(self) -> dict[Any, Any]:
         """Arrays that the parser derived from the layout, by the number of columns of the text."""
         return {}
+
+
+def adjacent(records: NDArray[Any], name: str, width: int) -> NDArray[Any]:
+    """Return a member of the records and those after it, of the same dtype, as a view [n, width]."""
+    cells = records[name]
+    shape, strides = (len(cells), width), (cells.strides[0], cells.itemsize)
+    return np.lib.stride_tricks.as_strided(cells, shape, strides, writeable=False)
+
+
+def floats_of(
+    records: NDArray[Any], members: Sequence[RecordMember], rows: slice | NDArray[np.int64] = slice(None)
+) -> NDArray[np.float64]:
+    """Return columns of numbers in some rows: float64 [columns, rows], NaN for missing."""
+    places: Mapping[str, Any] = records.dtype.fields or {}
+    found = [places[w.name][:2] for w in members]
+    firsts = [
+        k for k, (dtype, at) in enumerate(found) if not k or found[k - 1] != (dtype, at - dtype.itemsize)
+    ]
+    runs = [
+        as_float(adjacent(records, members[first].name, stop - first)[rows]).T
+        for first, stop in pairwise([*firsts, len(members)])
+    ]
+    return np.concatenate(runs) if runs else np.empty((0, len(records[rows])))
 
 
 class CellFault(str, Enum):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.tables.transform.column_types import DEALING, MISSING_INTEGER, TableColumn, as_float, is_missing
-from packer.tables.transform.records import RecordLayout, RecordMember
+from packer.tables.transform.records import RecordLayout, RecordMember, adjacent
 from packer.tables.transform.table_transform import TableTransform
 
 Fields = dict[str, "NDArray[Any] | list[bytes]"]
@@ -98,30 +98,31 @@ class RowMapper:
     def _plan(self) -> list[Step]:
         """Return the steps that fill the features: per run of adjacent numbers in a record, or per column."""
         runs: list[list[TableColumn]] = []
+        members: Mapping[str, Any] = self.layout.dtype.fields or {}
+        beside = None  # dtype and offset of the member that continues the last run
         for c in self.transform.columns:
-            if c.outputs and runs and self._is_beside(runs[-1][-1], c):
+            if not c.outputs:
+                continue
+            dtype, at = members[self._wanted[c.name].name][:2]
+            single = c.kind.numeric and not c.kind.parts
+            if single and beside == (dtype, at):
                 runs[-1].append(c)
-            elif c.outputs:
+            else:
                 runs.append([c])
+            beside = (dtype, at + dtype.itemsize) if single else None
         steps: list[Step] = []
         at = 0
         for run in runs:
             c = run[0]
             if c.kind.parts or not c.kind.numeric:
                 steps.append(self._parts(c, at) if c.kind.parts else self._one_hot(c, at))
+                at += len(c.outputs)
             else:
                 steps.append(self._run(run, at))
-            at += sum(len(c.outputs) for c in run)
+                at += len(run)
         for j, c in enumerate((c for c in self.transform.columns if c.indicator), at):
             steps.append(self._indicator(c, j))
         return steps
-
-    def _is_beside(self, left: TableColumn, c: TableColumn) -> bool:
-        """Return True if two columns of numbers are adjacent in a record and have the same dtype."""
-        members: Mapping[str, Any] = self.layout.dtype.fields or {}
-        plain = all(x.kind.numeric and not x.kind.parts for x in (left, c))
-        (dtype, at), other = (members[self._wanted[x.name].name][:2] for x in (left, c))
-        return plain and other == (dtype, at + dtype.itemsize)
 
     def _run(self, run: list[TableColumn], first: int) -> Step:
         member, width = self._wanted[run[0].name].name, len(run)
@@ -132,10 +133,7 @@ class RowMapper:
         columns, rows = slice(first, first + width), max(1, _CELLS // width)
 
         def step(records: NDArray[Any], features: NDArray[Any]) -> tuple[int, str] | None:
-            cells = records[member]
-            cells = np.lib.stride_tricks.as_strided(
-                cells, (len(cells), width), (cells.strides[0], cells.itemsize), writeable=False
-            )
+            cells = adjacent(records, member, width)
             if not (filled or scaled or len(logs)):
                 features[:, columns] = cells
                 return None

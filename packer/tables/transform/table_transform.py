@@ -27,7 +27,6 @@ from packer.format.fields import Field
 from packer.tables.transform.column_types import (
     DEALING,
     TableColumn,
-    as_float,
     is_missing,
     nearest,
     shortest,
@@ -39,7 +38,7 @@ DTYPES = ("float32", "float16", "float64", "int8", "int16", "int32", "int64", "u
 MAX_NAME = 100  # most characters of a field's name
 MOST_BAD = 100_000
 TAKEN = (
-    *("features", "label", "categories", "key", "image", "source_row"),
+    *("features", "label", "categories", "key", "image", "source_row", "sequence_row"),
     *("packer", "checksums", "header", "trailer"),
 )
 
@@ -123,7 +122,7 @@ class TableTransform:
         Label and kept columns may be missing; their fields are then missing, too. labeled: False to leave
         out the columns of the label. Raises UsageError if a feature is missing.
         """
-        names = dict.fromkeys(c.name for c in columns)
+        names = {c.name: c for c in columns}
         missing = [c.name for c in self.columns if c.role == "feature" and c.name not in names]
         if missing:
             few = ", ".join(map(repr, missing[:10])) + (" and others" if len(missing) > 10 else "")
@@ -134,10 +133,13 @@ class TableTransform:
         label = self.label if labeled and all(name in names for name in self.label) else ()
         known = {c.name: c for c in self.columns if c.role != "label" or label}
         given = self.reading.get("types", {})
+        digits = {c.name: None if c.name in given else c.digits for c in columns}
         planned = tuple(
-            known[c.name].but(digits=None if c.name in given else c.digits)
-            if c.name in known
-            else c.but(role="drop")
+            c.but(role="drop")
+            if (column := known.get(c.name)) is None
+            else column
+            if column.digits == digits[c.name]
+            else column.but(digits=digits[c.name])
             for c in columns
         )
         return replace(
@@ -173,7 +175,7 @@ class TableTransform:
             )
         )
 
-    @property
+    @cached_property
     def numeric(self) -> tuple[RecordMember, ...]:
         """The numeric columns that are read, in order; a sample has a column for each."""
         return tuple(w for w in self.layout.members if w.column.kind.numeric)
@@ -208,7 +210,7 @@ class TableTransform:
             why = "is missing; a label is needed" if not self.separator else ""
             dtype = np.dtype(self.label_dtype if self.label_kind == "number" else "O")
         elif c.role == DEALING:
-            why = "is missing; it defines the row's split"
+            why = "is missing; it defines the row's split or place"
         elif c.role == "keep" and c.kind.whole:
             why = f"is missing; a kept {c.type} column cannot store that"
         elif c.missing == "error":
@@ -235,11 +237,6 @@ class TableTransform:
             names = self.known[w.index].keys()
             classes = [code for code, text in enumerate(texts) if names >= {*self.class_names(text)}]
         return ~(np.isin(x, np.array(classes, x.dtype)) | is_missing(x))
-
-    def sample(self, records: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the numbers of some records for statistics: float64 [m, len(numeric)], NaN for missing."""
-        columns = [as_float(records[w.name]) for w in self.numeric]
-        return np.stack(columns, axis=1) if columns else np.empty((len(records), 0))
 
     def _single(self, c: TableColumn) -> bool:
         if c.type != "number" or c.role in ("keep", DEALING):
@@ -345,10 +342,12 @@ def _check(t: TableTransform, record: Mapping[str, Any]) -> None:
             and not (c.indicator and not (feature and c.kind.numeric))
             and not (c.log1p and not (feature and c.type == "number"))
         )
-        with np.errstate(all="ignore"):
-            fill = np.array([c.fill or 0.0])
-            stored = np.array([of(fill) for of in c.kind.parts.values()] or [fill]).astype(t.dtype)
-        if not sound or (c.standardize is None and not np.isfinite(stored).all()):
+        if sound and c.fill and c.standardize is None:
+            fill = np.array([c.fill])
+            with np.errstate(all="ignore"):
+                stored = np.array([of(fill) for of in c.kind.parts.values()] or [fill]).astype(t.dtype)
+            sound = bool(np.isfinite(stored).all())
+        if not sound:
             raise ValueError(f"column {c.name[:80]!r} is malformed")
     labels = [c for c in t.columns if c.role == "label"]
     coded = [c.categories is not None for c in labels]

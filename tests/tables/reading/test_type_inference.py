@@ -307,6 +307,8 @@ def test_a_column_of_image_files_is_noted() -> None:
         (["1.5", "2.50", "3.10"], "number", ""),
         (["2018-10-28 08:30 CET", "x"], "category", "write offsets instead, as +01:00; if it is not a feature, pass --drop x."),
         (["28-Oct-18", "1-Jan-19"], "category", "pass --type x=date-dmy; if it is not a feature, pass --drop x."),
+        ([f"{n * 2654435761 % 2**32:08x}" for n in range(21)], "category", "If it is not a feature, pass --drop x."),
+        ([f"{n * 2654435761 % 2**32:08x}" for n in range(20)], "category", ""),
         (["28-Oct-2018", "1-Jan-2019"], "date", ""),
         (["8:30 PM", "12:00 am"], "time", ""),
         (["2018-10-28 08:30:00 +0200", "2018-10-28T08:30Z"], "timestamp", ""),

@@ -22,6 +22,7 @@ from packer.tables import apply
 from packer.tables.transform.column_plan import ColumnChoices
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.fitting import measured
+from packer.tables.transform.records import floats_of
 from packer.tables.transform.table_summary import describe
 from packer.tables.transform.table_transform import TableTransform
 from tests.tables.rawtables import Fitted, Table, fit
@@ -97,7 +98,7 @@ def test_records_that_were_changed_are_refused_or_work(case):
     with suppress(UsageError, ValueError):
         check_table(record)
         transform = TableTransform.from_json(record)
-        sample = fitted.plan.sample(fitted.records)
+        sample = floats_of(fitted.records, fitted.plan.numeric).T
         measured(transform, fitted.plan, fitted.sums, sample, fitted.dictionaries)
         mapped = apply(record, as_data(fitted.table))
         for field in transform.fields():

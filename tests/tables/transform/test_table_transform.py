@@ -18,6 +18,7 @@ from packer.tables.transform.column_plan import MISSING, ColumnChoices, plan_col
 from packer.tables.transform.column_sums import ColumnSums
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.fitting import measured
+from packer.tables.transform.records import floats_of
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_summary import describe
 from packer.tables.transform.table_transform import TableTransform
@@ -578,7 +579,7 @@ def test_statistics_of_other_rows():
     records, dictionaries, _ = read(other, plan.layout)
     sums = ColumnSums(plan)
     sums.merge(sums.part(records))
-    again = measured(transform, plan, sums, plan.sample(records), dictionaries, "train")
+    again = measured(transform, plan, sums, floats_of(records, plan.numeric).T, dictionaries, "train")
     assert again.fit_name == "train"
     assert [replace(c, statistics=None) for c in again.columns] == [
         replace(c, statistics=None) for c in transform.columns
@@ -701,13 +702,19 @@ def test_members_of_the_record():
 def test_too_many_features():
     table = Table(
         [TableColumn("x", "number"), TableColumn("c", "category")],
-        [[0.0] * 65_536, list(map(str, range(65_536)))],
+        [[0.0] * 100_000, list(map(str, range(100_000)))],
     )
     assert fit(table, ColumnChoices()).transform.features == ("x",)
     with pytest.raises(UsageError) as error:
         fit(table, ColumnChoices(one_hot="all"))
     assert str(error.value) == (
-        "table: has 65,537 features, 65,536 of them from 'c'; 65,536 are allowed. Leave 'c' out of one_hot=."
+        "table: has 100,001 features, 100,000 of them from 'c'; 100,000 are allowed. Leave 'c' out of one_hot=."
+    )
+    columns = [TableColumn(f"x{k}", "number") for k in range(100_001)]
+    with pytest.raises(UsageError) as error:
+        fit(Table(columns, [[0.0]] * 100_001), ColumnChoices())
+    assert str(error.value) == (
+        "table: has 100,001 features; 100,000 are allowed. Pass fewer columns with features=."
     )
 
 
