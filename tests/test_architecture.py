@@ -217,7 +217,12 @@ UNITS: dict[str, set[str]] = {
         "packer.pixels",
         "packer.read",
     },
-    "packer.doctor": {"packer.format"},
+    "packer.doctor": {
+        "packer.augment",
+        "packer.format",
+        "packer.load.batch_dataset",
+        "packer.packs",
+    },
     "packer.reports": {
         "packer.codecs",
         "packer.format",

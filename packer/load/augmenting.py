@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     from packer.augment import Pipeline, Transform
-    from packer.augment.pass_stages import PreparedDraws
+    from packer.augment.passes.prepared_draws import PreparedDraws
 
     One: TypeAlias = str | Sequence[Transform] | Pipeline
     Augment: TypeAlias = One | Mapping[str, One]
