@@ -373,6 +373,12 @@ class Host:
         small = sent.layout.small
         return {name: a.copy() if name in small else a for name, a in sent.arrays.items()}
 
+    def current_stream(self) -> Any:
+        """Return the stream on which the caller's kernels run; None if there are no streams."""
+
+    def follow(self, batch: Iterable[Any], stream: Any) -> None:
+        """Let the current stream use a batch that was received on another."""
+
     def move(self, rows: list[Any]) -> list[Any]:
         """Return a ragged field with its tensors on the device."""
         return rows

@@ -115,6 +115,7 @@ class BatchEngine:
         stats.processes = self._filler.processes
         for pending in ahead(map(self._start, requests), self._depth):
             asked = clock()
+            stream = self._device.current_stream()
             batches, draws = self._receive(pending, stats)
             request, sizes, first = pending.request, pending.request.sizes, 0
             stats.wait_seconds += clock() - asked
@@ -122,6 +123,11 @@ class BatchEngine:
             del pending
             for size in sizes:
                 batch = batches.pop()
+                if (current := self._device.current_stream()) != stream:
+                    self._device.follow(batch, stream)
+                    stream = current
+                    for drawn in draws or ():
+                        drawn.device = None  # the copy there is for the other stream
                 if draws is not None and self._augmenter is not None:
                     asked = clock()
                     batch = self._augmenter.apply(batch, draws, first)

@@ -12,7 +12,9 @@ import sys
 import threading
 import weakref
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -115,7 +117,10 @@ class CudaDevice(CopyingDevice):
         self._unused: list[_Buffer] = []
         self._used: list[torch.cuda.Event] = []
         self._warned = False
-        weakref.finalize(self, _finish, self._copies, self._receivers, self._buffers, self._unused)
+        self._end = partial(
+            _finish, os.getpid(), self._copies, self._receivers, self._buffers, self._unused
+        )
+        weakref.finalize(self, self._end)
 
     def allocate(self, nbytes: int) -> Bytes:
         """Return pinned memory for a slot, uint8 [nbytes]; other memory if CUDA refuses."""
@@ -166,16 +171,29 @@ class CudaDevice(CopyingDevice):
     def receive(self, sent: tuple[torch.cuda.Event, Tensors, set[str]]) -> Tensors:
         """Make the current stream wait for the copy; return its tensors, small fields as copies."""
         event, tensors, small = sent
-        current = torch.cuda.current_stream(self.place)
+        current = self.current_stream()
         current.wait_event(event)
         with self._lock:
             self._receivers.add(current)
-            buffers, self._buffers[:] = tuple(self._buffers), ()
-            for one in buffers:
-                used = _references(one.memory) != one.references
-                (self._buffers if used else self._unused).append(one)
-            self._used = [stream.record_event() for stream in self._receivers]
+            held, unused = [], [*self._unused]
+            for one in self._buffers:
+                (unused if _references(one.memory) == one.references else held).append(one)
+            events = [stream.record_event() for stream in self._receivers]
+            # At once: Ctrl-C between two of them would have a buffer freed before its last use.
+            self._buffers[:], self._unused[:], self._used = held, unused, events
         return {name: t.clone() if name in small else t for name, t in tensors.items()}
+
+    def current_stream(self) -> torch.cuda.Stream:
+        """Return torch's current stream."""
+        return torch.cuda.current_stream(self.place)
+
+    def follow(self, batch: Iterable[Any], stream: torch.cuda.Stream) -> None:
+        """Make the current stream wait for the other, and torch's allocator for the current one."""
+        current = self.current_stream()
+        current.wait_stream(stream)
+        for value in batch:
+            if isinstance(value, torch.Tensor):  # lists are not on the device yet
+                value.record_stream(current)
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copy a tensor to the device, for the current stream, without waiting."""
@@ -185,7 +203,7 @@ class CudaDevice(CopyingDevice):
 
     def finish(self) -> None:
         """Wait for pending copies."""
-        _finish(self._copies, self._receivers, self._buffers, self._unused)
+        self._end()
 
     def _count_copies(self) -> None:
         """Release the slots of copies that have ended; wait for the oldest if there are too many."""
@@ -211,9 +229,15 @@ def _references(memory: torch.Tensor) -> tuple[int, int]:
 
 
 def _finish(
-    copies: deque[_Copy], receivers: set[torch.cuda.Stream], buffers: list[_Buffer], unused: list[_Buffer]
+    pid: int,
+    copies: deque[_Copy],
+    receivers: set[torch.cuda.Stream],
+    buffers: list[_Buffer],
+    unused: list[_Buffer],
 ) -> None:
     """Wait for copies, which read slots; leave the buffers to torch's allocator."""
+    if os.getpid() != pid:  # a fork cannot use CUDA: freeing a recorded buffer would abort it
+        return
     for copy in tuple(copies):
         copy.ended.synchronize()
     for one in (*buffers, *unused):

@@ -10,6 +10,7 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -64,6 +65,13 @@ def values(batch: Any) -> Iterator[tuple[str, Any]]:
         for number, one in enumerate(value if isinstance(value, list) else [value]):
             if isinstance(one, torch.Tensor):
                 yield f"{name}[{number}]" if isinstance(value, list) else name, one
+
+
+class Last(random.Random):
+    """Draws for a stand-in that takes the memory that was freed last, and copies before it runs kernels."""
+
+    def choice(self, given: Any) -> Any:
+        return given[-1]
 
 
 class Loop:
@@ -151,14 +159,17 @@ def run_schedule(
         patch.setattr(gpu_cache, "GpuStore", upload.GpuStore)
         loop = Loop(cuda, draws)
         own = cuda.new_stream() if draws.random() < 0.3 else None
+        turning = draws.random() < 0.3  # a stream for each step, also within a request of several batches
         with PackedBatchDataset(packs[kind], device=DEVICE, **given) as dataset:
             for number, epoch in enumerate(epochs):
-                with (
-                    cuda.stream(own if number or draws.random() < 0.5 else None),
-                    contextlib.suppress(KeyError),
-                ):
-                    for step, (batch, expected) in enumerate(zip(dataset, epoch, strict=True)):
-                        loop.step(batch, expected, f"epoch {number} batch {step}")
+                stream = own if number or draws.random() < 0.5 else None
+                batches = iter(dataset)
+                with contextlib.suppress(KeyError):
+                    for step, expected in enumerate(epoch):
+                        stream = draws.choice([own, loop.side, cuda.default]) if turning else stream
+                        with cuda.stream(stream):
+                            batch = next(batches)
+                            loop.step(batch, expected, f"epoch {number} batch {step}")
                         if number and step == last:
                             if how == "break":
                                 break
@@ -167,6 +178,9 @@ def run_schedule(
                                 break
                             if how == "raise":
                                 raise KeyError
+                    else:
+                        assert next(batches, None) is None
+                del batches
         batch = None
         cuda.scribble()
         while loop.held:
@@ -196,13 +210,15 @@ WAITS = {
         "_Copy(began, ended, host[:0].clone())",
     ),
     "the end waits for copies": ("copy.ended.synchronize()", "pass"),
-    "a buffer with views is used": ("_references(one.memory) != one.references", "False"),
+    "a buffer with views is used": ("_references(one.memory) == one.references", "True"),
     "streams that receive are noted": ("self._receivers.add(current)", "pass"),
     "the thread has the stream's device": (
         "torch.cuda.device(self.place), torch.cuda.stream",
         "torch.cuda.stream",
     ),
     "at the end buffers are recorded": ("one.memory.record_stream(stream)", "pass"),
+    "a batch of the same request on another stream waits": ("current.wait_stream(stream)", "pass"),
+    "and is recorded": ("value.record_stream(current)", "pass"),
 }
 UPLOAD_WAITS = {
     "a piece waits for the last copy of its buffer": (
@@ -260,6 +276,41 @@ def test_memory_does_not_grow_with_how_far_python_is_ahead(
     slots = sum(one.memory.nbytes for one in cuda.blocks if one.stream not in (None, cuda.default)) // SLOT
     assert slots <= 6 + (len(keeping) if kept == "image" else 0)
     assert cuda.found == []
+
+
+@pytest.mark.parametrize("cuda", [{"slow": True}], indirect=True)
+def test_ctrl_c_while_a_batch_is_received(
+    packs: dict[str, str], cuda: StandIn, monkeypatch: pytest.MonkeyPatch
+):
+    """Buffers in use are not freed early by the next epoch."""
+    cuda.draws = Last()
+    options = {"fields": ("image",), "placement": "disk", "shuffle": False, "prefetch": 0}
+    wanted = [batch.image for batch in PackedBatchDataset(packs["rows"], 4, device="cpu", **options)]
+    with PackedBatchDataset(packs["rows"], 4, device=DEVICE, **options) as dataset:
+        batches = iter(dataset)
+        for number in range(3):
+            cuda.check(next(batches).image, wanted[number], f"batch {number}")
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            patch.setattr(cuda.default, "record_event", mock.Mock(side_effect=KeyboardInterrupt))
+            next(batches)
+            pytest.fail("not interrupted")
+        for number, batch in enumerate(dataset):
+            cuda.check(batch.image, wanted[number], f"later batch {number}")
+    cuda.finish()
+    assert cuda.found == []
+
+
+@pytest.mark.parametrize("cuda", [{"slow": True}], indirect=True)
+def test_a_fork_leaves_cuda_alone(packs: dict[str, str], cuda: StandIn, monkeypatch: pytest.MonkeyPatch):
+    dataset = PackedBatchDataset(packs["rows"], 4, device=DEVICE, placement="disk")
+    batches = iter(dataset)
+    batch = next(batches)
+    with monkeypatch.context() as patch:
+        patch.setattr(device.os, "getpid", lambda: -1)
+        patch.setattr(torch.Tensor, "record_stream", mock.Mock(side_effect=RuntimeError))
+        del dataset, batches, batch
+        gc.collect()
+    assert cuda.default.ran == 0
 
 
 @pytest.mark.parametrize("cuda", [{"most": 9100}], indirect=True)
