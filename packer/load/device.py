@@ -117,9 +117,7 @@ class CudaDevice(CopyingDevice):
         self._unused: list[_Buffer] = []
         self._used: list[torch.cuda.Event] = []
         self._warned = False
-        self._end = partial(
-            _finish, os.getpid(), self._copies, self._receivers, self._buffers, self._unused
-        )
+        self._end = partial(_finish, os.getpid(), self._copies, self._receivers, self._buffers, self._unused)
         weakref.finalize(self, self._end)
 
     def allocate(self, nbytes: int) -> Bytes:

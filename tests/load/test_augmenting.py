@@ -33,11 +33,13 @@ from packer.augment import (  # noqa: E402
     RandomRotation,
     Resize,
 )
+from packer.augment.passes.prepared_draws import PreparedDraws  # noqa: E402
 from packer.codecs import jpeg  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
 from packer.format.fields import Field  # noqa: E402
 from packer.load import order_choice  # noqa: E402
 from packer.load.augmenting import Augmenter, fit_views, seed_of  # noqa: E402
+from packer.load.batch import Host  # noqa: E402
 from packer.load.batch_engine import BatchEngine  # noqa: E402
 from packer.load.caches.gpu_cache import GpuStore  # noqa: E402
 from packer.load.device import CopyingDevice, device_of  # noqa: E402
@@ -620,6 +622,28 @@ def test_rows_of_a_device_are_augmented(paired: Pack, order: Any, device: str):
             assert torch.equal(value.cpu(), getattr(usual_batch, name)[:size])
     assert engine._slots.allocated == 0
     engine.close()
+
+
+def test_draws_are_on_the_stream_of_their_batch(paired: Pack, monkeypatch: pytest.MonkeyPatch):
+    """A request of several batches has one copy of its draws on the device, and another where the stream changes."""
+    stream, copied, followed = "", [], []
+
+    def on(draws: PreparedDraws, device: Any) -> Any:
+        if draws.device is None:
+            copied.append(stream)
+            draws.device = draws.host.clone()
+        return draws.device
+
+    monkeypatch.setattr(PreparedDraws, "on", on)
+    monkeypatch.setattr(Host, "current_stream", lambda host: stream)
+    monkeypatch.setattr(Host, "follow", lambda host, batch, other: followed.append((stream, other)))
+    dataset = PackedBatchDataset(paired, 4, augment=[RandomCrop(8)], fields=("image",), prefetch=0)
+    batches = iter(dataset)
+    for turn in "aabbba":
+        stream = turn
+        next(batches)
+    assert copied == ["a", "a", "b", "b", "a"]  # requests of 1, 2 and 3 batches
+    assert followed == [("b", "a"), ("a", "b")]
 
 
 def test_a_row_that_is_drawn_again_is_augmented_anew(paired: Pack):
