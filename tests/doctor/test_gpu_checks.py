@@ -133,7 +133,9 @@ def test_loading_that_is_broken(
 
 
 def test_memory_that_grows(gpu: StandIn) -> None:
-    gpu.leak = 10_000
+    gpu.leak = 8 * 20 * 20 * 3  # an epoch may end with some buffers more than the one before
+    assert failures(gpu) == []
+    gpu.leak += 1
     assert failures(gpu) == ["38 batches"]
 
 
