@@ -111,7 +111,7 @@ class CudaDevice(CopyingDevice):
         self._stream = torch.cuda.Stream(place)
         self._lock = threading.Lock()
         self._copies: deque[_Copy] = deque()
-        self._receivers = {torch.cuda.current_stream(place)}
+        self._receivers: set[torch.cuda.Stream] = set()
         self._buffers: list[_Buffer] = []
         # Buffers without views, and events after their last use.
         self._unused: list[_Buffer] = []

@@ -21,6 +21,7 @@ from packer import PackedBatchDataset, PythonTransform, convert_images  # noqa: 
 from packer.errors import UsageError  # noqa: E402
 from packer.format.fields import Field  # noqa: E402
 from packer.load import batch_engine, device  # noqa: E402
+from packer.load.batch import LentSlot, SlotLayout, Slots  # noqa: E402
 from packer.load.caches import gpu_cache  # noqa: E402
 from packer.writing.pack_writer import PackWriter  # noqa: E402
 from tests.cuda_stand_in import DEVICE, StandIn, install  # noqa: E402
@@ -72,6 +73,13 @@ class Last(random.Random):
 
     def choice(self, given: Any) -> Any:
         return given[-1]
+
+
+class First(random.Random):
+    """Draws that run the oldest stream first."""
+
+    def choice(self, given: Any) -> Any:
+        return given[0]
 
 
 class Loop:
@@ -300,17 +308,92 @@ def test_ctrl_c_while_a_batch_is_received(
     assert cuda.found == []
 
 
+def slot_for(there: device.CudaDevice) -> LentSlot:
+    layout = SlotLayout([Field("x", "|u1", (8,))], 4)
+    return LentSlot(Slots(layout.nbytes, there.allocate, 1), layout, 4)
+
+
 @pytest.mark.parametrize("cuda", [{"slow": True}], indirect=True)
-def test_a_fork_leaves_cuda_alone(packs: dict[str, str], cuda: StandIn, monkeypatch: pytest.MonkeyPatch):
-    dataset = PackedBatchDataset(packs["rows"], 4, device=DEVICE, placement="disk")
-    batches = iter(dataset)
-    batch = next(batches)
-    with monkeypatch.context() as patch:
-        patch.setattr(device.os, "getpid", lambda: -1)
-        patch.setattr(torch.Tensor, "record_stream", mock.Mock(side_effect=RuntimeError))
-        del dataset, batches, batch
-        gc.collect()
-    assert cuda.default.ran == 0
+def test_a_fork_leaves_cuda_alone(cuda: StandIn, monkeypatch: pytest.MonkeyPatch):
+    there = device.CudaDevice(DEVICE)
+    there.receive(there.send(slot_for(there)))
+    recorded = mock.Mock()
+    monkeypatch.setattr(torch.Tensor, "record_stream", recorded)
+    monkeypatch.setattr(device.os, "getpid", lambda: -1)
+    del there
+    assert not recorded.called
+    assert all(stream.ran == 0 for stream in cuda.streams)
+
+
+@pytest.mark.parametrize("cuda", [{"slow": True}], indirect=True)
+def test_resident_rows_outlive_what_gathers_from_them(packs: dict[str, str], cuda: StandIn):
+    options = {"fields": ("image", "label"), "shuffle": True}
+    wanted = list(PackedBatchDataset(packs["rows"], 4, device="cpu", placement="disk", **options))
+    with PackedBatchDataset(packs["rows"], 4, device=DEVICE, placement="gpu", **options) as dataset:
+        batches = iter(dataset)
+        next(batches)
+        with cuda.stream(cuda.new_stream()):
+            batch = next(batches)
+            cuda.check(batch.image, wanted[1].image, "image")
+            cuda.check(batch.label, wanted[1].label, "label")
+            del batch, batches
+            dataset.close()
+    with cuda.stream(cuda.default):
+        cuda.scribble()
+    cuda.draws = First()
+    cuda.finish()
+    assert cuda.found == []
+
+
+def test_a_device_that_has_finished_keeps_no_memory(cuda: StandIn):
+    there = device.CudaDevice(DEVICE)
+    for _ in range(2):
+        there.receive(there.send(slot_for(there)))
+    there.finish()
+    cuda.finish()
+    cuda.allocate(1, None)  # looks at what was freed
+    unused = [one for blocks in cuda.free.values() for one in blocks]
+    assert [one for one in cuda.blocks if one.stream is not None and one not in unused] == []
+
+
+HOLDERS = {
+    "a view": lambda tensor: tensor[1:],
+    "detached": lambda tensor: tensor.detach(),
+    "data": lambda tensor: tensor.data,
+    "saved for the backward pass": lambda tensor: (tensor * WEIGHT).sum().grad_fn,
+    "DLPack": lambda tensor: tensor.__dlpack__(),
+    "an array": lambda tensor: tensor.numpy()[1:][1:],
+    "storage": lambda tensor: tensor.untyped_storage(),
+    "a part of the storage": lambda tensor: tensor.untyped_storage()[4:8],
+    "a parameter": lambda tensor: torch.nn.Parameter(tensor),
+}
+WEIGHT = torch.ones(8, 8, requires_grad=True)
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_whatever_holds_a_tensor_holds_its_buffer(holder: str):
+    memory = torch.ones(64)
+    device._references(memory)
+    free = device._references(memory)
+    held = HOLDERS[holder](memory.view(8, 8))
+    assert device._references(memory) != free
+    del held
+    assert device._references(memory) == free
+
+
+def test_a_copy_that_does_not_wait_is_from_pinned_memory(cuda: StandIn):
+    there = device.CudaDevice(DEVICE).put(torch.arange(5))
+    assert [one.stream for one in cuda.blocks] == [None, cuda.default]
+    cuda.check(there, torch.arange(5), "numbers")
+    cuda.finish()
+    assert cuda.found == []
+
+
+def test_a_gpu_that_this_machine_lacks_is_a_sentence(cuda: StandIn):
+    assert device.device_of("cuda:1").name == "cuda:1"
+    with pytest.raises(UsageError) as raised:
+        device.device_of("cuda:2")
+    assert str(raised.value) == "device='cuda:2': this machine has 2 CUDA devices, from cuda:0."
 
 
 @pytest.mark.parametrize("cuda", [{"most": 9100}], indirect=True)
