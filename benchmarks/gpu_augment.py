@@ -152,10 +152,10 @@ def copy_rate(device: torch.device, nbytes: int) -> float:
 
 
 def imported(name: str) -> Any:
-    """Return a module, or None if it is not installed."""
+    """Return a module, or None if it is not installed, or built for another torch."""
     try:
         return importlib.import_module(name)
-    except ImportError:
+    except (ImportError, RuntimeError):
         return None
 
 

@@ -157,10 +157,12 @@ class BatchEngine:
         """
         self._closed = True
         if self.pid == os.getpid():
-            if wait:
-                self._device.finish()
-            self._looking.close(wait)
-            self._filler.close(wait)
+            try:
+                if wait:
+                    self._device.finish()
+            finally:  # after an error of CUDA, all that waits for the device raises it
+                self._looking.close(wait)
+                self._filler.close(wait)
 
     def _start(self, request: ReadRequest) -> PendingBatches:
         """Start to fill a slot with the rows of a request, and to draw their augmentation parameters."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,13 @@ import pytest
 from tests.conftest import Script
 
 
-def test_it_runs(script: Script, tmp_path: Path) -> None:
+def test_it_runs(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also beside a torchvision that is built for another torch."""
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('no operator nms')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+        monkeypatch.delitem(sys.modules, name)
     done = script("benchmarks/gpu_augment.py", "--smoke", "--json", tmp_path / "results.json")
     assert done.returncode == 0, done.stderr
     written = json.loads((tmp_path / "results.json").read_text())

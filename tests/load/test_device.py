@@ -6,6 +6,7 @@ import contextlib
 import gc
 import random
 import re
+import threading
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -306,6 +307,19 @@ def test_ctrl_c_while_a_batch_is_received(
             cuda.check(batch.image, wanted[number], f"later batch {number}")
     cuda.finish()
     assert cuda.found == []
+
+
+def test_threads_end_after_an_error_of_the_device(
+    packs: dict[str, str], cuda: StandIn, monkeypatch: pytest.MonkeyPatch
+):
+    before = set(threading.enumerate())
+    with (
+        pytest.raises(RuntimeError, match="^CUDA error$"),
+        PackedBatchDataset(packs["rows"], 4, device=DEVICE, placement="disk") as dataset,
+    ):
+        next(iter(dataset))
+        monkeypatch.setattr(device.CudaDevice, "finish", mock.Mock(side_effect=RuntimeError("CUDA error")))
+    assert set(threading.enumerate()) <= before
 
 
 def slot_for(there: device.CudaDevice) -> LentSlot:
