@@ -314,7 +314,7 @@ def test_threads_end_after_an_error_of_the_device(
 ):
     before = set(threading.enumerate())
     with (
-        pytest.raises(RuntimeError, match="^CUDA error$"),
+        pytest.raises(RuntimeError, match=r"^CUDA error$"),
         PackedBatchDataset(packs["rows"], 4, device=DEVICE, placement="disk") as dataset,
     ):
         next(iter(dataset))

@@ -1,8 +1,9 @@
 """The implementation of a pass for CUDA: one launch of a Triton kernel (triton_kernels.py) for each batch.
 
 Triton compiles a kernel for each kind of pass and size of result at its first use (about a second), and
-caches it on disk. The first batch of a pass is compared with torch operations on some of its rows, which
-synchronises with the device once. Nothing else does, and only the means of CONTRAST are allocated.
+caches it on disk. The first batch of a pass that is not blank is compared with torch operations on some of
+its rows, which synchronises with the device once. Nothing else does, and only the means of CONTRAST are
+allocated.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _LOG = logging.getLogger("packer.augment")
 _DTYPES = {name: getattr(torch, name) for name in DTYPES}
 _LARGEST = 2**31
 """Limit of the numbers of an image, exclusive: offsets within an image are 32 bits wide."""
+_FEW = 8
+"""Images of which some must differ in colour before an agreement counts."""
 _ALIGNED = 16
 """Bytes to which results are aligned, so that a kernel is compiled once."""
 
@@ -84,7 +87,9 @@ def run(what: Pass, images: Tensor, draws: PreparedDraws, out: Tensor) -> None:
         raise
     except Exception as error:  # any error of Triton's compiler, ptxas, the C compiler or the driver
         problem = f"{type(error).__name__}: {error}"
-    _agreed[kind] = not problem
+    few = images[:_FEW]
+    if problem or (few != few[:1, :, :1, :1]).any():  # images of one colour, such as zeros, prove nothing
+        _agreed[kind] = not problem
     if problem:
         _warn(f"augment: Triton failed at a pass ({problem}); torch operations run it, which is slower.")
         torch_pass.run(what, images, draws, out)

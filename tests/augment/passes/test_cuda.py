@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -189,6 +190,7 @@ def test_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not triton_pass.can(TINY, images, out.half())
     assert not triton_pass.can(TINY, images[:, :2], out)
     assert not triton_pass.can(Pass(5, (7, 7)), make_images(2, 5, 13), make_images(2, 5, 7))
+    assert not triton_pass.can(TINY, images[:1, :, :1, :1].expand(1, 3, 1 << 15, 1 << 15), out[:1])
     ragged, pixels = replace(TINY, ragged=True), torch.zeros(40, 3, dtype=torch.uint8)
     assert not triton_pass.can(ragged, pixels, out)
 
@@ -234,6 +236,30 @@ def test_the_first_batch_proves_a_pass(
             "augment: Triton failed at a pass (its result differs from that of torch operations); torch operations run it,"
             " which is slower."
         ]
+
+
+def test_blank_images_prove_nothing(launched: list[int]) -> None:
+    what, images = replace(TINY, sampling="linear"), make_images(6, 3, 13)
+    draws, out = PreparedDraws(make_columns(what, 6, 13)), torch.empty((6, *TINY.size, 3)).permute(0, 3, 1, 2)
+    triton_pass.run(what, torch.zeros_like(images), draws, out)
+    launched[0] = 20
+    triton_pass.run(what, images, draws, out)
+    expected = torch.empty_like(out)
+    torch_pass.run(what, images, draws, expected)
+    assert torch.equal(out, expected)
+
+
+def test_too_little_memory_is_no_failure_of_a_pass(
+    launched: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop may catch it, and go on with a smaller batch."""
+    images, out = make_images(2, 3, 13), torch.empty((2, *TINY.size, 3)).permute(0, 3, 1, 2)
+    monkeypatch.setattr(
+        triton_pass, "_launch", mock.Mock(side_effect=torch.cuda.OutOfMemoryError("no memory"))
+    )
+    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"^no memory$"):
+        triton_pass.run(TINY, images, PreparedDraws(make_columns(TINY, 2, 13)), out)
+    assert triton_pass._agreed == {}
 
 
 def test_a_pass_that_does_not_compile_is_plain(
