@@ -259,6 +259,7 @@ def moved_lists(
         return [], {name: [] for name in box_fields}
     every = _joined(boxes)
     every = every if every.is_floating_point() else every.float()
+    every = every if len(every) else every.new_zeros((0, 4))
     counts = torch.tensor([len(its) for its in boxes], dtype=torch.int64, device=every.device)
     most = max(map(len, boxes))
     used = torch.arange(most, dtype=torch.int64, device=every.device) < counts[:, None]

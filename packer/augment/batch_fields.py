@@ -77,14 +77,31 @@ class BatchTransforms(AnnotationTransforms):
         boxes = fields["boxes"]
         others = {name: each for name, each in fields.items() if name.startswith("box_")}
         given = [_tensor(each) for each in boxes]
-        moved, kept = moved_lists(given, others, lambda padded: self.apply_boxes(padded, params))
-        return {"boxes": [_alike(a, b) for a, b in zip(moved, boxes, strict=True)], **kept}
+        beside = {name: [_tensor(each) for each in rows] for name, rows in others.items()}
+        moved, kept = moved_lists(given, beside, lambda padded: self.apply_boxes(padded, params))
+        return {
+            name: [_alike(a, b) for a, b in zip(found, fields[name], strict=True)]
+            for name, found in {"boxes": moved, **kept}.items()
+        }
 
     def _moved_field(self, name: str, values: Any, params: Given) -> Any:
-        """Return a field of the batch as it follows the images; itself if it does not."""
+        """Return a field of the batch as it follows the images; itself if it does not.
+
+        Raises UsageError for a list of entries that would have to follow them.
+        """
+        size = tuple(self.shape[1:])
         if not isinstance(values, Tensor | np.ndarray):
+            one = (
+                tuple(getattr(values[0], "shape", ())) if isinstance(values, list | tuple) and values else ()
+            )
+            moves = name == "keypoints" or (name == "label" and self.mixes) or size in (one[-2:], one[:2])
+            if moves and isinstance(values, list | tuple):
+                raise UsageError(
+                    f"Pipeline: {name!r} is {shown(values)}; a tensor or an array with an entry for each"
+                    " image is allowed. Stack its entries."
+                )
             return values
-        given, size = _tensor(values), tuple(self.shape[1:])
+        given = _tensor(values)
         layers = self.apply_soft if given.is_floating_point() else self.apply_masks
         if name == "boxes":
             found = self.apply_boxes(given, params)

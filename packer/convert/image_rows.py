@@ -27,7 +27,7 @@ from packer.inputs.image_pairs import Pair
 from packer.inputs.image_sources import MOST_BYTES_A_PIXEL, check_bytes
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource
-from packer.natural_order import rank_texts
+from packer.natural_order import natural_key, rank_texts
 from packer.packs.file_rows import SEQUENCE_ROW
 from packer.pixels.decode_resize import DecodeResize
 from packer.pixels.image_files import read_orientation
@@ -200,7 +200,13 @@ def read_sequence(source: ImageSource, targets: ImageTargets, given: Sequences) 
         f"Each {where} is a sequence: {len(counts):,} of {counts.min():,} to {counts.max():,} images,"
         " stored in their order."
     )
-    return RowSequence.sort_rows(*groups, ranks, np.zeros(len(keys)), lambda image: keys[image])
+    listed, left_out = np.arange(len(keys)), np.zeros(0, np.int64)
+    if refused:
+        by_name = listed if source.listed else np.array(sorted(listed, key=lambda i: natural_key(keys[i])))
+        kept_before = np.cumsum(~np.isin(by_name, refused))
+        listed = np.empty_like(by_name)
+        listed[by_name], left_out = kept_before - 1, kept_before[np.isin(by_name, refused)]
+    return RowSequence.sort_rows(*groups, ranks, listed, left_out, lambda image: keys[image])
 
 
 def _rank_frames(source: ImageSource, groups: Codes) -> NDArray[np.float64]:
