@@ -125,8 +125,9 @@ class RowSequence(NamedTuple):
                 f" {names[owners[at]]!r}; each row has another. Remove one, or order"
                 " them by another column."
             )
-        back = np.flatnonzero(same & (np.diff(listed[order]) < 0) & (len(left_out) > 0))
-        for at in back[:1].tolist():
+        rising = np.diff(listed[order]) > 0
+        if len(left_out) and (same & rising).any() and (same & ~rising).any():
+            at = int(np.argmax(same & ~rising))
             raise SourceError(
                 f"{name(int(order[at + 1]))}: is before {name(int(order[at]))} in the source and behind it in"
                 f" sequence {names[owners[at]]!r}, so the places of {units.count(len(left_out), 'row')} left"

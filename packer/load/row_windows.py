@@ -57,12 +57,14 @@ def _check_in_order(pack: Pack, windows: Windows) -> None:
     """Raise UsageError unless neighbouring rows of a pack follow each other, as far as that is known."""
     if SEQUENCE_ROW in pack.fields:
         return
-    for part in pack.parts:
-        if SEQUENCE_ROW in part.header.fields:
+    for one in pack.packs:
+        if SEQUENCE_ROW in one.header.fields:
             raise UsageError(
-                f"{part.path}: holds sequences, and another of these packs does not; windows need all or"
-                " none. Convert the other one again with sequence=True."
+                f"{one.path}: holds sequences, and another of these packs does not, or join_fields left"
+                f" {SEQUENCE_ROW.name} out; windows need all or none. Take this field, or convert the other"
+                " one again with sequence=True."
             )
+    for part in pack.parts:
         if part.header.seed is not None:
             raise UsageError(
                 f"{part.path}: its rows were shuffled when it was made, so neighbours are no sequence."

@@ -94,8 +94,29 @@ def test_annotations_follow_as_by_hand(images: torch.Tensor) -> None:
     assert all(map(torch.equal, found["boxes"], kept))
     assert all(map(torch.equal, found["box_label"], numbers["box_label"]))
     assert found["key"] is fields["key"]
-    arrays = pipeline({"image": images.numpy(), "boxes": [each.numpy() for each in boxes]}, epoch=3)
+    given = {name: [each.numpy() for each in fields[name]] for name in ("boxes", "box_label")}
+    arrays = pipeline({"image": images.numpy(), **given}, epoch=3)
+    assert all(isinstance(each, np.ndarray) for name in given for each in arrays[name])
     assert all(np.array_equal(a, b.numpy()) for a, b in zip(arrays["boxes"], kept, strict=True))
+    labels = zip(arrays["box_label"], numbers["box_label"], strict=True)
+    assert all(np.array_equal(a, b.numpy()) for a, b in labels)
+
+
+@pytest.mark.parametrize("empty", [np.zeros(0, np.float32), np.zeros((0, 4), np.float32), []])
+def test_batches_may_have_no_boxes(images: torch.Tensor, empty: Any) -> None:
+    batch = {"image": images, "boxes": [empty] * COUNT, "box_label": [np.zeros(0, np.int64)] * COUNT}
+    found = Pipeline(TEXT, (3, HEIGHT, WIDTH))(batch)
+    assert [tuple(each.shape) for each in found["boxes"]] == [(0, 4)] * COUNT
+    assert [len(each) for each in found["box_label"]] == [0] * COUNT
+
+
+@pytest.mark.parametrize("name", ["mask", "keypoints", "label"])
+def test_lists_that_would_not_follow_the_images_are_an_error(images: torch.Tensor, name: str) -> None:
+    value = {"mask": images[0, 0], "keypoints": torch.zeros(2, 2), "label": 1}[name]
+    with pytest.raises(UsageError, match=f"Pipeline: '{name}' is .*Stack its entries"):
+        Pipeline("MixUp(num_classes=5)" if name == "label" else TEXT, (3, HEIGHT, WIDTH))(
+            {"image": images, name: [value] * COUNT}
+        )
 
 
 def test_a_mask_called_label_moves_and_labels_are_mixed(images: torch.Tensor) -> None:

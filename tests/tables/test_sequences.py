@@ -125,6 +125,11 @@ def test_windows_do_not_reach_over_rows_that_were_left_out(tmp_path: Path) -> No
     table = write(tmp_path / "t.csv", mixed=False, bad=[("a", 6), ("d10", 2)])
     convert_table(table, tmp_path / "o.h5", label="y", sequence=BOTH, on_error="skip", types={"x": "number"})
     assert windows(tmp_path / "o.h5") == expected(missing=[6, 302])
+    write(table, bad=[("a", 6)])
+    with pytest.raises(SourceError, match=r"in sequence 'a', so the places of 1 row left out are not known"):
+        convert_table(
+            table, tmp_path / "n.h5", label="y", sequence=BOTH, on_error="skip", types={"x": "number"}
+        )
 
 
 def test_splits_and_packs_of_packs_cut_no_sequence(tmp_path: Path) -> None:
