@@ -200,13 +200,19 @@ def read_sequence(source: ImageSource, targets: ImageTargets, given: Sequences) 
         f"Each {where} is a sequence: {len(counts):,} of {counts.min():,} to {counts.max():,} images,"
         " stored in their order."
     )
-    listed, left_out = np.arange(len(keys)), np.zeros(0, np.int64)
-    if refused:
-        by_name = listed if source.listed else np.array(sorted(listed, key=lambda i: natural_key(keys[i])))
-        kept_before = np.cumsum(~np.isin(by_name, refused))
-        listed = np.empty_like(by_name)
-        listed[by_name], left_out = kept_before - 1, kept_before[np.isin(by_name, refused)]
-    return RowSequence.sort_rows(*groups, ranks, listed, left_out, lambda image: keys[image])
+    missing = sorted({*refused} - targets.findings.unlisted)
+    return RowSequence.sort_rows(*groups, ranks, *_left_out(source, missing), lambda image: keys[image])
+
+
+def _left_out(source: ImageSource, missing: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the place of each image by name, and before which of these places some are missing."""
+    order = np.arange(len(source))
+    if missing and not source.listed:
+        order = np.array(sorted(order, key=lambda image: natural_key(source.keys[image])))
+    is_missing = np.isin(order, missing)
+    places, before = np.empty_like(order), np.cumsum(~is_missing)
+    places[order] = before - 1
+    return places, before[is_missing]
 
 
 def _rank_frames(source: ImageSource, groups: Codes) -> NDArray[np.float64]:

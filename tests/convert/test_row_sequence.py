@@ -223,6 +223,8 @@ def test_a_csv_names_sequences_and_order(write: Write) -> None:
     labels.write_text("\n".join(["file,clip,frame,label", *rows[:5], f"{keys[5]},,{5},0", *rows[6:]]))
     out = convert(source, on_error="skip", **options)
     assert not any(one > keys[5] > other for one, other in windows(out))
+    labels.write_text("\n".join(["file,clip,frame,label", *rows[:5], *rows[6:]]))  # not listed: in no clip
+    assert [keys[7], keys[3]] in windows(convert(source, on_error="skip", **options))
     labels.write_text(
         "\n".join(["file,clip,frame,label", *(f"{key},a,{k + 1:02}/01/2024,0" for k, key in enumerate(keys))])
     )
