@@ -68,7 +68,9 @@ class LabelTable(CheckedRows):
         self._check_label(set(self.columns.get("", ())))
 
     def _check_label(self, cells: set[str]) -> None:
-        """Raise SourceError if the label, which was not chosen, holds splits or lists of numbers."""
+        """Raise SourceError if the label, of which nothing was chosen, holds splits or lists of numbers."""
+        if self.labels.as_ == "classes" or self.labels.separator is not None:
+            return
         splits, name = {cell.lower() for cell in cells}, self.label_name
         if len(splits) > 1 and splits <= SPLIT_NAMES.keys():
             held = f"names of splits ({', '.join(sorted(splits))})"
@@ -82,7 +84,7 @@ class LabelTable(CheckedRows):
             return
         raise SourceError(
             f"{self.subject}: {shorten(name)} holds {held}, no classes. Pass {way}, or"
-            f" labels=Labels(column={name!r}) for classes."
+            " labels=Labels(as_='classes') for classes."
         )
 
     def _matched_rows(self, found: LabelRows, finder: ColumnFinder) -> Iterator[tuple[int, int, list[str]]]:
