@@ -294,6 +294,9 @@ def test_packs_of_sequences_become_others(write: Write, tmp_path: Path) -> None:
     ]
     with pytest.raises(UsageError, match=r"or join_fields left sequence_row out"):
         PackedBatchDataset(joined[0], 4, window=2)
+    shuffled = convert(source, "shuffled.h5", sequence=False)
+    with pytest.raises(UsageError, match=r"shuffled.h5: its rows were shuffled when it was made"):
+        PackedBatchDataset(join_fields([tmp_path / "gain.h5", shuffled], "rows"), 4, window=2)
     with PackedBatchDataset(joined[1], 500, window=2, output="numpy") as dataset:
         assert sum(len(batch.gain) for batch in dataset) == len(expected())
 
