@@ -104,6 +104,7 @@ bench: $(IMAGES) $(STAMP)
 
 # A machine with a GPU often brings its own PyTorch and no way to install another, so nothing is installed here.
 gpu:
+	PYTHONPATH=. $(PYTHON) -m packer doctor --gpu
 	PYTHONPATH=. $(PYTHON) -m pytest -m gpu $$(grep -rl --include='test_*.py' 'mark[.]gpu' tests)
 	PYTHONPATH=. $(PYTHON) benchmarks/gpu_augment.py
 	PYTHONPATH=. $(PYTHON) benchmarks/gpu_loading.py

@@ -43,9 +43,10 @@ from packer.augment import (
     RandomRotation,
     Transform,
 )
-from packer.augment.pass_stages import PassStage
 from packer.augment.passes import torch_pass, triton_pass
+from packer.augment.passes.pass_agreement import disagreement
 from packer.augment.passes.pass_spec import Pass
+from packer.augment.passes.prepared_draws import PreparedDraws
 from packer.bench.hardware_limits import versions
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -70,8 +71,8 @@ SMOKE_CASES = (Case(4, 16, 12, 0), Case(5, 8, 8, 2))
 DTYPES = ("float32", "float16", "bfloat16")
 
 
-def stacked(case: Case, stack: str, dtype: torch.dtype) -> tuple[Pass, Tensor]:
-    """Return a stack as one pass, and its columns, float32 [batch, P]."""
+def stacked(case: Case, stack: str, dtype: torch.dtype) -> tuple[Pass, PreparedDraws]:
+    """Return a stack as one pass, and its draws."""
     if stack == STACKS[0]:
         first: list[Transform] = [RandomCrop(case.size, case.padding or None), RandomHorizontalFlip()]
     else:
@@ -79,9 +80,8 @@ def stacked(case: Case, stack: str, dtype: torch.dtype) -> tuple[Pass, Tensor]:
         first += [RandomRotation(15, interpolation="bilinear"), ColorJitter(*JITTER)]
     last = [RandomErasing(0.25)] if stack != STACKS[0] else []
     pipeline = Pipeline([*first, Normalize(MEAN, STD, dtype=dtype), *last], (3, case.side, case.side))
-    (stage,) = pipeline._stages
-    assert isinstance(stage, PassStage)
-    return stage.what, pipeline.prepare(pipeline.sample(np.arange(case.batch))).host
+    (what,) = pipeline.passes
+    return what, pipeline.prepare(pipeline.sample(np.arange(case.batch)))
 
 
 def source_bytes(columns: Tensor, case: Case) -> float:
@@ -187,7 +187,7 @@ class Work:
     """A stack for a case, with enough batches of images and results to exceed the cache."""
 
     what: Pass
-    columns: Tensor
+    draws: PreparedDraws
     images: list[Tensor]
     outs: list[Tensor]
     nbytes: float
@@ -195,9 +195,7 @@ class Work:
     def call(self, run: Callable[..., None], **options: object) -> Callable[[int], object]:
         """Return a function of a number that computes one of the batches."""
         turns = len(self.images)
-        return lambda k: run(
-            self.what, self.images[k % turns], self.columns, None, self.outs[k % turns], **options
-        )
+        return lambda k: run(self.what, self.images[k % turns], self.draws, self.outs[k % turns], **options)
 
     def call_peer(self, peer: Callable[[Tensor], Tensor]) -> Callable[[int], object]:
         """Return the same for a peer, which takes images and draws for itself."""
@@ -207,22 +205,22 @@ class Work:
 def make_work(case: Case, stack: str, dtype: str, device: torch.device, rotate: int) -> Work:
     """Draw images and parameters, and check that the kernel agrees with plain operations."""
     kept = getattr(torch, dtype)
-    what, columns = stacked(case, stack, kept)
+    what, draws = stacked(case, stack, kept)
+    draws.on(device)
     shape = (case.batch, case.side, case.side, 3)
     result = (case.batch, case.size, case.size, 3)
-    nbytes = source_bytes(columns, case) + math.prod(result) * kept.itemsize + columns.numel() * 4
+    nbytes = source_bytes(draws.host, case) + math.prod(result) * kept.itemsize + draws.host.numel() * 4
     turns = max(2, math.ceil(rotate / nbytes))
     images = [
         torch.randint(0, 256, shape, dtype=torch.uint8, device=device).permute(0, 3, 1, 2)
         for _ in range(turns)
     ]
     outs = [torch.empty(result, dtype=kept, device=device).permute(0, 3, 1, 2) for _ in range(turns)]
-    work = Work(what, columns.to(device), images, outs, nbytes)
+    work = Work(what, draws, images, outs, nbytes)
     some = min(case.batch, 32)
-    triton_pass.run(what, images[0][:some], work.columns[:some], None, outs[0][:some])
-    torch_pass.run(what, images[0][:some], work.columns[:some], None, outs[1][:some])
-    apart = (outs[0][:some].float() - outs[1][:some].float()).abs() > 0.05
-    if float(apart.float().mean()) > 1e-3:
+    triton_pass.run(what, images[0][:some], draws[:some], outs[0][:some])
+    torch_pass.run(what, images[0][:some], draws[:some], outs[1][:some])
+    if float(disagreement(what, outs[0][:some], outs[1][:some])) > 1:
         raise SystemExit(f"{stack}, {case}, {dtype}: the kernel and plain operations differ.")
     return work
 

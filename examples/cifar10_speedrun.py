@@ -235,9 +235,10 @@ class Speedrun:
                 order = order.to(self.device)
                 self.model.whiten.bias.requires_grad_(epoch < WHITENING_BIAS_EPOCHS)  # type: ignore[union-attr]
             batch = slice(at * self.batch_size, (at + 1) * self.batch_size)
-            # The pass gathers rows while it augments them; no uint8 batch is assembled.
-            images = self.pipeline.apply(self.images, drawn[batch], rows=order[batch])
-            labels = self.labels[order[batch]]
+            rows = order[batch]
+            # Gathered as [N, H, W, C], images remain channels_last.
+            images = self.images.permute(0, 2, 3, 1).index_select(0, rows).permute(0, 3, 1, 2)
+            images, labels = self.pipeline.apply(images, drawn[batch]), self.labels[rows]
             scores = self.scores(images)
             loss = functional.cross_entropy(scores, labels, label_smoothing=SMOOTHING, reduction="sum")
             optimizer.zero_grad()

@@ -200,19 +200,14 @@ class ForkSafeThreads:
                 self._pid = os.getpid()
             return self._pool.submit(function, *args)
 
-    def drop(self) -> None:
-        """Cancel the calls that no thread has begun."""
+    def close(self, wait: bool = True) -> None:
+        """Cancel the calls that no thread has begun, and end the threads. wait: for their current calls."""
         with self._lock:
-            if self._pool is not None and self._pid == os.getpid():
-                self._pool.shutdown(wait=False, cancel_futures=True)
-                self._pool.ended = True
-
-    def close(self) -> None:
-        """End the threads after their current calls."""
-        with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None and self._pid == os.getpid():
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool = self._pool if self._pid == os.getpid() else None
+            if pool is not None:
+                pool.ended = True  # another call gets another pool
+        if pool is not None:
+            pool.shutdown(wait=wait, cancel_futures=True)
 
 
 class Background:

@@ -164,6 +164,7 @@ UNITS: dict[str, set[str]] = {
         "packer.format",
         "packer.orders",
         "packer.packs",
+        "packer.progress",
         "packer.randomness",
         "packer.read",
         "packer.remote",
@@ -216,7 +217,12 @@ UNITS: dict[str, set[str]] = {
         "packer.pixels",
         "packer.read",
     },
-    "packer.doctor": {"packer.format"},
+    "packer.doctor": {
+        "packer.augment",
+        "packer.format",
+        "packer.load.batch_dataset",
+        "packer.packs",
+    },
     "packer.reports": {
         "packer.codecs",
         "packer.format",

@@ -945,6 +945,11 @@ def test_help_lists_every_option_of_convert_once_by_section(run: Run) -> None:
         ("disk", {"--store", "--quality", "--compress"}),
         ("CSV", {"--delimiter", "--decimal", "--na"}),
         ("patient", {"--group-column"}),
+        ("clip", {"--sequence"}),
+        ("video", {"--sequence"}),
+        ("resume", {"--resume"}),
+        ("YOLO", {"--boxes"}),
+        ("k-fold", {"--split-column"}),
     ],
 )
 def test_help_with_a_word_shows_the_options_about_it(run: Run, word: str, options: set[str]) -> None:
@@ -961,3 +966,10 @@ def test_help_about_an_unknown_word_names_the_sections(run: Run) -> None:
     assert refused.err.startswith(
         "Error: --help blub: no option is about it. The sections are: Size and pixels;"
     )
+
+
+def test_an_unknown_option_that_people_look_for_leads_to_its_help(photos: Path, run: Run) -> None:
+    refused = run("convert", photos, "x.h5", "--masks", "masks/")
+    assert refused.code == 2
+    assert refused.err == "Error: --masks: there is no such option. See packer convert --help masks.\n"
+    assert "Did you mean" in run("convert", photos, "x.h5", "--sise", "9").err

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from packer.augment import kinds
 from packer.augment.mixing import MixPart
-from packer.augment.pass_stages import PassStage, PreparedDraws, Stage
+from packer.augment.pass_stages import PassStage, Stage
 from packer.augment.passes import pass_spec
+from packer.augment.passes.prepared_draws import PreparedDraws
 from packer.augment.validation import check_tensor
 from packer.errors import UsageError
 
@@ -70,7 +71,7 @@ class AnnotationTransforms(ABC):
         out: [N, h, w] of their dtype, contiguous; receives the result.
         """
         fill = self.soft_fill if soft else self.mask_fill
-        out.copy_(_moved_layers([self.first], columns, masks, fill, soft)[..., 0])
+        out.copy_(_moved_layers([self.first], PreparedDraws(columns), masks, fill, soft)[..., 0])
 
     def apply_masks(self, masks: Tensor, params: Given) -> Tensor:
         """Transform masks like the images: values of the nearest pixel, and mask_fill beyond the edges.
@@ -101,10 +102,10 @@ class AnnotationTransforms(ABC):
         check_tensor(
             f"Pipeline: {what} are", masks, wanted, lambda m: m.ndim in (3, 4) and m.shape[-2:] == size
         )
-        columns = self.prepare(params, len(masks)).on(masks.device)
+        draws = self.prepare(params, len(masks))
         if masks.ndim == 3:
-            return _moved_layers(self._later, columns, masks[..., None], fill, soft)[..., 0]
-        moved = _moved_layers(self._later, columns, masks.permute(0, 2, 3, 1), fill, soft)
+            return _moved_layers(self._later, draws, masks[..., None], fill, soft)[..., 0]
+        moved = _moved_layers(self._later, draws, masks.permute(0, 2, 3, 1), fill, soft)
         return moved.permute(0, 3, 1, 2)
 
     def apply_boxes(self, boxes: Tensor, params: Given) -> Tensor:
@@ -291,10 +292,12 @@ def _moved(points: Tensor, columns: Tensor) -> Tensor:
     return torch.stack([(e * x - b * y) / determinant, (a * y - d * x) / determinant], dim=-1) + 0.5
 
 
-def _moved_layers(stages: list[Stage], columns: Tensor, pixels: Tensor, fill: float, soft: bool) -> Tensor:
+def _moved_layers(
+    stages: list[Stage], draws: PreparedDraws, pixels: Tensor, fill: float, soft: bool
+) -> Tensor:
     """Transform masks, or soft maps if `soft`, through stages: [N, h, w, K], same dtype.
 
-    columns: float32 [N, P], of all stages of the pipeline. pixels: [N, H, W, K], or [P, K] for a ragged pass.
+    draws: of all stages of the pipeline. pixels: [N, H, W, K], or [P, K] for a ragged pass.
     fill: value beyond the edges.
     Masks of any dtype are moved as bytes, from the nearest pixel; soft maps are sampled like the images, as
     float32.
@@ -303,12 +306,13 @@ def _moved_layers(stages: list[Stage], columns: Tensor, pixels: Tensor, fill: fl
         return pixels
     planes, filling = _planes_of(_dense(pixels), fill, soft)
     planes = planes.movedim(-1, 1)
+    draws.on(pixels.device)  # one copy for all stages
     for stage in stages:
-        mine = columns[:, stage.at]
+        mine = draws[:, stage.at]
         if isinstance(stage, PassStage):
             planes = stage.run_masks(planes, mine, filling) if stage.moves else planes
         elif stage.mixing is not None:
-            planes = stage.mixing.mix_masks(planes, mine)
+            planes = stage.mixing.mix_masks(planes, mine.on(planes.device))
     planes = planes.permute(0, 2, 3, 1)
     if not soft:
         return _dense(planes).view(pixels.dtype)

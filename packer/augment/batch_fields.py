@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from packer import units
 from packer.augment.annotations import AnnotationTransforms, Drawn, Given, moved_lists
 from packer.errors import UsageError
 from packer.given_values import shown
@@ -44,8 +45,9 @@ class BatchTransforms(AnnotationTransforms):
         batch: images, a tensor on any device or an array, [N, C, H, W] or [N, H, W, C]. Or a dict of them as
             "image", with masks or soft maps (integers or floats, any name) [N, H, W], [N, K, H, W] or [N, H, W,
             K], "boxes" (N tensors or arrays [k, 4], or [N, K, 4]) and "box_..." with an entry for each box,
-            "keypoints" [N, K, 2], "label"; other fields come back unchanged.
-        rows: integers [N], the images' row numbers; None: their places in the batch.
+            "keypoints" [N, K, 2], "label". Texts, and other fields of a number a row, come back unchanged;
+            any other array is an error.
+        rows: integers [N], the images' row numbers; None: their places in the batch, with a seed.
         epoch, seed: of the draws; a loop without row numbers passes another seed for each batch.
         Returns the same kind, layout and keys; images in the pipeline's dtype.
         Raises UsageError if the batch does not fit the pipeline.
@@ -57,11 +59,18 @@ class BatchTransforms(AnnotationTransforms):
                 f"Pipeline: the batch is {shown(batch)}; images [N, H, W, C] or [N, C, H, W], a tensor or an"
                 " array, are allowed, alone or as the field 'image' of a dict. Pass those."
             )
+        if rows is None and seed is None:
+            raise UsageError(
+                "Pipeline: neither rows nor seed is given, so all batches would get the same draws. Pass"
+                " another seed for each batch, such as the step's number, or the rows' numbers and the epoch."
+            )
         images = _tensor(fields["image"])
         channels, *size = self.shape
         last = images.shape[1:] == (*size, channels) and images.shape[1:] != (channels, *size)
         images = images.permute(0, 3, 1, 2) if last else images
         self._check(images)
+        for name, values in fields.items():
+            self._check_field(name, values, len(images))
         numbers = np.arange(len(images)) if rows is None else rows
         params = self.prepare(self.sample(numbers, epoch, seed=seed), len(images))
         augmented = self.apply(images, params)
@@ -71,6 +80,43 @@ class BatchTransforms(AnnotationTransforms):
         for name in fields.keys() - made.keys():
             made[name] = self._moved_field(name, fields[name], params)
         return {name: made[name] for name in fields} if isinstance(batch, Mapping) else made["image"]
+
+    def _check_field(self, name: str, values: Any, count: int) -> None:
+        """Raise UsageError for a field of another number of rows, or that may belong to the images' pixels."""
+        known = True
+        if isinstance(values, list | tuple):
+            nested = any(isinstance(one, list | tuple | Tensor | np.ndarray) for one in values)
+            known = not nested or name == "boxes" or name.startswith("box_")
+        elif isinstance(values, Tensor | np.ndarray) and values.ndim:
+            named = name in ("image", "boxes", "keypoints", "label") or name.startswith("box_")
+            known = values.ndim < 2 or named or self._layers(values) is not None
+        else:
+            return
+        if len(values) != count:
+            raise UsageError(
+                f"Pipeline: {name!r} has {units.count(len(values), 'row')} and there are {count} images; as"
+                " many are allowed. Pass those of the batch."
+            )
+        if name == "label" and self.mixes and not isinstance(values, Tensor | np.ndarray):
+            raise UsageError(
+                f"Pipeline: 'label' is {shown(values)}, and the pipeline mixes labels; a tensor or an array is"
+                " allowed. Pass torch.tensor(label)."
+            )
+        if known:
+            return
+        height, width = self.shape[1:]
+        raise UsageError(
+            f"Pipeline: whether {name!r} moves with the images is not known. Boxes are called 'boxes', their"
+            f" fields 'box_...', points 'keypoints'; masks and maps have the images' size, [N, {height},"
+            f" {width}]. Rename it, or leave it out of the dict."
+        )
+
+    def _layers(self, values: Tensor | NDArray[Any]) -> int | None:
+        """Return the axis of the height of masks or maps of the images' size; None for another shape."""
+        size, shape = tuple(self.shape[1:]), tuple(values.shape)
+        if len(shape) in (3, 4) and shape[-2:] == size:
+            return len(shape) - 2
+        return 1 if len(shape) == 4 and shape[1:3] == size else None
 
     def _moved_lists(self, fields: Mapping[str, Any], params: Given) -> dict[str, Any]:
         """Return lists of boxes, and the fields box_..., without boxes of which nothing is left."""
@@ -85,31 +131,18 @@ class BatchTransforms(AnnotationTransforms):
         }
 
     def _moved_field(self, name: str, values: Any, params: Given) -> Any:
-        """Return a field of the batch as it follows the images; itself if it does not.
-
-        Raises UsageError for a list of entries that would have to follow them.
-        """
-        size = tuple(self.shape[1:])
+        """Return a field of the batch as it follows the images; itself if it does not."""
         if not isinstance(values, Tensor | np.ndarray):
-            one = (
-                tuple(getattr(values[0], "shape", ())) if isinstance(values, list | tuple) and values else ()
-            )
-            moves = name == "keypoints" or (name == "label" and self.mixes) or size in (one[-2:], one[:2])
-            if moves and isinstance(values, list | tuple):
-                raise UsageError(
-                    f"Pipeline: {name!r} is {shown(values)}; a tensor or an array with an entry for each"
-                    " image is allowed. Stack its entries."
-                )
             return values
-        given = _tensor(values)
+        given, axis = _tensor(values), self._layers(values)
         layers = self.apply_soft if given.is_floating_point() else self.apply_masks
         if name == "boxes":
             found = self.apply_boxes(given, params)
         elif name == "keypoints":
             found = self.apply_keypoints(given, params)
-        elif given.ndim in (3, 4) and given.shape[-2:] == size:
+        elif axis is not None and axis == given.ndim - 2:
             found = layers(given, params)
-        elif given.ndim == 4 and given.shape[1:3] == size:
+        elif axis is not None:
             found = layers(given.permute(0, 3, 1, 2), params).permute(0, 2, 3, 1)
         elif name == "label":
             found = self.apply_labels(given, params)

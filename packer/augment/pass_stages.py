@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -28,6 +28,7 @@ from packer.augment.kinds import Sizes
 from packer.augment.mixing import MixPart
 from packer.augment.passes import native_pass, pass_spec, torch_pass
 from packer.augment.passes.pass_spec import MOST_CHANNELS, Pass
+from packer.augment.passes.prepared_draws import PreparedDraws
 from packer.augment.placement import AffinePlacement
 from packer.errors import UsageError
 from packer.starting import ForkSafeLock
@@ -35,41 +36,6 @@ from packer.starting import ForkSafeLock
 # Bytes of images that a CPU takes through several stages at a time: intermediate results then stay in the
 # cache, and in mapped memory (a new allocation of more than 32 MB costs a page fault every 4 KiB).
 CPU_STAGE_BYTES = 4 << 20
-
-
-@dataclass(eq=False)
-class PreparedDraws:
-    """The columns of all stages, a row for each sample.
-
-    host: float32 [N, P], in host memory. device: the copy on a device that `on` made, or None.
-    """
-
-    host: Tensor
-    device: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.host)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[PreparedDraws]) -> PreparedDraws:
-        """Return the concatenation of parts."""
-        return parts[0] if len(parts) == 1 else cls(torch.cat([part.host for part in parts]))
-
-    def __getitem__(self, samples: slice | tuple[slice, slice]) -> PreparedDraws:
-        """Return the rows of some samples; with two slices, only some columns of these."""
-        return PreparedDraws(self.host[samples], None if self.device is None else self.device[samples])
-
-    def on(self, device: torch.device) -> Tensor:
-        """Return the columns on a device, after one asynchronous copy on the current stream.
-
-        Later slices share the copy; use them on the same stream.
-        """
-        if device.type == "cpu":
-            return self.host
-        if self.device is None or self.device.device != device:
-            host = self.host.pin_memory() if device.type == "cuda" else self.host
-            self.device = host.to(device, non_blocking=True)
-        return self.device
 
 
 class PassStage:
@@ -149,19 +115,19 @@ class PassStage:
             pieces.append(np.zeros((count, pass_spec.SOURCE_WIDTH), np.float32))
         return np.concatenate(pieces, axis=1) if len(pieces) > 1 else pieces[0]
 
-    def run(self, images: Tensor, draws: PreparedDraws, rows: Tensor | None, out: Tensor | None) -> Tensor:
-        """Return the results of the pass. draws: this stage's columns; the other arguments as in run_pass."""
-        return run_pass(self.what, images, draws.on(images.device), rows, out)
+    def run(self, images: Tensor, draws: PreparedDraws, out: Tensor | None) -> Tensor:
+        """Return the results of the pass. draws: this stage's columns; out: as in run_pass."""
+        return run_pass(self.what, images, draws, out)
 
-    def run_masks(self, masks: Tensor, columns: Tensor, fill: tuple[float, ...]) -> Tensor:
+    def run_masks(self, masks: Tensor, draws: PreparedDraws, fill: tuple[float, ...]) -> Tensor:
         """Run the geometry of the pass on masks: [N, K, h, w].
 
         masks: [N, K, H, W], or [P, K] for a ragged pass: uint8 takes the nearest pixel, float32 (soft maps)
             is sampled like the images. fill: K numbers.
         """
-        soft, numbers = masks.dtype == torch.float32, columns[:, : pass_spec.STEPS_AT]
+        soft, numbers = masks.dtype == torch.float32, draws[:, slice(pass_spec.STEPS_AT)]
         if self.what.ragged:
-            numbers = torch.cat([numbers, columns[:, self.what.source_at :]], dim=1)
+            numbers = PreparedDraws(torch.cat([numbers.host, draws.host[:, self.what.source_at :]], dim=1))
         what = replace(
             self._moving,
             channels=masks.shape[1],
@@ -277,9 +243,8 @@ class PartStage:
         """Return the columns of each sample: float32 [count, width]."""
         return self.part.gated_columns(draws[self._transform], count, self.source)
 
-    def run(self, images: Tensor, draws: PreparedDraws, rows: Tensor | None, out: Tensor | None) -> Tensor:
+    def run(self, images: Tensor, draws: PreparedDraws, out: Tensor | None) -> Tensor:
         """Return the changed images; `out` is unused, and mixing may overwrite `images`."""
-        images = images if rows is None else take_rows(images, rows)
         with exact(images.device.type):
             return self.part.change(images, draws.on(images.device), draws.host.numpy())
 
@@ -341,10 +306,8 @@ def staged(
     return stages
 
 
-def run_stages(
-    stages: Sequence[Stage], images: Tensor, draws: PreparedDraws, rows: Tensor | None, out: Tensor | None
-) -> Tensor:
-    """Run stages on images. draws: of all stages of the pipeline. rows, out: as in run_pass.
+def run_stages(stages: Sequence[Stage], images: Tensor, draws: PreparedDraws, out: Tensor | None) -> Tensor:
+    """Run stages on images. draws: of all stages of the pipeline. out: as in run_pass.
 
     A CPU takes a few images at a time through several stages, unless a stage mixes images.
     """
@@ -357,44 +320,38 @@ def run_stages(
             out = new_images((count, *result.size, result.channels), result.dtype, images.device)
         for start in range(0, count, step):
             part = slice(start, start + step)
-            source, chosen = (images[part], None) if rows is None else (images, rows[part])
-            run_stages(stages, source, draws[part], chosen, out[part])
+            run_stages(stages, images[part], draws[part], out[part])
         return out
     draws.on(images.device)  # one copy for all stages
     for stage in stages:
         last = out if stage is stages[-1] else None
-        images, rows = stage.run(images, draws[:, stage.at], rows, last), None
-    images = images if rows is None else take_rows(images, rows)
+        images = stage.run(images, draws[:, stage.at], last)
     if out is not None and images is not out:
         out.copy_(images)
         return out
     return images
 
 
-def run_pass(
-    what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None = None, out: Tensor | None = None
-) -> Tensor:
+def run_pass(what: Pass, images: Tensor, draws: PreparedDraws, out: Tensor | None = None) -> Tensor:
     """Run a pass by the fastest implementation that supports it.
 
-    images: [M, C, H, W], or [P, C] for a ragged pass; uint8, uint16 or floating point, best with
+    images: [N, C, H, W], or [P, C] for a ragged pass; uint8, uint16 or floating point, best with
         channels_last strides; not modified.
-    columns: float32 [N, P], on the images' device; values are not checked (it would synchronise).
-    rows: int64 [N] on the same device, the index of each sample's image (not checked); None: M is N, in
-        order.
+    draws: the columns of the pass; values are not checked.
     out: [N, C, h, w] of the pass's dtype, channels_last, same device; allocated if None.
     Returns out.
     """
     if out is None:
-        out = new_images((len(columns), *what.size, what.channels), getattr(torch, what.dtype), images.device)
+        out = new_images((len(draws), *what.size, what.channels), getattr(torch, what.dtype), images.device)
     many = what.channels > MOST_CHANNELS and not what.noise
-    if len(columns) and (torch.uint16 in (images.dtype, out.dtype) or many):
-        _run_deep(what, images, columns, rows, out)
-    elif len(columns):
-        implementation(what, images, out).run(what, images, columns, rows, out)
+    if len(draws) and (torch.uint16 in (images.dtype, out.dtype) or many):
+        _run_deep(what, images, draws, out)
+    elif len(draws):
+        implementation(what, images, out).run(what, images, draws, out)
     return out
 
 
-def _run_deep(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
+def _run_deep(what: Pass, images: Tensor, draws: PreparedDraws, out: Tensor) -> None:
     """Run a pass on 16-bit images, as float32, or on more than four channels, four at a time.
 
     Channels are independent, except in noise. A CPU takes a few images at a time, which stay in its caches.
@@ -406,7 +363,7 @@ def _run_deep(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, 
         channels = MOST_CHANNELS
     for start in range(0, len(out), count):
         part = slice(start, start + count)
-        pixels = images if what.ragged else images[part] if rows is None else take_rows(images, rows[part])
+        pixels = images if what.ragged else images[part]
         pixels = pixels.float() if pixels.dtype == torch.uint16 else pixels
         for first in range(0, what.channels, channels):
             some = slice(first, first + channels)
@@ -420,15 +377,8 @@ def _run_deep(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, 
                 dtype="float32" if what.dtype == "uint16" else what.dtype,
             )
             source = pixels[:, some].movedim(1, -1).contiguous().movedim(-1, 1)  # channels_last
-            made = run_pass(form, source, columns[part])
+            made = run_pass(form, source, draws[part])
             out[part, some] = made.clamp_(0, 65_535).add_(0.5) if out.dtype == torch.uint16 else made
-
-
-def take_rows(images: Tensor, rows: Tensor) -> Tensor:
-    """Return images.index_select(0, rows), also for uint16, which torch lacks on some devices."""
-    if images.dtype == torch.uint16:
-        return images.view(torch.int16).index_select(0, rows).view(torch.uint16)
-    return images.index_select(0, rows)
 
 
 def new_images(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

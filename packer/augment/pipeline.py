@@ -22,8 +22,10 @@ from packer.augment.annotations import Drawn, Given
 from packer.augment.batch_fields import BatchTransforms
 from packer.augment.draw_steps import EQUAL_SIZES, DrawPlan, steps
 from packer.augment.kinds import Sizes
-from packer.augment.pass_stages import PassStage, PreparedDraws, run_stages, staged
-from packer.augment.validation import Integer, Number, Parameter, check_tensor, checked
+from packer.augment.pass_stages import PassStage, run_stages, staged
+from packer.augment.passes.pass_spec import Pass
+from packer.augment.passes.prepared_draws import PreparedDraws
+from packer.augment.validation import Integer, Number, Parameter, checked
 from packer.errors import UsageError
 from packer.given_values import shown
 
@@ -126,6 +128,11 @@ class Pipeline(BatchTransforms):
         """Names of the stages, in order: "pass", or the name of a transform between passes."""
         return tuple("pass" if isinstance(s, PassStage) else s.part.name for s in self._stages)
 
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """Specifications of the stages that are passes, in order."""
+        return tuple(stage.what for stage in self._stages if isinstance(stage, PassStage))
+
     @np.errstate(under="ignore")  # numbers near 0, whatever np.seterr says
     def sample(
         self,
@@ -195,28 +202,19 @@ class Pipeline(BatchTransforms):
             )
         return prepared
 
-    def apply(
-        self, images: Tensor, params: Given, *, rows: Tensor | None = None, out: Tensor | None = None
-    ) -> Tensor:
+    def apply(self, images: Tensor, params: Given, *, out: Tensor | None = None) -> Tensor:
         """Apply draws to images.
 
         images: [N, C, H, W], any device, best with channels_last strides; not modified. For images that
             differ in size, the results of the first stage.
         params: the result of `sample` or `prepare` for these images.
-        rows: int64 [N] on the images' device, indices of images (not checked there). images are then
-            [M, C, H, W], for example all rows of a field, and the batch need not be gathered first.
         out: receives the result if given; must have its shape and dtype, channels_last, same device. A CPU
             fills reused memory about twice as fast as new memory.
         Returns: out, or a new tensor, channels_last; the images themselves for an empty pipeline.
         Raises UsageError if images, params and out do not match.
         """
         self._check(images)
-        if rows is not None:
-            row_numbers = "a tensor int64 [N]"
-            check_tensor(
-                "Pipeline: rows are", rows, row_numbers, lambda r: r.dtype == torch.int64 and r.ndim == 1
-            )
-        count = len(images) if rows is None else len(rows)
+        count = len(images)
         prepared = self.prepare(params, count)
         shape, dtype = (count, *self.output_shape), self.output_dtype
         if out is not None and (out.shape, out.dtype, out.device) != (shape, dtype, images.device):
@@ -229,11 +227,11 @@ class Pipeline(BatchTransforms):
         # A pass may write a pixel before it reads the same memory for another pixel.
         shared = out is not None and out.untyped_storage().data_ptr() == images.untyped_storage().data_ptr()
         target = None if mixing or shared else out
-        made = run_stages(alone, images, prepared, rows, target)
+        made = run_stages(alone, images, prepared, target)
         if self._stages and not self.ragged and made.data_ptr() == images.data_ptr():
             # No stage changed the images, and mixing overwrites its input.
             made = made.clone(memory_format=torch.channels_last)
-        return run_stages(mixing, made, prepared, None, out)
+        return run_stages(mixing, made, prepared, out)
 
     def _check(self, images: Tensor) -> None:
         """Raise UsageError for images of another format. On a GPU, values are checked once."""

@@ -11,11 +11,19 @@ from packer.errors import UsageError
 
 
 class Section(NamedTuple):
-    """Options that belong together. options: their names without dashes; example: a command line."""
+    """Options that belong together.
+
+    options: their names without dashes. example: a command line. words: others that lead here.
+    """
 
     title: str
     options: str
     example: str
+    words: str = ""
+
+    def about(self, stem: str) -> bool:
+        """Return True if a word begins the title's or other words of the section."""
+        return stem in f"{self.title} {self.words}".lower()
 
 
 MOST_USED = "size labels label split pair store like missing dry-run overwrite on-error workers"
@@ -29,21 +37,31 @@ SECTIONS = (
         "Labels and classes",
         "labels label label-file-column label-as label-separator classes unlabeled like",
         "packer convert photos/ train.h5 --labels labels.csv --label breed",
+        "csv targets multi-label names",
     ),
     Section(
         "Masks, boxes and points",
         "pair mask-values soft boxes boxes-format boxes-unit boxes-frame keypoints flip-pairs unlisted",
         "packer convert images/ train.h5 --pair mask=masks/ --store jpeg",
+        "segmentation detection yolo coco voc bboxes",
     ),
     Section(
         "Splits and order",
-        "split split-column group-column sequence order-column shuffle seed",
+        "split split-column group-column shuffle seed",
         "packer convert scans/ scans.h5 --labels scans.csv --split train=0.8,val=0.2 --group-column patient",
+        "folds k-folds validation test",
+    ),
+    Section(
+        "Clips, videos and series: rows in order",
+        "sequence order-column",
+        "packer convert clips/ clips.h5 --sequence",
+        "frames mp4 episodes windows",
     ),
     Section(
         "Storage: smaller on disk, several files",
         "store quality compress format shard-rows shard-size",
         "packer convert images/ train --store jpeg --quality 90 --shard-size 2GB",
+        "jpegs",
     ),
     Section(
         "Tables: columns and features",
@@ -57,9 +75,10 @@ SECTIONS = (
     ),
     Section("Arrays: .npy, .npz, HDF5", "rename", "packer convert own.h5 train.h5 --rename frames=image"),
     Section(
-        "Running: errors, again, many machines",
+        "Running: resume, errors, many machines",
         "dry-run overwrite on-error resume workers only-shards engine address json quiet help",
         "packer convert images/ train --shard-size 2GB --only-shards 3/16",
+        "slurm clusters",
     ),
 )
 
@@ -99,12 +118,12 @@ class SectionedCommand(click.Command):
 
     def _about(self, ctx: click.Context, word: str) -> str:
         """Return the help of the sections with this word in their title, else of the options that have it."""
-        records, formatter, stem = self._records(ctx), ctx.make_formatter(), word.lower().removesuffix("s")
-        titled = any(stem in section.title.lower() for section in SECTIONS)
+        records, formatter, stem = self._records(ctx), ctx.make_formatter(), _stem(word)
+        titled = any(section.about(stem) for section in SECTIONS)
         for section in SECTIONS:
             listed = [records[name] for name in section.options.split()]
             if titled:
-                listed = listed if stem in section.title.lower() else []
+                listed = listed if section.about(stem) else []
             else:
                 listed = [one for one in listed if stem in " ".join(one).lower()]
             if listed:
@@ -114,10 +133,25 @@ class SectionedCommand(click.Command):
             raise UsageError(f"--help {word}: no option is about it. The sections are: {titles}.")
         return text
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line; an unknown option that is a word of a section leads to its help."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            word = error.option_name.lstrip("-")
+            if any(section.about(_stem(word)) for section in SECTIONS):
+                found = f"{error.option_name}: there is no such option. See packer convert --help {word}."
+                raise UsageError(found) from None
+            raise
+
     def _records(self, ctx: click.Context) -> dict[str, tuple[str, str]]:
         """Return the help record of each option by its long name."""
         options = {max(one.opts, key=len).lstrip("-"): one for one in self.get_params(ctx)}
         return {name: record for name, one in options.items() if (record := one.get_help_record(ctx))}
+
+
+def _stem(word: str) -> str:
+    return word.lower().removesuffix("s")
 
 
 def _write(formatter: HelpFormatter, section: Section, records: list[tuple[str, str]]) -> None:

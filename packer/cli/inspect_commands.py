@@ -123,20 +123,31 @@ def bench(
 
 @cli.command()
 @click.argument("folder", metavar="[FOLDER]", type=PATH, default=".")
+@option("--gpu", None, "Check and measure loading and augmenting on the GPU instead: a minute.")
 @JSON
-def doctor(folder: str, *, output: Output) -> None:
+def doctor(folder: str, *, gpu: bool, output: Output) -> None:
     """Examine this machine: versions, cores, memory, disk, GPU; list what slows loading down, with remedies.
 
-    FOLDER holds your data; default: the current folder.
+    FOLDER holds your data; default: the current folder. With --gpu, the exit code is 1 if a check fails.
 
     \b
     packer doctor /data
     packer doctor --json | jq .traps
+    packer doctor --gpu
     """
     from packer.doctor.examination import examine
 
-    examination = examine(folder)
-    output.tell(examination.to_dict(), *str(examination).split("\n"))
+    if not gpu:
+        examination = examine(folder)
+        output.tell(examination.to_dict(), *str(examination).split("\n"))
+        return
+    import_torch("--gpu")
+    from packer.doctor.gpu_checks import examine_gpu
+
+    checked = examine_gpu()
+    output.tell(checked.to_dict(), *str(checked).split("\n"))
+    if not checked.passed:
+        raise click.exceptions.Exit(1)
 
 
 def _columns(pack: Pack) -> list[str]:

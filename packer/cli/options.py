@@ -263,7 +263,8 @@ CONVERT = options(
     _image("--max-pixels", "N", "Refuse larger images before decoding them; default: 178,956,970."),
     "--overwrite",
     option("--resume", None,
-        "Continue only a conversion of the same inputs and options; leave a complete OUT as it is."),
+        "The same command continues an interrupted conversion anyhow. With --resume, changed inputs or"
+        " options are an error, and a complete OUT is left as it is."),
     option("--dry-run", None,
         "Write nothing; print what would be packed: splits, classes, fields, doubts, with examples."),
     OUTPUT,

@@ -22,5 +22,6 @@
     caches/             rows kept on the GPU or in memory
     processes/          a user's Python function as a step of loading
 
-Start with batch_dataset.py. Imports: augment, format, orders, packs, randomness, read, remote.
+Start with batch_dataset.py. Imports: augment, augment.passes, format, orders, packs, randomness, read,
+remote.
 """

@@ -18,7 +18,7 @@ from packer.format.fields import (
     Field,
     find_field,
 )
-from packer.load.batch import Batched, IndexedRows, Slots, allocate, batch_type
+from packer.load.batch import Batched, Slots, allocate, batch_type
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import Subset
 from packer.packs.pack import Pack
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     from packer.augment import Pipeline, Transform
-    from packer.augment.pass_stages import PreparedDraws
+    from packer.augment.passes.prepared_draws import PreparedDraws
 
     One: TypeAlias = str | Sequence[Transform] | Pipeline
     Augment: TypeAlias = One | Mapping[str, One]
@@ -130,10 +130,9 @@ class Augmenter:
         first: index of its first row in `draws`, which may cover several batches.
         """
         images = [getattr(batch, name if self.ragged else "image") for name in self.views]
-        at = images[0].rows if isinstance(images[0], IndexedRows) else images[0]
         for drawn in draws:
-            drawn.on(at.device)  # one copy for all batches of the request
-        each = [drawn[first : first + len(at)] for drawn in draws]
+            drawn.on(images[0].device)  # one copy for all batches of the request
+        each = [drawn[first : first + len(images[0])] for drawn in draws]
         made = dict(zip(self.views, map(self._view, self.views, images, each), strict=True))
         for name, move in self._moves.items():
             made[name] = move(getattr(batch, name), each[0])
@@ -148,16 +147,14 @@ class Augmenter:
             made |= with_boxes
         return self._type._make(made[name] if name in made else getattr(batch, name) for name in self._names)
 
-    def _view(self, name: str, images: torch.Tensor | IndexedRows, draws: PreparedDraws) -> Any:
+    def _view(self, name: str, images: torch.Tensor, draws: PreparedDraws) -> Any:
         """Return the augmented images of a batch for one view."""
-        pipeline, rows, out = self.views[name], None, None
-        if isinstance(images, IndexedRows):
-            images, rows = images
-        elif pipeline.ragged:
+        pipeline, out = self.views[name], None
+        if pipeline.ragged:
             images = images.view(pipeline.first.result.dtype)
         elif images.device.type == "cpu" and pipeline.transforms and not pipeline.mixes:
             out = self._lend(name, len(images))
-        return pipeline.apply(images, draws, rows=rows, out=out)
+        return pipeline.apply(images, draws, out=out)
 
     def _lend(self, name: str, count: int) -> torch.Tensor:
         """Return a reused result buffer for a batch: filling new memory takes twice as long."""

@@ -150,18 +150,6 @@ def as_tensor(row: Any, field: Field) -> Any:
     return tensor.movedim(-1, -3) if field.about.get("layout") == "HWC" else tensor
 
 
-class IndexedRows(NamedTuple):
-    """Rows of a cached field, indexed but not gathered. field: [M, *shape]. rows: int64 [N], same device."""
-
-    field: torch.Tensor
-    rows: torch.Tensor
-
-    def record_stream(self, stream: torch.cuda.Stream) -> None:
-        """Tell the allocator that the stream uses both tensors."""
-        self.field.record_stream(stream)
-        self.rows.record_stream(stream)
-
-
 class _Lent(weakref.ref[Bytes]):
     """A weak reference to a lent array, with the memory behind it."""
 
@@ -171,7 +159,7 @@ class _Lent(weakref.ref[Bytes]):
 
 
 class Slots:
-    """Buffers of one size. Thread-safe."""
+    """Buffers of one size, which may grow. Thread-safe."""
 
     allocated: int
 
@@ -186,18 +174,23 @@ class Slots:
         self._lent: dict[int, _Lent] = {}
         self.allocated = 0
 
-    def lend(self) -> Bytes:
-        """Return an uninitialized buffer, uint8 [nbytes]; it is reused once the last view of it is gone.
+    def lend(self, nbytes: int = 0) -> Bytes:
+        """Return an uninitialized buffer, uint8; it is reused once the last view of it is gone.
+
+        nbytes: least size; if it is more than before, buffers grow to it, or by a quarter.
 
         Notes: the returned array is new and based on a memoryview. On a view of an ndarray the finalizer
         would fire early, since NumPy lets views of views skip their intermediate bases.
         """
+        if nbytes > self._nbytes:
+            self._nbytes = max(nbytes, self._nbytes * 5 // 4)
         try:
             while len(self._free) > self._spare:  # a loop held many, and released them
                 self._lent.pop(id(self._free.popleft()), None)
-            back = self._free.pop()
+            while len((back := self._free.pop()).memory) < nbytes:
+                self._lent.pop(id(back), None)
         except IndexError:
-            memory = self._allocate(self._nbytes)
+            memory = self._allocate(max(self._nbytes, nbytes))
             self.allocated += 1
         else:
             self._lent.pop(id(back), None)
@@ -238,6 +231,14 @@ def _allocated(nbytes: int) -> Bytes:
     return whole[first : first + nbytes]
 
 
+def typed_tensor(stored: torch.Tensor, field: Field) -> torch.Tensor:
+    """View the bytes of rows of a field, of any dtype, as a tensor [rows, *shape] of its dtype."""
+    import torch
+
+    dtype = torch.from_numpy(np.empty(0, field.dtype)).dtype
+    return stored.view(dtype).view(-1, *(field.shape or ()))
+
+
 def size_of(fields: Sequence[Field], rows: int) -> int:
     """Return the bytes of `rows` rows as loaded, without ragged fields (they stay on the disk)."""
     return rows * sum(f.row_bytes for f in fields if not f.ragged)
@@ -276,11 +277,18 @@ class SlotLayout:
             for f, at in zip(self._fields, self._offsets, strict=True)
         }
 
+    def tensors(self, buffer: torch.Tensor, rows: int) -> dict[str, torch.Tensor]:
+        """Return each field's section of a copy of a slot as a tensor [rows, *shape] of its dtype."""
+        return {
+            f.name: typed_tensor(buffer[at : at + rows * f.row_bytes], f)
+            for f, at in zip(self._fields, self._offsets, strict=True)
+        }
+
 
 class LentSlot:
     """A slot for the rows of a request, lent when its memory is first used.
 
-    arrays: each fixed field as the batch has it, [rows, *shape]. A filler may add arrays, or replace them.
+    A filler may set another layout and memory instead.
     """
 
     layout: SlotLayout
@@ -334,15 +342,13 @@ class Host:
     """Host memory as the device of batches, which share the memory of the slots; base class of the devices.
 
     name: the device, as the user names it. tensors: True for batches of tensors, False for NumPy arrays.
-    on_host: True if batches share the slots' memory. copy_seconds: seconds spent in copies to the device so
-    far.
+    copy_seconds: seconds spent in copies to the device so far.
     """
 
     name: str
-    on_host: bool
     copy_seconds: float
 
-    name, on_host, copy_seconds = "cpu", True, 0.0
+    name, copy_seconds = "cpu", 0.0
 
     def __init__(self, tensors: bool = True) -> None:
         self.tensors = tensors
@@ -351,26 +357,25 @@ class Host:
         """Return memory for a slot, uint8 [nbytes]."""
         return allocate(nbytes)
 
-    def hold(self, array: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return a small array in memory that `send` can copy fast."""
-        return array
-
     def adopt(self, memory: Bytes) -> Bytes:
         """Prepare memory that `allocate` did not return for use as a slot; the base class does nothing."""
         return memory
 
-    def send(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
-        """Start to copy the arrays of a filled slot; return a handle for `receive` at once."""
-        return arrays
-
-    def computed(self, tensors: dict[str, Any]) -> Any:
-        """Return a handle for `receive`, for tensors that the current stream just computed."""
-        return tensors
+    def send(self, slot: LentSlot) -> Any:
+        """Start to copy a filled slot; return a handle for `receive` at once."""
+        return slot
 
     def receive(self, sent: Any) -> Mapping[str, Any]:
-        """Return tensors that the current stream may use; on the host, the arrays themselves."""
-        received: Mapping[str, Any] = sent
-        return received
+        """Return the fields as tensors that the current stream may use; on the host, as arrays.
+
+        Fields are views of one buffer, small ones copies.
+        """
+        small = sent.layout.small
+        return {name: a.copy() if name in small else a for name, a in sent.arrays.items()}
+
+    def move(self, rows: list[Any]) -> list[Any]:
+        """Return a ragged field with its tensors on the device."""
+        return rows
 
     def finish(self) -> None:
         """Wait for pending copies."""

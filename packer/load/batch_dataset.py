@@ -417,7 +417,7 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
     def close(self) -> None:
         """End threads and processes, close the files. Batches stay valid; iterating opens the files again."""
         if (engine := self._engine) is not None:
-            engine.drop()
+            engine.close(wait=False)
         with ExitStack() as closing:  # first: threads may be blocked waiting for rows
             for pack in self.pack.packs:
                 closing.enter_context(pack.closing())
@@ -451,7 +451,7 @@ class PackedBatchDataset(BaseDataset, BatchDataset[Value]):
 
     def _keep_blocks(self) -> None:
         """Let the store keep the decoded blocks of two windows: the threads read ahead of the loop."""
-        self._store.keep(self.order.mixed_rows(self.world_size))
+        self._store.cache_blocks(self.order.mixed_rows(self.world_size))
 
 
 def register(dataset: type, *, load: bool) -> None:

@@ -12,13 +12,12 @@ import itertools
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from packer.errors import UsageError
 from packer.format.fields import Field
@@ -26,7 +25,6 @@ from packer.load.batch import (
     Batched,
     Filled,
     Host,
-    IndexedRows,
     LentSlot,
     SlotLayout,
     Slots,
@@ -39,7 +37,7 @@ from packer.load.row_windows import group_frames
 from packer.load.stats import Stats
 from packer.orders.epochs import ReadRequest
 from packer.orders.windows import WindowOrder
-from packer.read.row_selection import ROW, stored
+from packer.read.row_selection import stored
 from packer.starting import ForkSafeThreads, interrupt_later
 
 if TYPE_CHECKING:
@@ -75,7 +73,7 @@ class PendingBatches:
         if self.slot is not None and all(
             f.done() and not f.cancelled() and not f.exception() for f in self.reads
         ):
-            self.sent, self.slot = self.device.send(self.slot.arrays), None
+            self.sent, self.slot = self.device.send(self.slot), None
 
 
 class BatchEngine:
@@ -95,8 +93,8 @@ class BatchEngine:
         self.store, self._device, self._fields = filler.store, filler.device, filler.fields
         # A separate thread for prefetch hints: they block while the disk is busy.
         self._looking = ForkSafeThreads(1)
-        fields, self._numbered = stored(self._fields), ROW in self._fields
-        lists = all(f.ragged for f in self._fields)
+        fields = stored(self._fields)
+        lists, self._lists = all(f.ragged for f in self._fields), any(f.ragged for f in self._fields)
         self._type = batch_type(tuple(f.name for f in self._fields), Batched, lists)
         self.batches: int = max(1, min(REQUEST_BYTES // max(size_of(fields, batch_rows), 1), REQUEST_BATCHES))
         if filler.slow or any(f.ragged for f in fields):  # slow functions, or rows of unknown size
@@ -105,13 +103,14 @@ class BatchEngine:
         self._depth = -(-max(prefetch, filler.ahead) // self.batches)
         if prefetch and self.batches > 1:
             self._depth = max(self._depth, filler.threads.count)
-        self._layout = SlotLayout(fields, self.batches * batch_rows)
+        self._row_bytes = size_of(fields, 1)
+        self._layout = SlotLayout(self._fields, self.batches * batch_rows)
         self._slots = Slots(self._layout.nbytes, filler.allocate, spare=self._depth + 2)
-        self.store.begin(self)
+        self.store.open(self)
 
     def batches_of(self, requests: Iterable[ReadRequest], stats: Stats) -> Iterator[Any]:
         """Yield the batches of the requests in order; add the time of each stage to `stats`."""
-        clock, row_bytes = time.perf_counter, self._layout.row_bytes
+        clock, row_bytes = time.perf_counter, self._row_bytes
         began, copied = clock(), self._device.copy_seconds
         stats.processes = self._filler.processes
         for pending in ahead(map(self._start, requests), self._depth):
@@ -129,6 +128,8 @@ class BatchEngine:
                     stats.augment_seconds += clock() - asked
                 if isinstance(request.order, WindowOrder):
                     batch = group_frames(batch, request.order, request.windows(first, first + size))
+                if self._lists:
+                    batch = self._moved(batch)
                 first += size
                 stats.batches += 1
                 stats.rows += size
@@ -142,20 +143,18 @@ class BatchEngine:
                 stats.step_seconds += asked - returned
                 stats.seconds = asked - began
 
-    def drop(self) -> None:
-        """Begin no more reads. Pending ones may wait for rows; the caller then stops their provider."""
-        self._closed = True
-        if self.pid == os.getpid():
-            self._looking.drop()
-            self._filler.drop()
+    def close(self, wait: bool = True) -> None:
+        """End threads and processes, and free the memory that caches rows.
 
-    def close(self) -> None:
-        """End threads and processes, and free the memory that caches rows."""
+        wait: False only begins no more reads. Pending ones may wait for rows; the caller then stops their
+            provider.
+        """
         self._closed = True
         if self.pid == os.getpid():
-            self._device.finish()
-            self._looking.close()
-            self._filler.close()
+            if wait:
+                self._device.finish()
+            self._looking.close(wait)
+            self._filler.close(wait)
 
     def _start(self, request: ReadRequest) -> PendingBatches:
         """Start to fill a slot with the rows of a request, and to draw their augmentation parameters."""
@@ -164,24 +163,17 @@ class BatchEngine:
         pending = PendingBatches(request, self._device)
         if self._augmenter and not filler.draws:
             pending.draws = filler.threads.submit(self._augmenter.draw, request)
-        store.check()
-        if store.gathers and (tensors := store.tensors(request.within())) is not None:
-            pending.sent, pending.reads = self._device.computed(tensors), filler.ragged(request)
+        if store.gathers:
+            pending.reads = filler.ragged(request)
         else:
             if len((rows := request.upcoming()).starts):
                 self._looking.submit(store.prefetch, rows)
             pending.slot = LentSlot(self._slots, self._layout, request.count)
             pending.reads = filler.tasks(request, pending.slot)
-            if self._numbered:
-                pending.slot.arrays[ROW.name] = self._numbers(request)
         if self._closed:  # closed by another thread meanwhile: end the reads started since
             self.close()
             self._check_open()
         return pending
-
-    def _numbers(self, request: ReadRequest) -> NDArray[np.int64]:
-        """Return the row numbers of a request, int64 [N]."""
-        return self._device.hold(request.rows().rows())
 
     def _receive(self, pending: PendingBatches, stats: Stats) -> tuple[list[Any], Draws | None]:
         """Wait for a request; return its batches, last first, and their draws.
@@ -209,9 +201,14 @@ class BatchEngine:
             if isinstance(error, CancelledError):
                 self._check_open()
             raise
-        pending.advance()
-        values, sizes = self._device.receive(pending.sent), pending.request.sizes
-        pending.sent = None  # the loop keeps the request longer than it should keep the batch
+        sizes = pending.request.sizes
+        values: Mapping[str, Any]
+        if self.store.gathers:
+            values = self.store.tensors(pending.request.within())
+        else:
+            pending.advance()
+            values = self._device.receive(pending.sent)
+            pending.sent = None  # the loop keeps the request longer than it should keep the batch
         columns = [
             self._column(f, values[f.name] if f.name in values else ragged[f.name], sizes)
             for f in self._fields
@@ -222,12 +219,11 @@ class BatchEngine:
         return batches, draws
 
     def _column(self, field: Field, value: Any, sizes: list[int]) -> Sequence[Any]:
-        """Split a field into batches: views of `value`, or copies of small fields (SlotLayout.small)."""
+        """Split a field into batches: views of `value`."""
         if isinstance(value, list):
             return _cut([as_tensor(row, field) for row in value] if self._device.tensors else value, sizes)
         channels_last = field.about.get("layout") == "HWC"
         if isinstance(value, np.ndarray):
-            value = value.copy() if field.name in self._layout.small else value
             if not self._device.tensors:
                 return _cut(value, sizes)
             if channels_last:
@@ -236,13 +232,14 @@ class BatchEngine:
 
             # NumPy splits it: torch's views release the GIL, and taking it back from a reader took 70 us.
             return [torch.from_numpy(array) for array in _cut(value, sizes)]
-        if isinstance(value, IndexedRows):
-            images = value.field.permute(0, 3, 1, 2)
-            return [IndexedRows(images, rows) for rows in value.rows.split(sizes)]
         if channels_last:
             value = value.permute(0, 3, 1, 2)
         split: Sequence[Any] = value.split(sizes) if len(sizes) > 1 else (value,)
         return split
+
+    def _moved(self, batch: Any) -> Any:
+        """Return a batch with its lists on the device, after augmentation: on a GPU boxes would make it wait."""
+        return batch._make(self._device.move(v) if isinstance(v, list) else v for v in batch)
 
     def _check_open(self) -> None:
         """Raise UsageError if the dataset was closed or this process is a fork of the iterator's."""

@@ -20,7 +20,7 @@ from packer.load.batch import Bytes, Filled, Host, LentSlot, Scratch, SlotLayout
 from packer.orders.epochs import ReadRequest
 from packer.orders.runs import consecutive
 from packer.read.array_store import ArrayStore, PackStore
-from packer.read.row_selection import stored
+from packer.read.row_selection import ROW, stored
 from packer.starting import ForkSafeThreads
 
 SPLIT_BYTES = 4 << 20  # larger requests are read by several threads
@@ -63,6 +63,7 @@ class RowFiller:
     def __init__(self, reading: Reading, fields: Sequence[Field]) -> None:
         self.files, self.store, self.threads, self.device = reading
         self.fields: tuple[Field, ...] = tuple(fields)
+        self._numbered = ROW in self.fields
         self._ragged = [f for f in stored(fields) if f.ragged]
         self._row_bytes = sum(f.row_bytes for f in stored(fields) if not f.ragged)
         self._scratch = Scratch()
@@ -88,9 +89,14 @@ class RowFiller:
         return [self.threads.submit(self.fill, request, 0, request.count, {})] if self._ragged else ()
 
     def fill(self, request: ReadRequest, start: int, stop: int, out: dict[str, Bytes]) -> Filled:
-        """Read fixed fields of entries start..stop-1 into `out`, ragged ones into lists."""
+        """Read fixed fields of entries start..stop-1 into `out`, ragged ones into lists.
+
+        out: sections of a slot; that of the row numbers is written and removed.
+        """
         began = time.perf_counter()
         rows = request.within(start, stop)
+        if self._numbered and out:
+            out.pop(ROW.name).view(np.int64)[:, 0] = request.rows(start, stop).rows()
         if out and request.order.span > 1 and self._decodes:
             self._copy_once(rows.rows(), out)
         elif out:
@@ -110,12 +116,8 @@ class RowFiller:
         for name, array in out.items():
             np.take(memory[name], where, axis=0, out=array, mode="clip")  # "raise" would copy twice
 
-    def drop(self) -> None:
-        """Begin no more reads."""
-        self.threads.drop()
-        self.store.drop()
-
-    def close(self) -> None:
-        """End its threads and processes, and free the rows that the store caches."""
-        self.threads.close()  # first: they read from the store
-        self.store.leave()
+    def close(self, wait: bool = True) -> None:
+        """End its threads and processes, and free cached rows. wait: False only ends reads not yet begun."""
+        self.threads.close(wait)  # first: they read from the store
+        if self.store is not self.files:  # these stay open
+            self.store.close(wait)

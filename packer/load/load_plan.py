@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,11 +14,11 @@ from packer.given_values import shown
 from packer.load import order_choice
 from packer.load.augmenting import Augmenter, check_sizes, fit_views, normalizes, parse_views, unknown_sides
 from packer.load.base_dataset import ChosenRows
-from packer.load.batch import Host
+from packer.load.batch import Host, size_of
 from packer.load.batch_engine import BatchEngine
 from packer.load.fillers import Reading, RowFiller
 from packer.load.padded_batches import PaddedFiller, Padding, check_padded, parse_collate
-from packer.load.placement_choice import place_rows
+from packer.load.placement_choice import free_device_memory, no_room, place_rows
 from packer.load.processes.transforms import THREAD, PythonTransform, adapted, flip_of
 from packer.load.ranks import TrainingRanks
 from packer.load.row_windows import check_with_windows, find_windows
@@ -31,12 +32,15 @@ from packer.pytorch import import_torch
 from packer.read.array_store import ArrayStore, PackStore
 from packer.read.row_selection import stored
 from packer.starting import ForkSafeThreads
+from packer.units import size
 
 if TYPE_CHECKING:
     import torch
 
     from packer.augment import Pipeline
     from packer.load.augmenting import Augment
+
+_LOG = logging.getLogger("packer.load")
 
 
 class EpochArguments(NamedTuple):
@@ -72,6 +76,7 @@ class LoadPlan:
 
     threads: number of reading threads. views: field name -> pipeline that makes it from "image".
     normalization: mean and std for Normalize() without numbers, if sampled. reason: why this placement.
+    asked: False for placement="auto".
     """
 
     rows: ChosenRows
@@ -90,6 +95,7 @@ class LoadPlan:
     normalization: Mapping[str, list[float]] | None
     placement: str = "disk"
     reason: str = ""
+    asked: bool = False
 
     @classmethod
     def resolve(cls, rows: ChosenRows, epochs: EpochArguments, batches: BatchArguments) -> LoadPlan:
@@ -152,7 +158,7 @@ class LoadPlan:
             alone = "augment" if any(one.ragged for one in fitted.values()) else ""
             check_sizes(fitted, store.pack, self.rows.subset)
         chosen, reason = place_rows(placement, self.device, store, alone)
-        return replace(self, placement=chosen, reason=reason)
+        return replace(self, placement=chosen, reason=reason, asked=placement != "auto")
 
     def slow_order(self) -> str | None:
         """Return a warning if the chosen order reads this pack slowly, else None."""
@@ -217,9 +223,8 @@ class LoadPlan:
         if self.ends != "pad":  # its batches are full even if the pack has fewer rows
             batch_rows = max(1, min(batch_rows, self.order.length))
         batch_rows *= self.order.span
-        reading = Reading(
-            files, self._kept(files), ForkSafeThreads(self.threads), host_of(self.output, self.device)
-        )
+        threads, device = ForkSafeThreads(self.threads), host_of(self.output, self.device)
+        reading = Reading(files, self._cache(files, threads, device), threads, device)
         fields, augmenter = self.rows.fields, None
         filler = RowFiller(reading, fields)
         if self.transform is not None and files.rows:
@@ -240,17 +245,31 @@ class LoadPlan:
             filler = PaddedFiller(reading, fields, self.padding, self.prefetch + 2)
         return BatchEngine(filler, augmenter, batch_rows=batch_rows, prefetch=self.prefetch)
 
-    def _kept(self, files: PackStore) -> ArrayStore:
-        """Return the store that caches rows of the files at the placement; the files for "disk"."""
+    def _cache(self, files: PackStore, threads: ForkSafeThreads, device: Any) -> ArrayStore:
+        """Return the store that caches rows of the files at the placement; the files for "disk".
+
+        Raises UsageError if the GPU that was asked for has no room.
+        """
         if self.placement == "ram":
             from packer.load.caches.memory_cache import MemoryStore
 
             return MemoryStore(files)
         if self.placement == "gpu":
+            from torch.cuda import OutOfMemoryError
+
             from packer.load.caches.gpu_cache import GpuStore
 
-            # The augmenting pass reads cached images in place: no batch of them is gathered before.
-            return GpuStore(files, self.rows.fields, self.device, ("image",) if self.views else ())
+            try:
+                return GpuStore(files, self.rows.fields, device, threads)
+            except OutOfMemoryError:
+                free = free_device_memory(str(device.place))
+            nbytes = size_of(files.fixed, files.rows)
+            if self.asked:
+                raise no_room("gpu", nbytes, free, f"free on {device.place}")
+            _LOG.warning(
+                "%s: rows are read from the disk: they take %s; there are %s free on %s",
+                *(files.pack.path, size(nbytes), size(free), device.place),
+            )
         return files
 
     def _fitted(self, fields: Sequence[Field]) -> dict[str, Pipeline]:

@@ -23,16 +23,15 @@ from packer.format.fields import (
     Field,
     find_field,
 )
-from packer.load.batch import Bytes, Filled, LentSlot, Scratch, SlotLayout, Slots, allocate
+from packer.load.batch import Filled, LentSlot, Scratch, SlotLayout, Slots
 from packer.load.fillers import Reading, RowFiller
 from packer.orders.epochs import ReadRequest
 from packer.read.encoded_images import EncodedImages, dtype_of, is_encoded
 from packer.read.row_selection import is_mask
-from packer.starting import ForkSafeLock
 
 COLLATES = ("list", "pad")
 PIXEL_MASK = Field("pixel_mask", "|b1", None, {"is": "True where a pixel is the image's own"})
-IMAGE_SIZES = Field("image_sizes", "<i8", None, {"is": "height and width of each image"})
+IMAGE_SIZES = Field("image_sizes", "<i8", (2,), {"is": "height and width of each image"})
 
 
 @checked_class
@@ -120,25 +119,25 @@ class PaddedFiller(RowFiller):
         masks = [f for f in fields if any(is_mask(f, (None, None), how) for how in ("nearest", "linear"))]
         self._pictures = [f for f in fields if f.name == "image" or f in masks]
         super().__init__(reading, [f for f in fields if f not in self._pictures])
+        self._others = [f for f in self.fields if not f.ragged]
         self.fields: tuple[Field, ...] = (*fields, PIXEL_MASK, IMAGE_SIZES)
-        self._padding, self._spare = padding, spare
-        self._slots, self._slot_bytes = Slots(0, allocate, spare), 0
-        self._growing, self._scratch = ForkSafeLock(), Scratch()
+        self._padding, self._scratch = padding, Scratch()
+        self._slots = Slots(0, self.device.allocate, spare)
 
     def tasks(self, request: ReadRequest, slot: LentSlot) -> list[Future[Filled]]:
         """Start a thread that reads all fields of a batch and pads its images."""
-        return [self.threads.submit(self._pad_all, request, slot.raw, slot.arrays)]
+        return [self.threads.submit(self._pad_all, request, slot)]
 
-    def _pad_all(
-        self, request: ReadRequest, out: dict[str, Bytes], arrays: dict[str, NDArray[Any]]
-    ) -> Filled:
-        filled = self.fill(request, 0, request.count, out)
+    def _pad_all(self, request: ReadRequest, slot: LentSlot) -> Filled:
         began = time.perf_counter()
         rows = {f.name: self.files.pictures(f.name, request.within()) for f in self._pictures}
         sizes = rows["image"].sizes
-        count, size = len(sizes), self._padding.size(sizes)
-        layout = SlotLayout([*(_padded(f, size) for f in self._pictures), _padded(PIXEL_MASK, size)], count)
-        padded = layout.typed(self._lend(layout.nbytes), count)
+        size = self._padding.size(sizes)
+        made = [*(_padded(f, size) for f in (*self._pictures, PIXEL_MASK)), IMAGE_SIZES]
+        slot.layout = SlotLayout([*self._others, *made], slot.rows)
+        slot.memory = self._slots.lend(slot.layout.nbytes)
+        filled = self.fill(request, 0, slot.rows, {f.name: slot.raw[f.name] for f in self._others})
+        padded = slot.arrays
         for f in self._pictures:
             rows[f.name].check_sizes(sizes)
             fill = self._padding.mask_fill if is_mask(f, (None, None)) else 0
@@ -147,8 +146,8 @@ class PaddedFiller(RowFiller):
         for i, (h, w) in enumerate(sizes.tolist()):
             mask[i] = False
             mask[i, :h, :w] = True
-        arrays |= padded | {IMAGE_SIZES.name: self.device.hold(sizes)}
-        return filled._replace(read_seconds=filled.read_seconds + time.perf_counter() - began)
+        padded[IMAGE_SIZES.name][:] = sizes
+        return filled._replace(read_seconds=time.perf_counter() - began)
 
     def _pad(self, rows: EncodedImages, out: NDArray[Any], fill: int) -> None:
         """Decode images into the upper left corners of an array, and fill the rest."""
@@ -161,14 +160,6 @@ class PaddedFiller(RowFiller):
                 rows.decode_into(i, pixels)
                 out[i, :h, :w] = pixels
             out[i, :h, w:] = out[i, h:] = fill
-
-    def _lend(self, nbytes: int) -> Bytes:
-        """Return a buffer of at least `nbytes`, which is reused once its last view is gone."""
-        with self._growing:
-            if nbytes > self._slot_bytes:
-                self._slot_bytes = max(nbytes, self._slot_bytes * 5 // 4)
-                self._slots = Slots(self._slot_bytes, self.device.allocate, self._spare)
-            return self._slots.lend()
 
 
 def _padded(field: Field, size: tuple[int, int]) -> Field:

@@ -51,20 +51,17 @@ def place_rows(placement: str, device: str, store: PackStore, alone: str = "") -
     present = in_memory(store)  # another process of this machine has them: they cost no more memory
     rows, host = f"{size(nbytes)} of rows", machine.available_memory()
     free = free_device_memory(device) if on_gpu and placement != "ram" else 0
+    arriving = store.pack.pending or store.pack.ahead_bytes is not None  # the first batch would wait for all
     if not auto:
         if present and placement != "gpu":
             return placement, f"as asked; {rows} are in memory already"
         room, where = (free, f"free on {device}") if placement == "gpu" else (host, "of available memory")
         if nbytes > room:
-            lower = "'ram' or 'disk'" if placement == "gpu" else "'disk'"
-            raise UsageError(
-                f"placement={placement!r}: the rows take {size(nbytes)}; there are {size(room)} {where}."
-                f" Pass placement={lower}, fewer fields, or a subset."
-            )
+            raise no_room(placement, nbytes, room, where)
         return placement, f"as asked; {rows}, {size(room)} {where}"
     fits, quarter = present or nbytes <= host // HOST_SHARE, f"a quarter of {size(host)} of available memory"
     held = "are in memory already" if present else f"fit {quarter}"
-    if on_gpu and nbytes <= free // GPU_SHARE:
+    if on_gpu and nbytes <= free // GPU_SHARE and not arriving:
         return "gpu", f"{rows} fit an eighth of {size(free)} free on {device}"
     decoded = any(f.codec for f in store.fields)
     paths = [one.path for one in store.pack.packs if not is_url(one.path)]
@@ -74,6 +71,15 @@ def place_rows(placement: str, device: str, store: PackStore, alone: str = "") -
     reason = "are stored encoded" if decoded else f"lie on {remote}, a network file system,"
     return (
         ("ram", f"{rows} {reason} and {held}") if fits else ("disk", f"{rows} {reason} but exceed {quarter}")
+    )
+
+
+def no_room(placement: str, nbytes: int, room: int, where: str) -> UsageError:
+    """Return the error for rows that do not fit a placement. room: free bytes; where: "free on cuda:0"."""
+    lower = "'ram' or 'disk'" if placement == "gpu" else "'disk'"
+    return UsageError(
+        f"placement={placement!r}: the rows take {size(nbytes)}; there are {size(room)} {where}."
+        f" Pass placement={lower}, fewer fields, or a subset."
     )
 
 

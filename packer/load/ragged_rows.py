@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from packer.augment.pass_stages import run_pass
+from packer.augment.passes.prepared_draws import PreparedDraws
 from packer.augment.placement import REDUCTIONS, boxes_seen, placed, reductions
 from packer.format.fields import Field
 from packer.load.batch import Bytes, Filled
@@ -24,7 +25,6 @@ from packer.orders.epochs import ReadRequest
 from packer.read.encoded_images import EncodedImages, channels_of, dtype_of
 
 if TYPE_CHECKING:
-    from packer.augment.pass_stages import PreparedDraws
     from packer.load.augmenting import Augmenter, Draws
 
 # Pixels and results of a group together: about the size of a core's caches, and the work of one thread.
@@ -74,7 +74,7 @@ class CropFiller(RowFiller):
         ]
         for group, memory in groups:
             for pipeline, numbers, out_of in zip(pipelines, columns, made, strict=True):
-                run_pass(pipeline.first.what, memory, numbers[group], None, out_of[group])
+                run_pass(pipeline.first.what, memory, PreparedDraws(numbers[group]), out_of[group])
         for f in self._masks:
             masks = self.files.pictures(f.name, runs, shared=True)
             masks.check_sizes(images.sizes)

@@ -84,7 +84,6 @@ def augment(
     height: int,
     width: int,
     columns: int,
-    rows: int,
     out: int,
     begin: int,
     end: int,

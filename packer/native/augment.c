@@ -2,7 +2,7 @@
 augment_loops.h.
 
 No value of the columns causes a read outside the images: coordinates are clamped to the tap box, and the box to
-the image, before they become pixel numbers. native_pass.py checks rows.
+the image, before they become pixel numbers.
 
 A large batch in memory that is reused is stored past the caches. If the compiler can (x86-64), the loops
 are also compiled for AVX2 and AVX-512, and chosen when the extension is loaded; these resize two and four
@@ -173,16 +173,16 @@ measure(Job *job, int64_t pixels)
     return 1;
 }
 
-/* augment(what, images, height, width, columns, rows, out, begin, end, past): addresses of memory that
+/* augment(what, images, height, width, columns, out, begin, end, past): addresses of memory that
 native_pass.py holds. For ragged images, height is the number of pixels in the memory. */
 LOOP(augment)
 {
     Job job;
     Room room = {0};
     Buffers buffers = {0};
-    long long numbers[9];
-    if (check_count(count, 10, "augment(what, images, height, width, columns, rows, out, begin, end, past)") < 0) return NULL;
-    for (int i = 0; i < 9; i++) {
+    long long numbers[8];
+    if (check_count(count, 9, "augment(what, images, height, width, columns, out, begin, end, past)") < 0) return NULL;
+    for (int i = 0; i < 8; i++) {
         numbers[i] = PyLong_AsLongLong(args[i + 1]);
         if (numbers[i] == -1 && PyErr_Occurred()) return NULL;
     }
@@ -194,9 +194,8 @@ LOOP(augment)
     job.images = (const uint8_t *)(intptr_t)numbers[0];
     job.height = numbers[1], job.width = numbers[2];
     job.columns = (const float *)(intptr_t)numbers[3];
-    job.rows = (const int64_t *)(intptr_t)numbers[4];
-    job.out = (uint8_t *)(intptr_t)numbers[5];
-    job.begin = numbers[6], job.end = numbers[7], job.past = numbers[8] != 0;
+    job.out = (uint8_t *)(intptr_t)numbers[4];
+    job.begin = numbers[5], job.end = numbers[6], job.past = numbers[7] != 0;
     if (sound && job.what.steps >= 0 && job.what.steps <= MOST_STEPS && job.what.boxes >= 0 && job.what.ragged &&
         !measure(&job, job.height)) {
         PyErr_SetString(PyExc_ValueError, "a pass: its columns point outside the images' memory. Pass those of these images.");

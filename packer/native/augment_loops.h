@@ -46,7 +46,6 @@ typedef struct {
     const uint8_t *images;
     int64_t height, width; /* for ragged images the maximum */
     const float *columns;
-    const int64_t *rows; /* or NULL */
     uint8_t *out;
     int64_t begin, end; /* samples */
     int past;           /* store past the caches */
@@ -1411,7 +1410,7 @@ F(sample)(const Job *job, Room *room, int64_t number)
         s.image = job->images + place_of(source) * pixel_bytes;
         s.height = (int)source[2], s.width = (int)source[3], s.stride = (int)source[4];
     } else {
-        s.image = job->images + (job->rows ? job->rows[number] : number) * job->height * job->width * pixel_bytes;
+        s.image = job->images + number * job->height * job->width * pixel_bytes;
     }
     s.a = column[0], s.b = column[1], s.c = column[2], s.d = column[3], s.e = column[4], s.f = column[5];
     read_taps(&s, column);

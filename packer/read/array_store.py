@@ -24,10 +24,10 @@ _PIECE_BYTES = 32 << 20  # read at once by `pieces`
 
 
 class ArrayStore:
-    """Rows 0..rows-1 of a dataset. Thread-safe.
+    """Rows 0..rows-1 of a dataset. Thread-safe. Its life: open, prefetch and copy, close.
 
     pack, fields: the stored rows. fixed: fields that are loaded as arrays, in their loaded form. ready: True
-    once all rows are cached in memory or on the device. gathers: True if `tensors` may return tensors.
+    once all rows are cached in memory or on the device. gathers: True if rows are taken by `tensors`, not `copy`.
     """
 
     pack: Pack
@@ -47,6 +47,13 @@ class ArrayStore:
             return None
         return min(self.pack.ahead_bytes * self.pack.rows // max(1, self.pack.nbytes), _MOST_AHEAD)
 
+    def open(self, owner: object) -> None:
+        """Start background work, until `close` or until the owner is gone."""
+
+    def prefetch(self, rows: Runs) -> None:
+        """Prefetch rows of all fields; do not wait for them (a busy disk may block)."""
+        raise NotImplementedError
+
     def copy(self, rows: Runs, out: Mapping[str, Bytes]) -> None:
         """Copy rows of fields that are loaded as arrays; wait until they have arrived.
 
@@ -54,25 +61,13 @@ class ArrayStore:
         """
         raise NotImplementedError
 
-    def prefetch(self, rows: Runs) -> None:
-        """Prefetch rows of all fields; do not wait for them (a busy disk may block)."""
+    def tensors(self, rows: Runs) -> dict[str, Any]:
+        """Return rows of all fixed fields as new tensors for the current stream, if the store gathers."""
         raise NotImplementedError
 
-    def tensors(self, rows: Runs) -> dict[str, Any] | None:
-        """Return rows of all fixed fields as tensors for the current stream; None if not all are there."""
-        return None
-
-    def begin(self, owner: object) -> None:
-        """Start background work, until `leave` or until the owner is gone."""
-
-    def check(self) -> None:
-        """Re-raise the error of a thread that fills the store, if any."""
-
-    def drop(self) -> None:
-        """Start no more background work."""
-
-    def leave(self) -> None:
-        """End the threads that fill the store, and free cached rows; the files stay open."""
+    def close(self, wait: bool = True) -> None:
+        """End background work, and free cached rows, or close files. wait: False only begins to."""
+        raise NotImplementedError
 
 
 class PackStore(ArrayStore):
@@ -98,7 +93,7 @@ class PackStore(ArrayStore):
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._open: dict[str, FieldRows] = {}
-        self._keep = 0
+        self._cached_rows = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {"pack": self.pack, "fields": self.fields, "subset": self.subset, "verify": self.verify}
@@ -190,15 +185,15 @@ class PackStore(ArrayStore):
         for f in sorted(self.fields, key=lambda f: f.row_bytes):  # labels do not wait for images
             self._field(f.name).willneed(placed)
 
-    def keep(self, rows: int) -> None:
+    def cache_blocks(self, rows: int) -> None:
         """Cache decoded blocks of compressed fields: twice as many as a window of `rows` mixed rows has."""
-        self._keep = rows
+        self._cached_rows = rows
         # In a forked child the locks of the parent's fields may be held for ever.
         if self._pid == os.getpid():
             for field in list(self._open.values()):
-                field.keep(rows)
+                field.cache_blocks(rows)
 
-    def close(self) -> None:
+    def close(self, wait: bool = True) -> None:
         """Close each file once pending reads have ended; reading opens it again."""
         self._open = {}
 
@@ -214,7 +209,7 @@ class PackStore(ArrayStore):
                     if self.verify and name not in self._checked:
                         self._checked[name] = unchecked(self.pack.rows)
                     rows = open_rows(self.pack.settled(), name, self._checked.get(name))
-                    rows.keep(self._keep)
+                    rows.cache_blocks(self._cached_rows)
                     self.pack.check_same()  # after opening: an open file cannot be replaced
                     self._open[name] = rows
         return rows

@@ -67,7 +67,7 @@ class FieldRows:
         """Ask the system to read these rows ahead unless they seem to be cached; do not wait for them."""
         raise NotImplementedError
 
-    def keep(self, rows: int) -> None:
+    def cache_blocks(self, rows: int) -> None:
         """Cache decoded blocks, if any: twice as many as a window of `rows` mixed rows has."""
 
 
@@ -97,17 +97,17 @@ class JoinedRows(FieldRows):
         for number, own, _ in by_part(self._firsts, runs):
             self._rows[number].willneed(own)
 
-    def keep(self, rows: int) -> None:
+    def cache_blocks(self, rows: int) -> None:
         """See FieldRows."""
         for own in self._rows:
-            own.keep(rows)
+            own.cache_blocks(rows)
 
 
 class LateRows(FieldRows):
     """A field of a shard that may not be complete yet: the first read waits for the shard, and opens it."""
 
     def __init__(self, open: Callable[[], FieldRows]) -> None:
-        self._open, self._keep = open, 0
+        self._open, self._cached_rows = open, 0
         self._rows: FieldRows | None = None
 
     def read(self, runs: Runs, out: Bytes) -> None:
@@ -121,16 +121,16 @@ class LateRows(FieldRows):
     def willneed(self, runs: Runs) -> None:
         """Do nothing: rows that were just converted are in the page cache."""
 
-    def keep(self, rows: int) -> None:
+    def cache_blocks(self, rows: int) -> None:
         """See FieldRows."""
-        self._keep = rows
+        self._cached_rows = rows
         if self._rows is not None:
-            self._rows.keep(rows)
+            self._rows.cache_blocks(rows)
 
     def _opened(self) -> FieldRows:
         if self._rows is None:
             rows = self._open()
-            rows.keep(self._keep)
+            rows.cache_blocks(self._cached_rows)
             self._rows = rows
         return self._rows
 
@@ -139,7 +139,7 @@ class MatchedRows(FieldRows):
     """A field of a joined pack whose rows are in another order than the main pack's."""
 
     def __init__(self, rows: FieldRows, places: Subset) -> None:
-        self._rows, self._places, self.keep = rows, places, rows.keep  # type: ignore[method-assign]
+        self._rows, self._places, self.cache_blocks = rows, places, rows.cache_blocks  # type: ignore[method-assign]
 
     def read(self, runs: Runs, out: Bytes) -> None:
         """See FieldRows."""
@@ -245,7 +245,7 @@ class CompressedRows(FieldRows):
     """A fixed field in compressed blocks. A block is decoded as a unit, so contiguous rows are far cheaper.
 
     A call decodes each block that it needs once, in file order; each thread keeps its last decoded block. If
-    the order mixes rows of a few blocks, all threads share a cache of the last used blocks (`keep`).
+    the order mixes rows of a few blocks, all threads share a cache of the last used blocks (`cache_blocks`).
     """
 
     def __init__(self, pack: Pack, field: Field) -> None:
@@ -276,7 +276,7 @@ class CompressedRows(FieldRows):
         self._kept: OrderedDict[int, Future[Bytes]] = OrderedDict()
         self._most, self._keeping = 0, threading.Lock()
 
-    def keep(self, rows: int) -> None:
+    def cache_blocks(self, rows: int) -> None:
         """See FieldRows.
 
         The cache is shared by all threads, which read ahead, so it is doubled; 0 disables it.
@@ -384,7 +384,7 @@ class VerifiedRows(FieldRows):
 
     def __init__(self, rows: FieldRows, pack: Pack, field: Field, checked: NDArray[np.bool_]) -> None:
         self._rows, self._field, self._checked = rows, field, checked
-        self.willneed, self.keep = rows.willneed, rows.keep  # type: ignore[method-assign]
+        self.willneed, self.cache_blocks = rows.willneed, rows.cache_blocks  # type: ignore[method-assign]
         self._packs = pack.parts
         self._parts: dict[int, NDArray[np.uint64]] = {}
         self._firsts = np.cumsum([0, *(part.rows for part in pack.parts)])

@@ -17,8 +17,9 @@ from torch import Tensor
 from packer.augment import Pipeline, Transform, pass_stages
 from packer.augment.draw_steps import steps
 from packer.augment.kinds import PixelFormat
-from packer.augment.pass_stages import PreparedDraws, run_pass, staged
+from packer.augment.pass_stages import run_pass, staged
 from packer.augment.passes import native_pass, torch_pass
+from packer.augment.passes.prepared_draws import PreparedDraws
 from packer.augment.placement import placed
 from packer.errors import UsageError
 
@@ -105,7 +106,7 @@ def separately(transforms: Sequence[Transform], images: Tensor, params: Drawn) -
         for part in step.parts(layout):
             (stage,) = staged([(part, 0)], pixels)
             columns = stage.columns([arrays(drawn)], len(images))
-            images = stage.run(images, PreparedDraws(torch.from_numpy(columns)), None, None)
+            images = stage.run(images, PreparedDraws(torch.from_numpy(columns)), None)
             pixels = stage.result
     return images
 
@@ -177,7 +178,7 @@ def begin(pipeline: Pipeline, images: RaggedImages, params: Any) -> Tensor:
     """Make images that differ in size alike, by the first stage of a pipeline."""
     first = pipeline.first
     columns = images.placed(pipeline.prepare(params, len(images.sizes)).host[:, : first.width])
-    return run_pass(first.what, images.pixels, columns)
+    return run_pass(first.what, images.pixels, PreparedDraws(columns))
 
 
 def side_by_side(images: Sequence[NDArray[Any]]) -> RaggedImages:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import hashlib
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -20,8 +24,10 @@ from packer.augment import Pipeline
 from packer.augment.annotations import moved_lists
 from packer.errors import UsageError
 from packer.load.caches.gpu_cache import GpuStore
+from packer.load.device import CopyingDevice
 from packer.orders.runs import consecutive
 from packer.read.array_store import PackStore
+from packer.starting import ForkSafeThreads
 from tests.augment.conftest import forced, noise_images, smooth_images
 
 ROWS, SHAPE = 4, (3, 32, 36)
@@ -83,10 +89,6 @@ def ones_of(case: str) -> Iterator[tuple[str, Any]]:
         yield from ((f"{dtype} {n} {name}", p) for n, each in enumerate(drawn) for name, p in each.items())
         ready = pipeline.prepare(drawn, ROWS)
         yield f"{dtype}", pipeline.apply(images, ready)
-        yield (
-            f"{dtype} rows",
-            pipeline.apply(images, ready, rows=torch.arange(ROWS - 1, -1, -1, device="cpu")),
-        )
         if dtype == torch.uint8:
             if not pipeline.blends:
                 yield "mask", pipeline.apply_masks(mask, ready)
@@ -129,11 +131,9 @@ def made_by_packs(folder: Path) -> Iterator[tuple[str, Any]]:
     preview(folder / "fixed", folder / "sheet.png", rows=4, augment="TrivialAugmentWide()", overwrite=True)
     yield "sheet", torch.from_numpy(np.fromfile(folder / "sheet.png", np.uint8))
     pack = open_pack(folder / "fixed")
-    store = GpuStore(PackStore(pack, pack.fields[:2]), pack.fields[:2], "cpu")
-    store.begin(store)
-    assert store.wait(60)
-    yield from sorted((store.tensors(consecutive(np.array([3, 1, 2]))) or {}).items())
-    store.leave()
+    device = CopyingDevice(torch.device("cpu"))
+    store = GpuStore(PackStore(pack, pack.fields[:2]), pack.fields[:2], device, ForkSafeThreads(1))
+    yield from sorted(store.tensors(consecutive(np.array([3, 1, 2]))).items())
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +166,10 @@ def strict_warnings() -> Iterator[None]:
         yield
 
 
+def allow_tf32(allowed: bool) -> None:
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = allowed
+
+
 STATES: dict[str, Callable[[], Any]] = {
     **{
         f"default {dtype}": lambda dtype=dtype: setting(
@@ -178,6 +182,7 @@ STATES: dict[str, Callable[[], Any]] = {
     "default device": lambda: torch.device("meta"),
     "inference": torch.inference_mode,
     "no gradients": torch.no_grad,
+    "gradients": torch.enable_grad,
     "deterministic": lambda: setting(
         torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True
     ),
@@ -190,6 +195,9 @@ STATES: dict[str, Callable[[], Any]] = {
         for precision in ("high", "medium")
     },
     "no oneDNN": lambda: setting(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False),
+    "TF32": lambda: setting(lambda: torch.backends.cudnn.allow_tf32, allow_tf32, True),
+    "no denormals": lambda: setting(lambda: False, torch.set_flush_denormal, True),
+    "one thread of OpenCV": lambda: setting(cv2.getNumThreads, cv2.setNumThreads, 1),
     "NumPy's errors": lambda: np.errstate(all="raise"),
     "NumPy's texts": lambda: np.printoptions(precision=1, threshold=2, legacy="1.13"),
     "warnings": strict_warnings,
@@ -239,3 +247,22 @@ def test_no_state_changes_a_byte(
     for case, results in expected.items():
         assert found[case].keys() == results.keys()
         assert [name for name in results if found[case][name] != results[name]] == []
+
+
+def digest() -> str:
+    """Of what the operations make; an import of this file may come after torch's settings."""
+    found = {case: kept(ones_of(case)) for case in CASES}
+    return hashlib.sha256(repr(found).encode()).hexdigest()
+
+
+def test_no_number_of_threads_between_operations_changes_a_byte() -> None:
+    """It is set before torch starts threads."""
+    code = (
+        "import torch; torch.set_num_interop_threads(1); torch.set_num_threads(2)\n"
+        "from tests.augment.test_global_state import digest; print(digest())"
+    )
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=root, timeout=300
+    )
+    assert done.stdout.strip() == digest()

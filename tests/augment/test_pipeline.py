@@ -191,16 +191,6 @@ def test_a_sample_is_the_same_in_any_batch(implementation: str) -> None:
     assert torch.equal(stack.apply(images[5:12], params[5:12]), whole[5:12])
 
 
-def test_rows_take_images_out_of_a_field(implementation: str) -> None:
-    field = noise_images(40, *SHAPE)
-    rows = torch.tensor([5, 5, 39, 0, 17])
-    for transforms in (all_operations(), [RandomHorizontalFlip()], [Normalize(MEAN, STD)], []):
-        stack = Pipeline(transforms, SHAPE)
-        params = stack.sample(rows)
-        found = stack.apply(field, params if transforms else stack.prepare(params, 5), rows=rows)
-        assert torch.equal(found, stack.apply(field[rows], params))
-
-
 @pytest.mark.parametrize("transforms", [all_operations(), [RandomCrop(8)], []])
 def test_out_takes_the_result(transforms: list[Transform], implementation: str) -> None:
     images = noise_images(9, *SHAPE)
@@ -218,14 +208,11 @@ def test_large_batches_go_through_the_stages_in_parts(
     images = noise_images(15, *SHAPE)
     stack = make_stack()
     params = stack.sample(np.arange(15))
-    rows = torch.arange(15).flip(0)
     whole = stack.apply(images, params)
-    taken = stack.apply(images, params, rows=rows)
     monkeypatch.setattr(pass_stages, "CPU_STAGE_BYTES", 4 * images[0].nbytes)
     assert len(stack._stages) > 1
     assert torch.equal(stack.apply(images, params), whole)
     assert torch.equal(stack.apply(images, params, out=torch.empty_like(whole)), whole)
-    assert torch.equal(stack.apply(images, params, rows=rows), taken)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

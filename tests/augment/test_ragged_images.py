@@ -33,6 +33,7 @@ from packer.augment import (
     Transform,
 )
 from packer.augment.pass_stages import run_pass
+from packer.augment.passes.prepared_draws import PreparedDraws
 from packer.augment.placement import boxes_seen, placed, reduce, reductions
 from packer.errors import UsageError
 from tests.augment.conftest import RaggedImages, begin, forced, noise_images, side_by_side, smooth_images
@@ -98,7 +99,7 @@ def test_of_an_image_only_the_part_that_is_seen_need_be_there(
     cut = zip(images, boxes.tolist(), strict=True)
     parts = together([image[..., top:bottom, left:right] for image, (left, top, right, bottom) in cut])
     numbers = placed(columns, parts.places, boxes, parts.reductions)
-    made = run_pass(pipeline.first.what, parts.pixels, numbers)
+    made = run_pass(pipeline.first.what, parts.pixels, PreparedDraws(numbers))
     assert torch.equal(made, begin(pipeline, together(images), drawn))
 
 
@@ -116,8 +117,8 @@ def test_both_loops_read_rows_that_lie_apart(transforms: Sequence[Transform]) ->
     columns[:, -3:-1], columns[:, -1] = torch.from_numpy(SIZES), 120
     flat = picture.view(-1, 3)
     with forced("plain"):
-        plain = run_pass(pipeline.first.what, flat, columns)
-    compiled = run_pass(pipeline.first.what, flat, columns)
+        plain = run_pass(pipeline.first.what, flat, PreparedDraws(columns))
+    compiled = run_pass(pipeline.first.what, flat, PreparedDraws(columns))
     torch.testing.assert_close(compiled, plain, rtol=0, atol=1 if plain.dtype == torch.uint8 else 2e-4)
     alone = together(
         [
@@ -125,7 +126,9 @@ def test_both_loops_read_rows_that_lie_apart(transforms: Sequence[Transform]) ->
             for y, x, (h, w) in zip(top, left, SIZES, strict=True)
         ]
     )
-    assert torch.equal(run_pass(pipeline.first.what, alone.pixels, alone.placed(columns)), compiled)
+    assert torch.equal(
+        run_pass(pipeline.first.what, alone.pixels, PreparedDraws(alone.placed(columns))), compiled
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,10 +174,10 @@ def test_nothing_outside_the_memory_is_read(column: int, number: float) -> None:
     columns = images.placed(
         pipeline.prepare(pipeline.sample(ROWS[:1], sizes=SIZES[:1]), 1, sizes=SIZES[:1]).host
     )
-    run_pass(pipeline.first.what, images.pixels, columns)
+    run_pass(pipeline.first.what, images.pixels, PreparedDraws(columns))
     columns[0, column] = number if column != -2 or np.isnan(number) else 32.0
     with pytest.raises(ValueError, match="point outside the images' memory"):
-        run_pass(pipeline.first.what, images.pixels, columns)
+        run_pass(pipeline.first.what, images.pixels, PreparedDraws(columns))
 
 
 @pytest.mark.skipif(not native.COMPILED, reason="needs the compiled loops")
@@ -187,7 +190,7 @@ def test_numbers_of_pixels_that_32_bits_do_not_hold_are_refused() -> None:
     columns[0, 6:10] = torch.tensor([right - 1, bottom - 1] * 2)
     columns[0, -5:] = torch.tensor([*divmod(place, 2**24), bottom, right, stride])
     with pytest.raises(ValueError, match="point outside the images' memory"):
-        run_pass(pipeline.first.what, torch.zeros(1, 3, dtype=torch.uint8), columns)
+        run_pass(pipeline.first.what, torch.zeros(1, 3, dtype=torch.uint8), PreparedDraws(columns))
 
 
 def test_large_memories_have_exact_places() -> None:

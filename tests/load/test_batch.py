@@ -203,3 +203,15 @@ def test_it_moves_to_a_device():
         batch.to(torch.float16)
     with pytest.raises(UsageError, match=r"^to: the batch holds NumPy arrays; .* Pass output='torch'\.$"):
         make_batch(("image",), [np.ones(2)]).to("cpu")
+
+
+def test_buffers_grow():
+    """By a quarter at least, so that few sizes are allocated; smaller ones are not lent again."""
+    asked: list[int] = []
+    slots = Slots(0, lambda nbytes: asked.append(nbytes) or np.empty(nbytes, np.uint8), spare=2)  # type: ignore[func-returns-value]
+    small = slots.lend(100)
+    del small
+    assert len(slots.lend(110)) == 125
+    assert len(slots.lend(90)) == 125
+    assert len(slots.lend(400)) == 400
+    assert asked == [100, 125, 400]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from packer.errors import FormatError, UsageError
-from packer.load.batch import Host
+from packer.load.batch import Host, LentSlot
 from packer.load.batch_engine import BatchEngine, ahead
 from packer.load.fillers import Reading, RowFiller
 from packer.load.order_choice import context
@@ -37,9 +37,8 @@ def store_of(pack: Pack) -> PackStore:
     return PackStore(pack, select_fields(pack, None))
 
 
-def engine_of(store: ArrayStore, *, prefetch: int = 1, on_host: bool = True) -> BatchEngine:
+def engine_of(store: ArrayStore, *, prefetch: int = 1) -> BatchEngine:
     fields, host = select_fields(store.pack, None), Host(tensors=False)
-    host.on_host = on_host
     return BatchEngine(
         RowFiller(Reading(store, store, ForkSafeThreads(2), host), fields), batch_rows=25, prefetch=prefetch
     )
@@ -68,19 +67,16 @@ def test_rows_to_come_are_asked_for_once_and_in_order(pack: Pack, ahead: int | N
         assert len(asked[0]) == 5 * (1 + ahead // 5)
 
 
-class Closing(PackStore):
-    """Closes the engine while a request begins, as another thread may at this moment."""
-
-    engine: BatchEngine
-
-    def check(self) -> None:
-        self.engine.close()
-
-
-def test_closed_while_a_request_begins_no_thread_is_left(pack: Pack) -> None:
+def test_closed_while_a_request_begins_no_thread_is_left(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another thread may close it at this moment."""
     before = set(threading.enumerate())  # those of datasets that other tests dropped may end later
-    store = Closing(pack, select_fields(pack, None))
-    engine = store.engine = engine_of(store)
+    engine, begun = engine_of(store := store_of(pack)), RowFiller.tasks
+
+    def tasks(filler: RowFiller, request: ReadRequest, slot: LentSlot) -> Any:
+        engine.close()
+        return begun(filler, request, slot)
+
+    monkeypatch.setattr(RowFiller, "tasks", tasks)
     with pytest.raises(UsageError, match="was closed"):
         next(engine.batches_of([request_of(store, Rows(), 5, 30)], Stats()))
     left = set(threading.enumerate()) - before

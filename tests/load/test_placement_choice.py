@@ -35,10 +35,12 @@ def chosen(
     path: str = "p.h5",
     decoded: bool = False,
     present: bool = False,
+    pending: bool = False,
+    ahead_bytes: int | None = None,
 ) -> tuple[str, str]:
     fields = [Field("image", "|u1", (1,), codec={"name": "jpeg"} if decoded else None)]
-    store: Any = SimpleNamespace(fields=fields, fixed=fields, rows=int(nbytes), pack=SimpleNamespace())
-    store.pack.packs = [SimpleNamespace(path=path)]
+    store: Any = SimpleNamespace(fields=fields, fixed=fields, rows=int(nbytes))
+    store.pack = SimpleNamespace(packs=[SimpleNamespace(path=path)], pending=pending, ahead_bytes=ahead_bytes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placement_choice, "in_memory", lambda store: present)
         return place_rows(wish, device, store)
@@ -53,6 +55,15 @@ def chosen(
             {"device": "cuda"},
             "disk",
             "10 GB of rows are read through the page cache, which all processes share",
+        ),
+        *(
+            (
+                1 * GB,
+                {"device": "cuda", **arriving},
+                "disk",
+                "1 GB of rows are read through the page cache, which all processes share",
+            )
+            for arriving in ({"pending": True}, {"ahead_bytes": 1 << 20})
         ),
         (
             10 * GB + 8,

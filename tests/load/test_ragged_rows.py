@@ -31,6 +31,7 @@ from packer.codecs import jpeg_parts  # noqa: E402
 from packer.errors import FormatError, UsageError  # noqa: E402
 from packer.format.fields import Field  # noqa: E402
 from packer.load.augmenting import fit_views, parse_views  # noqa: E402
+from packer.load.batch import LentSlot  # noqa: E402
 from packer.load.device import CopyingDevice  # noqa: E402
 from packer.writing.pack_writer import PackWriter  # noqa: E402
 
@@ -326,10 +327,10 @@ class Copies(CopyingDevice):
         self.name = "mps"
         self.sent: dict[str, set[tuple[str, int]]] = {}
 
-    def send(self, arrays: Any) -> Any:
-        for name, array in arrays.items():
+    def send(self, slot: LentSlot) -> Any:
+        for name, array in slot.arrays.items():
             self.sent.setdefault(name, set()).add((str(array.dtype), array.nbytes // len(array)))
-        return super().send(arrays)
+        return super().send(slot)
 
 
 def on_a_device(pack: str, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[list[Any], Copies]:

@@ -11,9 +11,9 @@ import pytest
 from packer.errors import UsageError
 from packer.format.fields import Field
 from packer.load.batch_dataset import PackedBatchDataset
-from packer.load.batch_engine import BatchEngine
 from packer.load.processes.transforms import PythonTransform
 from packer.load.row_dataset import PackedDataset
+from packer.orders.epochs import ReadRequest
 from packer.orders.sampling import Weighted
 from packer.packs.pack import Pack
 from packer.packs.pack_opening import open_pack
@@ -73,11 +73,8 @@ def test_it_comes_where_it_is_named_and_only_then(pack: Pack):
 
 
 def test_nothing_is_worked_out_unless_it_is_asked_for(pack: Pack, monkeypatch: pytest.MonkeyPatch):
-    asked = []
-    numbers = BatchEngine._numbers
-    monkeypatch.setattr(
-        BatchEngine, "_numbers", lambda feed, request: asked.append(1) or numbers(feed, request)
-    )
+    asked, numbers = [], ReadRequest.rows
+    monkeypatch.setattr(ReadRequest, "rows", lambda *given: asked.append(1) or numbers(*given))
     list(PackedBatchDataset(pack, 9))
     assert not asked
     list(PackedBatchDataset(pack, 9, fields=["image", "row"]))

@@ -233,7 +233,7 @@ def test_a_forked_process_keeps_blocks_whatever_another_thread_was_doing(tmp_pat
     with reader._field("image")._keeping:  # type: ignore[attr-defined]
         if not (child := os.fork()):
             signal.alarm(10)
-            reader.keep(16)
+            reader.cache_blocks(16)
             os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 

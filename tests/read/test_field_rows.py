@@ -142,7 +142,7 @@ def test_blocks_that_are_kept_are_decoded_once_by_whichever_thread(tmp_path: Pat
     write_content(tmp_path / "p.h5", content, block_rows=16)
     pack = open_pack(tmp_path / "p.h5")
     reader = PackStore(pack, pack.fields)
-    reader.keep(16)
+    reader.cache_blocks(16)
 
     def read(seed: int) -> bool:
         rows = np.random.default_rng(seed).integers(0, 48, 7)
@@ -155,7 +155,7 @@ def test_blocks_that_are_kept_are_decoded_once_by_whichever_thread(tmp_path: Pat
     assert decoded[3:] == [3]  # the fourth one took the place of the third, which was not asked for
     images(reader, runs_of((33, 1)))
     assert decoded[3:] == [3, 2]
-    reader.keep(0)
+    reader.cache_blocks(0)
     assert not reader._field("image")._kept  # type: ignore[attr-defined]
 
 
@@ -164,7 +164,7 @@ def test_a_kept_block_that_failed_is_tried_again(tmp_path: Path, monkeypatch: py
     write_content(tmp_path / "p.h5", content, block_rows=16)
     pack = open_pack(tmp_path / "p.h5")
     reader = PackStore(pack, pack.fields)
-    reader.keep(16)
+    reader.cache_blocks(16)
 
     def spoil(self: Gzip, data: memoryview, out: np.ndarray) -> None:
         raise ValueError("spoilt")

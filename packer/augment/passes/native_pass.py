@@ -20,6 +20,7 @@ from torch import Tensor
 
 from packer import native
 from packer.augment.passes.pass_spec import DTYPES, OUTSIDES, SAMPLINGS, Pass
+from packer.augment.passes.prepared_draws import PreparedDraws
 from packer.starting import ForkSafeThreads
 
 _SOURCES = (torch.uint8, torch.float32)
@@ -51,42 +52,27 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
     )
 
 
-def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
+def run(what: Pass, images: Tensor, draws: PreparedDraws, out: Tensor) -> None:
     """Run a pass for which `can` returns True; arguments as of run_pass (pass_stages.py).
 
-    Raises ValueError if shapes or dtypes do not match, or columns of a ragged pass point outside the memory;
-    IndexError if rows are out of range.
+    Raises ValueError if shapes or dtypes do not match, or columns of a ragged pass point outside the memory.
     """
-    count = len(columns)
-    if rows is not None:
-        sourced = not what.ragged and rows.shape == (count,) and rows.dtype == torch.int64
-    else:
-        sourced = images.ndim == 2 and images.is_contiguous() if what.ragged else len(images) == count
+    columns, count = draws.host, len(draws)
+    sourced = images.ndim == 2 and images.is_contiguous() if what.ragged else len(images) == count
     if (
         not (sourced and can(what, images, out) and columns.dtype == torch.float32)
         or images.shape[1] not in ((3, 4) if what.wider else (what.channels,))
         or columns.shape != (count, what.width)
         or out.shape != (count, what.channels, *what.size)
     ):
-        given = {"images": images, "columns": columns, "rows": rows, "out": out}
-        found = ", ".join(f"{name} {p.dtype} {list(p.shape)}" for name, p in given.items() if p is not None)
+        given = {"images": images, "columns": columns, "out": out}
+        found = ", ".join(f"{name} {p.dtype} {list(p.shape)}" for name, p in given.items())
         raise ValueError(f"a pass: {found} do not match, or the C extension does not support them: {what}.")
     if not count:
         return
-    if rows is not None:
-        first, last = (int(end) for end in rows.aminmax())
-        if first < 0 or last >= len(images):
-            raise IndexError(
-                f"a pass: rows are {first} to {last}; 0 to {len(images) - 1} are allowed."
-                " Pass rows of these images."
-            )
-        rows = rows.contiguous()
     source, height, width = images, len(images), 1
     if not what.ragged:
-        source, height, width = images.permute(0, 2, 3, 1), images.shape[2], images.shape[3]
-        if rows is not None and not source.is_contiguous():  # copy the rows alone, not all images
-            source, rows = source.index_select(0, rows), None
-        source = source.contiguous()
+        source, height, width = images.permute(0, 2, 3, 1).contiguous(), images.shape[2], images.shape[3]
     pixels, columns = out.permute(0, 2, 3, 1), columns.contiguous()
     result = pixels if pixels.is_contiguous() else pixels.new_empty(pixels.shape)
     past = int(result.untyped_storage().nbytes() >= PAST_BYTES)
@@ -97,7 +83,6 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
         height,
         width,
         columns.data_ptr(),
-        0 if rows is None else rows.data_ptr(),
         result.data_ptr(),
     )
     # Measured at 32 and 224 px: a weighted byte costs as much as two copied ones, and so does a colour step.

@@ -11,18 +11,18 @@ from torch import Tensor
 
 from packer.augment.passes import pass_spec
 from packer.augment.passes.pass_spec import MIRRORED, Pass
+from packer.augment.passes.prepared_draws import PreparedDraws
 
 
-def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
-    """Run a pass, and write its results to `out`.
+def run(what: Pass, images: Tensor, draws: PreparedDraws, out: Tensor) -> None:
+    """Run a pass, and write its results to `out`. It does not synchronise with a GPU.
 
-    images: [M, C, H, W], uint8 or floating point, any strides; [P, C] for a ragged pass.
-    columns: float32 [N, P].
-    rows: int64 [N], the index of each sample's image; None: M is N, in order.
-    out: [N, C, h, w]. All tensors are on the same device; on a GPU the call synchronises.
+    images: [N, C, H, W], uint8 or floating point, any strides; [P, C] for a ragged pass.
+    draws: the columns. out: [N, C, h, w], on the device of the images.
     """
     height, width = what.size
-    source = _source(what, images, columns, rows)
+    columns = draws.on(images.device)
+    source = _source(what, images, columns, draws.host)
     u = torch.arange(width, device=columns.device, dtype=torch.float32)
     v = torch.arange(height, device=columns.device, dtype=torch.float32)
     if what.contrast:
@@ -31,16 +31,21 @@ def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: T
     for step in range(what.steps):
         pixels = _stepped(what, pixels, _step(columns, step))
     if what.scale is not None and what.shift is not None:
-        pixels = pixels * pixels.new_tensor(what.scale) + pixels.new_tensor(what.shift)
+        pixels = pixels * _constants(what.scale, pixels) + _constants(what.shift, pixels)
     for box in range(what.boxes):
         start = what.boxes_at + pass_spec.BOX_WIDTH * box
         left, top, right, bottom, seed = _each(columns, start, start + pass_spec.BOX_WIDTH)
         inside = (u >= left) & (u < right) & (v[:, None] >= top) & (v[:, None] < bottom)
-        fill = noise(seed[..., None], pixels.shape) if what.noise else pixels.new_tensor(what.box_fill)
+        fill = noise(seed[..., None], pixels.shape) if what.noise else _constants(what.box_fill, pixels)
         pixels = torch.where(inside[..., None], fill, pixels)
     if out.dtype == torch.uint8:
         pixels = (pixels.clamp(0, 255) + 0.5).floor()
     out.copy_(pixels.permute(0, 3, 1, 2))
+
+
+def _constants(numbers: tuple[float, ...], like: Tensor) -> Tensor:
+    """Return numbers as a tensor. Copying them to a GPU would synchronise; filling does not."""
+    return torch.stack([like.new_full((), number) for number in numbers])
 
 
 def _each(columns: Tensor, begin: int, end: int) -> Iterator[Tensor]:
@@ -52,24 +57,25 @@ class Source(NamedTuple):
     """The pixels of all images, and the location of each sample in them.
 
     pixels: [P, C]. places: number of the sample's first pixel; strides: pixels from an image row to the next;
-        int64 [N, 1, 1] each.
+        int64 [N, 1, 1] each. taps: of the widest filter, across and down.
     """
 
     pixels: Tensor
     places: Tensor
     strides: Tensor
+    taps: list[int]
 
 
-def _source(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None) -> Source:
+def _source(what: Pass, images: Tensor, columns: Tensor, known: Tensor) -> Source:
+    """Return the source. known: the columns in host memory: asking a GPU for the taps would synchronise."""
+    taps = (2 * known[:, pass_spec.SUPPORT_AT : pass_spec.FRAME_AT]).ceil().amax(dim=0).int().tolist()
     if what.ragged:
         high, low, _, _, stride = _each(columns.long(), what.source_at, what.width)
-        return Source(images[:, : what.channels], high * pass_spec.PLACE_STEP + low, stride)
-    if rows is None:
-        rows = torch.arange(len(columns), dtype=torch.int64, device=columns.device)
+        return Source(images[:, : what.channels], high * pass_spec.PLACE_STEP + low, stride, taps)
     height, width = images.shape[2:]
     pixels = images.permute(0, 2, 3, 1).contiguous().view(-1, what.channels)
-    places = rows[:, None, None] * (height * width)
-    return Source(pixels, places, torch.full_like(places, width))
+    number = torch.arange(len(columns), dtype=torch.int64, device=columns.device)[:, None, None]
+    return Source(pixels, number * (height * width), torch.full_like(number, width), taps)
 
 
 def _step(columns: Tensor, step: int) -> Tensor:
@@ -121,7 +127,7 @@ def _sampled(what: Pass, source: Source, columns: Tensor, u: Tensor, v: Tensor) 
     else:
         xn, yn = x + pass_spec.TIE, y + pass_spec.TIE
         cover = ((xn >= left) & (xn < right) & (yn >= top) & (yn < bottom)).float()
-    fill, cover = pixels.new_tensor(what.fill), cover[..., None]
+    fill, cover = _constants(what.fill, pixels), cover[..., None]
     return torch.where(cover > 0, cover * pixels + (1 - cover) * fill, fill)
 
 
@@ -137,10 +143,10 @@ def _filtered(what: Pass, source: Source, columns: Tensor, x: Tensor, y: Tensor)
         x, y = x.clamp(x0 - beyond, x1 + beyond), y.clamp(y0 - beyond, y1 + beyond)
     first_x, first_y = (x - sx).floor() + 1, (y - sy).floor() + 1
     total, weights = x.new_zeros(()), x.new_zeros(())
-    for down in range(math.ceil(2 * float(sy.max()))):
+    for down in range(source.taps[1]):
         j = first_y + down
         weight_y = _weight(what, j, y, sy, y0, y1)
-        for across in range(math.ceil(2 * float(sx.max()))):
+        for across in range(source.taps[0]):
             i = first_x + across
             weight = weight_y * _weight(what, i, x, sx, x0, x1)
             taken = _taken(source, _inside(what, j, y0, y1), _inside(what, i, x0, x1))

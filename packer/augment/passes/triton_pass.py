@@ -1,7 +1,8 @@
 """The implementation of a pass for CUDA: one launch of a Triton kernel (triton_kernels.py) for each batch.
 
-No function synchronises with the device, and only the means of CONTRAST are allocated. Triton compiles a
-kernel for each kind of pass and size of result at its first use (about a second), and caches it on disk.
+Triton compiles a kernel for each kind of pass and size of result at its first use (about a second), and
+caches it on disk. The first batch of a pass is compared with torch operations on some of its rows, which
+synchronises with the device once. Nothing else does, and only the means of CONTRAST are allocated.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ import torch
 from torch import Tensor
 
 from packer.augment.passes import torch_pass
+from packer.augment.passes.pass_agreement import disagreement, revealing_rows
 from packer.augment.passes.pass_spec import DTYPES, Pass
+from packer.augment.passes.prepared_draws import PreparedDraws
 
 _LOG = logging.getLogger("packer.augment")
 _DTYPES = {name: getattr(torch, name) for name in DTYPES}
 _LARGEST = 2**31
 """Limit of the numbers of an image, exclusive: offsets within an image are 32 bits wide."""
+_ALIGNED = 16
+"""Bytes to which results are aligned, so that a kernel is compiled once."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class LaunchShape:
 
 
 def can(what: Pass, images: Tensor, out: Tensor) -> bool:
-    """Return True if the kernels support the pass, and Triton is installed and did not fail to compile it."""
+    """Return True if the kernels support the pass, and Triton is installed and did not fail."""
     return (
         ((images.is_cuda and out.is_cuda) or _interprets())
         and not what.ragged  # the CPU threads that read ragged images bring them to one size
@@ -48,53 +53,74 @@ def can(what: Pass, images: Tensor, out: Tensor) -> bool:
         and out.dtype is _DTYPES.get(what.dtype)
         and what.in_loops
         and images.shape[1] == what.channels
-        and _pixels_last(images)
-        and _pixels_last(out)
-        and out.is_contiguous(memory_format=torch.channels_last)
+        and max(images.shape[1:].numel(), out.shape[1:].numel()) < _LARGEST
         and _kernels() is not None
-        and not (_failed and (what, images.dtype) in _failed)
+        and _agreed.get((what, images.dtype, images.device), True)
     )
 
 
-def run(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
+_agreed: dict[tuple[Pass, torch.dtype, torch.device], bool] = {}
+"""Passes whose first batch was compared with torch operations: True if they agreed."""
+
+
+def run(what: Pass, images: Tensor, draws: PreparedDraws, out: Tensor) -> None:
     """Enqueue a pass on the current stream; arguments as of run_pass (pass_stages.py).
 
-    columns: the row stride may be larger than P.
-    A pass that Triton cannot compile here is run by torch operations, with a warning the first time.
+    A pass that Triton cannot compile here, or computes differently from torch operations, is run by these,
+    with a warning the first time.
     """
-    if not len(out):
-        return
+    kind, problem = (what, images.dtype, images.device), ""
     if not can(what, images, out):
-        torch_pass.run(what, images, columns, rows, out)
+        torch_pass.run(what, images, draws, out)
         return
-    plan = _plan(what, images.dtype, rows is not None)
+    if kind in _agreed:
+        _launch(what, images, draws, out)
+        return
     try:
-        _launch(plan, images, columns, rows, out)
+        _launch(what, images, draws, out)
+        if not _agrees(what, images, draws, out):
+            problem = "its result differs from that of torch operations"
+    except torch.cuda.OutOfMemoryError:
+        raise
     except Exception as error:  # any error of Triton's compiler, ptxas, the C compiler or the driver
-        if plan.launched or isinstance(error, torch.cuda.OutOfMemoryError):
-            raise
-        _failed.add((what, images.dtype))
-        _LOG.warning(
-            "augment: Triton did not compile a pass (%s: %s); torch operations run it, which is slower.",
-            type(error).__name__,
-            error,
-        )
-        torch_pass.run(what, images, columns, rows, out)
-    else:
-        plan.launched = True
+        problem = f"{type(error).__name__}: {error}"
+    _agreed[kind] = not problem
+    if problem:
+        _warn(f"augment: Triton failed at a pass ({problem}); torch operations run it, which is slower.")
+        torch_pass.run(what, images, draws, out)
 
 
-_failed: set[tuple[Pass, torch.dtype]] = set()
+def _agrees(what: Pass, images: Tensor, draws: PreparedDraws, out: Tensor) -> bool:
+    """Return True if some rows of a result are those of torch operations. It waits for the device."""
+    apart = []
+    for row in revealing_rows(what, draws.host):  # one at a time takes little memory
+        one = slice(row, row + 1)
+        expected = torch.empty_like(out[one])
+        torch_pass.run(what, images[one], draws[one], expected)
+        apart.append(disagreement(what, out[one], expected))
+    return bool(torch.stack(apart).amax() <= 1)
+
+
+@functools.cache
+def _warn(text: str) -> None:
+    """Warn, once for each text."""
+    _LOG.warning(text)
 
 
 @functools.cache
 def _kernels() -> ModuleType | None:
     try:
+        import triton
+
         from packer.augment.passes import triton_kernels
     except ImportError as error:
-        _LOG.info("augment: Triton is not available (%s); torch operations run passes on CUDA.", error)
-        return None
-    return triton_kernels
+        problem = str(error)
+    else:
+        if hasattr(triton, "knobs"):  # older ones have no tuples of numbers
+            return triton_kernels
+        problem = f"{triton.__version__} is installed, and 3.4 or newer is needed"
+    _warn(f"augment: Triton is not available ({problem}); torch operations run passes, which is slower.")
+    return None
 
 
 def _interprets() -> bool:
@@ -103,66 +129,30 @@ def _interprets() -> bool:
     return kernels is not None and type(kernels.flat).__name__ == "InterpretedFunction"
 
 
-def _pixels_last(images: Tensor) -> bool:
-    """Return True if each image is contiguous and channels-last; images may have any distance."""
-    _, channels, height, width = images.shape
-    _, between_channels, between_rows, between_pixels = images.stride()
-    return (
-        (channels == 1 or between_channels == 1)
-        and (width == 1 or between_pixels == channels)
-        and (height == 1 or between_rows == channels * width)
-        and channels * height * width < _LARGEST
-    )
-
-
 def is_flat(what: Pass) -> bool:
     """Return True if each number of the result depends on one number of the source."""
     return not what.weighted and not what.steps
 
 
-class _Kernel:
-    """A Triton function with its constants, launched with little overhead.
-
-    At each launch Triton looks up the compiled kernel by types, alignments and constants, which takes longer
-    than everything else here. If all pointers are multiples of 16 and strides fit 32 bits, `launch` calls the
-    kernel compiled for the first such launch directly.
-    """
-
-    def __init__(self, function: Any, constants: dict[str, Any], direct: bool) -> None:
-        self.function, self.constants, self._direct = function, constants, direct
-        self._values = [constants[name] for name in function.arg_names if name in constants]
-        self._ready: dict[int, Any] = {}
-
-    def launch(self, programs: int, tensors: tuple[Tensor, ...], numbers: tuple[Any, ...]) -> None:
-        """Enqueue the kernel. tensors, numbers: the function's first arguments, in order."""
-        device = tensors[0].get_device()
-        usual = numbers[0] < _LARGEST and not any(tensor.data_ptr() & 15 for tensor in tensors)
-        if usual and device in self._ready:
-            self._ready[device][programs, 1, 1](*tensors, *numbers, *self._values)
-            return
-        compiled = self.function[programs, 1, 1](*tensors, *numbers, **self.constants)
-        if usual and self._direct and compiled is not None:  # the interpreter compiles nothing
-            self._ready[device] = compiled
-
-
-@dataclass
+@dataclass(frozen=True)
 class _LaunchPlan:
-    """The constant part of all launches of a pass on images of a dtype, with or without rows.
+    """The constant part of all launches of a pass.
 
-    programs: Triton programs for each sample. numbers: fill, scale, shift and box_fill, four numbers each.
-    means: the kernel for the means of CONTRAST, or None. launched: True after the first successful launch.
+    kernel: `flat` or `pixels`, with its constants. programs: Triton programs for each sample.
+    numbers: fill, scale, shift and box_fill, four numbers each.
+    means: the kernel for the means of CONTRAST, and mean_constants; None without such steps.
     """
 
-    what: Pass
-    kernel: _Kernel
+    kernel: Any
+    constants: dict[str, Any]
     programs: int
     numbers: tuple[tuple[float, ...], ...]
-    means: _Kernel | None
-    launched: bool = False
+    means: Any
+    mean_constants: dict[str, Any]
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(what: Pass, dtype: torch.dtype, rows: bool) -> _LaunchPlan:
+def _plan(what: Pass) -> _LaunchPlan:
     kernels = _kernels()
     assert kernels is not None
     (height, width), shape = what.size, launch_shape(what)
@@ -170,17 +160,18 @@ def _plan(what: Pass, dtype: torch.dtype, rows: bool) -> _LaunchPlan:
     scale: tuple[float, ...] | None = () if what.scaled else None
     limit = what.limit if what.sampling == "cubic" else 0.0
     form = replace(what, limit=limit, fill=(), box_fill=(), scale=scale, shift=scale)
-    constants = {"WHAT": form, "ROWS": rows, "num_stages": 1}
     if is_flat(what):
         programs = -(-width * what.channels // shape.across) * -(-height // (shape.down * shape.loops))
     else:
         programs = -(-height * width // (shape.across * shape.loops))
-    means = None
-    if what.contrast and what.steps:
-        means = _Kernel(kernels.means, constants | {"num_warps": 8}, kernels.DIRECT)
+    constants = {"WHAT": form, "num_stages": 1}
+    means, mean_constants = (
+        kernels.means if what.contrast and what.steps else None,
+        constants | {"num_warps": 8},
+    )
     constants |= {"SHAPE": shape, "num_warps": shape.warps}
-    kernel = _Kernel(kernels.flat if is_flat(what) else kernels.pixels, constants, kernels.DIRECT)
-    return _LaunchPlan(what, kernel, programs, what.colours, means)
+    kernel = kernels.flat if is_flat(what) else kernels.pixels
+    return _LaunchPlan(kernel, constants, programs, what.colours, means, mean_constants)
 
 
 def launch_shape(what: Pass) -> LaunchShape:
@@ -195,24 +186,25 @@ def launch_shape(what: Pass) -> LaunchShape:
     return LaunchShape(across, down, loops=-(-blocks // max(1, round(blocks / 8))), warps=warps)
 
 
-def _launch(plan: _LaunchPlan, images: Tensor, columns: Tensor, rows: Tensor | None, out: Tensor) -> None:
+def _launch(what: Pass, images: Tensor, draws: PreparedDraws, out: Tensor) -> None:
     if images.is_cuda and images.device.index != torch.cuda.current_device():
         with torch.cuda.device(images.device):
-            _launch(plan, images, columns, rows, out)
+            _launch(what, images, draws, out)
         return
-    if columns.stride(1) != 1:
-        columns = columns.contiguous()
-    count, what = out.shape[0], plan.what
+    plan, columns, count = _plan(what), draws.on(images.device), len(out)
+    images = images.contiguous(memory_format=torch.channels_last)
+    fit = out.is_contiguous(memory_format=torch.channels_last) and out.data_ptr() % _ALIGNED == 0
+    result = out if fit else torch.empty_like(out, memory_format=torch.channels_last)
     strides = images.stride(0), images.stride(2), columns.stride(0)
-    rows = columns if rows is None else rows
+    launch = plan.kernel[(count * plan.programs,)]
     if is_flat(what):
-        plan.kernel.launch(count * plan.programs, (out, images, columns, rows), (*strides, *plan.numbers))
-        return
-    means = columns
-    if plan.means is not None:
-        means = torch.empty((count, what.steps), dtype=torch.float32, device=images.device)
-        plan.means.launch(
-            count, (means, images, columns, rows), (*strides, float(what.limit), plan.numbers[0])
-        )
-    numbers = (*strides, float(what.limit), *plan.numbers)
-    plan.kernel.launch(count * plan.programs, (out, images, columns, rows, means), numbers)
+        launch(result, images, columns, *strides, *plan.numbers, **plan.constants)
+    else:
+        means, limit = columns, float(what.limit)
+        if plan.means is not None:
+            means = torch.empty((count, what.steps), dtype=torch.float32, device=images.device)
+            average = plan.means[(count,)]
+            average(means, images, columns, *strides, limit, plan.numbers[0], **plan.mean_constants)
+        launch(result, images, columns, means, *strides, limit, *plan.numbers, **plan.constants)
+    if result is not out:
+        out.copy_(result)

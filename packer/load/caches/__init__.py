@@ -1,9 +1,8 @@
 """Caches of rows during training: on the GPU or in memory.
 
-    kept_store.py       base class: a store whose rows a thread copies from another store
     memory_cache.py     rows in memory, decoded; the processes of a node share the work
     row_memory.py       the memory, shared by all processes of a user that load the same rows
-    gpu_cache.py        rows on the device, gathered there
+    gpu_cache.py        rows on the device, uploaded before the first batch and gathered there
 
-Start with memory_cache.py. Imports: format, load, orders, packs, read.
+Start with memory_cache.py. Imports: format, load, orders, packs, progress, read.
 """

@@ -115,6 +115,8 @@ class TransformFiller(RowFiller):
         cannot be read).
         """
         layout, rows, counters = slot.layout, request.within(), request.counters()
+        if ROW in self.fields:
+            slot.arrays[ROW.name][:] = request.rows().rows()
         if self._form[0] is not layout:
             self._form = layout, pickle.dumps((layout, self._outputs))
         place = self._memory.offset(slot.memory), layout.nbytes
@@ -133,9 +135,11 @@ class TransformFiller(RowFiller):
         ]
         return self._started(jobs, slot.memory)
 
-    def close(self) -> None:
-        """End the threads and processes; slots stay valid."""
-        super().close()
+    def close(self, wait: bool = True) -> None:
+        """End the threads and processes; slots stay valid. wait: see RowFiller."""
+        super().close(wait)
+        if not wait:
+            return
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:

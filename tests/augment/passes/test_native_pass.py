@@ -20,6 +20,7 @@ from packer.augment import Pipeline, RandomHorizontalFlip
 from packer.augment.pass_stages import run_pass
 from packer.augment.passes import native_pass, pass_spec, torch_pass
 from packer.augment.passes.pass_spec import Pass
+from packer.augment.passes.prepared_draws import PreparedDraws
 
 built = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
 
@@ -98,8 +99,8 @@ def coloured(draws: np.random.Generator, what: Pass, columns: Tensor) -> None:
 
 def made(
     number: int, way: str = "", dtype: str = "", channels: int = 0, sampling: pass_spec.Sampling | None = None
-) -> tuple[Pass, Tensor, Tensor, Tensor | None]:
-    """A pass, images, columns and rows, all by chance."""
+) -> tuple[Pass, Tensor, Tensor]:
+    """A pass, images and columns, all by chance."""
     draws = np.random.default_rng(number)
     sampling = sampling or ("shift", "nearest", "linear")[number % 3]
     outside: pass_spec.Outside = ("constant", "edge", "reflect", "symmetric")[number // 3 % 4]
@@ -142,6 +143,7 @@ def made(
     rows = torch.from_numpy(draws.integers(0, images, count)) if draws.random() < 0.5 else None
     images = count if rows is None else images
     bytes_ = torch.from_numpy(draws.integers(0, 256, (images, height, width, channels), dtype=np.uint8))
+    bytes_ = bytes_ if rows is None else bytes_[rows]
     pixels = (bytes_.float() * (limit / 255) if floating else bytes_).permute(0, 3, 1, 2)
     columns = torch.zeros(count, what.width)
     boxed(draws, columns, width, height)
@@ -151,7 +153,7 @@ def made(
         at = what.boxes_at + pass_spec.BOX_WIDTH * box
         columns[:, at : at + 4] = torch.from_numpy(draws.uniform(-10, 60, (count, 4))).round()
         columns[:, at + 4] = torch.from_numpy(draws.integers(0, 2**24, count))
-    return what, pixels, columns, rows
+    return what, pixels, columns
 
 
 def results(what: Pass, count: int) -> Tensor:
@@ -161,12 +163,12 @@ def results(what: Pass, count: int) -> Tensor:
     )
 
 
-def both(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:
+def both(what: Pass, images: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
     """Results of the compiled and of the plain pass, in float64."""
     given, expected = results(what, len(columns)), results(what, len(columns))
     assert native_pass.can(what, images, given)
-    native_pass.run(what, images, columns, rows, given)
-    torch_pass.run(what, images, columns, rows, expected)
+    native_pass.run(what, images, PreparedDraws(columns), given)
+    torch_pass.run(what, images, PreparedDraws(columns), expected)
     return given.double(), expected.double()
 
 
@@ -189,16 +191,16 @@ def largest_difference(what: Pass, given: Tensor, expected: Tensor) -> float:
 def test_it_makes_what_the_plain_pass_makes(sampling: pass_spec.Sampling) -> None:
     """Positions drawn by chance do not sit on ties, but for whole ones, which both take exactly."""
     for number in range(60):
-        what, images, columns, rows = made(number, sampling=sampling)
-        given, expected = both(what, images, columns, rows)
+        what, images, columns = made(number, sampling=sampling)
+        given, expected = both(what, images, columns)
         assert torch.isfinite(given).all()
         allowed = 1.0 if what.dtype == "uint8" else ALLOWED
         assert largest_difference(what, given, expected) <= allowed, (number, what)
 
 
-def deep(number: int, **given: Any) -> tuple[Pass, Tensor, Tensor, Tensor | None]:
+def deep(number: int, **given: Any) -> tuple[Pass, Tensor, Tensor]:
     """A pass like one of `made` over images of 16 bits, or of many channels, without noise."""
-    what, images, columns, rows = made(number, **given)
+    what, images, columns = made(number, **given)
     draws = np.random.default_rng(number)
     pixels = torch.from_numpy(draws.integers(0, 65_536, images.permute(0, 2, 3, 1).shape, dtype=np.uint16))
     times = 65_535 / what.limit
@@ -210,16 +212,16 @@ def deep(number: int, **given: Any) -> tuple[Pass, Tensor, Tensor, Tensor | None
         dtype="uint16" if what.dtype == "uint8" else what.dtype if what.scale else "float32",
         noise=False,
     )
-    return what, pixels.permute(0, 3, 1, 2), columns, rows
+    return what, pixels.permute(0, 3, 1, 2), columns
 
 
-def both_deep(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:
+def both_deep(what: Pass, images: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
     """Results by the compiled pass, and of the plain one on all channels at a time, in float64."""
-    given = run_pass(what, images, columns, rows)
+    given = run_pass(what, images, PreparedDraws(columns))
     assert given.dtype == getattr(torch, what.dtype)
     as_floats = dataclasses.replace(what, dtype="float32" if what.dtype == "uint16" else what.dtype)
     expected = results(as_floats, len(columns))
-    torch_pass.run(as_floats, images.to(torch.int32).float(), columns, rows, expected)
+    torch_pass.run(as_floats, images.to(torch.int32).float(), PreparedDraws(columns), expected)
     if what.dtype == "uint16":
         expected = (expected.clamp(0, 65_535) + 0.5).floor()
     return given.double(), expected.double()
@@ -230,8 +232,8 @@ def both_deep(what: Pass, images: Tensor, columns: Tensor, rows: Tensor | None) 
 @pytest.mark.parametrize("channels", [0, 7])
 def test_images_of_16_bits_and_of_bands(sampling: pass_spec.Sampling, channels: int) -> None:
     for number in range(8 if channels else 18):
-        what, images, columns, rows = deep(number, sampling=sampling, channels=channels)
-        given, expected = both_deep(what, images, columns, rows)
+        what, images, columns = deep(number, sampling=sampling, channels=channels)
+        given, expected = both_deep(what, images, columns)
         assert largest_difference(what, given, expected) <= ALLOWED, (number, what)
 
 
@@ -239,12 +241,10 @@ def test_images_of_16_bits_and_of_bands(sampling: pass_spec.Sampling, channels: 
 @pytest.mark.parametrize("channels", [1, 3, 4, 6])
 def test_shifts_of_16_bits_are_exact(channels: int) -> None:
     for number in range(12):
-        what, images, columns, rows = deep(
-            number, way="whole", dtype="uint8", channels=channels, sampling="shift"
-        )
+        what, images, columns = deep(number, way="whole", dtype="uint8", channels=channels, sampling="shift")
         fill = tuple(float(round(number)) for number in what.fill)
         what = dataclasses.replace(what, steps=0, contrast=False, boxes=0, fill=fill)
-        given, expected = both_deep(what, images, columns[:, : what.width].contiguous(), rows)
+        given, expected = both_deep(what, images, columns[:, : what.width].contiguous())
         assert torch.equal(given, expected), (number, what)
 
 
@@ -253,11 +253,11 @@ def test_shifts_of_16_bits_are_exact(channels: int) -> None:
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_shifts_are_exact(channels: int, dtype: str) -> None:
     for number in range(20):
-        what, images, columns, rows = made(number, "whole", dtype, channels, "shift")
+        what, images, columns = made(number, "whole", dtype, channels, "shift")
         what = dataclasses.replace(
             what, steps=0, contrast=False, boxes=0, noise=False, scale=None, shift=None
         )
-        given, expected = both(what, images, columns[:, : what.width].contiguous(), rows)
+        given, expected = both(what, images, columns[:, : what.width].contiguous())
         assert torch.equal(given, expected), (number, what)
 
 
@@ -267,9 +267,9 @@ def test_shifts_are_exact(channels: int, dtype: str) -> None:
 def test_weighted_sums_are_right_to_float32s_rounding(way: str, outside: pass_spec.Outside) -> None:
     """A position near 200 is right to 2**-17 of a pixel; between a black and a white one that is 0.002, across and down."""
     for number in range(20):
-        what, images, columns, rows = made(number, way, "float32", sampling="linear")
+        what, images, columns = made(number, way, "float32", sampling="linear")
         what = dataclasses.replace(what, steps=0, contrast=False, boxes=0, noise=False, outside=outside)
-        given, expected = both(what, images, columns[:, : what.width].contiguous(), rows)
+        given, expected = both(what, images, columns[:, : what.width].contiguous())
         assert largest_difference(what, given, expected) <= 1e-2, (number, what)
 
 
@@ -289,7 +289,7 @@ def test_steps_that_round_are_those_of_the_plain_pass() -> None:
             columns[0, [0, 4, 10, 11]] = 1
             columns[0, 6:10] = torch.tensor([0, 0, 10, 8])
             columns[0, pass_spec.STEPS_AT : pass_spec.STEPS_AT + 2] = torch.tensor([kind, argument])
-            given, expected = both(what, images.permute(0, 3, 1, 2), columns, None)
+            given, expected = both(what, images.permute(0, 3, 1, 2), columns)
             assert torch.equal(given, expected)
 
 
@@ -302,7 +302,7 @@ def test_noise_is_the_plain_passs() -> None:
     columns[:, 8:10] = torch.tensor([89, 69])
     columns[:, what.boxes_at :] = torch.tensor([0.0, 0, 90, 70, 0, 10, 20, 30, 40, 2**24 - 1])
     columns[:, what.boxes_at + 4] = torch.tensor([0.0, 1, 12345, 2**24 - 1])
-    given, expected = both(what, images, columns, None)
+    given, expected = both(what, images, columns)
     assert (given - expected).abs().max() <= 1e-4
     assert 0.97 < given.std() < 1.03
 
@@ -325,7 +325,7 @@ def test_numbers_are_rounded_to_halves_as_torch_rounds_them() -> None:
         columns[0, [0, 4, 10, 11]] = 1
         columns[0, 8] = len(values) - 1
         given = results(what, 1)
-        native_pass.run(what, images, columns, None, given)
+        native_pass.run(what, images, PreparedDraws(columns), given)
         assert torch.equal(given, images.to(given.dtype))
 
 
@@ -344,6 +344,7 @@ import ctypes, mmap
 import numpy as np, torch
 from packer.augment.passes import native_pass
 from packer.augment.passes.pass_spec import Pass
+from packer.augment.passes.prepared_draws import PreparedDraws
 
 draws = np.random.default_rng(0)
 page = mmap.PAGESIZE
@@ -376,30 +377,24 @@ for number in range(1200):
     sound[0, 6:10] = 0, 0, shape[2] - 1, shape[1] - 1
     columns = torch.from_numpy(np.where(some, columns, sound).astype(np.float32))
     out = torch.empty(1, channels, *what.size).contiguous(memory_format=torch.channels_last)
-    native_pass.run(what, images, columns, None, out)
+    native_pass.run(what, images, PreparedDraws(columns), out)
 """
 
 
 @built
-def test_rows_that_are_not_there_are_an_error() -> None:
-    what, images, columns, _ = made(0)
-    images = images[:1]
-    for wrong in (-1, 1):
-        rows = torch.zeros(len(columns), dtype=torch.int64)
-        rows[-1] = wrong
-        with pytest.raises(IndexError, match=r"^a pass: rows are (-1 to 0|0 to 1); 0 to 0 are allowed\. "):
-            native_pass.run(what, images, columns, rows, results(what, len(columns)))
+def test_shapes_that_do_not_match_are_an_error() -> None:
+    what, images, columns = made(0)
     with pytest.raises(ValueError, match=" do not match"):
-        native_pass.run(what, images, columns[:1].repeat(3, 1), None, results(what, 3))
+        native_pass.run(what, images[:1], PreparedDraws(columns[:1].repeat(3, 1)), results(what, 3))
     with pytest.raises(ValueError, match=" do not match"):
-        native_pass.run(what, images, columns[:, :-1], None, results(what, len(columns)))
+        native_pass.run(what, images, PreparedDraws(columns[:, :-1]), results(what, len(columns)))
     with pytest.raises(ValueError, match=" do not match"):
-        native_pass.run(what, images, columns, None, results(what, len(columns))[..., :-1])
+        native_pass.run(what, images, PreparedDraws(columns), results(what, len(columns))[..., :-1])
 
 
 @built
 def test_it_says_what_it_does_not_take() -> None:
-    what, images, columns, rows = made(2, dtype="float32", channels=3)
+    what, images, columns = made(2, dtype="float32", channels=3)
     out = results(what, len(columns))
     assert native_pass.can(what, images, out)
     assert not native_pass.can(what, images.half(), out)
@@ -408,20 +403,20 @@ def test_it_says_what_it_does_not_take() -> None:
     assert not native_pass.can(dataclasses.replace(what, channels=5, steps=0), images, out)
     assert not native_pass.can(what, images.to(torch.uint16), out)
     with pytest.raises(ValueError, match=r"^a pass: images torch\.float16 "):
-        native_pass.run(what, images.half(), columns, rows, out)
+        native_pass.run(what, images.half(), PreparedDraws(columns), out)
 
 
 @built
 def test_images_and_results_of_other_strides() -> None:
     for number in range(12):
-        what, images, columns, rows = made(number)
+        what, images, columns = made(number)
         expected, given = results(what, len(columns)), torch.zeros(len(columns), what.channels, *what.size)
-        native_pass.run(what, images, columns, rows, expected)
+        native_pass.run(what, images, PreparedDraws(columns), expected)
         given = given.to(expected.dtype)
-        native_pass.run(what, images.contiguous(), columns, rows, given)
+        native_pass.run(what, images.contiguous(), PreparedDraws(columns), given)
         assert torch.equal(given, expected)
         wide = torch.zeros(len(columns), what.channels, what.size[0], 2 * what.size[1]).to(expected.dtype)
-        native_pass.run(what, images, columns, rows, wide[..., ::2])
+        native_pass.run(what, images, PreparedDraws(columns), wide[..., ::2])
         assert torch.equal(wide[..., ::2], expected)
         assert not wide[..., 1::2].any()
 
@@ -434,9 +429,8 @@ def threads() -> Iterator[None]:
 
 
 def many() -> tuple[Pass, Tensor, Tensor]:
-    what, images, columns, rows = made(5, dtype="float32", channels=3)
-    taken = images if rows is None else images[rows]
-    return what, taken.repeat(40, 1, 1, 1), columns.repeat(40, 1)
+    what, images, columns = made(5, dtype="float32", channels=3)
+    return what, images.repeat(40, 1, 1, 1), columns.repeat(40, 1)
 
 
 @built
@@ -448,7 +442,7 @@ def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     for count in (1, 2, 3):
         torch.set_num_threads(count)
         made_by.append(results(what, len(columns)))
-        native_pass.run(what, images, columns, None, made_by[-1])
+        native_pass.run(what, images, PreparedDraws(columns), made_by[-1])
     assert torch.equal(made_by[0], made_by[1])
     assert torch.equal(made_by[0], made_by[2])
 
@@ -456,12 +450,12 @@ def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
 @built
 def test_storing_past_the_caches_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
-        what, images, columns, rows = made(number)
+        what, images, columns = made(number)
         made_by = []
         for limit in (0, 1 << 62):
             monkeypatch.setattr(native_pass, "PAST_BYTES", limit)
             made_by.append(results(what, len(columns)).zero_())  # memory that nobody used is never stored so
-            native_pass.run(what, images, columns, rows, made_by[-1])
+            native_pass.run(what, images, PreparedDraws(columns), made_by[-1])
         assert torch.equal(*made_by)
 
 
@@ -487,11 +481,11 @@ def test_resized_rows_are_made_several_at_a_time(
         column[6:12] = torch.tensor([0, 0, wide - 1, high - 1, max(x, 1), max(y, 1)])
         column[-5:] = torch.tensor([0, int(place) - high * wide, high, wide, wide])
     expected, made_by = results(what, len(columns)), []
-    torch_pass.run(what, memory, columns, None, expected)
+    torch_pass.run(what, memory, PreparedDraws(columns), expected)
     for limit in (0, 1 << 62):
         monkeypatch.setattr(native_pass, "PAST_BYTES", limit)
         made_by.append(results(what, len(columns)).zero_())
-        native_pass.run(what, memory, columns, None, made_by[-1])
+        native_pass.run(what, memory, PreparedDraws(columns), made_by[-1])
     assert torch.equal(*made_by)
     torch.testing.assert_close(made_by[0], expected, rtol=0, atol=2e-3)  # positions are rounded, too
 
@@ -509,7 +503,7 @@ columns[:, 8:10] = 19
 
 def same():
     out = torch.zeros_like(images)
-    native_pass.run(what, images, columns, None, out)
+    native_pass.run(what, images, PreparedDraws(columns), out)
     return torch.equal(out, images)
 
 assert same()

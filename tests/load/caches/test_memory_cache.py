@@ -7,6 +7,7 @@ import logging
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from packer.orders.runs import Runs, consecutive, one_run
 from packer.packs.pack import Pack
 from packer.read.array_store import ArrayStore, PackStore
 from packer.read.row_selection import select_fields
-from tests.load.caches.test_row_memory import folder, kept
+from tests.load.caches.test_row_memory import filled, folder, kept
 from tests.read.conftest import ROWS, SHAPE, image_of, make_pack, make_stored
 
 __all__ = ["folder"]
@@ -45,7 +46,7 @@ def test_epochs_are_those_of_the_disk_and_at_last_from_memory_alone(
             for own, other in zip(epoch, memory, strict=True):
                 assert all(np.array_equal(a, b) for a, b in zip(own, other, strict=True))
             if number == 1:
-                assert memory._engine.store.wait(120)  # type: ignore[union-attr]
+                assert filled(memory._engine.store)  # type: ignore[union-attr]
                 monkeypatch.setattr(PackStore, "copy", None)
         assert memory.resident
 
@@ -79,7 +80,7 @@ def test_rows_are_the_files_before_they_are_there_and_after(pack: Pack, rows: Ru
     assert memory.wait(120)
     assert memory.ready
     assert np.array_equal(read(memory, rows), expected(rows))
-    memory.leave()  # rows that it no longer has come from the files
+    memory.close()  # rows that it no longer has come from the files
     assert not memory.ready
     assert np.array_equal(read(memory, rows), expected(rows))
 
@@ -93,7 +94,7 @@ def test_rows_are_asked_for_below_until_they_are_there(pack: Pack) -> None:
     asked.clear()
     memory.prefetch(MIXED)
     assert not asked
-    memory.leave()
+    memory.close()
     memory.prefetch(MIXED)
     assert asked == MIXED.rows().tolist()
 
@@ -127,7 +128,19 @@ def test_rows_that_cannot_be_made_come_from_the_disk(pack: Pack, caplog: pytest.
         f"{pack.path}: not all rows are kept in memory, the others are read from the disk (p.h5: reading failed (Input/output error)."
         " Check the disk.)"
     ]
-    memory.leave()
+    memory.close()
+
+
+def test_an_error_of_the_thread_reaches_the_loop_as_itself(
+    pack: Pack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = RuntimeError("a defect")
+    monkeypatch.setattr(memory_cache, "RowMemory", Mock(side_effect=failed))
+    with PackedBatchDataset(pack.path, 9, placement="ram", output="numpy") as dataset:
+        with pytest.raises(RuntimeError) as raised:
+            for _ in range(1000):
+                dataset.batch(0)
+        assert raised.value is failed
 
 
 def test_without_memory_all_rows_come_from_the_disk(
@@ -149,7 +162,7 @@ def test_without_memory_all_rows_come_from_the_disk(
 def test_closed_at_once_nothing_is_left(pack: Pack) -> None:
     """The fixture of the folder looks for what is."""
     assert tempfile.gettempdir() != "/tmp"
-    kept(store_of(pack)).leave()
+    kept(store_of(pack)).close()
     memory = kept(store_of(pack))
     del memory
     gc.collect()

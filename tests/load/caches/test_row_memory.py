@@ -58,12 +58,22 @@ def until(condition: Callable[[], Any], seconds: float = 120) -> bool:
     return bool(found)
 
 
+def filled(store: Any, seconds: float = 120) -> bool:
+    """Wait until a store has all rows, or will get no more; return True if it has."""
+    until(lambda: store.ready or store.closed or store.failed or store._background.error, seconds)
+    return bool(store.ready)
+
+
 class Held:
     """A store that fills itself for as long as this is held."""
 
     def __init__(self, store: Any) -> None:
         self.store = store
-        store.begin(self)
+        store.open(self)
+
+    def wait(self, seconds: float = 120) -> bool:
+        """Wait until all rows are cached, or no more will be; return True if all are."""
+        return filled(self.store, seconds)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
@@ -195,7 +205,7 @@ def _other(path: str, folder: str, results: Any) -> None:
     assert memory is not None
     check(memory, np.random.default_rng(1).permutation(ROWS))
     results.put(os.fstat(memory.fd).st_ino)
-    rows.leave()
+    rows.close()
 
 
 @linux
@@ -216,8 +226,8 @@ def test_processes_that_load_the_same_make_each_row_about_once(pack: Pack, tmp_p
     child.join()
     assert child.exitcode == 0
     assert set(gated.made()) == set(range(ROWS))
-    rows.leave()
-    same.leave()
+    rows.close()
+    same.close()
 
 
 def _stuck(path: str, folder: str) -> None:
@@ -249,7 +259,7 @@ def test_others_go_on_where_a_killed_one_stopped(pack: Pack, tmp_path: Path) -> 
     assert rows.wait(120)
     check(memory, np.arange(ROWS))
     assert not there & set(gated.made())
-    rows.leave()
+    rows.close()
 
 
 @linux
@@ -344,11 +354,11 @@ def test_memory_that_cannot_be_had_is_a_sentence(pack: Pack, monkeypatch: pytest
 
 def test_nothing_stays_behind(pack: Pack) -> None:
     reader = PackStore(pack, select_fields(pack, None))
-    kept(reader).leave()  # what the first use opens stays open
+    kept(reader).close()  # what the first use opens stays open
     before = open_files()
     rows = kept(reader)
     assert rows.wait(120)
-    rows.leave()
+    rows.close()
     del rows
     assert until(lambda: open_files() <= before)
 
@@ -399,4 +409,4 @@ def test_where_there_is_no_memfd_it_is_a_file_without_a_name(
     rows = kept(PackStore(pack, select_fields(pack, None)))
     assert rows.wait(120)
     check(rows.memory, np.arange(ROWS))
-    rows.leave()
+    rows.close()
