@@ -247,7 +247,7 @@ def moved_lists(
     boxes: N tensors [k, 4]. box_fields: name -> N tensors [k, ...], such as labels of boxes.
     move: transforms floating point [N, K, 4], like Pipeline.apply_boxes.
     Returns: boxes, floating point (float32 for integers); box_fields.
-    Raises UsageError for box_fields without an entry for each box.
+    Raises UsageError for boxes of another shape, and box_fields without an entry for each box.
     """
     for name, rows in box_fields.items():
         for row, its in zip(rows, boxes, strict=True):
@@ -261,6 +261,11 @@ def moved_lists(
     every = _joined(boxes)
     every = every if every.is_floating_point() else every.float()
     every = every if len(every) else every.new_zeros((0, 4))
+    if every.shape[1:] != (4,):
+        raise UsageError(
+            f"augment: each of the boxes has the shape {list(every.shape[1:])}; [4] is allowed: left, top, right,"
+            " bottom. Pass such."
+        )
     counts = torch.tensor([len(its) for its in boxes], dtype=torch.int64, device=every.device)
     most = max(map(len, boxes))
     used = torch.arange(most, dtype=torch.int64, device=every.device) < counts[:, None]

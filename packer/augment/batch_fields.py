@@ -158,4 +158,12 @@ def _alike(found: Tensor, given: Tensor | NDArray[Any]) -> Tensor | NDArray[Any]
 
 def _tensor(values: Tensor | NDArray[Any]) -> Tensor:
     """Return a tensor, of an array's own memory unless torch does not take it: read-only, or mirrored."""
-    return values if isinstance(values, Tensor) else torch.from_numpy(np.require(values, None, ["C", "W"]))
+    if isinstance(values, Tensor):
+        return values
+    array = np.require(values, None, ["C", "W"])
+    if array.dtype.kind not in "biuf":
+        raise UsageError(
+            f"Pipeline: {shown(values)} is in the batch; images, boxes and their fields box_... hold numbers."
+            " Rename the field, or leave it out of the dict."
+        )
+    return torch.from_numpy(array)

@@ -210,7 +210,7 @@ def _left_out(source: ImageSource, missing: Sequence[int]) -> tuple[NDArray[np.i
     if missing and not source.listed:
         order = np.array(sorted(order, key=lambda image: natural_key(source.keys[image])))
     is_missing = np.isin(order, missing)
-    places, before = np.empty_like(order), np.cumsum(~is_missing)
+    places, before = np.empty_like(order), np.cumsum(~is_missing, dtype=np.int64)
     places[order] = before - 1
     return places, before[is_missing]
 
