@@ -271,7 +271,7 @@ def moved_lists(
     used = torch.arange(most, dtype=torch.int64, device=every.device) < counts[:, None]
     places = used.flatten().nonzero()[:, 0]  # of every box, in the images' padded lists
     padded = every.new_zeros((used.numel(), 4)).index_copy_(0, places, every)
-    # Not moved[places]: it waits for torch's threads, on a busy machine for milliseconds; index_select has none.
+    # Not moved[places]: it waits for torch's threads, on a busy machine for milliseconds.
     moved = move(padded.view(*used.shape, 4)).flatten(0, 1).index_select(0, places)
     keep = (moved[:, 2:] > moved[:, :2]).all(dim=-1).nonzero()[:, 0]
     left = torch.bincount(places.index_select(0, keep) // max(most, 1), minlength=len(boxes)).tolist()

@@ -1,4 +1,4 @@
-"""A batch of a user's own loop through a pipeline: arrays or tensors, in both layouts, with their annotations."""
+"""A batch of a user's own loop through a pipeline: arrays or tensors, with their annotations."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class BatchTransforms(AnnotationTransforms):
         """Draw for a batch of your own loop and apply the draws; return what was given, augmented.
 
         batch: images, a tensor on any device or an array, [N, C, H, W] or [N, H, W, C]. Or a dict of them as
-            "image", with masks or soft maps (integers or floats, any name) [N, H, W], [N, K, H, W] or [N, H, W,
-            K], "boxes" (N tensors or arrays [k, 4], or [N, K, 4]) and "box_..." with an entry for each box,
+            "image", with masks or soft maps (integers or floats, any name) [N, H, W], [N, K, H, W] or
+            [N, H, W, K], "boxes" (N tensors or arrays [k, 4], or [N, K, 4]) and "box_..." with an entry for each box,
             "keypoints" [N, K, 2], "label". Texts, and other fields of a number a row, come back unchanged;
             any other array is an error.
         rows: integers [N], the images' row numbers; None: their places in the batch, with a seed.
@@ -82,7 +82,7 @@ class BatchTransforms(AnnotationTransforms):
         return {name: made[name] for name in fields} if isinstance(batch, Mapping) else made["image"]
 
     def _check_field(self, name: str, values: Any, count: int) -> None:
-        """Raise UsageError for a field of another number of rows, or that may belong to the images' pixels."""
+        """Raise UsageError for a field of other rows, or that may belong to the images' pixels."""
         known = True
         if isinstance(values, list | tuple):
             nested = any(isinstance(one, list | tuple | Tensor | np.ndarray) for one in values)
