@@ -77,9 +77,7 @@ class LabelTable(CheckedRows):
             way = f"split=Split(column={name!r}) for these splits"
         elif cells and all(map(_LIST.fullmatch, cells)):
             held = f"lists of numbers, as of boxes ({shorten(min(cells))})"
-            way = (
-                "a file with a column for each number, and labels=Labels(boxes=) or labels=Labels(keypoints=)"
-            )
+            way = f"labels=Labels(boxes={name!r}) for boxes"
         else:
             return
         raise SourceError(
