@@ -10,15 +10,14 @@ photos.h5 (the pack), photos-last.pt, photos-best.pt and photos-mistakes.png.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
+from tqdm import tqdm
 
-from packer import PackedBatchDataset, Preprocess, convert_images, show
+from packer import PackedBatchDataset, PackerError, Preprocess, convert_images, open_pack, show
 
 TRAIN = "RandomResizedCrop(112, scale=(0.35, 1)), RandomHorizontalFlip(), Normalize()"
 JUDGE = "CenterCrop(112), Normalize()"
@@ -59,16 +58,15 @@ def train(files: dict[str, Path], options: argparse.Namespace) -> None:
     try:
         for epoch in range(batches.epoch, options.epochs):
             model.train()
-            for images, labels in batches:
+            for images, labels in tqdm(batches, f"epoch {epoch}", leave=False, disable=None):
                 optimizer.zero_grad()
                 functional.cross_entropy(model(images), labels).backward()
                 optimizer.step()
             score = accuracy(model, val)
-            print(f"epoch {epoch}: {score:.1%} of val right; {batches.stats()}", flush=True)
+            print(f"{score:.1%} of val right; {batches.stats()}", flush=True)
             if score > best:
-                best = score
-                preprocess = Preprocess(pack, augment=JUDGE).to_dict()
-                save({"model": model.state_dict(), "preprocess": preprocess}, files["best"])
+                best, preprocess = score, Preprocess(pack, augment=JUDGE)
+                save({"model": model.state_dict(), "preprocess": preprocess.to_dict()}, files["best"])
             save_last()
     except KeyboardInterrupt:
         save_last()
@@ -76,7 +74,7 @@ def train(files: dict[str, Path], options: argparse.Namespace) -> None:
     draw_mistakes(files, val)
 
 
-def save(state: dict[str, Any], path: Path) -> None:
+def save(state: dict[str, object], path: Path) -> None:
     """Write a checkpoint beside the old one, then replace it: a kill leaves one of them whole."""
     torch.save(state, path.with_suffix(".new"))
     path.with_suffix(".new").replace(path)
@@ -92,12 +90,10 @@ def accuracy(model: nn.Module, batches: PackedBatchDataset) -> float:
 @torch.inference_mode()
 def draw_mistakes(files: dict[str, Path], val: PackedBatchDataset) -> None:
     """Write a sheet of the first images of val that the best model gets wrong."""
-    model, _ = load_best(files)
-    model.to(val.device)
+    model = load_best(files)[0].to(val.device)
     for batch in val:
         found = model(batch.image).argmax(1)
-        wrong = found != batch.label
-        if wrong.any():
+        if (wrong := found != batch.label).any():
             mistakes = {"image": batch.image[wrong], "label": batch.label[wrong]}
             show(mistakes, val, predicted=found[wrong], rows=36).save(files["mistakes"])
             print(f"{files['mistakes']}: true and predicted classes")
@@ -118,9 +114,8 @@ def predict(files: dict[str, Path], photos: list[str]) -> None:
     """Print the three most probable classes of each photo."""
     model, preprocess = load_best(files)
     for photo, chances in zip(photos, model(preprocess(photos)).softmax(1), strict=True):
-        ranked = chances.topk(min(3, len(chances)))
-        named = [f"{preprocess.classes[i]} {chance:.0%}" for chance, i in zip(*ranked, strict=True)]
-        print(f"{photo}: {', '.join(named)}")
+        ranked = zip(*chances.topk(min(3, len(chances))), strict=True)
+        print(f"{photo}: {', '.join(f'{preprocess.classes[i]} {chance:.0%}' for chance, i in ranked)}")
 
 
 def main() -> None:
@@ -129,21 +124,25 @@ def main() -> None:
     parser.add_argument("photos", type=Path, help="a folder with a sub-folder for each class")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument(
-        "--predict", nargs="+", metavar="PHOTO", help="photos to classify, instead of training"
-    )
+    parser.add_argument("--predict", nargs="+", metavar="PHOTO", help="classify these, train nothing")
     options = parser.parse_args()
     names = {"pack": ".h5", "last": "-last.pt", "best": "-best.pt", "mistakes": "-mistakes.png"}
     files = {name: Path(f"{options.photos.absolute()}{ending}") for name, ending in names.items()}
-    if options.predict:
-        predict(files, options.predict)
-        return
-    print(f"{options.photos} -> {files['pack']}", flush=True)
     try:
+        if options.predict:
+            predict(files, options.predict)
+            return
+        print(f"{options.photos} -> {files['pack']}", flush=True)
         convert_images(options.photos, files["pack"], size=128, split="train=0.8,val=0.2", resume=True)
+        pack = open_pack(files["pack"])
+        if not pack.header.classes:
+            raise SystemExit(f"{options.photos}: has no classes. Put the photos of each class into a folder.")
+        print(f"{pack.rows:,} photos of {', '.join(pack.header.classes)}", flush=True)
         train(files, options)
+    except (PackerError, FileNotFoundError) as error:
+        raise SystemExit(f"{error}\nTo begin anew: rm -f {' '.join(map(str, files.values()))}") from None
     except KeyboardInterrupt:
-        sys.exit("\nStopped. The same command goes on.")
+        raise SystemExit("\nStopped. The same command goes on.") from None
 
 
 if __name__ == "__main__":

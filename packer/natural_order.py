@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,18 +28,23 @@ def natural_key(text: str) -> tuple[int | str, ...]:
 def rank_texts(texts: Sequence[str]) -> NDArray[np.float64] | None:
     """Return numbers that sort texts: numbers, dates with the year first, texts with one number each.
 
-    None for other texts, whose order is not known.
+    None for other texts, whose order is not known: v1.9 and v1.10 are versions or numbers. Equal numbers are
+    equal, however they are written.
 
     >>> rank_texts(["10", "9", "1e1"]), rank_texts(["31/12/2023", "01/01/2024"])
     (array([10.,  9., 10.]), None)
     """
     try:
-        numbers = np.array([float(text) for text in texts])
+        numbers = np.array([float(text.replace("_", "#")) for text in texts])  # float("1_0") is 10
         return numbers if np.isfinite(numbers).all() else None
     except ValueError:
         forms = {NUMBER.sub("#", text.casefold()) for text in texts}
         dated = all(map(DATE.match, texts))
         if len(forms) > 1 or not (dated or all(form.count("#") == 1 for form in forms)):
             return None
-    places = {text: place for place, text in enumerate(sorted({*texts}, key=natural_key))}
-    return np.array([places[text] for text in texts], np.float64)
+    values = [tuple(map(Decimal, NUMBER.findall(text))) for text in texts]
+    natural = [value for _, value in sorted(zip(map(natural_key, texts), values, strict=True))]
+    if any(before > after for before, after in pairwise(natural)):
+        return None
+    places = {value: place for place, value in enumerate(dict.fromkeys(natural))}
+    return np.array([places[value] for value in values], np.float64)

@@ -247,7 +247,7 @@ def moved_lists(
     boxes: N tensors [k, 4]. box_fields: name -> N tensors [k, ...], such as labels of boxes.
     move: transforms floating point [N, K, 4], like Pipeline.apply_boxes.
     Returns: boxes, floating point (float32 for integers); box_fields.
-    Raises UsageError for box_fields without an entry for each box.
+    Raises UsageError for boxes of another shape, and box_fields without an entry for each box.
     """
     for name, rows in box_fields.items():
         for row, its in zip(rows, boxes, strict=True):
@@ -260,12 +260,18 @@ def moved_lists(
         return [], {name: [] for name in box_fields}
     every = _joined(boxes)
     every = every if every.is_floating_point() else every.float()
+    every = every if len(every) else every.new_zeros((0, 4))
+    if every.shape[1:] != (4,):
+        raise UsageError(
+            f"augment: each of the boxes has the shape {list(every.shape[1:])}; [4] is allowed: left, top, right,"
+            " bottom. Pass such."
+        )
     counts = torch.tensor([len(its) for its in boxes], dtype=torch.int64, device=every.device)
     most = max(map(len, boxes))
     used = torch.arange(most, dtype=torch.int64, device=every.device) < counts[:, None]
     places = used.flatten().nonzero()[:, 0]  # of every box, in the images' padded lists
     padded = every.new_zeros((used.numel(), 4)).index_copy_(0, places, every)
-    # Not moved[places]: it waits for torch's threads, on a busy machine for milliseconds; index_select has none.
+    # Not moved[places]: it waits for torch's threads, on a busy machine for milliseconds.
     moved = move(padded.view(*used.shape, 4)).flatten(0, 1).index_select(0, places)
     keep = (moved[:, 2:] > moved[:, :2]).all(dim=-1).nonzero()[:, 0]
     left = torch.bincount(places.index_select(0, keep) // max(most, 1), minlength=len(boxes)).tolist()

@@ -1,4 +1,4 @@
-"""A batch of a user's own loop through a pipeline: arrays or tensors, in both layouts, with their annotations."""
+"""A batch of a user's own loop through a pipeline: arrays or tensors, with their annotations."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class BatchTransforms(AnnotationTransforms):
         """Draw for a batch of your own loop and apply the draws; return what was given, augmented.
 
         batch: images, a tensor on any device or an array, [N, C, H, W] or [N, H, W, C]. Or a dict of them as
-            "image", with masks or soft maps (integers or floats, any name) [N, H, W], [N, K, H, W] or [N, H, W,
-            K], "boxes" (N tensors or arrays [k, 4], or [N, K, 4]) and "box_..." with an entry for each box,
+            "image", with masks or soft maps (integers or floats, any name) [N, H, W], [N, K, H, W] or
+            [N, H, W, K], "boxes" (N tensors or arrays [k, 4], or [N, K, 4]) and "box_..." with an entry for each box,
             "keypoints" [N, K, 2], "label". Texts, and other fields of a number a row, come back unchanged;
             any other array is an error.
         rows: integers [N], the images' row numbers; None: their places in the batch, with a seed.
@@ -82,7 +82,7 @@ class BatchTransforms(AnnotationTransforms):
         return {name: made[name] for name in fields} if isinstance(batch, Mapping) else made["image"]
 
     def _check_field(self, name: str, values: Any, count: int) -> None:
-        """Raise UsageError for a field of another number of rows, or that may belong to the images' pixels."""
+        """Raise UsageError for a field of other rows, or that may belong to the images' pixels."""
         known = True
         if isinstance(values, list | tuple):
             nested = any(isinstance(one, list | tuple | Tensor | np.ndarray) for one in values)
@@ -96,6 +96,11 @@ class BatchTransforms(AnnotationTransforms):
             raise UsageError(
                 f"Pipeline: {name!r} has {units.count(len(values), 'row')} and there are {count} images; as"
                 " many are allowed. Pass those of the batch."
+            )
+        if name == "label" and self.mixes and not isinstance(values, Tensor | np.ndarray):
+            raise UsageError(
+                f"Pipeline: 'label' is {shown(values)}, and the pipeline mixes labels; a tensor or an array is"
+                " allowed. Pass torch.tensor(label)."
             )
         if known:
             return
@@ -118,8 +123,12 @@ class BatchTransforms(AnnotationTransforms):
         boxes = fields["boxes"]
         others = {name: each for name, each in fields.items() if name.startswith("box_")}
         given = [_tensor(each) for each in boxes]
-        moved, kept = moved_lists(given, others, lambda padded: self.apply_boxes(padded, params))
-        return {"boxes": [_alike(a, b) for a, b in zip(moved, boxes, strict=True)], **kept}
+        beside = {name: [_tensor(each) for each in rows] for name, rows in others.items()}
+        moved, kept = moved_lists(given, beside, lambda padded: self.apply_boxes(padded, params))
+        return {
+            name: [_alike(a, b) for a, b in zip(found, fields[name], strict=True)]
+            for name, found in {"boxes": moved, **kept}.items()
+        }
 
     def _moved_field(self, name: str, values: Any, params: Given) -> Any:
         """Return a field of the batch as it follows the images; itself if it does not."""
@@ -149,4 +158,12 @@ def _alike(found: Tensor, given: Tensor | NDArray[Any]) -> Tensor | NDArray[Any]
 
 def _tensor(values: Tensor | NDArray[Any]) -> Tensor:
     """Return a tensor, of an array's own memory unless torch does not take it: read-only, or mirrored."""
-    return values if isinstance(values, Tensor) else torch.from_numpy(np.require(values, None, ["C", "W"]))
+    if isinstance(values, Tensor):
+        return values
+    array = np.require(values, None, ["C", "W"])
+    if array.dtype.kind not in "biuf":
+        raise UsageError(
+            f"Pipeline: {shown(values)} is in the batch; images, boxes and their fields box_... hold numbers."
+            " Rename the field, or leave it out of the dict."
+        )
+    return torch.from_numpy(array)

@@ -238,8 +238,8 @@ class Normalize(kinds.ScalePart):
     def output_shape(self, shape: kinds.Shape) -> kinds.Shape:
         if not self.known:
             raise UsageError(
-                "Normalize(): has no mean and std; a dataset supplies those of its pack, if the pack has some"
-                " and the Pipeline no shape yet. Pass both."
+                "Normalize(): has no mean and std here; a dataset fills in those of its pack, where the pack"
+                " has them. Write for example Normalize(0.5, 0.25)."
             )
         if len(self.mean) not in (1, shape[0]):
             raise UsageError(

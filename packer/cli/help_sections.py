@@ -1,4 +1,4 @@
-"""The help of packer convert in sections, the most used options first; one section, or a word, by --help WORD."""
+"""The help of packer convert in sections, the most used options first, or about a word: --help WORD."""
 
 from __future__ import annotations
 

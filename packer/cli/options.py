@@ -215,7 +215,7 @@ CONVERT = options(
         " have no images."),
     _image("--boxes", "X1,Y1,X2,Y2",
         "Columns of --labels that hold boxes, in pixels of the image; names such as ymin,xmin,ymax,xmax and"
-        " cx,cy,w,h tell the order."),
+        " cx,cy,w,h tell the order. Or one column of lists, [12, 5, 40, 30]."),
     _image("--keypoints", "X,Y,...", "Columns of --labels that hold points, in pixels of the image."),
     _image("--flip-pairs", "LEFT:RIGHT,...|none",
         "Points that exchange their numbers in mirrored images; default: names with left and right."),

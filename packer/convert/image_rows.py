@@ -27,7 +27,7 @@ from packer.inputs.image_pairs import Pair
 from packer.inputs.image_sources import MOST_BYTES_A_PIXEL, check_bytes
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource
-from packer.natural_order import rank_texts
+from packer.natural_order import natural_key, rank_texts
 from packer.packs.file_rows import SEQUENCE_ROW
 from packer.pixels.decode_resize import DecodeResize
 from packer.pixels.image_files import read_orientation
@@ -200,7 +200,19 @@ def read_sequence(source: ImageSource, targets: ImageTargets, given: Sequences) 
         f"Each {where} is a sequence: {len(counts):,} of {counts.min():,} to {counts.max():,} images,"
         " stored in their order."
     )
-    return RowSequence.sort_rows(*groups, ranks, np.zeros(len(keys)), lambda image: keys[image])
+    missing = sorted({*refused} - targets.findings.unlisted)
+    return RowSequence.sort_rows(*groups, ranks, *_left_out(source, missing), lambda image: keys[image])
+
+
+def _left_out(source: ImageSource, missing: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the place of each image by name, and before which of these places some are missing."""
+    order = np.arange(len(source))
+    if missing and not source.listed:
+        order = np.array(sorted(order, key=lambda image: natural_key(source.keys[image])))
+    is_missing = np.isin(order, missing)
+    places, before = np.empty_like(order), np.cumsum(~is_missing, dtype=np.int64)
+    places[order] = before - 1
+    return places, before[is_missing]
 
 
 def _rank_frames(source: ImageSource, groups: Codes) -> NDArray[np.float64]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from packer import units
 from packer.convert.splits import Split
 from packer.declared_types import checked_class
 from packer.errors import SourceError, UsageError
@@ -104,13 +105,16 @@ class RowSequence(NamedTuple):
         groups: NDArray[Any],
         names: Sequence[str],
         keys: NDArray[Any],
-        left_out: NDArray[Any],
+        listed: Ints,
+        left_out: Ints,
         name: Callable[[int], str],
     ) -> RowSequence:
         """Return the rows in the order of their keys, [rows].
 
-        left_out: a number for each row; where it changes between neighbours, rows between them were left out.
-        name: the name of a row for messages. Raises SourceError for two rows of a group with equal keys.
+        listed: the place of each row in the source. left_out: of each row that was left out there, the number
+        of rows before it, rising. name: the name of a row for messages. Raises SourceError for two rows of a
+        group with equal keys, and if rows were left out of a source in another order, so that their places
+        are not known.
         """
         order = np.lexsort((keys, groups))
         owners, sorted_keys = groups[order].astype(np.int64), keys[order]
@@ -121,7 +125,15 @@ class RowSequence(NamedTuple):
                 f" {names[owners[at]]!r}; each row has another. Remove one, or order"
                 " them by another column."
             )
-        steps = np.where(same, 1 + (np.diff(left_out[order]) != 0), 0)
+        rising = np.diff(listed[order]) > 0
+        if len(left_out) and (same & rising).any() and (same & ~rising).any():
+            at = int(np.argmax(same & ~rising))
+            raise SourceError(
+                f"{name(int(order[at + 1]))}: is before {name(int(order[at]))} in the source and behind it in"
+                f" sequence {names[owners[at]]!r}, so the places of {units.count(len(left_out), 'row')} left"
+                " out are not known. Sort the source by this order, or correct what was left out."
+            )
+        steps = np.where(same, 1 + (np.diff(np.searchsorted(left_out, listed, "right")[order]) != 0), 0)
         steps = np.concatenate([np.zeros(1, np.int64), steps])
         begins = np.flatnonzero(np.concatenate([np.ones(1, np.bool_), ~same]))
         counts = np.diff(np.append(begins, len(order)))

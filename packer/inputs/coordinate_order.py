@@ -123,11 +123,12 @@ def read_boxes(columns: BoxColumns, format: str | None = None) -> tuple[BoxReadi
     if format is not None:
         return _as_told(columns, format)
     names = columns.names
-    told = box_names(names)
+    told = box_names(names) if names else None
     if told is not None and not told.certain:
         return _corner_or_centre(columns, told.order)
     reading = BoxReading() if told is None else BoxReading(told.order, told.format)
-    others = [BoxReading(tuple(reading.order[place] for place in one.order), one.format) for one in _READINGS]
+    known = [one for one in _READINGS if names or one.order == _AS_GIVEN]
+    others = [BoxReading(tuple(reading.order[place] for place in one.order), one.format) for one in known]
     fitting = columns.better(reading, others)
     begin = f"{columns.subject}: boxes are"
     if told is None and len(fitting) == 1:
@@ -138,6 +139,8 @@ def read_boxes(columns: BoxColumns, format: str | None = None) -> tuple[BoxReadi
     if fitting:
         raise columns.refusal(reading, ", as their names say" if told else "", fitting)
     if told is None:
+        if not names:
+            return reading, f"{begin} {reading.words(names)}, as given."
         swapped = option_text("Labels.boxes", ",".join(BoxReading(_SWAPPED).named(names)))
         how = f"as given; their names say nothing. If y comes first, pass {swapped}"
         return reading, f"{begin} {reading.words(names)}, {how}."
@@ -148,7 +151,7 @@ def _as_told(columns: BoxColumns, format: str) -> tuple[BoxReading, str]:
     """Return the reading of columns in the order that `format` tells."""
     names, given, option = columns.names, BoxReading(format=format), option_text(_FORMAT, format)
     try:
-        told = box_names(names)
+        told = box_names(names) if names else None
     except UsageError:
         told = None
     if told is None or told.order == given.order:

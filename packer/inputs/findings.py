@@ -19,6 +19,8 @@ class Findings:
     skip: bool = False
     refused: dict[int, str] = field(default_factory=dict)
     """Image index -> why it cannot be packed; continues a sentence that begins with the image's name."""
+    unlisted: set[int] = field(default_factory=set)
+    """Those of the refused images that a file of labels does not list."""
     skipped: list[dict[str, str]] = field(default_factory=list)
     """Inputs other than images that were left out: {"key", "reason"}."""
     notes: list[str] = field(default_factory=list)
@@ -46,6 +48,7 @@ class Findings:
         more = f" and {len(images) - 1:,} more" if len(images) > 1 else ""
         for image in images:
             self.refuse(image, reason, f"{error} {keys[image]}{more}; {rule}")
+        self.unlisted.update(images)
 
     def refuse_file(self, image: int, called: str, path: str, error: SourceError) -> None:
         """Refuse the image of an unreadable label file."""

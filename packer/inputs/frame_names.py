@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from decimal import Decimal
 from itertools import pairwise
 
 from packer import units
@@ -48,7 +49,7 @@ def sort_frames(place: str, keys: Sequence[str], *, listed: bool = False) -> tup
         order.sort(key=lambda index: natural_key(stems[index]))
     dated = all(map(DATE.search, stems))
     frames = [_numbers(stems[index], dated) for index in order]
-    restarts, steps = list[int](), Counter[float]()
+    restarts, steps = list[int](), Counter[Decimal | int]()
     for at, ((head, before), (other, after)) in enumerate(pairwise(frames)):
         if before < after:
             steps[after[-1] - before[-1] if head == other and not dated else 0] += 1
@@ -66,11 +67,11 @@ def sort_frames(place: str, keys: Sequence[str], *, listed: bool = False) -> tup
     return order, steps.total() - usual if usual >= _USUAL * steps.total() else 0
 
 
-def _numbers(stem: str, dated: bool) -> tuple[list[str], list[float]]:
+def _numbers(stem: str, dated: bool) -> tuple[list[str], list[Decimal]]:
     """Return the numbers before the one that counts the frames, which tell sequences apart, and the others.
 
     dated: a date, and what is behind it, counts the frames.
     """
     date, numbers = DATE.search(stem) if dated else None, NUMBER.findall(stem)
     count = len(NUMBER.findall(stem[: date.start()])) if date else len(numbers) - 1
-    return numbers[: max(0, count)], [float(text) for text in numbers[max(0, count) :]]
+    return numbers[: max(0, count)], [Decimal(text) for text in numbers[max(0, count) :]]

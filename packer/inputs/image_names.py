@@ -36,7 +36,7 @@ class ImageNames:
             {called, archive_stem(called)} if is_archive(called) else {called} if source else set()
         )
         self.keys = keys
-        self._names = [compose(key[len(below) :]) if key.startswith(below) else "" for key in keys]
+        self._names = [compose(key[len(below) :]) if key.startswith(below) else "\0" for key in keys]
         self._paths = self._by(lambda name: name)
         self._ends: dict[int, dict[str, int]] = {}
 

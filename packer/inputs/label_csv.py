@@ -68,21 +68,21 @@ class LabelTable(CheckedRows):
         self._check_label(set(self.columns.get("", ())))
 
     def _check_label(self, cells: set[str]) -> None:
-        """Raise SourceError if the label, which was not chosen, holds splits or lists of numbers."""
+        """Raise SourceError if the label, of which nothing was chosen, holds splits or lists of numbers."""
+        if self.labels.as_ == "classes" or self.labels.separator is not None:
+            return
         splits, name = {cell.lower() for cell in cells}, self.label_name
         if len(splits) > 1 and splits <= SPLIT_NAMES.keys():
             held = f"names of splits ({', '.join(sorted(splits))})"
             way = f"split=Split(column={name!r}) for these splits"
         elif cells and all(map(_LIST.fullmatch, cells)):
             held = f"lists of numbers, as of boxes ({shorten(min(cells))})"
-            way = (
-                "a file with a column for each number, and labels=Labels(boxes=) or labels=Labels(keypoints=)"
-            )
+            way = f"labels=Labels(boxes={name!r}) for boxes"
         else:
             return
         raise SourceError(
             f"{self.subject}: {shorten(name)} holds {held}, no classes. Pass {way}, or"
-            f" labels=Labels(column={name!r}) for classes."
+            " labels=Labels(as_='classes') for classes."
         )
 
     def _matched_rows(self, found: LabelRows, finder: ColumnFinder) -> Iterator[tuple[int, int, list[str]]]:

@@ -57,8 +57,8 @@ class Labels:
         "float": float32.
     boxes, keypoints
         Columns of xmin, ymin, xmax, ymax, or of x, y, x, y ..., in pixels of the original image. Names that
-        tell another order are believed (ymin, xmin, ymax, xmax), as are cx, cy, w, h. Coordinates are
-        transformed with the image.
+        tell another order are believed (ymin, xmin, ymax, xmax), as are cx, cy, w, h. Or for boxes one
+        column of lists, "[12, 5, 40, 30]". Coordinates are transformed with the image.
     flip_pairs
         Points that exchange their numbers when augmentation mirrors an image: "left_eye:right_eye,...", or
         "none". Default: the points whose names are sides, as left_eye and right_eye are. A point's name is
@@ -148,10 +148,10 @@ class Labels:
         twice = next((name for name in chosen if chosen.count(name) > 1), None)
         if twice is not None:
             raise UsageError(f"column {twice}: chosen twice; each column has one role. Pass it once.")
-        if corners and len(corners) != 4:
+        if len(corners) not in (0, 1, 4):
             raise UsageError(
                 f"boxes {','.join(corners)}: four columns are needed: left, top, right, bottom, or a corner "
-                "or the centre, width and height. Pass for example xmin,ymin,xmax,ymax."
+                "or the centre, width and height; or one, of lists. Pass for example xmin,ymin,xmax,ymax."
             )
         if self.boxes_format is not None and points and not corners:
             raise UsageError(

@@ -34,7 +34,7 @@ from packer.errors import SourceError, UsageError
 from packer.inputs.boxes import Boxes, BoxTable
 from packer.inputs.coordinate_frames import CoordinateFrames
 from packer.inputs.coordinate_order import BoxColumns, read_boxes, read_points
-from packer.inputs.file_names import first_few
+from packer.inputs.file_names import first_few, shorten
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.label_csv import LabelTable
 from packer.inputs.label_options import Labels
@@ -175,6 +175,8 @@ def _boxes(
 ) -> tuple[Boxes, list[str] | None, Labels]:
     """Return the boxes, the classes of their labels, and the options with the columns as they are read."""
     names = chosen.columns("boxes")
+    if listed := len(names) == 1:
+        names = _split_lists(table, names[0])
     there = [any(cells) for cells in zip(*(table.columns[name] for name in names), strict=True)]
     if not any(there):
         raise SourceError(f"{table.subject}: holds no boxes; some are needed. Check its columns.")
@@ -184,11 +186,12 @@ def _boxes(
     unit = chosen.boxes_unit
     relative = unit == "relative" or (unit is None and values.max(initial=0) < LEAST_PIXELS)
     sides = _sides(images, chosen, table.images[valid], relative)
-    columns = BoxColumns(table.subject, names, values[valid], sides, relative)
+    columns = BoxColumns(table.subject, () if listed else names, values[valid], sides, relative)
     reading, note = read_boxes(columns, chosen.boxes_format)
     if note:
         table.findings.note(note)
-        chosen = replace(chosen, boxes=reading.named(names), boxes_format=reading.format)
+        boxes = chosen.boxes if listed else reading.named(names)
+        chosen = replace(chosen, boxes=boxes, boxes_format=reading.format)
     xyxy = reading.corners(values)
     for axis in (0, 1):
         low, high = reading.order[axis], reading.order[axis + 2]
@@ -203,6 +206,19 @@ def _boxes(
         labels, classes = number_labels(table, texts, column=label[0], regression=False, label_as=as_)
     read = BoxTable(xyxy, table.images, labels, table.lines, table.subject)
     return Boxes(read, table.count), classes, chosen
+
+
+def _split_lists(table: LabelTable, name: str) -> list[str]:
+    """Add a column for each number of a column of lists, such as [12, 5, 40, 30]; return their names."""
+    names, parts = [f"{name}[{place}]" for place in range(4)], []
+    for row, cell in enumerate(table.columns[name]):
+        numbers = cell.strip("[]() ").replace(",", " ").split()
+        if numbers and len(numbers) != 4:
+            found = f"{name} is {shorten(cell)}"
+            table.refuse(row, found, "a list of four numbers is needed, such as [12, 5, 40, 30]. Correct it")
+        parts.append(numbers if len(numbers) == 4 else [""] * 4)
+    table.columns |= zip(names, map(list, zip(*parts, strict=True)), strict=True)
+    return names
 
 
 def _points(table: LabelTable, chosen: Labels, images: ImageSource) -> tuple[NDArray[np.float64], Labels]:

@@ -246,7 +246,7 @@ class BatchEngine:
         return split
 
     def _moved(self, batch: Any) -> Any:
-        """Return a batch with its lists on the device, after augmentation: on a GPU boxes would make it wait."""
+        """Return a batch with its lists on the device, after augmentation: boxes on a GPU would make it wait."""
         return batch._make(self._device.move(v) if isinstance(v, list) else v for v in batch)
 
     def _check_open(self) -> None:

@@ -14,6 +14,7 @@ from packer.load.batch import Batched, make_batch
 from packer.orders.runs import one_run
 from packer.orders.windows import WindowOrder, Windows
 from packer.packs.file_rows import SEQUENCE_ROW
+from packer.packs.joined_fields import FieldsPack
 from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
 
@@ -57,12 +58,14 @@ def _check_in_order(pack: Pack, windows: Windows) -> None:
     """Raise UsageError unless neighbouring rows of a pack follow each other, as far as that is known."""
     if SEQUENCE_ROW in pack.fields:
         return
-    for part in pack.parts:
-        if SEQUENCE_ROW in part.header.fields:
+    for one in pack.packs:
+        if SEQUENCE_ROW in one.header.fields:
             raise UsageError(
-                f"{part.path}: holds sequences, and another of these packs does not; windows need all or"
-                " none. Convert the other one again with sequence=True."
+                f"{one.path}: holds sequences, and another of these packs does not, or join_fields left"
+                f" {SEQUENCE_ROW.name} out; windows need all or none. Take this field, or convert the other"
+                " one again with sequence=True."
             )
+    for part in _parts_in_order(pack):
         if part.header.seed is not None:
             raise UsageError(
                 f"{part.path}: its rows were shuffled when it was made, so neighbours are no sequence."
@@ -82,6 +85,17 @@ def _check_in_order(pack: Pack, windows: Windows) -> None:
                 f"{part.path}: does not record which rows are a sequence, so windows may reach over their"
                 " ends. Convert it again with sequence=True, or pass window=Windows(..., group=FIELD)."
             )
+
+
+def _parts_in_order(pack: Pack) -> list[Pack]:
+    """Return the shards of all packs whose rows are those of a pack, in the same order."""
+    found = list[Pack]()
+    for one in pack.members or (pack,):
+        if isinstance(one, FieldsPack):  # places: rows that were matched by keys
+            found += [other for other, places in zip(one.shards, one.places, strict=True) if places is None]
+        else:
+            found.append(one)
+    return [part for one in found for part in one.parts]
 
 
 def _bounds(windows: Windows, rows: ChosenRows) -> NDArray[np.int64]:

@@ -297,9 +297,14 @@ class Pack:
         """Return rows [start, stop) of one array as stored, in new memory; for inspection, not for training.
 
         name: a fixed field, or an array of a ragged field ("key", "key.offsets"; not in a pack of several
-        shards); rows of a blob are its bytes. Raises FormatError if a file is shorter than the header says;
-        ValueError for a compressed array.
+        shards); rows of a blob are its bytes. Raises UsageError for another name; FormatError if a file is
+        shorter than the header says; ValueError for a compressed array.
         """
+        if name not in self.header.extents:
+            raise UsageError(
+                f"{self.path}: has no array {name!r}; it has {', '.join(self.header.extents)}. Pass one of"
+                " them; of a table, keep a column with --keep."
+            )
         extents = self.header.extents[name]
         total = sum(e.rows for e in extents)
         stop = total if stop is None else min(stop, total)

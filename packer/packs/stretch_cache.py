@@ -190,7 +190,7 @@ class StretchCache:
         return SpaceError(f"{self.folder}: {why}. Pass another cache=, with room in it, or raise ulimit -n.")
 
     def _prepare_folder(self) -> None:
-        """Create the cache's folder if missing. Raises UsageError if it holds links, or others may write to it."""
+        """Create the cache's folder if missing. Raises UsageError if it has links, or others may write to it."""
         if not os.path.isdir(self._cache):  # a link of this user may lead to one
             make_folder(self._cache, self._folder_mode)
         found = foreign(self._cache, inside=False, shared=self._shared)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from packer import units
 from packer.errors import UsageError
 from packer.format.fields import Field
+from packer.given_values import shown
 from packer.load.order_choice import context, parse_order
 from packer.orders.epochs import Share, read_request
 from packer.orders.runs import Runs
@@ -156,12 +157,20 @@ def batch_of(
     batch = _batch(np.arange(len(found["image"])), found, found)
     if predicted is None:
         return batch
-    if (count := len(predicted)) != len(fields["image"]):
+    listed = isinstance(predicted, Sized) and getattr(predicted, "shape", None) != ()
+    if (count := len(predicted) if listed else 0) != len(fields["image"]):
         raise UsageError(
             f"show: predicted has {count} entries and the batch {len(fields['image'])} rows; as many are"
             " allowed. Pass for example scores.argmax(1)."
         )
-    return replace(batch, predicted=np.stack(_rows(predicted, rows)))
+    said = np.stack(_rows(predicted, rows))
+    said = said[:, 0] if said.shape[1:] == (1,) else said
+    if said.ndim > 2 or said.dtype.kind not in "biuf":
+        raise UsageError(
+            f"show: predicted is {shown(predicted)}; numbers [N] or [N, K] are allowed. Pass for example"
+            " scores.argmax(1)."
+        )
+    return replace(batch, predicted=said)
 
 
 def _batch(

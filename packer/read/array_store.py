@@ -27,7 +27,7 @@ class ArrayStore:
     """Rows 0..rows-1 of a dataset. Thread-safe. Its life: open, prefetch and copy, close.
 
     pack, fields: the stored rows. fixed: fields that are loaded as arrays, in their loaded form. ready: True
-    once all rows are cached in memory or on the device. gathers: True if rows are taken by `tensors`, not `copy`.
+    once all rows are cached in memory or on the device. gathers: True if `tensors` gives rows, not `copy`.
     """
 
     pack: Pack

@@ -49,10 +49,12 @@ class StagedColumns(RowSource):
             refuse_alike(SourceError, f"{self.subject}: column {given.group}", "sequence", groups.names)
         if given.order is not None:
             keys = self._sort_keys(given.order)
-        before = np.searchsorted(self._staged.gaps, np.arange(self.count), "right")
-        return RowSequence.sort_rows(
-            *groups, keys, before, lambda row: f"{self.subject}, row {row + int(before[row]) + 1:,}"
-        )
+        gaps = self._staged.gaps
+
+        def name(row: int) -> str:
+            return f"{self.subject}, row {row + int(np.searchsorted(gaps, row, 'right')) + 1:,}"
+
+        return RowSequence.sort_rows(*groups, keys, np.arange(self.count), gaps, name)
 
     def _sort_keys(self, column: str) -> NDArray[Any]:
         """Return a number for each row, in the order of the values. Raises SourceError."""

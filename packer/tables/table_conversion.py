@@ -253,6 +253,12 @@ def _new_job(
         plan = with_dealing(plan, table.columns, dealing)
     if sequence is not None:
         dealt = {**dealt, "shuffle": False}
+        if sequence.group is None and len(table.names) > 1:
+            notes.append(
+                f"The rows of {len(table.names):,} files are one sequence, and windows reach from file to file."
+                " If each file is one, add a column that tells them apart, and pass"
+                " sequence=Sequences(group='COLUMN')."
+            )
     elif dealt["shuffle"] is None:
         dealt = {**dealt, "shuffle": like is None and bool(choices.label)}
         notes += [] if dealt["shuffle"] else [_note_on_order(table, like)]

@@ -95,10 +95,20 @@ def test_annotations_follow_as_by_hand(images: torch.Tensor) -> None:
     assert all(map(torch.equal, found["boxes"], kept))
     assert all(map(torch.equal, found["box_label"], numbers["box_label"]))
     assert found["key"] is fields["key"]
-    arrays = pipeline(
-        {"image": images.numpy(), "boxes": [each.numpy() for each in boxes]}, np.arange(COUNT), 3
-    )
-    assert all(np.array_equal(a, b.numpy()) for a, b in zip(arrays["boxes"], kept, strict=True))
+    given = {name: [each.numpy() for each in fields[name]] for name in ("boxes", "box_label")}
+    arrays = pipeline({"image": images.numpy(), **given}, np.arange(COUNT), 3)
+    for name, wanted_lists in (("boxes", kept), ("box_label", numbers["box_label"])):
+        for array, tensor in zip(arrays[name], wanted_lists, strict=True):
+            assert isinstance(array, np.ndarray)
+            assert np.array_equal(array, tensor.numpy())
+
+
+@pytest.mark.parametrize("empty", [np.zeros(0, np.float32), np.zeros((0, 4), np.float32), []])
+def test_batches_may_have_no_boxes(images: torch.Tensor, empty: Any) -> None:
+    batch = {"image": images, "boxes": [empty] * COUNT, "box_label": [np.zeros(0, np.int64)] * COUNT}
+    found = Pipeline(TEXT, (3, HEIGHT, WIDTH))(batch, seed=0)
+    assert [tuple(each.shape) for each in found["boxes"]] == [(0, 4)] * COUNT
+    assert [len(each) for each in found["box_label"]] == [0] * COUNT
 
 
 def test_a_mask_called_label_moves_and_labels_are_mixed(images: torch.Tensor) -> None:
@@ -107,6 +117,8 @@ def test_a_mask_called_label_moves_and_labels_are_mixed(images: torch.Tensor) ->
     assert torch.equal(flip({"image": images, "label": masks}, seed=0)["label"], masks.flip(-1))
     mix = Pipeline("Normalize(0.5, 0.5), MixUp(num_classes=5)", (3, HEIGHT, WIDTH))
     assert mix({"image": images, "label": torch.arange(COUNT)}, seed=0)["label"].shape == (COUNT, 5)
+    with pytest.raises(UsageError, match=r"'label' is \[0, 1, 2, 3, 4\], and the pipeline mixes labels"):
+        mix({"image": images, "label": [*range(COUNT)]}, seed=0)
 
 
 @pytest.mark.parametrize("batch", [None, [1, 2], {"pixels": 3}, {"image": [1]}, "photos"])
@@ -134,6 +146,11 @@ def test_images_of_another_shape_are_an_error(images: torch.Tensor) -> None:
         ({"mask": torch.zeros(COUNT - 1, HEIGHT, WIDTH)}, "'mask' has 4 rows and there are 5 images"),
         ({"boxes": [torch.zeros(1, 4)]}, "'boxes' has 1 row and there are 5"),
         ({"key": ["a"]}, "'key' has 1 row and there are 5"),
+        (
+            {"boxes": [np.zeros((2, 5))] * COUNT},
+            "each of the boxes has the shape [5]; [4] is allowed",
+        ),
+        ({"boxes": [[[0.0, 0, 1, 1]]] * COUNT, "box_name": [["a"]] * COUNT}, "['a'] is in the batch; images"),
     ],
 )
 def test_what_may_belong_to_the_images_is_not_passed_by(

@@ -19,9 +19,11 @@ from packer import (
     append_images,
     convert_images,
     fill_pack,
+    join_fields,
     merge_packs,
     merge_shards,
     open_pack,
+    pack_dataset,
     repack,
     split_pack,
     verify_pack,
@@ -211,6 +213,18 @@ def test_a_csv_names_sequences_and_order(write: Write) -> None:
     with pytest.raises(SourceError, match=r"l.csv line 13: frame is empty; each image has one"):
         convert(source, **options)
     assert len(windows(convert(source, on_error="skip", **options))) == 9
+    mixed = [f"{key},cam0,{number * 5 % 12},0" for number, key in enumerate(keys)]
+    labels.write_text("\n".join(["file,clip,frame,label", *mixed[:-1], f"{keys[-1]},cam0,,0"]))
+    with pytest.raises(
+        SourceError,
+        match=r"a/03.png: is before a/10.png in the source and behind it in sequence 'cam0', so the places of 1",
+    ):
+        convert(source, on_error="skip", **options)
+    labels.write_text("\n".join(["file,clip,frame,label", *rows[:5], f"{keys[5]},,{5},0", *rows[6:]]))
+    out = convert(source, on_error="skip", **options)
+    assert not any(one > keys[5] > other for one, other in windows(out))
+    labels.write_text("\n".join(["file,clip,frame,label", *rows[:5], *rows[6:]]))  # not listed: in no clip
+    assert [keys[7], keys[3]] in windows(convert(source, on_error="skip", **options))
     labels.write_text(
         "\n".join(["file,clip,frame,label", *(f"{key},a,{k + 1:02}/01/2024,0" for k, key in enumerate(keys))])
     )
@@ -273,6 +287,18 @@ def test_packs_of_sequences_become_others(write: Write, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"holds sequences, and another of these packs does not"):
         windows([out, tmp_path / "plain.h5"])
     assert len(windows([out, tmp_path / "r"])) == 3 * len(expected())
+    pack_dataset({"gain": np.arange(open_pack(out).rows)}, tmp_path / "gain.h5", shuffle=False)
+    joined = [
+        join_fields([tmp_path / "gain.h5", (out, names)], "rows")
+        for names in (["image"], ["image", "sequence_row"])
+    ]
+    with pytest.raises(UsageError, match=r"or join_fields left sequence_row out"):
+        PackedBatchDataset(joined[0], 4, window=2)
+    shuffled = convert(source, "shuffled.h5", sequence=False)
+    with pytest.raises(UsageError, match=r"shuffled.h5: its rows were shuffled when it was made"):
+        PackedBatchDataset(join_fields([tmp_path / "gain.h5", shuffled], "rows"), 4, window=2)
+    with PackedBatchDataset(joined[1], 500, window=2, output="numpy") as dataset:
+        assert sum(len(batch.gain) for batch in dataset) == len(expected())
 
 
 def test_parts_and_a_filled_pack_are_those_of_one_run(write: Write, tmp_path: Path) -> None:

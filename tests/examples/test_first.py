@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ def test_it_goes_the_whole_way(
         shutil.copytree(photo_folder, tmp_path / name / "photos")
     done = script(FIRST, tmp_path / "whole" / "photos", *options)
     assert done.returncode == 0, done.stderr
-    assert [line.split()[1] for line in done.stdout.splitlines() if "right" in line] == ["0:", "1:", "2:"]
+    assert re.findall(r"right; epoch (\d):", done.stdout) == ["0", "1", "2"]
+    assert "24 photos of blue, green, red\n" in done.stdout
 
     steps, zero_grad = [0], torch.optim.AdamW.zero_grad
 
@@ -52,3 +54,15 @@ def test_it_goes_the_whole_way(
     assert sum(name in said.stdout for name in ("red ", "green ", "blue ")) == 3
     if "mistakes" in done.stdout:
         assert (tmp_path / "whole" / "photos-mistakes.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_it_cannot_train_on_is_a_sentence(script: Script, photo_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(photo_folder / "red", tmp_path / "flat")
+    flat = script(FIRST, tmp_path / "flat")
+    assert flat.stderr.endswith("flat: has no classes. Put the photos of each class into a folder.\n")
+    missing = script(FIRST, tmp_path / "none")
+    assert missing.stderr.startswith(f"{tmp_path}/none: no such file or folder")
+    assert missing.stderr.splitlines()[1].startswith(f"To begin anew: rm -f {tmp_path}/none.h5 ")
+    assert {flat.returncode, missing.returncode} == {1}
+    early = script(FIRST, tmp_path / "flat", "--predict", "x.jpg")
+    assert "flat-best.pt" in early.stderr.splitlines()[0]

@@ -37,8 +37,9 @@ def label_table(
     folder: str = "",
     beside: Sequence[str] = (),
     content: Any = None,
+    **options: Any,
 ) -> LabelTable:
-    labels = Labels(path, column=list(chosen) or None, file_column=file_column)
+    labels = Labels(path, column=list(chosen) or None, file_column=file_column, **options)
     return LabelTable(labels, NamedImages(keys, findings, folder), beside, content)
 
 

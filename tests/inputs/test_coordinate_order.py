@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from packer import Labels, convert_images, open_pack
-from packer.errors import PackerError
+from packer.errors import PackerError, SourceError
 from packer.orders.runs import one_run
 from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
@@ -247,3 +247,41 @@ def test_points(run: Run) -> None:
         "l.csv: as the names of the columns x, y say, 12 of 12 points lie outside their image, and none with x and y "
         "exchanged; names and values have to agree. Correct the names in the first row."
     )
+
+
+@pytest.mark.parametrize("form", [list, tuple, "{0[0]} {0[1]} {0[2]} {0[3]}".format])
+@pytest.mark.parametrize(
+    ("written", "format", "words"),
+    [
+        (corner, None, "left, top, width, height, as their values say"),
+        (corner, "xywh", ""),
+        (lambda *box: box, None, "left, top, right, bottom, as given"),
+        (centre, "cxcywh", ""),
+    ],
+)
+def test_a_column_of_lists_is_a_column_of_boxes(
+    images: Path, tmp_path: Path, form: Any, written: Any, format: str | None, words: str
+) -> None:
+    lines = [f'{name},"{form(written(*box))}"' for name, boxes in BOXES.items() for box in boxes]
+    (tmp_path / "l.csv").write_text("\n".join(["file,bbox", *lines]))
+    labels = Labels(file=tmp_path / "l.csv", column=(), boxes="bbox", boxes_format=format)
+    report = convert_images(images, tmp_path / "p.h5", size=80, fit="pad", labels=labels, shuffle=False)
+    found = [row.tolist() for row in values(open_pack(tmp_path / "p.h5"), "boxes")]
+    columns = [f"{name}," + ",".join(map(str, box)) for name, boxes in BOXES.items() for box in boxes]
+    (tmp_path / "l.csv").write_text("\n".join(["file,xmin,ymin,xmax,ymax", *columns]))
+    labels = Labels(file=tmp_path / "l.csv", column=(), boxes="xmin,ymin,xmax,ymax")
+    convert_images(images, tmp_path / "q.h5", size=80, fit="pad", labels=labels, shuffle=False)
+    assert found == [row.tolist() for row in values(open_pack(tmp_path / "q.h5"), "boxes")]
+    assert [note for note in report.notes if "boxes are" in note and words not in note] == []
+    assert any(words in note for note in report.notes) or not words
+
+
+def test_lists_of_other_lengths_are_refused_and_empty_ones_are_no_boxes(images: Path, tmp_path: Path) -> None:
+    lines = [f'{name},"[1, 2, 20, 30]"' for name in BOXES]
+    lines[3], lines[5] = lines[3].replace(", 30", ""), lines[5].replace("[1, 2, 20, 30]", "[]")
+    (tmp_path / "l.csv").write_text("\n".join(["file,bbox", *lines]))
+    labels = Labels(file=tmp_path / "l.csv", column=(), boxes="bbox")
+    with pytest.raises(SourceError, match=r"line 5: bbox is \[1, 2, 20\]; a list of four numbers is needed"):
+        convert_images(images, tmp_path / "p.h5", size=80, labels=labels)
+    convert_images(images, tmp_path / "p.h5", size=80, labels=labels, on_error="skip", shuffle=False)
+    assert [len(row) for row in values(open_pack(tmp_path / "p.h5"), "boxes")] == [*[1] * 5, 0, *[1] * 5]

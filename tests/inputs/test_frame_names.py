@@ -27,6 +27,7 @@ DATES = [
         [f"cam_{date.replace('-', '')}_{hour:02}" for date in DATES for hour in (0, 12)],
         [f"{date.replace('-', '.')}_{minute}" for date in DATES for minute in (8, 9, 10)],
         ["1305031102.175304", "1305031102.211214", "1305031103.011214"],
+        ["123456789012345678901", "123456789012345678902"],
         ["alone"],
     ],
     ids=lambda names: names[0],
@@ -98,6 +99,7 @@ def test_names_that_give_no_order_are_told(names: list[str], found: str) -> None
         ["step_2", "step_10"],
         ["2023-12-31", "2024-01-01"],
         ["2024-01-01 9:59", "2024-01-01 10:00"],
+        ["a12345678901234567890123", "a12345678901234567890124"],
     ],
 )
 def test_texts_of_a_column_have_an_order(texts: list[str]) -> None:
@@ -115,7 +117,16 @@ def test_texts_of_a_column_have_an_order(texts: list[str]) -> None:
         ["1a", "2b"],
         ["take 1, 2", "take 1, 3"],
         ["1", ""],
+        ["1_2", "1_10", "2_1"],
+        ["v1.9", "v1.10"],
+        ["2024-01-01 10:00:00.5", "2024-01-01 10:00:00.25"],
     ],
 )
 def test_texts_of_a_column_may_have_none(texts: list[str]) -> None:
     assert rank_texts(texts) is None
+
+
+def test_equal_numbers_of_a_column_are_equal() -> None:
+    ranks = rank_texts(["step01", "Step1", "step2"])
+    assert ranks is not None
+    assert ranks.tolist() == [0, 0, 1]

@@ -321,7 +321,7 @@ def test_boxes_and_keypoints_together(write: Write) -> None:
         (
             {"boxes": "a,b,c"},
             "boxes a,b,c: four columns are needed: left, top, right, bottom, or a corner or the centre, "
-            "width and height. Pass for example xmin,ymin,xmax,ymax.",
+            "width and height; or one, of lists. Pass for example xmin,ymin,xmax,ymax.",
         ),
         (
             {"boxes_format": "xywh", "keypoints": "x,y"},

@@ -291,9 +291,11 @@ def test_a_name_in_another_case_is_that_of_the_only_image_and_noted(write: Write
 def test_lists_of_numbers_are_no_classes(write: Write) -> None:
     path = write('file,bbox\na.jpg,"[1.0, 2, 5e1, -6]"\nb.jpg,"[2,3]"\n')
     assert refused(path, keys=["a.jpg", "b.jpg"]) == (
-        "l.csv: bbox holds lists of numbers, as of boxes ([1.0, 2, 5e1, -6]), no classes. Pass a file with a column for"
-        " each number, and labels=Labels(boxes=) or labels=Labels(keypoints=), or labels=Labels(column='bbox') for classes."
+        "l.csv: bbox holds lists of numbers, as of boxes ([1.0, 2, 5e1, -6]), no classes. Pass"
+        " labels=Labels(boxes='bbox') for boxes, or labels=Labels(as_='classes') for classes."
     )
+    for options in ({"as_": "classes"}, {"separator": ","}):
+        assert read(path, keys=["a.jpg", "b.jpg"], **options)[0] == ["[1.0, 2, 5e1, -6]", "[2,3]"]
     assert read(path, "bbox", keys=["a.jpg", "b.jpg"])[0] == ["[1.0, 2, 5e1, -6]", "[2,3]"]
 
 

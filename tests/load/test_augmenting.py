@@ -733,7 +733,7 @@ def test_a_pipeline_normalizes_as_its_list(photo_folder: Path, tmp_path: Path, s
 def test_normalize_without_numbers_needs_a_pack() -> None:
     with pytest.raises(
         UsageError,
-        match=r"Normalize\(\): has no mean and std; a dataset supplies those of its pack, if .* Pass both",
+        match=r"Normalize\(\): has no mean and std here; a dataset fills in those of its pack",
     ):
         Pipeline([Normalize()], (3, 8, 8))
     with pytest.raises(UsageError, match=r"Normalize: std is None; a number, or one a channel, is allowed"):

@@ -142,7 +142,7 @@ def test_a_changed_file_is_told(tmp_path: Path) -> None:
         (
             name,
             f"{{file}}: {name!r} is not read in place: it is compressed, in chunks across its rows, not in C order, or"
-            " holds no little-endian numbers. Run packer convert {file} OUT.h5.",
+            " holds no little-endian numbers. Run packer convert {file} OUT.h5 --rename {name}=image.",
         )
         for name in ("zipped", "torn", "texts", "big")
     ]
@@ -158,7 +158,7 @@ def test_datasets_that_cannot_be_read_in_place(folder: Path, name: str, sentence
     file = str(folder / "own.h5")
     with pytest.raises(UsageError) as error:
         open_arrays(file, image=name)
-    assert str(error.value) == sentence.format(file=file)
+    assert str(error.value) == sentence.format(file=file, name=name)
 
 
 @pytest.mark.parametrize(

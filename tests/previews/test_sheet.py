@@ -326,8 +326,8 @@ def test_jpeg_sheets_and_wide_ones(make: Make, images: Pixels, tmp_path: Path) -
         ),
         (
             {"augment": "Normalize()"},
-            "Normalize(): has no mean and std; a dataset supplies those of its pack, if the pack has some and the Pipeline no shape"
-            " yet. Pass both.",
+            "Normalize(): has no mean and std here; a dataset fills in those of its pack, where the pack has them. Write for"
+            " example Normalize(0.5, 0.25).",
         ),
         (
             {"augment": ""},

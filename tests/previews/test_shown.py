@@ -138,5 +138,14 @@ def test_predicted_labels_stand_below_the_true_ones(pack: Path) -> None:
         assert show(batch, dataset, predicted=predicted).png != show(batch, dataset).png
         with pytest.raises(UsageError, match="predicted has 2 entries and the batch 3 rows"):
             show(batch, dataset, predicted=predicted[:2])
+        said = [batch_of(batch, dataset, 2, given).predicted for given in (predicted, predicted[:, None])]
+        assert [one.tolist() for one in said if one is not None] == [[0, 0]] * 2
+        for given, found in (
+            (3, "has 0 entries"),
+            (torch.tensor(3), "has 0 entries"),
+            (["a"] * 3, "numbers"),
+        ):
+            with pytest.raises(UsageError, match=found):
+                show(batch, dataset, predicted=given)
         with pytest.raises(UsageError, match="about a batch"):
             show(dataset, predicted=predicted)

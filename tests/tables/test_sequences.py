@@ -90,6 +90,9 @@ def test_without_a_group_all_rows_are_one_series(tmp_path: Path) -> None:
     assert windows(tmp_path / "o.h5", split="all")[:2] == [[1, 2, 3], [2, 3, 4]]
     convert_table(table, tmp_path / "f.h5", label="y", sequence=True, keep="day")
     assert windows(tmp_path / "f.h5", 10) == [[5, 1, 3, 2, 4, 10, 9, 8, 7, 6]]
+    (tmp_path / "u.csv").write_text(table.read_text())
+    report = convert_table([table, tmp_path / "u.csv"], tmp_path / "g.h5", label="y", sequence=True)
+    assert any(note.startswith("The rows of 2 files are one sequence, and windows") for note in report.notes)
     with pytest.raises(
         UsageError, match=r"is a single sequence, which shares would cut at random; positions are"
     ):
@@ -125,6 +128,11 @@ def test_windows_do_not_reach_over_rows_that_were_left_out(tmp_path: Path) -> No
     table = write(tmp_path / "t.csv", mixed=False, bad=[("a", 6), ("d10", 2)])
     convert_table(table, tmp_path / "o.h5", label="y", sequence=BOTH, on_error="skip", types={"x": "number"})
     assert windows(tmp_path / "o.h5") == expected(missing=[6, 302])
+    write(table, bad=[("a", 6)])
+    with pytest.raises(SourceError, match=r"in sequence 'a', so the places of 1 row left out are not known"):
+        convert_table(
+            table, tmp_path / "n.h5", label="y", sequence=BOTH, on_error="skip", types={"x": "number"}
+        )
 
 
 def test_splits_and_packs_of_packs_cut_no_sequence(tmp_path: Path) -> None:
