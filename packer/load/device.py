@@ -90,6 +90,7 @@ class CudaDevice(CopyingDevice):
     The events on the way of a batch, all waited for by streams, not by Python:
 
     * Slot to buffer. The receiving stream waits for the copy. The slot is held until the copy has ended.
+      Of several batches in a slot, those asked for on another stream `follow` the receiving one.
     * Buffer to the next copy. A batch is a view of its buffer. Once no view is left, all kernels that read
       the batch are in the queues of the streams that received batches. `receive` finds such buffers and
       records an event on each of these streams; `send` makes the side stream wait for the events before it
@@ -173,7 +174,8 @@ class CudaDevice(CopyingDevice):
         current.wait_event(event)
         with self._lock:
             self._receivers.add(current)
-            held, unused = [], [*self._unused]
+            held: list[_Buffer] = []
+            unused = [*self._unused]
             for one in self._buffers:
                 (unused if _references(one.memory) == one.references else held).append(one)
             events = [stream.record_event() for stream in self._receivers]
