@@ -155,8 +155,8 @@ def _datasets(path: str, fields: Mapping[str, object]) -> dict[str, _Placed]:
         array = known[str(dataset)]
         places = () if array.turned else array.extents or ()
         if not places and array.shape[:1] != (0,):
-            renames = "".join(f" --rename {known_as}={new}" for new, known_as in fields.items())
-            raise _not_in_place(f"{path}: {dataset!r}", f"{path} OUT.h5{renames}")
+            names = {str(known_as): new for new, known_as in fields.items()}
+            raise _not_in_place(f"{path}: {dataset!r}", f"{path!r}, 'OUT.h5', fields=Fields(rename={names})")
         file = os.path.abspath(path)
         extents = tuple(Extent(file, e.offset, e.rows, e.row_bytes) for e in places)
         found[name] = _Placed(array.dtype, array.shape, extents)
@@ -189,7 +189,7 @@ def _array(name: str, value: Any) -> tuple[str, NDArray[Any]]:
 def _placed(subject: str, values: NDArray[Any]) -> _Placed:
     """Return an array with its place in its file, or in memory. Raises UsageError unless it is in C order."""
     if not values.flags.c_contiguous or not values.ndim:
-        raise _not_in_place(subject, "ARRAY.npy OUT.h5")
+        raise _not_in_place(subject, "'ARRAY.npy', 'OUT.h5'")
     if not values.size:
         return _Placed(values.dtype, values.shape, ())
     row_bytes, base = values.nbytes // len(values), values
@@ -206,7 +206,7 @@ def _placed(subject: str, values: NDArray[Any]) -> _Placed:
 def _field(given: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field:
     """Return a field with the meaning that its name and shape have. Raises UsageError."""
     if dtype.str not in DTYPES or len(shape) > MAX_RANK or not all(shape):
-        raise _not_in_place(f"{given}: {name}", "ARRAY.npy OUT.h5")
+        raise _not_in_place(f"{given}: {name}", "'ARRAY.npy', 'OUT.h5'")
     about = {}
     if name == "image" and dtype.str in _PIXELS:
         shape = (*shape, 1) if len(shape) == 2 else shape
@@ -225,5 +225,5 @@ def _field(given: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) 
 def _not_in_place(subject: str, arguments: str) -> UsageError:
     return UsageError(
         f"{subject} is not read in place: it is compressed, in chunks across its rows, not in C order, or"
-        f" holds no little-endian numbers. Run packer convert {arguments}."
+        f" holds no little-endian numbers. Write a pack: pack_dataset({arguments})."
     )

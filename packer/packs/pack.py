@@ -303,7 +303,7 @@ class Pack:
         if name not in self.header.extents:
             raise UsageError(
                 f"{self.path}: has no array {name!r}; it has {', '.join(self.header.extents)}. Pass one of"
-                " them; of a table, keep a column with --keep."
+                " them; a table has columns that were kept (keep=)."
             )
         extents = self.header.extents[name]
         total = sum(e.rows for e in extents)

@@ -142,7 +142,8 @@ def test_a_changed_file_is_told(tmp_path: Path) -> None:
         (
             name,
             f"{{file}}: {name!r} is not read in place: it is compressed, in chunks across its rows, not in C order, or"
-            " holds no little-endian numbers. Run packer convert {file} OUT.h5 --rename {name}=image.",
+            " holds no little-endian numbers. Write a pack: pack_dataset({file!r}, 'OUT.h5',"
+            " fields=Fields(rename={{{name!r}: 'image'}})).",
         )
         for name in ("zipped", "torn", "texts", "big")
     ]
@@ -182,14 +183,14 @@ def test_datasets_that_cannot_be_read_in_place(folder: Path, name: str, sentence
         (
             {"image": IMAGES[:, ::2]},
             "open_arrays: image is not read in place: it is compressed, in chunks across its rows, not in C order, or"
-            " holds no little-endian numbers. Run packer convert ARRAY.npy OUT.h5.",
+            " holds no little-endian numbers. Write a pack: pack_dataset('ARRAY.npy', 'OUT.h5').",
         ),
         ({"image": [1, 2]}, "open_arrays: image is no array and no .npy file. Pass one of them."),
         ({"_x": IMAGES}, "open_arrays: '_x' is no name for a field. Pass another, such as image."),
         (
             {"x": np.array(["a"])},
             "open_arrays(x=...): x is not read in place: it is compressed, in chunks across its rows, not in C order, or"
-            " holds no little-endian numbers. Run packer convert ARRAY.npy OUT.h5.",
+            " holds no little-endian numbers. Write a pack: pack_dataset('ARRAY.npy', 'OUT.h5').",
         ),
     ],
 )
