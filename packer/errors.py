@@ -29,6 +29,7 @@ class PackerError(Exception):
     """Base of every error that packer raises on purpose; its text can be shown to users."""
 
     exit_code = 1
+    args: tuple[Any, ...]
 
     def extend(self, text: str) -> None:
         """Append to the message."""

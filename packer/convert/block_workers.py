@@ -61,6 +61,13 @@ class PackPart:
     done.
     """
 
+    writer: PackWriter
+    number: int
+    first: int
+    outcome: Block
+    resumed: int
+    todo: set[int]
+
     def __init__(self, writer: PackWriter, *, skip: bool, number: int = 0, first: int = 0) -> None:
         """skip: False makes blocks with skipped inputs again, which stops at the first of these."""
         self.writer, self.number, self.first = writer, number, first

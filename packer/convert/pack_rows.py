@@ -51,7 +51,8 @@ def split_owners(pack: Pack) -> Owners:
             f"{pack.path}: {pack.rows - within:,} of its {pack.rows:,} rows are in no split; all rows need a"
             " split, or none. Merge only packs that all have splits, or only packs without."
         )
-    members = {name: np.concatenate([np.arange(a, b) for a, b in spans]) for name, spans in splits}
+    none = np.empty(0, np.int64)
+    members = {name: np.concatenate([none, *(np.arange(a, b) for a, b in spans)]) for name, spans in splits}
     return Owners.from_splits(members, pack.rows)
 
 

@@ -31,6 +31,14 @@ class PartFiles:
     Thread-safe for different blocks.
     """
 
+    name: str
+    path: str
+    folder: str
+    fields: tuple[Field, ...]
+    rows: int
+    block_rows: int
+    extents: Mapping[str, tuple[Extent, ...]]
+
     def __init__(
         self,
         name: str,

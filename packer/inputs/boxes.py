@@ -41,6 +41,9 @@ class BoxTable(NamedTuple):
 class Boxes:
     """The boxes of all images in one array: ten million boxes take 480 MB."""
 
+    sizes: NDArray[np.int64] | None
+    subject: str
+
     def __init__(self, table: BoxTable, images: int, sizes: NDArray[np.int64] | None = None) -> None:
         """Sort the boxes by image. sizes: expected height and width of images, [images, 2]; 0: unknown."""
         table = table.taken(np.argsort(table.owners, kind="stable"))

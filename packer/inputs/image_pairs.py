@@ -120,6 +120,12 @@ class Pair(AbstractContextManager["Pair"]):
     mask_values: values that are classes, or None.
     """
 
+    soft: bool
+    mask_values: MaskValues | None
+    sizes: NDArray[np.int64]
+    times: NDArray[np.int64]
+    findings: Findings
+
     def __init__(
         self, name: str, place: str, images: ImageSource, form: PairForm, findings: Findings, *, soft: bool
     ) -> None:

@@ -39,6 +39,11 @@ _UNIT = "Labels.boxes_unit"
 class ImageTargets:
     """Labels, boxes and keypoints of each image, from `read_targets` or from folders."""
 
+    boxes: Boxes | None
+    keypoints: NDArray[np.float64] | None
+    relative: bool
+    unit_chosen: bool
+
     def __init__(
         self,
         label: NDArray[Any] | None = None,

@@ -84,6 +84,12 @@ class CheckedRows:
     initially k for row k. refused: rows refused so far.
     """
 
+    subject: str
+    unit: str
+    findings: Findings
+    lines: NDArray[np.int64]
+    images: NDArray[np.int64]
+
     def __init__(
         self, subject: str, lines: ArrayLike, findings: Findings | None = None, *, unit: str = "line"
     ) -> None:

@@ -155,6 +155,12 @@ class ImageSource(AbstractContextManager["ImageSource"]):
     other files that hold the images.
     """
 
+    keys: list[str]
+    sizes: NDArray[np.int64]
+    times: NDArray[np.int64]
+    folder: str | None
+    files: tuple[str, ...]
+
     name: str
     """The source as the user wrote it, for messages; packs do not record it, since it may be absolute."""
     targets: ImageTargets

@@ -8,7 +8,8 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from packer.cli.option_words import in_options
 from packer.codecs import jpeg
 from packer.convert.image_appending import append_images
 from packer.convert.image_conversion import convert_images
+from packer.convert.pack_rows import split_owners
 from packer.convert.repacking import merge_packs, repack, split_pack
 from packer.convert.sample_order import arrange
 from packer.convert.split_assignment import Owners
@@ -1153,3 +1155,13 @@ def test_packs_in_a_store_are_downloaded_first(tmp_path: Path):
     for act in acts:
         with pytest.raises(UsageError, match=r"^file:.*/p: is a remote pack; a local one is needed\."):
             act()
+
+
+def test_a_split_without_rows_stays_one() -> None:
+    header = SimpleNamespace(splits={"train": ((0, 2),), "val": (), "test": ((2, 3),)})
+    owners = split_owners(cast(Pack, SimpleNamespace(path="p.h5", rows=3, header=header)))
+    assert dict(zip(owners.names, np.bincount(owners.numbers, minlength=3).tolist(), strict=True)) == {
+        "train": 2,
+        "val": 0,
+        "test": 1,
+    }
