@@ -485,7 +485,8 @@ def test_stop_after_skip_stops_at_what_was_skipped(
 ) -> None:
     """Rows that an interrupted run with "skip" has left out, and a complete pack without them."""
     options = {"shuffle": False, **options}
-    named = rf"{photos}/blue/3.jpg: empty \(0 bytes\).* Remove it, or pass on_error='skip'\."
+    # The other one on a busy machine, where the worker of the second block is ahead.
+    named = rf"{photos}/(blue/3|red/1).jpg: empty \(0 bytes\).* Remove it, or pass on_error='skip'\."
     with pytest.raises(KeyboardInterrupt):
         convert(photos, tmp_path / out, on_progress=stop_after(6), **options)
     for resume in (False, True):
