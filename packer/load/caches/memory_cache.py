@@ -95,9 +95,10 @@ class MemoryStore(ArrayStore):
         with self._lock:
             if self.failed is not None or self.ready or self.closed:
                 return
-            self.failed = str(error)
-        lost = "not all rows are kept in memory, the others are read from the disk"
-        _LOG.warning("%s: %s (%s)", self.pack.path, lost, self.failed)
+            why = str(error)  # a kept log record with the error itself would keep the memory
+            lost = "not all rows are kept in memory, the others are read from the disk"
+            _LOG.warning("%s: %s (%s)", self.pack.path, lost, why)
+            self.failed = why
 
     def _fill(self, ending: threading.Event) -> None:
         self.memory = memory = RowMemory(self._source)
