@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+(?![.0-9]))?")
 """A number in a text: 1305031102.175, but not the first two of 2024.01.31."""
+SIGNED = re.compile(r"(?:^|[\s_/])-[0-9]")
+"""A minus that may be a sign: f_-3, but not f-3."""
 DATE = re.compile(r"(?<![0-9])(?:19|20)[0-9]{2}[-_.]?[01][0-9][-_.]?[0-3][0-9]")
 
 
@@ -40,7 +42,11 @@ def rank_texts(texts: Sequence[str]) -> NDArray[np.float64] | None:
     except ValueError:
         forms = {NUMBER.sub("#", text.casefold()) for text in texts}
         dated = all(map(DATE.match, texts))
-        if len(forms) > 1 or not (dated or all(form.count("#") == 1 for form in forms)):
+        if (
+            len(forms) > 1
+            or any(map(SIGNED.search, texts))
+            or not (dated or all(form.count("#") == 1 for form in forms))
+        ):
             return None
     values = [tuple(map(Decimal, NUMBER.findall(text))) for text in texts]
     natural = [value for _, value in sorted(zip(map(natural_key, texts), values, strict=True))]

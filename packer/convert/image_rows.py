@@ -196,10 +196,9 @@ def read_sequence(source: ImageSource, targets: ImageTargets, given: Sequences) 
         ranks[kept] = found
     counts = np.bincount(np.delete(numbers, refused))
     counts = counts[counts > 0]
-    source.findings.note(
-        f"Each {where} is a sequence: {len(counts):,} of {counts.min():,} to {counts.max():,} images,"
-        " stored in their order."
-    )
+    least, most = int(counts.min()), int(counts.max())
+    images = units.count(most, "image") if least == most else f"{least:,} to {units.count(most, 'image')}"
+    source.findings.note(f"Each {where} is a sequence: {len(counts):,} of {images}, stored in their order.")
     missing = sorted({*refused} - targets.findings.unlisted)
     return RowSequence.sort_rows(*groups, ranks, *_left_out(source, missing), lambda image: keys[image])
 

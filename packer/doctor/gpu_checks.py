@@ -94,7 +94,10 @@ class MeasuredGpu:
 
     def __init__(self) -> None:
         if not torch.cuda.is_available():
-            raise UsageError("GPU: torch sees no CUDA device here; one is checked. Install torch for CUDA.")
+            raise UsageError(
+                "GPU: torch sees no CUDA device here, so nothing can be checked. Run it where the GPU is, with"
+                " torch for CUDA."
+            )
         self.device = torch.device("cuda", torch.cuda.current_device())
         self._cycles = 1e7 / self.seconds(lambda: torch.cuda._sleep(10_000_000), 20)
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from packer import units
 from packer.errors import SourceError
 from packer.inputs.file_names import shorten
-from packer.natural_order import DATE, NUMBER, natural_key
+from packer.natural_order import DATE, NUMBER, SIGNED, natural_key
 
 _SHOWN = 3
 _USUAL = 0.9
@@ -31,7 +31,8 @@ def sort_frames(place: str, keys: Sequence[str], *, listed: bool = False) -> tup
     stems = [os.path.splitext(key)[0] for key in keys]
     forms = Counter(NUMBER.sub("#", os.path.basename(stem)).casefold() for stem in stems)
     year_last = all(map(_YEAR_LAST.search, stems))
-    if listed and (len(forms) > 1 or year_last):
+    signed = next(filter(SIGNED.search, stems), None)
+    if listed and (len(forms) > 1 or year_last or signed):
         return list(range(len(keys))), 0
     if len(forms) > 1:
         shown = ", ".join(f"{shorten(form)} {count:,}" for form, count in forms.most_common(_SHOWN))
@@ -43,6 +44,11 @@ def sort_frames(place: str, keys: Sequence[str], *, listed: bool = False) -> tup
         raise SourceError(
             f"{place}: names such as {shorten(keys[0])} hold dates with the year last, which do not sort."
             f" Rename them, as 2024-01-31, or {_LIST}"
+        )
+    if signed is not None:
+        raise SourceError(
+            f"{place}: the minus in {shorten(signed)} may be a sign or a dash, so the order is not known."
+            f" Rename the frames, or {_LIST}"
         )
     order = list(range(len(keys)))
     if not listed:

@@ -251,17 +251,8 @@ def _new_job(
             plan = transform.plan_for(table.columns, labeled=False)
             notes.append(f"column {empty!r}, the label, is empty in every row: the rows have no label.")
         plan = with_dealing(plan, table.columns, dealing)
-    if sequence is not None:
-        dealt = {**dealt, "shuffle": False}
-        if sequence.group is None and len(table.names) > 1:
-            notes.append(
-                f"The rows of {len(table.names):,} files are one sequence, and windows reach from file to file."
-                " If each file is one, add a column that tells them apart, and pass"
-                " sequence=Sequences(group='COLUMN')."
-            )
-    elif dealt["shuffle"] is None:
-        dealt = {**dealt, "shuffle": like is None and bool(choices.label)}
-        notes += [] if dealt["shuffle"] else [_note_on_order(table, like)]
+    shuffle, told = _row_order(dealt["shuffle"], sequence, table, like, labeled=bool(choices.label))
+    dealt, notes = {**dealt, "shuffle": shuffle}, [*notes, *told]
     record = {
         "choices": choices.record() if like is None or choices.keep else None,
         "like": digested,
@@ -289,6 +280,24 @@ def _empty_label(table: TableSource, plan: TableTransform) -> str:
         if not empty:
             break
     return empty[0].column.name if empty else ""
+
+
+def _row_order(
+    shuffle: bool | None, sequence: Sequences | None, table: TableSource, like: Pack | None, *, labeled: bool
+) -> tuple[bool, list[str]]:
+    """Return whether the rows are shuffled, and notes. shuffle: as given, None for the default."""
+    if sequence is not None:
+        if sequence.group is not None or len(table.names) == 1:
+            return False, []
+        return False, [
+            f"The rows of {len(table.names):,} files are one sequence, and windows reach from file to file."
+            " If each file is one, add a column that tells them apart, and pass"
+            " sequence=Sequences(group='COLUMN')."
+        ]
+    if shuffle is not None:
+        return shuffle, []
+    shuffle = like is None and labeled
+    return shuffle, [] if shuffle else [_note_on_order(table, like)]
 
 
 def _note_on_order(table: TableSource, like: Pack | None) -> str:

@@ -46,6 +46,7 @@ def test_listed_frames_keep_their_order_unless_numbers_contradict_it() -> None:
         ["left_1", "right_1", "left_2"],
         ["31-01-2024", "01-02-2024"],
         ["9", "10"],
+        ["f_-3", "f_-2"],
     ):
         assert sort_frames("a", [f"a/{name}.png" for name in names], listed=True)[0] == [*range(len(names))]
     with pytest.raises(
@@ -66,6 +67,8 @@ def test_gaps_in_the_numbers_are_counted() -> None:
 @pytest.mark.parametrize(
     ("names", "found"),
     [
+        (["f_-3", "f_-2"], "the minus in a/f_-3 may be a sign or a dash"),
+        (["-3", "-2"], "the minus in a/-3 may be a sign or a dash"),
         (
             ["left_1", "left_2", "right_1"],
             "its frames are named in 2 ways (left_# 2, right_# 1), as those of several",
@@ -119,6 +122,7 @@ def test_texts_of_a_column_have_an_order(texts: list[str]) -> None:
         ["1", ""],
         ["1_2", "1_10", "2_1"],
         ["v1.9", "v1.10"],
+        ["t_-3s", "t_-2s"],
         ["2024-01-01 10:00:00.5", "2024-01-01 10:00:00.25"],
     ],
 )
