@@ -41,8 +41,7 @@ def train(files: dict[str, Path], options: argparse.Namespace) -> None:
     val = PackedBatchDataset(pack, 256, split="val", device="auto", augment=JUDGE)
     torch.manual_seed(0)
     model = network(len(batches.classes)).to(batches.device)
-    optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
-    best = 0.0
+    optimizer, best = torch.optim.AdamW(model.parameters(), 2e-3), 0.0
     if files["last"].exists():
         last = torch.load(files["last"], map_location=batches.device)
         model.load_state_dict(last["model"])
@@ -140,7 +139,8 @@ def main() -> None:
         print(f"{pack.rows:,} photos of {', '.join(pack.header.classes)}", flush=True)
         train(files, options)
     except (PackerError, FileNotFoundError) as error:
-        raise SystemExit(f"{error}\nTo begin anew: rm -f {' '.join(map(str, files.values()))}") from None
+        old = ", ".join(str(path) for path in files.values() if path.exists())
+        raise SystemExit(f"{error}" + f"\nTo begin anew, move away: {old}" * bool(old)) from None
     except KeyboardInterrupt:
         raise SystemExit("\nStopped. The same command goes on.") from None
 
