@@ -82,7 +82,8 @@ Tables
     describes how each column became fields, so that other rows can be mapped in the same way. ``columns`` is
     a list of objects, one per input column, in order: ``name``; ``type`` and ``role`` (feature, label, keep,
     drop); ``missing``, ``fill``, ``log1p``, ``standardize``, ``categories`` and ``one_hot``, the treatment of
-    its cells; ``indicator``; ``field``, that of a kept column; ``statistics``.
+    its cells; ``indicator``; ``field``, that of a kept column; ``statistics``. A member that is absent has
+    its usual value: type "number", role "feature", missing "nan", otherwise false or null.
     ``features`` and ``categories`` name the columns of the fields ``features`` (``[F]``, of ``dtype``) and
     ``categories`` (int64 ``[C]``; 0: missing or unknown, k: the k-th of the column's categories), if the pack
     has these fields. Names of features are unique (a repeated name gets the suffix ``.1``). ``label`` holds
@@ -146,7 +147,7 @@ from packer.format.header_forms import (
     shape,
     statistics,
 )
-from packer.format.table_record import check_table, fits, texts
+from packer.format.table_record import check_table, fits, texts, without_usual
 from packer.garbage import paused
 
 VERSION = 1
@@ -275,6 +276,8 @@ class Header:
         for name in _OPTIONAL:
             if not record[name]:
                 del record[name]
+        if self.table:
+            record["table"] = without_usual(self.table)
         text = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
         return text.encode("ascii")
 

@@ -100,15 +100,22 @@ def _mark(value: Any) -> bool:
 _NUMBER, _COUNT = Each(_are_numbers), Each(_are_counts)
 _MAY = (None, _NUMBER)
 _COLUMN = {
-    "type": KINDS,
-    "role": ROLES,
-    "missing": (None, *POLICIES),
-    "fill": _MAY,
-    **dict.fromkeys(("indicator", "log1p", "one_hot"), bool),
-    "standardize": (None, [_NUMBER]),
-    "categories": (None, [str]),
-    "field": (None, str),
+    "name": str,
+    "type?": KINDS,
+    "role?": ROLES,
+    "missing?": (None, *POLICIES),
+    "fill?": _MAY,
+    **dict.fromkeys(("indicator?", "log1p?", "one_hot?"), bool),
+    "standardize?": (None, [_NUMBER]),
+    "categories?": (None, [str]),
+    "field?": (None, str),
 }
+_USUAL: dict[str, Any] = {
+    **{"type": "number", "role": "feature", "missing": "nan"},
+    **dict.fromkeys(("fill", "standardize", "categories", "field", "statistics")),
+    **dict.fromkeys(("indicator", "log1p", "one_hot"), False),
+}
+"""Members of a column that the header's JSON leaves out, because most columns of a wide table have them."""
 _ROWS = {"rows": _COUNT, "missing": _COUNT}
 _DISTINCT = {
     "distinct": _COUNT,
@@ -119,14 +126,10 @@ _DISTINCT = {
 _NUMERIC = {
     **dict.fromkeys(("mean", "std", "min", "max"), _MAY),
     "integral": bool,
-    "quantiles": (None, {"levels": [_NUMBER], "values": [_NUMBER]}),
-    "histogram": (
-        None,
-        {
-            "edges": Each(lambda ends: all_fit(ends, [_NUMBER]) and {*map(len, ends)} == {2}),
-            "counts": [_COUNT],
-        },
-    ),
+    "histogram?": {
+        "edges": Each(lambda ends: all_fit(ends, [_NUMBER]) and {*map(len, ends)} == {2}),
+        "counts": [_COUNT],
+    },
 }
 READING: Mapping[str, Any] = {
     "na?": texts,
@@ -167,8 +170,20 @@ _RECORD: Mapping[str, Mapping[str, Any]] = {  # by their names in messages
 }
 
 
+def without_usual(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table's record as it stands in the header's JSON, for check_table."""
+    columns = [
+        {name: value for name, value in column.items() if name not in _USUAL or value != _USUAL[name]}
+        for column in record["columns"]
+    ]
+    return {**record, "columns": columns}
+
+
 def check_table(record: Any) -> dict[str, Any]:
-    """Check a table's JSON object and return it. Raises ValueError that names the malformed part."""
+    """Check a table's JSON object and return it, with the members that without_usual leaves out.
+
+    Raises ValueError that names the malformed part.
+    """
     _need(isinstance(record, Mapping), "not an object")
     columns = record.get("columns")
     _need(isinstance(columns, list) and len(columns) > 0, "columns")
@@ -177,14 +192,16 @@ def check_table(record: Any) -> dict[str, Any]:
             named = fits(column, {"name": str})
             name = repr(column["name"][:80]) if named else place
             _need(not (what := _malformed([column])), what.replace("{}", f"column {name}"))
+    table: dict[str, Any] = {**record, "columns": [{**_USUAL, **column} for column in columns]}
+    columns = table["columns"]
     names = [c["name"] for c in columns]
     _need(len(set(names)) == len(names), "two columns have the same name")
     for what, form in _RECORD.items():
-        _need(fits(record, form), what)
+        _need(fits(table, form), what)
     coded = {c["name"] for c in columns if c["categories"] is not None}
-    _need(coded.issuperset(record["categories"]), "categories")
-    _need({c["name"] for c in columns if c["role"] == "label"}.issuperset(_label(record)), "label")
-    return dict(record)
+    _need(coded.issuperset(table["categories"]), "categories")
+    _need({c["name"] for c in columns if c["role"] == "label"}.issuperset(_label(table)), "label")
+    return table
 
 
 def _label(record: Mapping[str, Any]) -> Sequence[str]:
@@ -194,12 +211,12 @@ def _label(record: Mapping[str, Any]) -> Sequence[str]:
 
 def _malformed(columns: Sequence[Any]) -> str:
     """Return what is malformed in one of some columns, with {} for the column; "" if nothing is."""
-    if not all_fit(columns, {"name": str, **_COLUMN}):
+    if not all_fit(columns, _COLUMN):
         return "{}"
-    pairs = [(column, column.get("statistics", 0)) for column in columns]
-    if any(found is None and column["role"] == "feature" for column, found in pairs):
+    pairs = [(column, column.get("statistics")) for column in columns]
+    if any(found is None and column.get("role", "feature") == "feature" for column, found in pairs):
         return "{} has no statistics"
-    given = [(column["type"], found) for column, found in pairs if found is not None]
+    given = [(column.get("type", "number"), found) for column, found in pairs if found is not None]
     measured = [found for _, found in given]
     fine = all_fit(measured, _ROWS) and all(found["missing"] <= found["rows"] for found in measured)
     if fine:
@@ -211,11 +228,8 @@ def _malformed(columns: Sequence[Any]) -> str:
 
 def _is_sound(found: Mapping[str, Any]) -> bool:
     """Return True if the statistics of numbers, which have their form, do not contradict each other."""
-    mean, least, most, quantiles = (found[member] for member in ("mean", "min", "max", "quantiles"))
-    return (
-        (least is None) == (most is None)
-        and (mean is None or least is not None)
-        and (quantiles is None or len(quantiles["levels"]) == len(quantiles["values"]))
+    return (found["min"] is None) == (found["max"] is None) and (
+        found["mean"] is None or found["min"] is not None
     )
 
 

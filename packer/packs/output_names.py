@@ -9,6 +9,7 @@ from collections.abc import Callable
 from packer import units
 from packer.arguments import absolute
 from packer.errors import FormatError, PackerError, SpaceError, UsageError
+from packer.format.checksums import Trailer
 from packer.format.header import CHECKSUMS_FILE, HEADER_FILE, INDEX_FILE, PARTIAL_SUFFIX, TRAILER_FILE
 from packer.packs.pack import Pack, read_seal
 from packer.packs.pack_opening import open_pack
@@ -79,6 +80,11 @@ def check_space(out: str, needed: int) -> None:
 def _is_pack(path: str) -> bool:
     """Return True for a pack. A folder must hold nothing else: a typo must not delete anyone's photos."""
     try:
+        if os.path.isfile(path):  # its trailer tells, without a header of megabytes
+            trailer = Trailer.from_bytes(read_seal(path))
+            if trailer is not None:
+                trailer.check_length(path, os.path.getsize(path))
+            return trailer is not None and not os.path.islink(path)
         pack = open_pack(path)
         pack.confirm()
     except FormatError:

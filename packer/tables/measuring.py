@@ -97,14 +97,14 @@ def _are_whole(x: NDArray[np.float64]) -> bool:
     return bool(((x == np.trunc(x)) & (np.abs(x) < _EXACT)).all())
 
 
-def notes_on_rounding(plan: TableTransform, sums: ColumnSums) -> list[str]:
+def notes_on_rounding(plan: TableTransform, sums: ColumnSums, label_dtype: str | None) -> list[str]:
     """Return notes on columns with whole numbers beyond those that their field's dtype holds exactly."""
     notes: list[str] = []
     limits = {name: 1 << (np.finfo(name).nmant + 1) for name in ("<f2", "<f4", "<f8")}
     for w in plan.numeric:
         column, values = w.column, sums.summary(w.index)
         label = column.role == "label" and plan.label_kind == "number"
-        name = str(plan.label_dtype if label else plan.dtype)
+        name = str(label_dtype if label else plan.dtype)
         if column.standardize is not None and name in limits:
             name = "<f8"  # values that differ in float64 still differ after this
         limit, most = limits.get(name, math.inf), max(-values.least, values.most)

@@ -56,7 +56,8 @@ def notes_on_suspects(plan: TableTransform, staged: StagedTable, samples: Ints) 
     y = np.unique(records[label.name][samples], return_inverse=True)[1]
     about = f"the label {label.column.name!r}"
     leak = f"({units.count(len(samples), 'row')}). If it is known only with the label, it is a leak"
-    others = [w for w in features if w.column.kind.numeric and w not in numbers]
+    numbering = {w.index for w in numbers}
+    others = [w for w in features if w.column.kind.numeric and w.index not in numbering]
     texts = [w for w in features if not w.column.kind.numeric]
     notes += _notes(_sorting(records, others, samples, y), f"sorting by such a column sorts {about} {leak}")
     return notes + _notes(

@@ -92,7 +92,7 @@ def _fit(
                 f"column {job.plan.label[0]!r} holds only whole numbers, as classes do, so "
                 "the label is stored as int64. For float32 pass label_as='float'."
             )
-        notes += notes_on_rounding(transform, rows.sums)
+        notes += notes_on_rounding(job.plan, rows.sums, transform.label_dtype)
         if job.plan.label_kind == "number" and transform.label_dtype == "<i8":
             notes += note_on_classes(job.plan, rows.sample)
         features = [c for c in transform.columns if c.role == "feature"]

@@ -37,10 +37,10 @@ _EXAMINED = 1000  # texts examined for the way they are written
 _NAMED = 6  # most columns named in a note
 _SINGLE = 3  # of more cells, one may be wrong
 _PROBES = 16  # texts tried first for a type that most texts have
-_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_DOUBTFUL = re.compile(rb"\.\d*0[ \t]*$|^[ \t]*(?:19|20)\d{6}[ \t]*$", re.MULTILINE)  # a code, or a date
 _LOST = (CellFault.LEADING_ZEROS, CellFault.ROUNDED)
-Counts = Mapping[bytes, int]
-"""Cell -> number of occurrences."""
+Counts = Counter[bytes]
+"""Numbers of cells by their text without spaces around it; missing ones are left out."""
 
 
 @paused()
@@ -59,11 +59,12 @@ def infer(
     """
     width = len(names) + dialect.surplus
     cells = list(zip(*(record for record in records if len(record) == width), strict=True))
-    counts = {c: Counter(cells[n] if cells else ()) for n, c in enumerate(names) if c not in given}
-    typed, wrong = _types_of(counts, dialect)
+    columns = {c: cells[n] if cells else () for n, c in enumerate(names) if c not in given}
+    typed, wrong = _types_of(columns, dialect)
     typed |= {column: TableColumn.given(column, given[column]) for column in names if column in given}
     notes: dict[str, list[str]] = {}
-    for column, texts in counts.items():
+    semicolons = dialect.delimiter == b";" and dialect.decimal == b"."
+    for column, texts in columns.items():
         if typed[column].type == "category":
             present = _present(texts, dialect)
             if column == names[0] and _are_image_files(present):
@@ -73,11 +74,14 @@ def infer(
         elif column in wrong:
             notes[column] = [_note_on_others(typed[column], wrong[column], texts)]
         elif typed[column].type in ("integer", "number"):
+            some = b"\n".join(islice(dict.fromkeys(texts), _EXAMINED))
+            if not (typed[column].digits or semicolons or _DOUBTFUL.search(some)):
+                continue
             if typed[column].type == "number" and not typed[column].digits:
-                typed[column] = typed[column].but(digits=_unwritten(texts))
-            if note := _note_on_names(typed[column], texts, dialect):
+                typed[column] = typed[column].but(digits=_unwritten(some))
+            if note := _note_on_names(typed[column], some, texts, dialect):
                 notes[column] = [note]
-    for column in counts:
+    for column in columns:
         if not typed[column].type:
             typed[column] = TableColumn(column, "number", digits="")
             notes[column] = [
@@ -127,10 +131,7 @@ def notes_on_texts(
 
 def kinds_of(columns: Mapping[str, Sequence[bytes]], dialect: TextDialect) -> dict[str, str]:
     """Return the type or notation of each column of cells, as infer() does; "" without a value."""
-    return {
-        c: t.notation or t.type
-        for c, t in _types_of({c: Counter(x) for c, x in columns.items()}, dialect)[0].items()
-    }
+    return {c: t.notation or t.type for c, t in _types_of(columns, dialect)[0].items()}
 
 
 def fits(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> bool:
@@ -153,10 +154,10 @@ def _note_on_images(column: str, name: str) -> str:
     )
 
 
-def _note_on_others(column: TableColumn, wrong: Sequence[bytes], counts: Counts) -> str:
+def _note_on_others(column: TableColumn, wrong: Sequence[bytes], texts: Sequence[bytes]) -> str:
     """Return the note on a column whose first cells mostly have a type."""
     shown = " and ".join(repr(text.decode(errors="replace")[:40]) for text in wrong[:2])
-    some, total = sum(counts[text] for text in wrong), sum(counts.values())
+    some, total = sum(map({*wrong}.__contains__, texts)), len(texts)
     return (
         f"column {column.name!r} is read as {column.notation or column.type}; {some:,} of its first {total:,}"
         f" cells {'is' if some == 1 else 'are'} not, as {shown}, and their rows are bad. For texts pass"
@@ -164,33 +165,30 @@ def _note_on_others(column: TableColumn, wrong: Sequence[bytes], counts: Counts)
     )
 
 
-def _unwritten(counts: Counts) -> str:
+def _unwritten(some: bytes) -> str:
     """Return a number with zeros at its end among numbers with other digits, "" if there is none.
 
     1.10 beside 1.9 names a version: the number 1.1 does not write it. 12.50 beside 3.00 is an amount.
     """
-    some = [*islice(counts, _EXAMINED)]
-    forms = {form.strip(b" \t") for form in {*b"\n".join(some).translate(_ZEROS).split(b"\n")}}
-    if len({len(form.rpartition(b".")[2]) for form in forms if b"." in form and form.endswith(b"0")}) < 2:
+    texts = [cell.strip(b" \t") for cell in some.split(b"\n") if b"." in cell]
+    if len({len(text) - text.rindex(b".") for text in texts}) < 2:
         return ""
-    texts = (cell.strip(b" \t") for cell in some if b"." in cell)
     return next((text.decode() for text in texts if text.endswith(b"0") and not text.endswith(b".0")), "")
 
 
-def _note_on_names(column: TableColumn, counts: Counts, dialect: TextDialect) -> str:
-    """Return a note on numbers that may be dates, codes or versions, "" for none."""
-    some = [*islice(counts, _EXAMINED)]
-    trimmed = (cell.strip(b" \t") for cell in some)
+def _note_on_names(column: TableColumn, some: bytes, texts: Sequence[bytes], dialect: TextDialect) -> str:
+    """Return a note on numbers that may be dates, codes or versions, "" for none. some: the first texts."""
+    trimmed = (cell.strip(b" \t") for cell in texts)
     first = next((text for text in trimmed if text not in dialect.na), b"")
-    if _YMD.fullmatch(first) and fits([*counts], "date-ymd", dialect):
+    if _YMD.fullmatch(first) and fits([*dict.fromkeys(texts)], "date-ymd", dialect):
         return (
             f"column {column.name!r} is read as {column.type}; all its numbers, as {first.decode()}, are"
             f" dates too. If they are dates, pass {option_text('types', {column.name: 'date-ymd'})}."
         )
-    if _GROUPED.fullmatch(first) and dialect.delimiter == b";" and dialect.decimal == b".":
-        texts = _present(Counter(some), dialect)
-        grouped = [text for text in texts if b"." in text]
-        if grouped and all(map(_GROUPED.fullmatch, texts)):
+    if dialect.delimiter == b";" and dialect.decimal == b"." and _GROUPED.fullmatch(first):
+        present = _present(some.split(b"\n"), dialect)
+        grouped = [text for text in present if b"." in text]
+        if grouped and all(map(_GROUPED.fullmatch, present)):
             return (
                 f"column {column.name!r} is read as {column.type}, {grouped[0].decode()} as"
                 f" {float(grouped[0])}; all its points have three digits after them, as between thousands. If"
@@ -201,11 +199,11 @@ def _note_on_names(column: TableColumn, counts: Counts, dialect: TextDialect) ->
             f"column {column.name!r} holds whole numbers with leading zeros, as {column.digits!r}, which a"
             f" feature does not keep. If they are codes, pass {as_category(column.name)}."
         )
-    if b".10" not in b"\n".join(some):
+    if b".10" not in some:
         return ""
-    texts = _present(Counter(some), dialect)
-    tens = {cell.partition(b".")[0]: cell for cell in texts if cell.endswith(b".10")}
-    both = [cell for begin, cell in tens.items() if {begin + b".9", begin + b".1"} & {*texts}]
+    present = _present(some.split(b"\n"), dialect)
+    tens = {cell.partition(b".")[0]: cell for cell in present if cell.endswith(b".10")}
+    both = [cell for begin, cell in tens.items() if {begin + b".9", begin + b".1"} & {*present}]
     if not both:
         return ""
     return (
@@ -220,7 +218,7 @@ def _are_image_files(counts: Counts) -> bool:
 
 
 def _types_of(
-    counts: Mapping[str, Counts], dialect: TextDialect
+    columns: Mapping[str, Sequence[bytes]], dialect: TextDialect
 ) -> tuple[dict[str, TableColumn], dict[str, list[bytes]]]:
     """Return each column with the first type that fits all texts, or else nearly all; otherwise category.
 
@@ -229,7 +227,7 @@ def _types_of(
     alone = one_column(dialect)
     typed: dict[str, TableColumn] = {}
     wrong: dict[str, list[bytes]] = {}
-    left = {column: list(texts) for column, texts in counts.items()}
+    left = {column: list(dict.fromkeys(texts)) for column, texts in columns.items()}
     empty = TableColumn("", "")
     for kind in _INFERRED:
         fitting: dict[str, _Look | None] = dict.fromkeys(left)
@@ -242,6 +240,7 @@ def _types_of(
                 digits = look.digits if kind in ("integer", "number") else None
                 typed[column] = (form if look.some else empty).but(name=column, digits=digits)
                 del left[column]
+    counts = {column: _present(columns[column], dialect) for column in left}
     for kind in _INFERRED[1:]:
         probes = _look([texts[:_PROBES] for texts in left.values()], kind, alone)
         likely = [
@@ -250,8 +249,8 @@ def _types_of(
             if look.some and 2 * len(look.wrong) <= len(texts[:_PROBES])
         ]
         for column, look in zip(likely, _look([left[c] for c in likely], kind, alone), strict=True):
-            some = sum(counts[column][text] for text in look.wrong)
-            total = sum(_present(counts[column], dialect).values())
+            wrong_texts = {text.strip(b" \t") for text in look.wrong}
+            some, total = sum(map(counts[column].__getitem__, wrong_texts)), counts[column].total()
             if look.some and (some <= (1 - MOSTLY) * total or (some == 1 and total > _SINGLE)):
                 digits = look.digits if kind == "number" else None
                 typed[column] = TableColumn.given(column, kind).but(digits=digits)
@@ -293,12 +292,10 @@ def _look(columns: Sequence[Sequence[bytes]], kind: str, dialect: TextDialect) -
     return looks
 
 
-def _present(cells: Counts, dialect: TextDialect) -> Counter[bytes]:
-    counts: Counter[bytes] = Counter()
-    for cell, count in cells.items():
-        trimmed = cell.strip(b" \t")
-        if trimmed not in dialect.na:
-            counts[trimmed] += count
+def _present(cells: Sequence[bytes], dialect: TextDialect) -> Counts:
+    counts = Counter(cell.strip(b" \t") for cell in cells)
+    for text in counts.keys() & dialect.na:
+        del counts[text]
     return counts
 
 
@@ -321,7 +318,7 @@ _ZONED = re.compile(rb"\d{4}-\d\d?-\d\d?[T ]\d\d?:\d\d\S* ?\(?[A-Z][A-Za-z/_]+\)
 
 def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
     """Return a note on categories that look like numbers, amounts or dates, or nearly all differ, or ""."""
-    total = sum(counts.values())
+    total = counts.total()
     zoned = next((cell for cell in counts if _ZONED.fullmatch(cell)), None)
     numbers = sum(n for cell, n in counts.items() if _NUMBERLIKE.fullmatch(cell))
     amounts = {cell: match[1] for cell in counts if (match := _AMOUNT.fullmatch(cell))}

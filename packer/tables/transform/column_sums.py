@@ -24,14 +24,13 @@ from packer.tables.transform.table_transform import TableTransform
 
 BLOCK = 8192  # rows that are summed separately
 COUNT, SHIFT, SUM, SQUARES, LEAST, MOST = range(6)
-LEVELS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 BINS = 16
+DRAWN = 100  # most columns with a histogram: nobody looks at those of all columns of a wide table
 FREQUENT = 20  # most categories listed
-_CELLS = 1 << 20  # most cells of the sample that are sorted at once
 _LEAST_SQUARES = 1e-290  # smaller sums of squares have lost digits, or are 0
 
 
-@dataclass(frozen=True)
+@dataclass
 class NumberSummary:
     """Summary of a column's present values; all members are 0 if there are none.
 
@@ -220,77 +219,36 @@ def check_categories(name: str, count: int, most: int, role: str = "feature") ->
         )
 
 
-def quantiles(values: NDArray[np.float64], levels: Sequence[float] = LEVELS) -> NDArray[np.float64]:
-    """Return quantiles [k, levels] of sorted samples [k, m] without NaN, m >= 1, by linear interpolation.
+def histogram(values: NDArray[np.float64]) -> tuple[list[float], list[int]]:
+    """Count a sorted sample [m] without NaN, m >= 1, in bins of equal width.
 
-    The values are those of np.quantile, which takes 50 us per sample and copies all of them.
+    Returns: the outer edges, between which lie 99 % of the values; the counts of BINS bins, where the first
+    and the last bin include values beyond the edges. If the edges are equal: a single count.
     """
-    places = (values.shape[1] - 1) * np.array(levels)
-    before = np.floor(places).astype(np.int64)
-    share = places - before
-    left, right = values[:, before], values[:, np.minimum(before + 1, values.shape[1] - 1)]
-
-    def between(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
-        apart = right - left
-        return np.asarray(np.where(share < 0.5, left + apart * share, right - apart * (1 - share)))
-
-    with np.errstate(all="ignore"):
-        result = between(left, right)
-        return np.asarray(np.where(np.isfinite(result), result, between(left / 2, right / 2) * 2))
-
-
-def histogram(values: NDArray[np.float64]) -> list[tuple[list[float], list[int]]]:
-    """Count sorted samples [k, m] without NaN, m >= 1, in bins of equal width.
-
-    Returns, for each sample: the outer edges, which are its 0.5 % and 99.5 % quantiles; the counts of BINS
-    bins, where the first and the last bin include values beyond the edges. If the quantiles are equal: that
-    value twice, and a single count.
-    """
-    edges = quantiles(values, (0.005, 0.995))
-    low, high = edges[:, :1], edges[:, 1:]
-    with np.errstate(all="ignore"):
-        inner = low + (high - low) * (np.arange(1, BINS) / BINS)
-        parted = ((low < high) & np.isfinite(high - low))[:, 0].tolist()
-    ends = np.array([sample.searchsorted(at) for sample, at in zip(values, inner, strict=True)])
-    counts = np.diff(ends, axis=1, prepend=0, append=values.shape[1]).tolist()
-    return [
-        (two, some if several else [values.shape[1]])
-        for two, some, several in zip(edges.tolist(), counts, parted, strict=True)
-    ]
+    outside = int((len(values) - 1) * 0.005)
+    low, high = float(values[outside]), float(values[-1 - outside])
+    if not (low < high and isfinite(high - low)):
+        return [low, high], [len(values)]
+    ends = values.searchsorted(low + (high - low) * (np.arange(1, BINS) / BINS))
+    return [low, high], np.diff(ends, prepend=0, append=len(values)).tolist()
 
 
 def numeric_statistics(
     rows: int, summaries: Sequence[NumberSummary], sample: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
-    """Return the header's statistics of numeric columns. sample: [m, columns], NaN for missing."""
-    records: list[dict[str, Any]] = [
-        {
-            "rows": rows,
-            "missing": rows - summary.count,
-            "mean": summary.mean if summary.count and isfinite(summary.mean) else None,
-            "std": summary.std if summary.count and isfinite(summary.std) else None,
-            "min": summary.least if summary.count else None,
-            "max": summary.most if summary.count else None,
-            "integral": summary.whole,
-            "quantiles": None,
-            "histogram": None,
-        }
-        for summary in summaries
-    ]
-    step = max(1, _CELLS // max(1, len(sample)))
-    for start in range(0, len(records), step):
-        ordered = np.sort(sample.T[start : start + step], axis=1)
-        present = ordered.shape[1] - np.isnan(ordered).sum(axis=1)
-        for count in np.unique(present[present > 0]).tolist():
-            places = np.flatnonzero(present == count)
-            values = ordered[places, :count]
-            drawn = zip(places.tolist(), quantiles(values).tolist(), histogram(values), strict=True)
-            for place, levels, (edges, counts) in drawn:
-                record = records[start + place]
-                # The extremes come from all rows.
-                levels[0], levels[-1] = float(record["min"]), float(record["max"])
-                record["quantiles"] = {"levels": list(LEVELS), "values": levels}
-                record["histogram"] = {"edges": edges, "counts": counts}
+    """Return the header's statistics of numeric columns. sample: [m, columns], NaN for missing.
+
+    Only the first DRAWN columns get a histogram.
+    """
+    records = []
+    for number, summary in enumerate(summaries):
+        mean, std = (x if summary.count and isfinite(x) else None for x in (summary.mean, summary.std))
+        least, most = (summary.least, summary.most) if summary.count else (None, None)
+        record: dict[str, Any] = {"rows": rows, "missing": rows - summary.count, "mean": mean, "std": std}
+        record |= {"min": least, "max": most, "integral": summary.whole}
+        if number < DRAWN and len(present := np.sort(sample[~np.isnan(sample[:, number]), number])):
+            record["histogram"] = dict(zip(("edges", "counts"), histogram(present), strict=True))
+        records.append(record)
     return records
 
 

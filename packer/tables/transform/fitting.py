@@ -100,15 +100,14 @@ def _fit_numbers(
     column: TableColumn, plan: TableTransform, index: int, sums: ColumnSums, sample: NDArray[np.float64]
 ) -> TableColumn:
     """Fit a numeric column. index: its number; sample: float64 [m], NaN for missing. Raises UsageError."""
-    summary = sums.summary(index)
     if column.role == "label" and plan.label_kind == "classes":
         values = sums.values.get(index, np.zeros(0))
         return column.but(categories=column.kind.classes or tuple(map(shortest, values.tolist())))
     fitted = column.indicator or column.standardize is not None or column.missing not in ("nan", "error")
     if column.role != "feature" or not fitted:
         return column
+    summary = sums.summary(index, "log1p" if column.log1p else "")
     if column.log1p:
-        summary = sums.summary(index, "log1p")
         sample = np.log1p(sample)
     missing = column.missing or ""
     fill = {"mean": summary.mean, "zero": 0.0}.get(missing)

@@ -15,8 +15,8 @@ from packer.tables.transform.column_plan import ColumnChoices, plan_columns
 from packer.tables.transform.column_sums import (
     BLOCK,
     COUNT,
+    DRAWN,
     LEAST,
-    LEVELS,
     MOST,
     SHIFT,
     SQUARES,
@@ -27,7 +27,6 @@ from packer.tables.transform.column_sums import (
     category_statistics,
     histogram,
     numeric_statistics,
-    quantiles,
 )
 from packer.tables.transform.column_types import TableColumn, days_of, seconds_of
 from tests.tables.rawtables import Table, fit, read, tables
@@ -118,9 +117,7 @@ def test_statistics_are_those_of_exact_arithmetic(table, data):
         found = column.statistics
         assert (found["rows"], found["missing"]) == (sum(chosen), sum(chosen) - len(present))
         if not present:
-            assert [found[key] for key in ("mean", "std", "min", "max", "quantiles", "histogram")] == [
-                None
-            ] * 6
+            assert [found.get(key) for key in ("mean", "std", "min", "max", "histogram")] == [None] * 5
             continue
         fractions = [Fraction(c) for c in present]
         size = max(map(abs, present))
@@ -129,7 +126,7 @@ def test_statistics_are_those_of_exact_arithmetic(table, data):
         assert found["std"] == pytest.approx(exact.pstdev(fractions), rel=1e-7, abs=1e-7 * spread)
         assert (found["min"], found["max"]) == (min(present), max(present))
         assert found["integral"] == all(float(c).is_integer() for c in present)
-        assert found["quantiles"]["values"] == pytest.approx(np.quantile(present, LEVELS).tolist(), rel=1e-15)
+        assert sum(found["histogram"]["counts"]) == len(present)
 
 
 @pytest.mark.parametrize("step", [BLOCK, 2 * BLOCK, 7 * BLOCK])
@@ -216,13 +213,19 @@ def test_counts_grow_with_the_dictionary():
 
 
 def test_histogram():
-    ((edges, counts),) = histogram(np.linspace(0, 1, 1601)[None])
+    edges, counts = histogram(np.linspace(0, 1, 1601))
     assert edges == pytest.approx([0.005, 0.995])
     assert sum(counts) == 1601
     assert counts[1:-1] == [99] * 14
     assert min(counts[0], counts[-1]) > 105
-    assert histogram(np.full((1, 7), 3.0)) == [([3.0, 3.0], [7])]
-    assert histogram(np.array([[1.0, 1e9]]))[0][1] == [1] + [0] * 14 + [1]
+    assert histogram(np.full(7, 3.0)) == ([3.0, 3.0], [7])
+    assert histogram(np.array([1.0, 1e9]))[1] == [1] + [0] * 14 + [1]
+
+
+def test_only_the_first_columns_have_histograms():
+    summaries = [summary_of(np.arange(3.0))] * (DRAWN + 2)
+    found = numeric_statistics(3, summaries, np.tile(np.arange(3.0), (DRAWN + 2, 1)).T)
+    assert ["histogram" in record for record in found] == [True] * DRAWN + [False] * 2
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -242,31 +245,7 @@ def test_sums_that_overflow_or_vanish_are_not_told(monkeypatch, compiled, cells)
     assert (found.least, found.most) == (min(cells), max(cells))
     (record,) = numeric_statistics(sums.rows, [found], np.array(cells)[:, None])
     assert record["std"] is None
-    assert np.isfinite(record["quantiles"]["values"]).all()
     assert np.isfinite(record["histogram"]["edges"]).all()
-
-
-def test_quantiles_of_a_sample_have_the_ends_of_all_rows():
-    plan = plan_columns([TableColumn("x", "number")], ColumnChoices())
-    records = np.zeros(1001, plan.layout.dtype)
-    records["c0"] = np.arange(1001)
-    sums = ColumnSums(plan)
-    sums.merge(sums.part(records))
-    (found,) = numeric_statistics(1001, [sums.summary(0)], np.arange(250.0, 751.0)[:, None])
-    assert found["quantiles"]["values"][::5] == [0, 500, 1000]
-
-
-@pytest.mark.parametrize("rows", [1, 2, 3, 10, 100, 101, 65_536])
-def test_quantiles_are_those_of_numpy_to_the_bit(rows):
-    draws = np.random.default_rng(rows)
-    scales = [1, 1e-300, 1e300, 1.7e308, 5e-324]
-    samples = np.sort([draws.uniform(-1, 1, rows) * scale for scale in scales])
-    samples = np.concatenate([samples, np.round(samples[:1])]) + 0.0
-    with np.errstate(all="ignore"):
-        expected = np.quantile(samples, LEVELS, axis=1).T
-        halves = np.quantile(samples / 2, LEVELS, axis=1).T * 2
-    assert quantiles(samples).tobytes() == np.where(np.isfinite(expected), expected, halves).tobytes()
-    assert quantiles(np.arange(101.0)[None])[0].tolist() == [100 * level for level in LEVELS]
 
 
 def test_columns_with_missing_cells_are_summed_up_as_alone():
@@ -276,7 +255,7 @@ def test_columns_with_missing_cells_are_summed_up_as_alone():
     found = numeric_statistics(50, [summary_of(column) for column in sample.T], sample)
     alone = [numeric_statistics(50, [summary_of(column)], column[:, None])[0] for column in sample.T]
     assert found == alone
-    assert sum(record["quantiles"] is None for record in found) > 5
+    assert sum("histogram" not in record for record in found) > 5
 
 
 def summary_of(column: np.ndarray) -> NumberSummary:

@@ -691,7 +691,6 @@ def test_members_of_the_record():
         "standardize": [1.0, 1.0], "categories": None, "one_hot": False, "field": None,
         "statistics": {
             "rows": 2, "missing": 1, "mean": 1.0, "std": 0.0, "min": 1.0, "max": 1.0, "integral": True,
-            "quantiles": {"levels": [0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1], "values": [1.0] * 11},
             "histogram": {"edges": [1.0, 1.0], "counts": [1]},
         },
     }  # fmt: skip
