@@ -260,7 +260,8 @@ class StagedTable(StagedRows):
             ways = ["classes= with all names"]
         elif not self._plan.fit_name and not ways and (bad.column is None or bad.value):
             ways = self._source.ways(bad, bytes(chunk.text))
-        if "\n" not in bad.value:  # it may hold several rows
+        quoted = bad.reason in (CellFault.AFTER_QUOTE, CellFault.UNCLOSED) and ways
+        if "\n" not in bad.value and not quoted:  # it may hold several rows
             ways.append("on_error='skip' to leave such rows out")
         return f"Correct it, or pass {', or '.join(ways)}." if ways else "Correct it."
 

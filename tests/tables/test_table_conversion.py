@@ -448,7 +448,7 @@ def test_a_bad_row_is_told_with_its_line_and_skipped_if_asked(numbers: Path, tmp
         convert_table(numbers, out, csv=Csv(header=False), label="0", shuffle=False)
     assert in_options(str(caught.value)).startswith(
         f"{numbers}: line 2,500, column '2': 'oops' is not a number. Correct it, or pass --na oops"
-        " if 'oops' means missing, or --type 2=category, or --on-error skip to leave such rows out."
+        " if 'oops' means missing, or --type 2=category for texts, or --on-error skip to leave such rows out."
     )
     assert not out.exists()
     report = convert_table(numbers, out, csv=Csv(header=False), label="0", on_error="skip", shuffle=False)
@@ -485,7 +485,7 @@ def test_thousands_are_told_apart_from_texts(numbers: Path, tmp_path: Path):
         convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0")
     assert in_options(str(caught.value)) == (
         f"{numbers}: line 2,000, column '1' holds '1,234', numbers in another notation than the decimal point '.'."
-        ' Pass --thousands ",", or --type 1=category if they are not numbers.'
+        ' Pass --thousands "," for 1234, or --type 1=category if they are not numbers.'
     )
     convert_table(numbers, tmp_path / "n.h5", csv=Csv(header=False), label="0", types={"1": "category"})
 
@@ -789,7 +789,7 @@ def test_a_mark_among_numbers_is_told_with_the_option_that_makes_it_missing(tmp_
         convert_table(source, tmp_path / "t.h5")
     assert str(error.value) == (
         f"{source}: line 32, column 'x': '.' is not a number. Correct it, or pass csv=Csv(na=('.',))"
-        " if '.' means missing, or types={'x': 'category'}, or on_error='skip' to leave such rows out."
+        " if '.' means missing, or types={'x': 'category'} for texts, or on_error='skip' to leave such rows out."
     )
     convert_table(source, tmp_path / "t.h5", csv=Csv(na="."), shuffle=False)
     assert np.isnan(rows_of(tmp_path / "t.h5")[-1, 0])

@@ -58,11 +58,14 @@ class Undecided(Exception):
         self.problem, self.candidates, self.otherwise = problem, tuple(candidates), otherwise
 
 
-def endless(place: int) -> Undecided:
+def endless(place: int, delimiter: bytes) -> Undecided:
     """Return the problem of a record without an end. place: where it begins in the file's text."""
     return Undecided(
         f"the record at byte {place:,} of its text does not end, or is too long; a quote may be unclosed",
-        [({"quote": ""}, "if quotes are part of the texts")],
+        [
+            ({"quote": ""}, "if quotes are part of the texts"),
+            ({"delimiter": delimiter.decode(), "escape": "\\"}, "if it stands before quotes"),
+        ],
     )
 
 
@@ -218,11 +221,8 @@ def first_records(text: bytes, ended: bool, dialect: TextDialect, most: int) -> 
     return list(islice(records_of(text, dialect), most))
 
 
-def column_names(name: str, cells: Sequence[bytes], dialect: TextDialect) -> list[str]:
-    """Return the header's cells as stripped texts. Raises Undecided for numbers, SourceError unless UTF-8."""
-    filled = [cell for cell in cells if cell.strip(b" \t") not in dialect.na]
-    if filled and all(NO_NAME.fullmatch(cell.strip()) for cell in filled):
-        raise Undecided("its first row holds numbers, not names", [({"header": False}, "")])
+def column_names(name: str, cells: Sequence[bytes]) -> list[str]:
+    """Return the header's cells as stripped texts. Raises SourceError unless they are UTF-8."""
     try:
         return [cell.decode().strip() for cell in cells]
     except UnicodeDecodeError:

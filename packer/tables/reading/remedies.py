@@ -7,11 +7,12 @@ columns, and is proposed only if it explains every row.
 from __future__ import annotations
 
 import csv
+import io
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from packer.errors import SourceError, UsageError
 from packer.given_values import option_text
@@ -40,14 +41,10 @@ _SHOWN_ROWS, _SHOWN_COLUMNS, _SHOWN_CELL = 3, 4, 24
 _NUMBER = re.compile(rb"[+-]?(?:\d[\d., '_]*|[.,]\d+)(?:[eE][+-]?\d+)?")
 _BETWEEN = re.compile(rb"[\s;|]+|::+|\^+|~+|&+")
 _EXAMINED = 1000
-_REWRITINGS: dict[str, tuple[Any, ...]] = {
-    r"perl -pe 's/^ +| +$//g; s/ +/\t/g'": (" ", (rb"^ +| +$", b""), (rb" +", b"\t")),
-    r"perl -pe 's/::/\t/g'": (":", (rb"::", b"\t")),
-    """perl -pe 's/, +"/,"/g'""": (None, (rb', +"', b',"')),
-}
-"""Command -> the delimiter that was seen, None for any, and the patterns that it replaces, and by what."""
 _MARKED = re.compile(rb"[., '_]")
-_NOTATIONS = ((",", "."), ("'", "."), ("_", "."), (" ", "."), ("", ","), (".", ","), (" ", ","))
+_WITHIN = {"header", "decimal", "thousands"}
+"""Options that leave the cells of each row as they are."""
+_NOTATIONS = ((",", "."), ("'", "."), ("_", "."), (" ", "."), ("", ","), (".", ","), (" ", ","), ("'", ","))
 """Common thousands separators and decimal points; "" for none."""
 
 
@@ -103,8 +100,11 @@ def beginning_of(sample: Sample, reading: ReadOptions, dialect: TextDialect | No
     records = first_records(rest, sample.ended, dialect, SAMPLE_ROWS + 1)
     if not records and not rest.strip():
         raise SourceError(f"{sample.name}: holds no row; at least one is needed. Check it.")
+    if spaced := _quoted_after_spaces(rest, records, dialect):
+        line = reading.skip_rows + spaced.line + 1
+        raise Undecided(f"line {line:,}: a cell stands in quotes after spaces, which are part of it", ())
     if not records or is_unclosed(rest[: records[0].end], dialect):
-        raise endless(begin)
+        raise endless(begin, dialect.delimiter)
     header = header_of(sample.name, [record.cells for record in records], dialect, reading)
     line = 1 + reading.skip_rows
     if header.lines:
@@ -112,6 +112,15 @@ def beginning_of(sample: Sample, reading: ReadOptions, dialect: TextDialect | No
         line += records[header.lines - 1].next_line
     rows = records[header.lines :][:SAMPLE_ROWS]
     return Beginning(header, rows, begin, line, bool(rows) or not sample.ended)
+
+
+def _quoted_after_spaces(text: bytes, records: Sequence[Record], dialect: TextDialect) -> Record | None:
+    """Return the first of the records with a cell such as ` "a b"`, None if there is none."""
+    quote = dialect.quote
+    if not quote or not re.search(re.escape(dialect.delimiter) + b" +" + re.escape(quote), text):
+        return None
+    pattern = re.compile(b" +" + re.escape(quote) + b"(?s:.*)" + re.escape(quote) + b" *")
+    return next((row for row in records if any(map(pattern.fullmatch, row.cells))), None)
 
 
 def trial_of(name: str, begin: Beginning, reading: ReadOptions) -> Trial:
@@ -124,7 +133,7 @@ def trial_of(name: str, begin: Beginning, reading: ReadOptions) -> Trial:
 def tried(sample: Sample, reading: ReadOptions, *, strict: bool = True) -> Trial | None:
     """Return the sample as options read it, None unless all its rows have a cell for each name.
 
-    strict: False to leave out the other rows.
+    strict: False if nearly all suffice; the others are left out.
     """
     try:
         begin = beginning_of(sample, reading)
@@ -132,7 +141,7 @@ def tried(sample: Sample, reading: ReadOptions, *, strict: bool = True) -> Trial
         rows += first_records(sample.later, True, dialect, SAMPLE_ROWS) if sample.later else []
         width = dialect.width + dialect.surplus
         whole = [row for row in rows if not row.fault and len(row.cells) == width]
-        if not whole or (strict and len(whole) < len(rows)):
+        if not whole or len(whole) < (1 if strict else MOSTLY) * len(rows):
             return None
         if not reading.quote and any(
             cell[:1] == b'"' == cell[-1:] and len(cell) > 1 for row in whole for cell in row.cells
@@ -177,7 +186,8 @@ def remedies(
             continue
         try:
             other = replace(reading, **changes)
-            trial = tried(_unescaped(sample, other) if "escape" in changes else sample, other)
+            text = _unescaped(sample, other) if "escape" in changes else sample
+            trial = tried(text, other, strict=not changes.keys() <= _WITHIN)
         except (UsageError, UnicodeDecodeError, csv.Error):
             continue  # as if two marks would be the same
         if trial is None:
@@ -206,31 +216,47 @@ def refusal(sample: Sample, reading: ReadOptions, undecided: Undecided) -> Sourc
     found = remedies(sample, reading, undecided.candidates)
     typed = [remedy for remedy in found if any(c.type != "category" for c in remedy[1].columns)]
     single = [remedy for remedy in found if len(remedy[1].columns) == 1]
-    found = typed or single or found  # texts alone explain less, and spaces stand in texts
+    alone = [remedy for remedy in found if remedy in single or "delimiter" not in remedy[0][0]]
+    found = typed or (alone if single else found)  # texts alone explain less, and spaces stand in texts
     ways = [way(*remedy, several=len(found) > 1) for remedy in found]
     ways += [undecided.otherwise] if undecided.otherwise else []
-    ways = ways or _rewritings(sample, reading, {c.get("delimiter") for c, _ in undecided.candidates})
+    ways = ways or rewritings(sample, reading, {c.get("delimiter") for c, _ in undecided.candidates})
     ends = f"Pass {', or '.join(ways)}" if ways else "No option that was tried explains all rows; correct it"
     return SourceError(f"{sample.name}: {undecided.problem}. {ends}.")
 
 
-def _rewritings(sample: Sample, reading: ReadOptions, marks: Collection[str | None]) -> list[str]:
+def rewritings(sample: Sample, reading: ReadOptions, marks: Collection[str | None]) -> list[str]:
     """Return the first command after which the options explain every row, for messages, [] for none.
 
     marks: those that may separate cells.
     """
-    for command, (mark, *patterns) in _REWRITINGS.items():
-        if mark not in (None, *marks):
-            continue
-        text = sample.text[: None if sample.ended else sample.text.rfind(b"\n") + 1]
-        for pattern, by in patterns:
-            text = re.sub(pattern, by, text, flags=re.MULTILINE)
+    whole = sample.text[: None if sample.ended else sample.text.rfind(b"\n") + 1]
+    for command, text in _rewritten(whole, marks):
         for header in dict.fromkeys((reading.header, False)):
             trial = tried(replace(sample, text=text), replace(reading, header=header))
             if trial is not None and len(trial.columns) > 1:
                 also = " and with csv=Csv(header=False)" if header != reading.header else ""
                 return [f"the file rewritten{also}, for example with: {command}"]
     return []
+
+
+def _rewritten(text: bytes, marks: Collection[str | None]) -> Iterator[tuple[str, bytes]]:
+    """Yield commands, and the text that they write."""
+    if " " in marks:
+        plain = re.sub(rb"^ +| +$", b"", text, flags=re.MULTILINE)
+        yield r"perl -pe 's/^ +| +$//g; s/ +/\t/g'", re.sub(rb" +", b"\t", plain)
+    if ":" in marks:
+        yield r"perl -pe 's/::/\t/g'", text.replace(b"::", b"\t")
+    for mark in (",", ";"):
+        if f'{mark} "'.encode() in text or f'{mark}  "'.encode() in text:
+            options = f"skipinitialspace=True{'' if mark == ',' else f', delimiter={mark!r}'}"
+            out = io.StringIO()
+            rows = csv.reader(
+                io.StringIO(text.decode(errors="replace"), ""), delimiter=mark, skipinitialspace=True
+            )
+            csv.writer(out).writerows(rows)
+            code = f"import csv, sys; csv.writer(sys.stdout).writerows(csv.reader(sys.stdin, {options}))"
+            yield f'python -c "{code}"', out.getvalue().encode()
 
 
 def way(candidate: Candidate, trial: Trial, *, several: bool = False, shown: Collection[bytes] = ()) -> str:
@@ -249,14 +275,17 @@ def way(candidate: Candidate, trial: Trial, *, several: bool = False, shown: Col
 
 
 def values_of(trial: Trial, cells: Collection[bytes] = ()) -> str:
-    """Return the values of three rows of a trial, for messages: of those with the given cells, if any."""
+    """Return values of three rows of a trial, for messages: rows and columns with the given cells first."""
     some = (row for row in trial.records if any(cell.strip() in cells for cell in row.cells))
     lines, rows = [], list(islice(some, _SHOWN_ROWS)) or trial.records[:_SHOWN_ROWS]
     alone = one_column(trial.header.dialect)
+    numbers = sorted(
+        range(len(trial.columns)), key=lambda n: all(r.cells[n].strip() not in cells for r in rows)
+    )
     for row in rows:
         values = []
-        for number, column in enumerate(trial.columns[:_SHOWN_COLUMNS]):
-            text = row.cells[number]
+        for number in sorted(numbers[:_SHOWN_COLUMNS]):
+            text, column = row.cells[number], trial.columns[number]
             shown = repr(text.decode(errors="replace")[:_SHOWN_CELL])
             if column.type in ("number", "integer"):
                 layout = RecordLayout((RecordMember(0, TableColumn("", "number")),))
@@ -333,7 +362,10 @@ def check_notation(sample: Sample, trial: Trial) -> None:
     marked = {o.text.encode() for o in odd.values()} | {
         cell for o in odd.values() for cell in o.cells if _MARKED.search(cell)
     }
-    ways = [way(*remedy, several=len(found) > 1, shown=marked) for remedy in found]
+    if len(found) == 1:
+        ways = [way(_with_value(found[0][0], next(iter(odd.values())).text.encode()), found[0][1])]
+    else:
+        ways = [way(*remedy, several=True, shown=marked) for remedy in found]
     ways = ways or ["a file in one notation, as none reads all columns"]
     if not any(_changes(trial, read, set(odd)) for _, read in found):
         ways.append(f"types={dict.fromkeys(list(odd)[:4], 'category')!r} if they are not numbers")
@@ -431,7 +463,7 @@ def wrong_cell(
     dialect, types = plain.header.dialect, {column.type, column.notation}
     kinds = [kind for kind in TRIED if kind not in types and fits(cells, kind, dialect)]
     typed: list[Candidate] = [
-        ({"types": {column.name: kind}}, "")
+        ({"types": {column.name: kind}}, "for texts" if kind == "category" else "")
         for kind in (*kinds, "category")
         if kind not in types and not (is_number and kind == "currency")
     ]
@@ -440,10 +472,17 @@ def wrong_cell(
         notations = _notations(sample, plain, {column.name: cells})
         return [*((_with_value(c, value), read) for c, read in notations), *found]
     texts = [n for n, c in enumerate(plain.columns) if n != number and c.type == "category"]
-    others = (row.cells[n] for row in plain.records for n in texts)
-    if _may_mean_missing(text) and value not in others:  # there it may be a value
+    others = [{row.cells[n] for row in plain.records} for n in texts]
+    # Among texts, it may be a value.
+    if _may_mean_missing(text) and not any(
+        value in some and not _are_numbers(some, dialect) for some in others
+    ):
         found.insert(-1, (({"na": (text,)}, f"if {text!r} means missing"), plain))
     return found
+
+
+def _are_numbers(cells: Collection[bytes], dialect: TextDialect) -> bool:
+    return 2 * len(valid_of([*cells], "number", dialect)) > len(cells)
 
 
 def _with_value(candidate: Candidate, value: bytes) -> Candidate:

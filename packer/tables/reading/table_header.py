@@ -6,6 +6,7 @@ delimiters, and several lines may hold the names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -19,6 +20,7 @@ from packer.tables.reading.type_inference import fits, kinds_of, valid_of
 _MOST_HEADERS = 4  # most lines with names
 _SECOND = 2  # lines
 _EXAMINED = 1000  # rows whose values are compared with the header's
+_QUOTED = re.compile(rb"'[^']*'")
 _LEAST = 3  # fewer rows do not show what is usual
 
 
@@ -65,7 +67,8 @@ def header_of(
         width, notes = _without_empty(rows, [""] * len(records[0]), 0)
         return TableHeader([str(n) for n in range(width)], _sized(dialect, records, width), 0, notes)
     lines, joined, notes = _lines(rows, reading)
-    names = column_names(name, joined, dialect)
+    _check_names(rows, joined)
+    names = column_names(name, joined)
     if lines == 1:
         names, notes = _fitted(rows, names)
     width, more = _without_empty(rows, names, lines)
@@ -73,6 +76,18 @@ def header_of(
     if lines == 1 and not set(reading.types) & set(names):
         _refuse_values(rows, names)
     return TableHeader(names, _sized(dialect, records[lines:], width), lines, (*notes, *more))
+
+
+def _check_names(rows: _FirstRows, names: Sequence[bytes]) -> None:
+    """Raise Undecided for numbers, unless they ascend below an empty cell (a pivot table), and for quotes."""
+    filled = [cell.strip().replace(b",", b".") for cell in names if rows.filled(cell)]
+    if filled and all(map(NO_NAME.fullmatch, filled)):
+        ascending = all(float(a) < float(b) for a, b in pairwise(filled))
+        pivot = len(filled) == len(names) - 1 > 1 and ascending and not rows.filled(names[0])
+        if not pivot or len(rows.column(0)) < min(len(rows.records) - 1, _EXAMINED):
+            raise Undecided("its first row holds numbers, not names", [({"header": False}, "")])
+    if filled and rows.dialect.quote == b'"' and all(map(_QUOTED.fullmatch, filled)):
+        raise Undecided("its names stand in single quotes", [({"quote": "'"}, "")])
 
 
 def _sized(dialect: TextDialect, records: Sequence[Sequence[bytes]], width: int) -> TextDialect:
@@ -222,9 +237,10 @@ def _refuse_values(rows: _FirstRows, names: Sequence[str]) -> None:
             alike.append(cell)
     inside = [cell for cell, number in numbers if _is_inside(cell, below[str(number)])]
     values = [float(cell) for cell, _ in numbers if NO_NAME.fullmatch(cell.strip())]
-    steps = {round(b - a, 9) for a, b in pairwise(values)}  # 2019, 2020, 2021 are names
+    steps = {round(b - a, 9) for a, b in pairwise(values)} if len(values) >= _LEAST else set()
+    rising = len(steps) == 1 and steps != {0}  # 2019, 2020, 2021 are names
     again = again if 2 * len(again) >= len(texts) else []
-    alike += inside if len(inside) * 2 > len(numbers) and len(steps) != 1 else []
+    alike += inside if len(inside) * 2 > len(numbers) and not rising else []
     if again or alike:
         seen = (again or alike)[0].decode(errors="replace")[:40]
         what = "comes again below" if again else "is a value like those below"

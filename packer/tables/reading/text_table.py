@@ -23,6 +23,7 @@ from packer.tables.reading.remedies import (
     check_notation,
     refusal,
     remedies,
+    rewritings,
     trial_of,
     way,
     wrong_cell,
@@ -127,7 +128,9 @@ class TextTable(TableSource):
     def _endless(self, name: str, place: int, text: bytes) -> SourceError:
         """Return the error for a record without an end. place, text: of its beginning in the file's text."""
         later = text[: text.rfind(b"\n") + 1]
-        return refusal(replace(self._sample, name=name, later=later), self._reading, endless(place))
+        return refusal(
+            replace(self._sample, name=name, later=later), self._reading, endless(place, self._form.delimiter)
+        )
 
     def first_line(self, name: str) -> int:
         """Return the number of the first line of an input's first piece, from 1."""
@@ -137,14 +140,15 @@ class TextTable(TableSource):
         """Return the tried remedies for a bad row."""
         sample, found = replace(self._sample, later=text), []
         if bad.reason in (CellFault.AFTER_QUOTE, CellFault.UNCLOSED):
-            found = remedies(sample, self._reading, endless(0).candidates)
+            found = remedies(sample, self._reading, endless(0, self._form.delimiter).candidates)
         elif bad.column is None:
             mark = text.split(b"\n", bad.line + 1)[bad.line][:1]
             if mark and mark in COMMENTS:
                 found = remedies(sample, self._reading, [({"comment": mark.decode()}, "if it is a comment")])
         elif bad.value:
             found = wrong_cell(self._sample, self._reading, self.columns[bad.column], bad)
-        return [way(*remedy) for remedy in found]
+        ways = [way(*remedy) for remedy in found]
+        return ways or (rewritings(sample, self._reading, ()) if bad.column is None else [])
 
     # Pieces
 
@@ -214,6 +218,6 @@ def _check_text(name: str, text: bytes, ended: bool) -> None:
         raise SourceError(f"{name}: is empty; at least one row is needed. Check it.")
     if b"\r" in text and b"\n" not in text:
         raise SourceError(
-            f"{name}: its lines end in \\r only; \\n and \\r\\n are read. Convert it, for example with: tr"
+            f"{name}: its lines end in \\r only; \\n and \\r\\n are read. Convert its text, for example with: tr"
             " '\\r' '\\n'."
         )

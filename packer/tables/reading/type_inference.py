@@ -69,7 +69,7 @@ def infer(
             present = _present(texts, dialect)
             if column == names[0] and _are_image_files(present):
                 notes[column] = [_note_on_images(column, name)]
-            elif note := _note(column, present, dialect):
+            elif note := _note(column, present, dialect, counts):
                 notes[column] = [note]
         elif column in wrong:
             notes[column] = [_note_on_others(typed[column], wrong[column], texts)]
@@ -311,12 +311,13 @@ _NUMBERLIKE = re.compile(
 )
 _AMOUNT = re.compile(rb"[-+]?\d[\d.,]*( ?[a-zA-Z][a-zA-Z/%]*)")
 _FEW_AMOUNTS = 8  # fewer texts, such as 2 doors and 4 doors, are categories
+_DIGIT = re.compile(rb"\d")
 _NO_BREAK = re.compile(rb"\d(?:\xc2\xa0|\xe2\x80\xaf)\d")
 _WITHOUT_NO_BREAK = r"sed 's/\xc2\xa0\|\xe2\x80\xaf//g'"
 _ZONED = re.compile(rb"\d{4}-\d\d?-\d\d?[T ]\d\d?:\d\d\S* ?\(?[A-Z][A-Za-z/_]+\)?")
 
 
-def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
+def _note(column: str, counts: Counts, dialect: TextDialect, all_counts: Mapping[str, Counts]) -> str:
     """Return a note on categories that look like numbers, amounts or dates, or nearly all differ, or ""."""
     total = counts.total()
     zoned = next((cell for cell in counts if _ZONED.fullmatch(cell)), None)
@@ -325,7 +326,10 @@ def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
     if len(set(amounts.values())) != 1 or len(amounts) < _FEW_AMOUNTS:
         amounts = {}
     numbers += sum(counts[cell] for cell in amounts if not _NUMBERLIKE.fullmatch(cell))
-    marks = {cell: n for cell, n in counts.items() if cell in _MARKS} if len(counts) > 1 else {}
+    texts = [*islice((cell for cell in counts if not NUMBER.fullmatch(cell)), 2)]
+    single = len(texts) == 1 and len(counts) > _SINGLE and not _DIGIT.search(texts[0])  # among numbers
+    words = {*texts} if single else _MARKS
+    marks = {cell: n for cell, n in counts.items() if cell in words} if len(counts) > 1 else {}
     differ = len(counts) == total > _LEAST or (total >= _FEW and len(counts) >= MOSTLY * total)
     if 2 * numbers < total and not marks and not zoned and not differ:
         return ""
@@ -338,13 +342,16 @@ def _note(column: str, counts: Counts, dialect: TextDialect) -> str:
     typed = [option_text("types", {column: kind}) for kind in kinds]
     if typed and not marks:
         ways.append(f"if it is another type, pass {' or '.join(typed)}")
-    if marks and (kinds or 2 * numbers < total):
+    if marks:
         missing = tuple(mark.decode() for mark in marks)
         named = " or ".join(map(repr, missing[:3]))
         ways.append(f"if {named} means missing, pass csv=Csv(na={missing!r})")
     if any(_NO_BREAK.search(cell) for cell in counts):
         ways.append(f"its spaces are no-break spaces, so for numbers leave them out: {_WITHOUT_NO_BREAK}")
     for unit in {one.decode() for one in amounts.values()}:
+        inside = re.compile(rb"\d" + re.escape(unit.encode()))
+        if any(inside.search(cell) for other in all_counts.keys() - {column} for cell in all_counts[other]):
+            continue  # the command would change it, too
         ways.append(
             f"for numbers leave{unit if unit[0] == ' ' else f' {unit}'} out: sed 's|\\([0-9]\\){unit}|\\1|g'"
         )

@@ -221,7 +221,7 @@ def test_what_is_no_text_is_refused(data: bytes) -> None:
 
 def test_lines_that_end_in_a_carriage_return_alone_are_refused() -> None:
     assert refused(write("a.csv", "a,b\r1,2\r")) == (
-        "a.csv: its lines end in \\r only; \\n and \\r\\n are read. Convert it, for example with: tr '\\r' '\\n'."
+        "a.csv: its lines end in \\r only; \\n and \\r\\n are read. Convert its text, for example with: tr '\\r' '\\n'."
     )
 
 
@@ -347,7 +347,7 @@ def test_numbers_in_quotes_may_hold_the_delimiter() -> None:
     text = 'x,y\n1,"2,100"\n2,"1,234,567.5"\n'
     assert refused(write("a.csv", text)) == (
         "a.csv: line 2, column 'y' holds '2,100', numbers in another notation than the decimal point '.'. "
-        'Pass --thousands ",", or --type y=category if they are not numbers.'
+        'Pass --thousands "," for 2100, or --type y=category if they are not numbers.'
     )
     for delimiter in (None, ","):
         assert rows(opened("a.csv", thousands=",", delimiter=delimiter)) == [[1, 2100.0], [2, 1234567.5]]

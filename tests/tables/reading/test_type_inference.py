@@ -201,6 +201,7 @@ def notes_on(cells: list[str], name: str = "x", **reading: Any) -> list[str]:
     ("cells", "ways"),
     [
         ([*map(str, range(50)), *["?"] * 30], "If '?' means missing, pass --na '?'; if"),
+        (["1", "2", "3", "lost", "lost", "lost", "lost"], "If 'lost' means missing, pass --na lost; if"),
         (["red", "blue", "?"], "If '?' means missing, pass --na '?'; if"),
         (["2013-01-31", "-"], "If '-' means missing, pass --na -; if"),
         ([*(f"2013-01-{i % 28 + 1:02}" for i in range(60)), *["never"] * 40], "If"),
