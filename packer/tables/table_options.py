@@ -11,7 +11,7 @@ from packer.arguments import whole
 from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.given_values import shown
-from packer.tables.reading.table_source import Csv, ReadOptions
+from packer.tables.reading.table_source import Csv, FixedOptions, ReadOptions
 from packer.tables.transform.column_plan import column_names
 
 __all__ = ["Csv", "Encode"]
@@ -45,7 +45,7 @@ def read_alike(reading: ReadOptions, record: Mapping[str, Any]) -> ReadOptions:
     before = {name: value for name, value in record.items() if name in rule}
     if before.keys() - {"types"} and "keep_spaces" not in before:
         before["keep_spaces"] = True  # older versions kept them
-    return ReadOptions(**rule | before | {k: v for k, v in asdict(reading).items() if v != rule[k]})
+    return FixedOptions(**rule | before | {k: v for k, v in asdict(reading).items() if v != rule[k]})
 
 
 def value(kind: type[T], given: T | Mapping[str, Any] | None) -> T:

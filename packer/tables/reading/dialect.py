@@ -90,7 +90,7 @@ def _cut(text: bytes, ended: bool, reading: ReadOptions, delimiter: bytes) -> _F
     widths = [len(record.cells) for record in records]
     ((width, count),) = Counter(w for w in widths if w > 1).most_common(1) or [(1, 0)]
     leading = widths.index(width) if count else 0
-    if reading.header and width > 2:
+    if reading.header and width > 1:
         # Spreadsheets pad title lines with empty cells.
         filled = (
             k for k, record in enumerate(records) if any(cell.strip(b" \t") for cell in record.cells[1:])
@@ -167,6 +167,9 @@ def have_row_names(header: Sequence[bytes], rows: Sequence[Sequence[bytes]]) -> 
     if any(_is_part(cell) or (spaced and cell[:1] == b" ") for row in rows for cell in row):
         return False
     cells = [row[0] for row in rows]
+    parts = (mark in header[0] and all(mark in cell for cell in cells) for mark in (*DELIMITERS, *_OTHERS))
+    if len(header) == 1 and any(parts):
+        return False
     numbers = [cell for cell in cells if NUMBER.fullmatch(cell.strip())]
     counted = len(rows[0]) > _FEW and cells == [b"%d" % number for number in range(1, len(cells) + 1)]
     return counted or (not numbers and len(set(cells)) == len(cells))

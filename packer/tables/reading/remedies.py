@@ -41,6 +41,7 @@ _SHOWN_ROWS, _SHOWN_COLUMNS, _SHOWN_CELL = 3, 4, 24
 _NUMBER = re.compile(rb"[+-]?(?:\d[\d., '_]*|[.,]\d+)(?:[eE][+-]?\d+)?")
 _BETWEEN = re.compile(rb"[\s;|]+|::+|\^+|~+|&+")
 _EXAMINED = 1000
+_GROUPED = re.compile(rb"[+-]?\d{1,3}(,\d{3})+")
 _MARKED = re.compile(rb"[., '_]")
 _WITHIN = {"header", "decimal", "thousands"}
 """Options that leave the cells of each row as they are."""
@@ -115,11 +116,12 @@ def beginning_of(sample: Sample, reading: ReadOptions, dialect: TextDialect | No
 
 
 def _quoted_after_spaces(text: bytes, records: Sequence[Record], dialect: TextDialect) -> Record | None:
-    """Return the first of the records with a cell such as ` "a b"`, None if there is none."""
-    quote = dialect.quote
-    if not quote or not re.search(re.escape(dialect.delimiter) + b" +" + re.escape(quote), text):
+    """Return the first record with a cell such as ` "a b"`, or ` "a` if the records have several lengths."""
+    begin = b" +" + re.escape(dialect.quote)
+    if not dialect.quote or not re.search(re.escape(dialect.delimiter) + begin, text):
         return None
-    pattern = re.compile(b" +" + re.escape(quote) + b"(?s:.*)" + re.escape(quote) + b" *")
+    even = len({len(row.cells) for row in records}) == 1
+    pattern = re.compile(b"(?s)" + begin + b".*" + (re.escape(dialect.quote) + b" *" if even else b""))
     return next((row for row in records if any(map(pattern.fullmatch, row.cells))), None)
 
 
@@ -159,7 +161,8 @@ def _is_table(trial: Trial) -> bool:
     names = header.names
     if not header.lines and header.dialect.delimiter not in DELIMITERS:
         names = [""] * len(names)
-    if any(not name and not any(row.cells[n].strip() for row in first) for n, name in enumerate(names)):
+    blank = (not name and not any(row.cells[n].strip() for row in first) for n, name in enumerate(names))
+    if header.dialect.delimiter not in DELIMITERS and any(blank):
         return False
     if len(names) > 1 or trial.columns[0].type != "category":
         return True
@@ -183,6 +186,8 @@ def remedies(
     found: list[tuple[Candidate, Trial]] = []
     for changes, when in candidates:
         if any(other.items() <= changes.items() for (other, _), _ in found):
+            continue
+        if reading.fixed and changes.get("header") is False:
             continue
         try:
             other = replace(reading, **changes)
@@ -219,20 +224,20 @@ def refusal(sample: Sample, reading: ReadOptions, undecided: Undecided) -> Sourc
     alone = [remedy for remedy in found if remedy in single or "delimiter" not in remedy[0][0]]
     found = typed or (alone if single else found)  # texts alone explain less, and spaces stand in texts
     ways = [way(*remedy, several=len(found) > 1) for remedy in found]
-    ways += [undecided.otherwise] if undecided.otherwise else []
-    ways = ways or rewritings(sample, reading, {c.get("delimiter") for c, _ in undecided.candidates})
+    ways += [undecided.otherwise] if undecided.otherwise and not reading.fixed else []
+    ways = ways or _rewritings(sample, reading, {c.get("delimiter") for c, _ in undecided.candidates})
     ends = f"Pass {', or '.join(ways)}" if ways else "No option that was tried explains all rows; correct it"
     return SourceError(f"{sample.name}: {undecided.problem}. {ends}.")
 
 
-def rewritings(sample: Sample, reading: ReadOptions, marks: Collection[str | None]) -> list[str]:
+def _rewritings(sample: Sample, reading: ReadOptions, marks: Collection[str | None]) -> list[str]:
     """Return the first command after which the options explain every row, for messages, [] for none.
 
     marks: those that may separate cells.
     """
     whole = sample.text[: None if sample.ended else sample.text.rfind(b"\n") + 1]
     for command, text in _rewritten(whole, marks):
-        for header in dict.fromkeys((reading.header, False)):
+        for header in dict.fromkeys((reading.header, reading.header and reading.fixed)):
             trial = tried(replace(sample, text=text), replace(reading, header=header))
             if trial is not None and len(trial.columns) > 1:
                 also = " and with csv=Csv(header=False)" if header != reading.header else ""
@@ -247,8 +252,8 @@ def _rewritten(text: bytes, marks: Collection[str | None]) -> Iterator[tuple[str
         yield r"perl -pe 's/^ +| +$//g; s/ +/\t/g'", re.sub(rb" +", b"\t", plain)
     if ":" in marks:
         yield r"perl -pe 's/::/\t/g'", text.replace(b"::", b"\t")
-    for mark in (",", ";"):
-        if f'{mark} "'.encode() in text or f'{mark}  "'.encode() in text:
+    for mark in ",;|\t":
+        if re.search(re.escape(mark.encode()) + b' +"', text):
             options = f"skipinitialspace=True{'' if mark == ',' else f', delimiter={mark!r}'}"
             out = io.StringIO()
             rows = csv.reader(
@@ -367,7 +372,7 @@ def check_notation(sample: Sample, trial: Trial) -> None:
     else:
         ways = [way(*remedy, several=True, shown=marked) for remedy in found]
     ways = ways or ["a file in one notation, as none reads all columns"]
-    if not any(_changes(trial, read, set(odd)) for _, read in found):
+    if not reading.fixed and not any(_changes(trial, read, set(odd)) for _, read in found):
         ways.append(f"types={dict.fromkeys(list(odd)[:4], 'category')!r} if they are not numbers")
     raise SourceError(
         f"{sample.name}: {seen}, numbers in another notation than {marks}. Pass {', or '.join(ways)}."
@@ -395,9 +400,10 @@ def check_forms(sample: Sample, trial: Trial) -> None:
             continue
         seen = [(lines[cell], cell.decode()) for cell in (min(most, key=lines.__getitem__), others[0])]
         first, second = (f"line {trial.reading.skip_rows + at + 1:,} {cell!r}" for at, cell in sorted(seen))
+        also = "" if trial.reading.fixed else f", or pass {as_category(column.name)} for texts"
         raise SourceError(
             f"{sample.name}: column {column.name!r} holds dates or times in several forms, in {first} and in"
-            f" {second}; all cells of a column need one. Correct it, or pass {as_category(column.name)} for texts."
+            f" {second}; all cells of a column need one. Correct it{also}."
         )
 
 
@@ -421,12 +427,20 @@ def _notations(
         ({"thousands": marks[0], "decimal": marks[1]}, "")
         for marks in _NOTATIONS
         if all(_reads(cells, marks) for cells in odd.values()) and _occur(marks, numbers)
+        if marks != ("", ",") or all(map(_is_decimal, odd.values()))
     ]
     return [
         (candidate, read)
         for candidate, read in remedies(sample, trial.reading, candidates)
         if all(_as_good(c, typed.get(c.name), c.name in odd) for c in read.columns)
     ]
+
+
+def _is_decimal(cells: Collection[bytes]) -> bool:
+    """Return False for numbers such as 1,250 beside 980: decimals would be 980,000, or 1,25."""
+    marked = [cell for cell in cells if b"," in cell]
+    whole = any(b"," not in cell and cell != b"0" for cell in cells)
+    return not (whole and all(map(_GROUPED.fullmatch, marked)) and any(c.endswith(b"0") for c in marked))
 
 
 def _occur(marks: tuple[str, str], numbers: Sequence[bytes]) -> bool:

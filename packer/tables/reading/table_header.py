@@ -15,7 +15,7 @@ from typing import NamedTuple
 from packer import units
 from packer.tables.reading.dialect import NO_NAME, NUMBER, Undecided, column_names, have_row_names
 from packer.tables.reading.table_source import ReadOptions, TextDialect
-from packer.tables.reading.type_inference import fits, kinds_of, valid_of
+from packer.tables.reading.type_inference import MOSTLY, fits, kinds_of, valid_of
 
 _MOST_HEADERS = 4  # most lines with names
 _SECOND = 2  # lines
@@ -207,10 +207,11 @@ def _are_names(rows: _FirstRows, lines: int) -> bool:
 
 def _refuse_values(rows: _FirstRows, names: Sequence[str]) -> None:
     """Raise Undecided if the first row looks like the others: numbers among names, or values found below."""
-    if len(rows.records) < 1 + _LEAST or len({len(row) for row in rows.records}) > 1:
+    records = [row for row in rows.records if len(row) == len(rows.records[0])]
+    if len(records) < max(1 + _LEAST, MOSTLY * len(rows.records)):
         return
-    first = rows.records[0]
-    few = rows.records[1 : 1 + _LEAST]
+    rows = replace(rows, records=records)
+    first, few = records[0], records[1 : 1 + _LEAST]
     for number, cell in enumerate(first):
         named = rows.filled(cell) and not NO_NAME.fullmatch(cell.strip())
         if named and all(NUMBER.fullmatch(row[number].strip()) for row in few):
@@ -235,8 +236,8 @@ def _refuse_values(rows: _FirstRows, names: Sequence[str]) -> None:
             numbers.append((cell, number))
         else:
             alike.append(cell)
-    inside = [cell for cell, number in numbers if _is_inside(cell, below[str(number)])]
-    values = [float(cell) for cell, _ in numbers if NO_NAME.fullmatch(cell.strip())]
+    inside = [cell for cell, number in numbers if _is_inside(cell, below[str(number)], rows.dialect)]
+    values = _values([cell for cell, _ in numbers], rows.dialect)
     steps = {round(b - a, 9) for a, b in pairwise(values)} if len(values) >= _LEAST else set()
     rising = len(steps) == 1 and steps != {0}  # 2019, 2020, 2021 are names
     again = again if 2 * len(again) >= len(texts) else []
@@ -252,9 +253,18 @@ def _refuse_values(rows: _FirstRows, names: Sequence[str]) -> None:
         )
 
 
-def _is_inside(cell: bytes, column: Sequence[bytes]) -> bool:
-    try:
-        values = [float(c) for c in column if NO_NAME.fullmatch(c.strip())]
-        return bool(values) and min(values) <= float(cell) <= max(values)
-    except ValueError:
+def _is_inside(cell: bytes, column: Sequence[bytes], dialect: TextDialect) -> bool:
+    """Return True for a number in the range of the column's, or one step before them if they are sorted."""
+    values, own = _values(column, dialect), _values([cell], dialect)
+    if not values or not own:
         return False
+    steps, step = [b - a for a, b in pairwise(values)], values[0] - own[0]
+    before = all(step * other > 0 for other in steps) and abs(step) <= max(map(abs, steps), default=0)
+    return min(values) <= own[0] <= max(values) or before
+
+
+def _values(cells: Sequence[bytes], dialect: TextDialect) -> list[float]:
+    """Return the values of those cells that are numbers."""
+    plain = (cell.strip().replace(dialect.thousands or b" ", b"") for cell in cells)
+    points = (cell.replace(dialect.decimal, b".") for cell in plain)
+    return [float(cell) for cell in points if NO_NAME.fullmatch(cell)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from itertools import zip_longest
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -152,9 +152,11 @@ def text_dialect(reading: Mapping[str, Any]) -> TextDialect:
 class ReadOptions(Csv):
     """Options for reading files: those of Csv, and `types` for files of any kind.
 
-    types: column -> one of TYPES, where the first rows are misleading.
+    types: column -> one of TYPES, where the first rows are misleading. fixed: True if another pack defines
+    names and types.
     """
 
+    fixed: ClassVar[bool] = False
     types: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -167,6 +169,12 @@ class ReadOptions(Csv):
                     f"{option_text('types', {column: type})}: is not a type; types are {', '.join(types)};"
                     f" {nearest(type, types)}. Correct it."
                 )
+
+
+class FixedOptions(ReadOptions):
+    """Options for reading files like those of another pack."""
+
+    fixed = True
 
 
 @dataclass(frozen=True)

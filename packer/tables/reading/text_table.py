@@ -23,7 +23,6 @@ from packer.tables.reading.remedies import (
     check_notation,
     refusal,
     remedies,
-    rewritings,
     trial_of,
     way,
     wrong_cell,
@@ -147,8 +146,7 @@ class TextTable(TableSource):
                 found = remedies(sample, self._reading, [({"comment": mark.decode()}, "if it is a comment")])
         elif bad.value:
             found = wrong_cell(self._sample, self._reading, self.columns[bad.column], bad)
-        ways = [way(*remedy) for remedy in found]
-        return ways or (rewritings(sample, self._reading, ()) if bad.column is None else [])
+        return [way(*remedy) for remedy in found]
 
     # Pieces
 

@@ -69,6 +69,10 @@ OTHER = "numbers in another notation than the decimal point '.'. Pass"
             " they are not numbers.",
         ),
         (
+            "a;b\n1,250;2\n980;3\n",
+            "line 2, column 'a' holds '1,250'|--thousands \",\" for 1250, or --type a=category if they are not numbers.",
+        ),
+        (
             "a;b\n1.234.567;1\n5;2\n",
             "line 2, column 'a' holds '1.234.567'|--thousands . --decimal \",\" for 1234567, or --type a=category if they are not numbers.",
         ),
@@ -152,6 +156,7 @@ def test_notes_on_headers() -> None:
             "'setosa', which comes again below",
         ),
         ("ant,1,1,1\nbee,1,2,1\ncat,2,1,2\ncow,1,1,1\n", "'1', which is a value like those below"),
+        ("0,Ann,74.3\n1,Bob,73.3\n2,Cal,71.9\n3,Dan,69.8\n", "'0', which is a value like those below"),
         ("Alice,34\nBob,28\nCarla,45\nDan,31\n", "'34', which is a value like those below"),
         ("p,x,s\ne,x,s\ne,b,s\np,x,y\n", "'p', which comes again below"),
     ],
@@ -190,6 +195,34 @@ def test_numbers_above_the_columns_of_a_pivot_table_are_names() -> None:
     assert described(f",1940,1945,1950\n{rows}")[0] == ["column_0", "1940", "1945", "1950"]
     for text in (f",1945,1940,1950\n{rows}", f",1940,1945,1950\n{rows},1,2,3\n"):
         assert "its first row holds numbers, not names" in refused(text)
+
+
+def test_a_first_row_of_numbers_is_seen_in_any_notation_and_beside_a_bad_row() -> None:
+    rows = "".join(f"{n};n{n};{n * 7 % 10},5\n" for n in range(9, 40))
+    assert "its first row holds '9', which is a value like those below" in refused(rows, decimal=",")
+    assert "its first row holds '9', which is" in refused(f"{rows}end\n", decimal=",")
+
+
+def test_a_header_that_another_mark_splits_is_no_single_name() -> None:
+    rows = "".join(f"{n}&{n % 3}&{n},5\n" for n in range(9))
+    assert "its line 1 has 1 cell with text" in refused(f"a&b&c\n{rows}")
+
+
+def test_a_column_without_names_and_values_hides_no_remedy() -> None:
+    assert bad(",a,b\n" + ',x,1\n,y 5" p,2\n,"q" said,3\n' * 2).endswith(
+        "has text after its closing quote. Correct it, or pass --quote none if quotes are part of the texts."
+    )
+
+
+def test_remedies_like_another_pack_are_options_that_it_allows() -> None:
+    rows = "".join(f"{n},n{n % 3},{n}.5\n" for n in range(9))
+    Path("train.csv").write_text(f"a,b,c\n{rows}")
+    convert_table("train.csv", "train.h5")
+    comma = "a,b,c\n" + '1,n1,"2,5"\n' * 4
+    assert bad(comma, like="train.h5").endswith(f'{OTHER} --decimal "," for 2.5.')
+    assert bad(rows, like="train.h5").endswith("No option that was tried explains all rows; correct it.")
+    dates = "a,b,c\n" + "1,2020-01-02,3\n1,02.01.2020,3\n" * 2
+    assert bad(dates, like="train.h5").endswith("all cells of a column need one. Correct it.")
 
 
 def test_a_second_line_of_units_is_an_error() -> None:
@@ -320,6 +353,9 @@ def test_dates_in_several_forms_are_an_error_with_a_line_of_each(first: str, sec
         ),
         ('a, b\n1, "x, y"\n2, "z, w"\n', f"Pass the file rewritten, for example with: {SPACES}."),
         ('a, b\n1, "x"\n2, "z"\n', f"after spaces, which are part of it. Pass the file rewritten, for example with: {SPACES}."),
+        ('a, b\n1, "x, y\nz"\n2, u\n', f"after spaces, which are part of it. Pass the file rewritten, for example with: {SPACES}."),
+        ('a| b\n1| "x"\n2| "z"\n', "csv.reader(sys.stdin, skipinitialspace=True, delimiter='|'))\"."),
+        ("Report,\nm,f\nP1,P6\nP2,P5\n", "Pass --skip-rows 1 for titles above it."),
         ("'a','b'\n'1','x'\n'2','y'\n", """its names stand in single quotes. Pass --quote "'"."""),
         ("0,5;1\n1,5;2\n2,5;3\n", 'its first row holds numbers, not names. Pass --no-header --decimal ",".'),
         # One row of another length hides no remedy.
