@@ -166,8 +166,10 @@ class StagedTable(StagedRows):
         """Write and journal a piece. Raises SourceError for a bad row, UsageError for too many categories."""
         self._enter(chunk.name)
         bad = [self._record_of(b) for b in parsed.bad]
-        if bad and not self._skip:
-            raise SourceError(f"{bad[0]['key']}: {bad[0]['reason']}. {self._remedy(parsed.bad[0], chunk)}")
+        for b, record in zip(parsed.bad, bad, strict=True):
+            quoted = b.reason in (CellFault.AFTER_QUOTE, CellFault.UNCLOSED)
+            if not self._skip or (quoted and "\n" in b.value):  # it holds several rows
+                raise SourceError(f"{record['key']}: {record['reason']}. {self._remedy(b, parsed, chunk)}")
         fresh, first = self._merge(parsed), not self.rows
         note = {
             "after": chunk.after,
@@ -253,15 +255,15 @@ class StagedTable(StagedRows):
             "reason": f"{bad.value!r} {bad.reason}" if bad.value else str(bad.reason),
         }
 
-    def _remedy(self, bad: BadRow, chunk: TableChunk) -> str:
-        """Return the remedy for a bad row."""
+    def _remedy(self, bad: BadRow, parsed: ParsedRows, chunk: TableChunk) -> str:
+        """Return the remedy for a bad row of a piece."""
         ways = [way for reason, way in _WAYS.items() if bad.reason == reason]
         if bad.reason == CellFault.NO_CLASS and not self._plan.fit_name:
             ways = ["classes= with all names"]
         elif not self._plan.fit_name and not ways and (bad.column is None or bad.value):
             ways = self._source.ways(bad, bytes(chunk.text))
         quoted = bad.reason in (CellFault.AFTER_QUOTE, CellFault.UNCLOSED) and ways
-        if "\n" not in bad.value and not quoted:  # it may hold several rows
+        if "\n" not in bad.value and not quoted and len(parsed.records):  # it may hold several rows
             ways.append("on_error='skip' to leave such rows out")
         return f"Correct it, or pass {', or '.join(ways)}." if ways else "Correct it."
 

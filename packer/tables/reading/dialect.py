@@ -19,6 +19,7 @@ from packer.tables.transform.column_types import TableColumn
 # If two delimiters split all records equally well, the first wins: commas occur in numbers and texts.
 DELIMITERS = (b"\t", b";", b"|", b",")
 _OTHERS = (b" ", b":", b"^", b"~", b"&", b"\x01", b"\x1f")  # never chosen, but named if they split most lines
+_RARE = (b"^", b"~", b"&", b"\x01", b"\x1f")  # in most lines, they separate cells, below a title, too
 _BY_SUFFIX = {".tsv": b"\t", ".tab": b"\t", ".psv": b"|"}
 _RECORDS = 100  # records examined to detect the delimiter
 _FEW = 2  # columns
@@ -135,7 +136,7 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
             parted = [len(record.cells) > 1 for record in cut.records]
             if (
                 mark not in (*passed, dialect.quote)
-                and parted[:1] == [True]
+                and (parted[:1] == [True] or mark in _RARE)
                 and sum(parted) > _LEAST * len(parted)
             ):
                 raise _unparted(cut._replace(leading=0), text, reading)

@@ -214,6 +214,16 @@ def test_a_column_without_names_and_values_hides_no_remedy() -> None:
     )
 
 
+def test_rows_are_left_out_only_if_they_can_be_told_apart() -> None:
+    quotes = "v,b\n" + "a,2\n" * 9 + '"Goat,1\nRoe,2\n"Cow" said,3\nHorse,4\n'
+    assert bad(quotes, on_error="skip").endswith(
+        "has text after its closing quote. Correct it, or pass --quote none if quotes are part of the texts."
+    )
+    assert bad("d\n2020-01-02\n2020-01-03\n", types={"d": "date-mdy"}).endswith(
+        "is not a date (MM/DD/YYYY). Correct it, or pass --type d=category for texts."
+    )
+
+
 def test_remedies_like_another_pack_are_options_that_it_allows() -> None:
     rows = "".join(f"{n},n{n % 3},{n}.5\n" for n in range(9))
     Path("train.csv").write_text(f"a,b,c\n{rows}")
@@ -355,6 +365,7 @@ def test_dates_in_several_forms_are_an_error_with_a_line_of_each(first: str, sec
         ('a, b\n1, "x"\n2, "z"\n', f"after spaces, which are part of it. Pass the file rewritten, for example with: {SPACES}."),
         ('a, b\n1, "x, y\nz"\n2, u\n', f"after spaces, which are part of it. Pass the file rewritten, for example with: {SPACES}."),
         ('a| b\n1| "x"\n2| "z"\n', "csv.reader(sys.stdin, skipinitialspace=True, delimiter='|'))\"."),
+        ("Report\n" + "a^b\n" * 9, "hold '^', which may separate cells. Pass --delimiter ';' if it has one column."),
         ("Report,\nm,f\nP1,P6\nP2,P5\n", "Pass --skip-rows 1 for titles above it."),
         ("'a','b'\n'1','x'\n'2','y'\n", """its names stand in single quotes. Pass --quote "'"."""),
         ("0,5;1\n1,5;2\n2,5;3\n", 'its first row holds numbers, not names. Pass --no-header --decimal ",".'),
