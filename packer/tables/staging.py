@@ -255,10 +255,9 @@ class StagedTable(StagedRows):
 
     def _remedy(self, bad: BadRow, chunk: TableChunk) -> str:
         """Return the remedy for a bad row."""
-        ways = [way for reason, way in _WAYS.items() if bad.reason == reason]
-        if bad.reason == CellFault.NO_CLASS and not self._plan.fit_name:
-            ways = ["classes= with all names"]
-        elif not self._plan.fit_name and not ways and (bad.column is None or bad.value):
+        own = {} if self._plan.fit_name else _OWN_WAYS  # a given mapping has its dtype and classes
+        ways = [way for reason, way in {**_WAYS, **own}.items() if bad.reason == reason]
+        if not ways and (bad.column is None or bad.value):
             ways = self._source.ways(bad, bytes(chunk.text))
         if "\n" not in bad.value:  # it may hold several rows
             ways.append("on_error='skip' to leave such rows out")
@@ -267,7 +266,10 @@ class StagedTable(StagedRows):
 
 _WAYS: Mapping[str, str] = {
     CellFault.NOT_UTF8: "csv=Csv(encoding=), for example cp1252 or latin-1",
+}
+_OWN_WAYS: Mapping[str, str] = {
     CellFault.BEYOND_SINGLE: "dtype='float64'",
+    CellFault.NO_CLASS: "classes= with all names",
 }
 
 

@@ -231,8 +231,8 @@ def _new_job(
                 " Leave one of them out."
             )
         digested = digest([json.dumps(transform.to_json()).encode()]).hex()
-        reading = read_alike(reading, transform.reading)
-    table = open_table(sources, reading, strict=like is None)
+        reading = read_alike(reading, transform, "like")
+    table = open_table(sources, reading)
     split: Split | None = dealt["split"]
     sequence: Sequences | None = dealt["sequence"]
     dealing = columns_of(split, sequence)
@@ -402,8 +402,8 @@ def append_table(
 def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     """Return the checked conversion of more rows for a pack. Raises UsageError, SourceError."""
     transform, first = _transform_of(pack, ""), pack.parts[0].header
-    reading = read_alike(ReadOptions(), transform.reading)
-    table = open_table(names, reading, strict=False)
+    reading = read_alike(ReadOptions(), transform, "append")
+    table = open_table(names, reading)
     recorded = first.provenance.get("options", {})
     split = Split.from_record(recorded) if first.splits else None
     sequence = Sequences.from_record(recorded)

@@ -135,10 +135,8 @@ def _check_length(columns: Mapping[str, Arrow], name: str) -> None:
         )
 
 
-def records(
-    columns: Mapping[str, Any], layout: RecordLayout, reading: Mapping[str, Any]
-) -> tuple[ParsedRows, list[int]]:
-    """Return the records of the layout's columns, and the numbers of category columns without texts.
+def records(columns: Mapping[str, Any], layout: RecordLayout, reading: Mapping[str, Any]) -> ParsedRows:
+    """Return the records of the layout's columns.
 
     reading: options with which the texts of the pack's files were read. Raises UsageError.
     """
@@ -146,7 +144,6 @@ def records(
     # Files that have nulls have no texts that mean missing.
     missing = [text.decode() for text in dialect.na] if "na" in reading else []
     arrays: dict[str, Arrow] = {}
-    others: list[int] = []
     for w in layout.members:
         name, kind = w.column.name, w.column.type
         try:
@@ -159,19 +156,15 @@ def records(
             raise UsageError(
                 f"column {name!r}: {error}; a value for each row is needed, all of one type. Convert it."
             ) from None
-        natural = type_of(array.type)
-        # Booleans with missing values are floats.
-        number = w.column.kind.numeric and natural in ("number", "integer")
+        number = kind == "boolean" and type_of(array.type) == "number"  # with missing values
         span = kind == "time" and pa.types.is_duration(array.type)
-        if not (readable(array.type, kind) or number or span):
+        if not (readable(array.type, w.column) or number or span):
             raise UsageError(
                 f"column {name!r}: holds {array.type}, which cannot be read as {kind}. Convert it."
             )
         arrays[name] = array
         _check_length(arrays, name)
-        if kind == "category" and not is_text(array.type):
-            others.append(w.index)
-    return records_of([*arrays.values()], layout, dialect), others
+    return records_of([*arrays.values()], layout, dialect)
 
 
 def _array(values: Any) -> Arrow:

@@ -42,6 +42,7 @@ def first_line_at(name: str, text: bytes, skip_rows: int) -> int:
     return at
 
 
+_PLACES = 5  # first cells 0, 1, 2 ... of fewer columns may be a row
 Candidate = tuple[Mapping[str, Any], str]
 """Changes of reading options (member -> value), and when to make them, "" for always."""
 
@@ -191,8 +192,9 @@ def _unparted(cut: _FirstRecords, text: bytes, reading: ReadOptions) -> Undecide
         filled = sum(bool(cell.strip(b" \t")) for cell in odd.cells)
         if cut.leading > 1 or filled == 1 or filled != cut.width - 1:  # else it may be a header
             ways.append((above, "for titles above it"))
-        if any(NUMBER.fullmatch(cell.strip()) for cell in odd.cells):
-            ways.append(({**above, "header": False}, "for a line of counts above rows"))
+        counts = any(NUMBER.fullmatch(cell.strip()) for cell in odd.cells)
+        what = "a line of counts" if counts and cut.leading == 1 else "other lines"
+        ways.append(({**above, "header": False}, f"for {what} above rows"))
         problem = (
             f"its line {reading.skip_rows + odd.line + 1:,} has {units.count(filled, 'cell')} with text, most"
             f" rows have {cut.width:,} cells, separated by {shown}; all must have the same number"
@@ -218,18 +220,37 @@ def first_records(text: bytes, ended: bool, dialect: TextDialect, most: int) -> 
     return list(islice(records_of(text, dialect), most))
 
 
-def column_names(name: str, cells: Sequence[bytes], dialect: TextDialect) -> list[str]:
-    """Return the header's cells as stripped texts. Raises Undecided for numbers, SourceError unless UTF-8."""
+def column_names(
+    name: str, cells: Sequence[bytes], dialect: TextDialect, named: Collection[str] = ()
+) -> list[str]:
+    """Return the header's cells as stripped texts. Raises Undecided for numbers, SourceError unless UTF-8.
+
+    named: names that the user gives.
+    """
     filled = [cell for cell in cells if cell.strip(b" \t") not in dialect.na]
-    if filled and all(NO_NAME.fullmatch(cell.strip()) for cell in filled):
-        raise Undecided("its first row holds numbers, not names", [({"header": False}, "")])
+    numbers = bool(filled) and all(NO_NAME.fullmatch(cell.strip()) for cell in filled)
     try:
-        return [cell.decode().strip() for cell in cells]
+        names = [cell.decode().strip() for cell in cells]
+        if numbers and not (are_places(names) or {*names} & {*named}):
+            raise Undecided(
+                "its first row holds numbers, not names",
+                [({"header": False}, "if it is a row")],
+                "types= with one of its names if it holds the names",
+            )
+        return names
     except UnicodeDecodeError:
         raise SourceError(
             f"{name}: its first row is not UTF-8; the file must be UTF-8."
             " Pass csv=Csv(encoding=), such as cp1252 or latin-1."
         ) from None
+
+
+def are_places(names: Sequence[str]) -> bool:
+    """Return True for the names 0, 1, 2 ... that pandas gives to columns: after a blank one, or many."""
+    places = [str(place) for place in range(len(names))]
+    return (
+        [*names] == ["", *places[:-1]] if len(names) < _PLACES else [*names] in (places, ["", *places[:-1]])
+    )
 
 
 def renamed(name: str, given: Sequence[str], columns: Sequence[str], expected: Collection[str]) -> list[str]:

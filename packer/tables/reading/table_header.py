@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from packer import units
-from packer.tables.reading.dialect import NO_NAME, NUMBER, Undecided, column_names, have_row_names
+from packer.tables.reading.dialect import NO_NAME, NUMBER, Undecided, are_places, column_names, have_row_names
 from packer.tables.reading.table_source import ReadOptions, TextDialect
 from packer.tables.reading.type_inference import fits, kinds_of, valid_of
 
@@ -65,9 +65,11 @@ def header_of(
         width, notes = _without_empty(rows, [""] * len(records[0]), 0)
         return TableHeader([str(n) for n in range(width)], _sized(dialect, records, width), 0, notes)
     lines, joined, notes = _lines(rows, reading)
-    names = column_names(name, joined, dialect)
+    names = column_names(name, joined, dialect, reading.types)
     if lines == 1:
         names, notes = _fitted(rows, names)
+    if are_places(names):
+        notes = (*notes, f"{name}: its first row numbers the columns, so it holds their names.")
     width, more = _without_empty(rows, names, lines)
     names = names[:width]
     if lines == 1 and not set(reading.types) & set(names):

@@ -24,6 +24,7 @@ from packer.tables.reading.remedies import (
     refusal,
     remedies,
     trial_of,
+    tried,
     way,
     wrong_cell,
 )
@@ -82,14 +83,14 @@ class TextTable(TableSource):
         )
         cells = [record.cells for record in trial.records]
         self.columns, self.column_notes = trial.columns, trial.notes
-        if not at:
+        if not (at or reading.alike):
             check_notation(sample, trial)
             check_forms(sample, trial)
         if reading.header:
             self.indexes = index_columns(header.names, self.columns)
         used = [column.name for column in self.columns]
         notes = [*header.notes, *renamed(first, header.names, used, self.indexes)]
-        notes += notes_on_texts(first, self.columns, cells, self._form)
+        notes += notes_on_texts(first, self.columns, cells, self._form, bool(reading.alike))
         notes += [
             f"{name} holds a header and no rows."
             for name, head in zip(names, self._heads, strict=True)
@@ -136,15 +137,27 @@ class TextTable(TableSource):
     def ways(self, bad: BadRow, text: bytes) -> list[str]:
         """Return the tried remedies for a bad row."""
         sample, found = replace(self._sample, later=text), []
+        if self._reading.alike == "append":
+            return []
         if bad.reason in (CellFault.AFTER_QUOTE, CellFault.UNCLOSED):
             found = remedies(sample, self._reading, endless(0).candidates)
         elif bad.column is None:
             mark = text.split(b"\n", bad.line + 1)[bad.line][:1]
             if mark and mark in COMMENTS:
                 found = remedies(sample, self._reading, [({"comment": mark.decode()}, "if it is a comment")])
+        elif bad.line == 0 and self._is_header(bad.value, text):
+            return ["csv=Csv(header=True) if it holds the names"]
         elif bad.value:
             found = wrong_cell(self._sample, self._reading, self.columns[bad.column], bad)
+            found = [one for one in found if not (self._reading.alike and "types" in one[0][0])]
         return [way(*remedy) for remedy in found]
+
+    def _is_header(self, cell: str, text: bytes) -> bool:
+        """Return True for a word in the first line, read as a row, that is better read as names."""
+        reading, begin = self._reading, self._heads[0].begin
+        first = not reading.header and self._sample.text.startswith(text[:_HEAD], begin)
+        word = first and any(c.isalpha() for c in cell)
+        return word and tried(self._sample, replace(reading, header=True)) is not None
 
     # Pieces
 

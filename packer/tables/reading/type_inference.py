@@ -90,11 +90,15 @@ def infer(
 
 
 def notes_on_texts(
-    name: str, columns: Sequence[TableColumn], records: Sequence[Sequence[bytes]], dialect: TextDialect
+    name: str,
+    columns: Sequence[TableColumn],
+    records: Sequence[Sequence[bytes]],
+    dialect: TextDialect,
+    alike: bool,
 ) -> list[str]:
     """Return notes on texts of categories: missing ones that are words, and spaces around them.
 
-    name: of the file; records: its first rows.
+    name: of the file; records: its first rows; alike: a pack decides which words mean missing.
     """
     missing: dict[str, str] = {}
     spaced: list[str] = []
@@ -112,9 +116,10 @@ def notes_on_texts(
     if missing:
         shown = ", ".join(list(missing.values())[:_NAMED])
         verbatim = option_text("types", dict.fromkeys(list(missing)[:_NAMED], "verbatim"))
+        way = f" If they are values, pass {verbatim}: only empty cells are missing."
         notes.append(
             f"{name}: words that mean missing in columns of texts, in the first {len(records):,} rows:"
-            f" {shown}. If they are values, pass {verbatim}: only empty cells are missing."
+            f" {shown}.{'' if alike else way}"
         )
     if spaced and not dialect.keep_spaces:
         shown = ", ".join(spaced[:_NAMED]) + (" and others" if len(spaced) > _NAMED else "")
