@@ -33,22 +33,27 @@ def columns_of(data: Any, *, once: bool = False) -> dict[str, Any]:
     once: equal names are an error. Raises UsageError.
     """
     pairs: Iterable[tuple[Any, Any]]
+    if hasattr(data, "reset_index") and any(name is not None for name in data.index.names):
+        data = data.reset_index()  # named indexes are columns, as in Parquet files of pandas
     if isinstance(data, list):
         pairs = _columns(data).items()
     elif hasattr(data, "__arrow_c_stream__") and not hasattr(data, "iloc"):
-        table = pa.table(data)
+        try:
+            table = pa.table(data)
+        except _UNREADABLE as error:
+            raise UsageError(f"data: Arrow cannot read it ({error}). Convert its columns.") from None
         pairs = zip(table.column_names, table.columns, strict=True)
     elif getattr(data, "description", None) and hasattr(data, "fetchall"):
-        rows = data.fetchall()
-        pairs = zip(
-            [c[0] for c in data.description], zip(*rows, strict=True) if rows else repeat(()), strict=False
-        )
-    elif hasattr(data, "keys") and not hasattr(data, "to_frame"):
+        rows, names = data.fetchall(), [c[0] for c in data.description]
+        if rows and isinstance(rows[0], Mapping):  # of a cursor of dicts
+            rows = [[row[name] for name in names] for row in rows]
+        pairs = zip(names, zip(*rows, strict=True) if rows else repeat(()), strict=False)
+    elif hasattr(data, "items") and not hasattr(data, "to_frame"):
         pairs = data.items()  # a mapping, or pandas, where unused columns may have mixed types
     else:
         raise UsageError(
             f"data: is a {type(data).__name__}; a pandas DataFrame, an object that exports an Arrow stream"
-            " (polars, pyarrow), or a dict of columns is allowed. Pass one of them."
+            " (polars, pyarrow), a dict of columns, or a cursor after a query is allowed. Pass one of them."
         )
     columns: dict[str, Any] = {}
     for name, values in pairs:
@@ -108,8 +113,6 @@ class FrameTable(ArrowTable):
 
 def _batch_of(data: Any, faults: dict[str, str]) -> Any:
     """Return a data frame as one record batch. faults: gets unreadable columns. Raises UsageError."""
-    if hasattr(data, "reset_index") and any(name is not None for name in data.index.names):
-        data = data.reset_index()  # named indexes are columns, as in Parquet files of pandas
     columns: dict[str, Arrow] = {}
     for name, values in columns_of(data, once=True).items():
         if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
@@ -157,8 +160,7 @@ def records(columns: Mapping[str, Any], layout: RecordLayout, reading: Mapping[s
                 f"column {name!r}: {error}; a value for each row is needed, all of one type. Convert it."
             ) from None
         number = kind == "boolean" and type_of(array.type) == "number"  # with missing values
-        span = kind == "time" and pa.types.is_duration(array.type)
-        if not (readable(array.type, w.column) or number or span):
+        if not (readable(array.type, w.column) or number):
             raise UsageError(
                 f"column {name!r}: holds {array.type}, which cannot be read as {kind}. Convert it."
             )

@@ -192,9 +192,11 @@ def _unparted(cut: _FirstRecords, text: bytes, reading: ReadOptions) -> Undecide
         filled = sum(bool(cell.strip(b" \t")) for cell in odd.cells)
         if cut.leading > 1 or filled == 1 or filled != cut.width - 1:  # else it may be a header
             ways.append((above, "for titles above it"))
-        counts = any(NUMBER.fullmatch(cell.strip()) for cell in odd.cells)
-        what = "a line of counts" if counts and cut.leading == 1 else "other lines"
-        ways.append(({**above, "header": False}, f"for {what} above rows"))
+        last = cut.records[cut.leading - 1].cells
+        if any(NUMBER.fullmatch(cell.strip()) for cell in odd.cells):
+            ways.append(({**above, "header": False}, "for a line of counts above rows"))
+        elif cut.leading > 1 and sum(bool(cell.strip(b" \t")) for cell in last) == 1:  # no names
+            ways.append(({**above, "header": False}, "for other lines above rows"))
         problem = (
             f"its line {reading.skip_rows + odd.line + 1:,} has {units.count(filled, 'cell')} with text, most"
             f" rows have {cut.width:,} cells, separated by {shown}; all must have the same number"

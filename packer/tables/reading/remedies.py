@@ -428,7 +428,7 @@ def wrong_cell(
         lossy = ["integer"] if bad.reason == CellFault.LEADING_ZEROS else []
         return [(({"types": {column.name: kind}}, ""), plain) for kind in ("category", *lossy)]
     is_number = _NUMBER.fullmatch(value) is not None and column.type in ("number", "integer")
-    dialect, types = plain.header.dialect, {column.type, column.notation}
+    dialect, types = plain.header.dialect, {column.notation or column.type}
     kinds = [kind for kind in TRIED if kind not in types and fits(cells, kind, dialect)]
     typed: list[Candidate] = [
         ({"types": {column.name: kind}}, "")

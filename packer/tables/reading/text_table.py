@@ -58,7 +58,6 @@ _OTHERS = {
     rb"\[\s*[{[]": ("a JSON document", "Pass the frame: convert_table(pandas.read_json(FILE), OUT)."),
 }
 """Begin of files that people take for tables of text -> what they are, and what to do."""
-_HALVES = 64  # first bytes whose every second one is zero in UTF-16
 _BINARY = 4096  # first bytes, searched for zeros: text has none
 
 
@@ -211,17 +210,23 @@ def _extended(text: NDArray[np.uint8], size: int, stream: TextStream) -> NDArray
     return longer[:have]
 
 
+def _is_text(text: bytes, encoding: str) -> bool:
+    """Return True if the beginning of a file is lines of text in an encoding."""
+    decoded = text[: len(text) // 2 * 2 - 2].decode(encoding, "replace")
+    shown = (c.isprintable() or c.isspace() for c in decoded)
+    return "\n" in decoded and "\ufffd" not in decoded[:-1] and all(shown)
+
+
 def _check_text(name: str, text: bytes, ended: bool) -> None:
     """Check the beginning of a file. Raises SourceError if it is not text, or has no lines."""
     for begin, (what, remedy) in _OTHERS.items():
         if re.match(begin, text):
             raise SourceError(f"{name}: is {what}; tables of text are read here. {remedy}")
     if b"\0" in text[:_BINARY]:
-        halves = {"utf-16-le": text[1:_HALVES:2], "utf-16-be": text[:_HALVES:2]}
-        encoding = next((code for code, half in halves.items() if not any(half)), "utf-16")
+        codes = [code for code in ("utf-16-le", "utf-16-be") if _is_text(text[:_BINARY], code)]
+        way = f"; for UTF-16, pass csv=Csv(encoding={codes[0]!r})" if codes else ""
         raise SourceError(
-            f"{name}: contains zero bytes, so it is not text; text files are read. Check it; for "
-            f"UTF-16, pass csv=Csv(encoding={encoding!r})."
+            f"{name}: contains zero bytes, so it is not text; text files are read. Check it{way}."
         )
     if ended and not text.strip():
         raise SourceError(f"{name}: is empty; at least one row is needed. Check it.")

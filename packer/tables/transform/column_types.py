@@ -317,7 +317,7 @@ TYPES: Mapping[str, ColumnType] = {
         "is not a time (HH:MM:SS)",
         cell_values.times,
         kept=("<f8", {"unit": "seconds since midnight"}),
-        arrow=("time32", "time64"),
+        arrow=("time32", "time64", "duration"),
     ),
     "timestamp": ColumnType(
         _NUMBER,

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import sqlite3
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from packer.errors import UsageError
 from packer.tables.reading.arrow_frames import columns_of, records
+from packer.tables.reading.arrow_values import type_of
 from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
 from packer.tables.transform.records import ParsedRows, RecordLayout, RecordMember
 
@@ -336,3 +339,28 @@ def test_categories_as_polars_hands_them_out():
     ]
     found = read(pyarrow.chunked_array(chunks), TableColumn("x", "category"))
     assert (found.records["c0"].tolist(), found.dictionaries[0]) == ([0, -1, 1, 0], ["b", "a"])
+
+
+def test_a_cursor_of_dicts_gives_values_not_names() -> None:
+    def rows(cursor: Any, row: Any) -> dict[str, Any]:
+        return dict(zip([c[0] for c in cursor.description], row, strict=True))
+
+    database = sqlite3.connect(":memory:")
+    for factory in (None, sqlite3.Row, rows):
+        database.row_factory = factory
+        found = columns_of(database.execute("select 1 as a, 'p' as b union all select 2, 'q'"))
+        assert {name: list(values) for name, values in found.items()} == {"a": [1, 2], "b": ["p", "q"]}
+
+
+def test_frames_that_arrow_cannot_read_are_refused() -> None:
+    polars = pytest.importorskip("polars")
+    with pytest.raises(UsageError, match="data: Arrow cannot read it"):
+        columns_of(polars.DataFrame({"x": polars.Series([1], dtype=polars.Int128)}))
+
+
+def test_durations_are_seconds() -> None:
+    polars, pandas = pytest.importorskip("polars"), pytest.importorskip("pandas")
+    hours = [dt.timedelta(hours=25), None, dt.timedelta(hours=-1)]
+    for cells in (hours, pa.array(hours), pandas.Series(hours), polars.Series(hours)):
+        assert type_of(pa.table({"x": cells}).schema.field(0).type) == "time"
+        np.testing.assert_array_equal(numbers(cells, TableColumn("x", "time")), [90000, np.nan, -3600])

@@ -10,7 +10,7 @@ import pytest
 
 from packer.cli.option_words import in_options
 from packer.errors import SourceError, UsageError
-from packer.tables.reading.table_source import ReadOptions
+from packer.tables.reading.table_source import Csv, ReadOptions
 from packer.tables.reading.text_table import TextTable
 from packer.tables.table_conversion import convert_table
 
@@ -325,3 +325,30 @@ def test_points_that_may_be_between_thousands_are_noted() -> None:
     )
     for text in ("a;b\n1.250;1\n0.980;2\n", "a;b\n1.25;1\n", "a,b\n1.250,1\n"):
         assert not opened(text).column_notes
+
+
+def test_lines_above_rows_without_a_header_are_skipped_not_made_one_column() -> None:
+    rows = "".join(f"{n},{n / 4},{'pq'[n % 2]}\n" for n in range(30))
+    for above in ("@relation x\n@attribute a numeric\n@data\n", "ncols 3\nnrows 30\nnodata -9\n"):
+        assert refused(above + rows).endswith("Pass --skip-rows 3 --no-header for other lines above rows.")
+
+
+def test_names_that_are_read_as_a_row_are_no_missing_values() -> None:
+    rows = "".join(f"{n},{n / 4}\n" for n in range(9))
+    assert "or pass --header if it holds the names, or --on-error" in bad(
+        "a,b\n" + rows, csv=Csv(header=False)
+    )
+    found = bad("?,b\n" + rows, csv=Csv(header=False), label="1")
+    assert "--na '?' if '?' means missing" in found
+
+
+def test_a_date_in_the_usual_form_is_offered_its_type() -> None:
+    days = "".join(f"2018-1-{n + 1},{n}\n" for n in range(9))
+    assert "or pass --type d=date, or --type d=category" in bad("d,b\n" + days, types={"d": "date-ymd"})
+
+
+def test_a_header_that_does_not_fit_is_not_skipped() -> None:
+    for header in ("a,b\n", "a title\nb,c\n"):
+        assert "--no-header" not in refused(
+            header + "".join(f"{n},{n / 4},{'pq'[n % 2]}, {n}\n" for n in range(30))
+        )
