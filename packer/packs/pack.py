@@ -392,8 +392,12 @@ class Pack:
 
         Undecodable bytes become lone surrogates.
         """
-        found = self.read_ragged("key", start, stop) if start < self.rows else []
-        return [key.decode("utf-8", "surrogateescape") for key in found]
+        return self.texts("key", start, stop)
+
+    def texts(self, name: str, start: int = 0, stop: int | None = None) -> list[str]:
+        """Return rows [start, stop) of a field of texts, such as a kept column, like `keys`."""
+        found = self.read_ragged(name, start, stop) if start < self.rows else []
+        return [text.decode("utf-8", "surrogateescape") for text in found]
 
     @property
     def source_rows(self) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from packer.errors import MissingDependencyError, UsageError
 from packer.format.table_record import check_table
 from packer.garbage import paused
 from packer.tables.row_records import RowReader
-from packer.tables.transform.column_types import TableColumn, matching
+from packer.tables.transform.column_types import TableColumn, matched
 from packer.tables.transform.row_mapper import MappedRows, RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
@@ -49,8 +49,9 @@ def apply(header: Any, data: Any) -> dict[str, Any]:
     Notes
     -----
     Texts are read with the options of the pack's files. Categories that the pack does not know get code 0,
-    like missing ones. A number in a column of categories is the category whose text is this number, 1 or 1.0,
-    so that whole numbers match that pandas holds as floats because cells are missing.
+    like missing ones. A number in a column of categories, also one written as text, is the category whose
+    text is this number, 1 or 1.0: pandas holds whole numbers as floats where cells are missing. Spaces around
+    a text do not count.
     """
     mapping = _mapping(header)
     single = (
@@ -75,10 +76,9 @@ def _mapped_by_arrow(transform: TableTransform, data: Any) -> MappedRows:
         raise MissingDependencyError("pyarrow", "mapping data frames") from None
     columns = arrow_frames.columns_of(data)
     plan = transform.plan_for(TableColumn.named(columns))
-    rows, texts_of_others = arrow_frames.records(columns, plan.layout, transform.reading)
-    for index in texts_of_others:
-        match = matching(transform.column(plan.columns[index].name).categories or ())
-        rows.dictionaries[index] = [match(text) for text in rows.dictionaries[index]]
+    rows = arrow_frames.records(columns, plan.layout, transform.reading)
+    for index, texts in rows.dictionaries.items():
+        rows.dictionaries[index] = matched(transform.column(plan.columns[index].name), texts)
     bad = rows.bad or plan.bad_rows(rows.records, rows.dictionaries, 1)[1]
     if bad:
         name = plan.columns[bad[0].column or 0].name

@@ -113,6 +113,8 @@ def _cell_writer(w: RecordMember, categories: Sequence[str], na: frozenset[str],
             return ""
         if given not in _FLOATS and (given not in integers or not -(2**63) < int(cell) < 2**63):
             raise _OtherError
+        if kind in ("date", "time", "timestamp"):
+            raise _OtherError
         if is_read:  # as a raw value
             x = float(cell)
             beyond = not isfinite(x) or (w.single and abs(x) >= BEYOND_SINGLE_FROM / 2)
@@ -149,7 +151,7 @@ def _text_writer(w: RecordMember, categories: Sequence[str], na: frozenset[str])
             text = "true" if cell else "false"
         else:
             raise _OtherError
-        if coded and given is not str:
+        if coded and text not in codes:
             match[:] = match or [matching(categories)]
             text = match[0](text)
         if (coded and w.column.role == "label" and text not in codes) or (given is not str and text in na):

@@ -257,10 +257,9 @@ class StagedTable(StagedRows):
 
     def _remedy(self, bad: BadRow, parsed: ParsedRows, chunk: TableChunk) -> str:
         """Return the remedy for a bad row of a piece."""
-        ways = [way for reason, way in _WAYS.items() if bad.reason == reason]
-        if bad.reason == CellFault.NO_CLASS and not self._plan.fit_name:
-            ways = ["classes= with all names"]
-        elif not self._plan.fit_name and not ways and (bad.column is None or bad.value):
+        own = {} if self._plan.fit_name else _OWN_WAYS  # a given mapping has its dtype and classes
+        ways = [way for reason, way in {**_WAYS, **own}.items() if bad.reason == reason]
+        if not ways and (bad.column is None or bad.value):
             ways = self._source.ways(bad, bytes(chunk.text))
         quoted = bad.reason in (CellFault.AFTER_QUOTE, CellFault.UNCLOSED) and ways
         if "\n" not in bad.value and not quoted and len(parsed.records):  # it may hold several rows
@@ -270,7 +269,10 @@ class StagedTable(StagedRows):
 
 _WAYS: Mapping[str, str] = {
     CellFault.NOT_UTF8: "csv=Csv(encoding=), for example cp1252 or latin-1",
+}
+_OWN_WAYS: Mapping[str, str] = {
     CellFault.BEYOND_SINGLE: "dtype='float64'",
+    CellFault.NO_CLASS: "classes= with all names",
 }
 
 
@@ -285,19 +287,19 @@ class TableRows(RowMaker):
         records: ShuffledFile,
         mapper: RowMapper,
         *,
-        counted: bool,
+        number: int | None,
         sequence: RowSequence | None,
     ) -> None:
-        """records: the records of `staged` in the pack's order; counted: with the field SOURCE_ROW; sequence:
-        values of the field SEQUENCE_ROW.
+        """records: the records of `staged` in the pack's order; number: SOURCE_ROW of the first row, None for
+        none; sequence: values of the field SEQUENCE_ROW.
         """
         self._records, self._mapper, self._texts = records, mapper, staged.mapped_blob()
         self._dtype = staged.dtype
         # Columns that all files lack (label with `like`, kept columns) get no field.
         present = mapper.map(np.zeros(0, self._dtype)).fields
         self.fields = tuple(f for f in mapper.transform.fields() if f.name in present)
-        self._gaps = staged.gaps if counted else None
-        self.fields += (SOURCE_ROW,) if counted else ()
+        self._gaps, self._number = staged.gaps, number
+        self.fields += () if number is None else (SOURCE_ROW,)
         self.fields += (SEQUENCE_ROW,) if sequence is not None else ()
         self._places = None if sequence is None else sequence.places
         self.ragged_bytes = staged.blob_bytes // staged.rows + 8 * sum(1 for f in self.fields if f.ragged)
@@ -314,8 +316,8 @@ class TableRows(RowMaker):
                 f"dtype='float64', or drop={name!r}."
             )
         columns = dict(mapped.fields)
-        if self._gaps is not None:
-            numbers = samples + np.searchsorted(self._gaps, samples, "right")
+        if self._number is not None:
+            numbers = self._number + samples + np.searchsorted(self._gaps, samples, "right")
             columns[SOURCE_ROW.name] = numbers.astype(SOURCE_ROW.dtype)
         if self._places is not None:
             columns[SEQUENCE_ROW.name] = self._places[samples]

@@ -23,7 +23,7 @@ from packer.declared_types import check_path, checks_arguments, not_a_path
 from packer.errors import FormatError, UsageError
 from packer.format.checksums import digest
 from packer.garbage import paused
-from packer.packs.file_rows import is_counted
+from packer.packs.file_rows import counted_files, is_counted
 from packer.packs.output_names import check_space
 from packer.packs.pack import Pack
 from packer.packs.pack_opening import open_pack
@@ -231,8 +231,8 @@ def _new_job(
                 " Leave one of them out."
             )
         digested = digest([json.dumps(transform.to_json()).encode()]).hex()
-        reading = read_alike(reading, transform.reading)
-    table = open_table(sources, reading, strict=like is None)
+        reading = read_alike(reading, transform, "like")
+    table = open_table(sources, reading)
     split: Split | None = dealt["split"]
     sequence: Sequences | None = dealt["sequence"]
     dealing = columns_of(split, sequence)
@@ -402,8 +402,8 @@ def append_table(
 def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
     """Return the checked conversion of more rows for a pack. Raises UsageError, SourceError."""
     transform, first = _transform_of(pack, ""), pack.parts[0].header
-    reading = read_alike(ReadOptions(), transform.reading)
-    table = open_table(names, reading, strict=False)
+    reading = read_alike(ReadOptions(), transform, "append")
+    table = open_table(names, reading)
     recorded = first.provenance.get("options", {})
     split = Split.from_record(recorded) if first.splits else None
     sequence = Sequences.from_record(recorded)
@@ -436,6 +436,7 @@ def _appending_job(run: Conversion, pack: Pack, names: list[str]) -> TableJob:
         sequence=sequence,
         given=run.out,
         counted=is_counted(first),
+        earlier=counted_files(part.header for part in pack.parts),
     )
 
 
@@ -465,7 +466,9 @@ def _known_files(pack: Pack, names: Sequence[str]) -> dict[str, str]:
 
 def _source(given: Any) -> Any:
     """Return a table's source: its paths, or columns or rows in memory. Raises UsageError for others."""
-    columns = any(hasattr(given, name) for name in ("__arrow_c_stream__", "fetchall", "keys"))
+    if hasattr(given, "collect_schema") and not hasattr(given, "__arrow_c_stream__"):  # lazy, of polars
+        given = given.collect()
+    columns = any(hasattr(given, name) for name in ("__arrow_c_stream__", "fetchall", "items"))
     if columns and not hasattr(given, "to_frame"):  # a Series has it
         return given
     if isinstance(given, Iterator) and not hasattr(given, "read"):

@@ -11,8 +11,9 @@ from packer.arguments import whole
 from packer.declared_types import checked_class
 from packer.errors import UsageError
 from packer.given_values import shown
-from packer.tables.reading.table_source import Csv, FixedOptions, ReadOptions
+from packer.tables.reading.table_source import Csv, ReadOptions
 from packer.tables.transform.column_plan import column_names
+from packer.tables.transform.table_transform import TableTransform
 
 __all__ = ["Csv", "Encode"]
 T = TypeVar("T")
@@ -39,13 +40,19 @@ class Encode:
         whole("max_categories", self.max_categories, 1)
 
 
-def read_alike(reading: ReadOptions, record: Mapping[str, Any]) -> ReadOptions:
-    """Return the reading options of a pack's record, overridden by the given ones."""
+def read_alike(reading: ReadOptions, transform: TableTransform, alike: str) -> ReadOptions:
+    """Return the reading options of a pack, overridden by the given ones; its columns keep their types.
+
+    alike: as in ReadOptions.
+    """
+    record = transform.reading
     rule = asdict(ReadOptions())
     before = {name: value for name, value in record.items() if name in rule}
     if before.keys() - {"types"} and "keep_spaces" not in before:
         before["keep_spaces"] = True  # older versions kept them
-    return FixedOptions(**rule | before | {k: v for k, v in asdict(reading).items() if v != rule[k]})
+    types = {c.name: c.notation or c.type for c in transform.columns if c.role != "drop"}
+    before |= {"types": {**types, **before.get("types", {})}, "alike": alike}
+    return ReadOptions(**rule | before | {k: v for k, v in asdict(reading).items() if v != rule[k]})
 
 
 def value(kind: type[T], given: T | Mapping[str, Any] | None) -> T:

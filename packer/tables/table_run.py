@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from packer.format.header import TRAIN
 from packer.format.write_errors import writing
 from packer.garbage import paused
 from packer.given_values import option_text
-from packer.packs.file_rows import FILES, fits, to_json
+from packer.packs.file_rows import FILES, CountedFile, fits, to_json
 from packer.tables.measuring import MeasuredRows, measure, note_on_classes, notes_on_rounding
 from packer.tables.reading.table_source import TableSource
 from packer.tables.staged_columns import StagedColumns
@@ -33,6 +34,7 @@ from packer.tables.transform.fitting import fit, measured
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
+_DROP = re.compile(r"[;.] if it is not a feature, pass [^;]*$", re.IGNORECASE)
 _FEW, _MANY = 1, 100  # a column with more categories than _MANY may have only new ones in further rows
 
 
@@ -42,7 +44,8 @@ class TableJob:
 
     like: the given mapping, None to fit one; split, shuffle, seed, sequence: as in convert_table; record:
     options as the pack records them; indexes: columns left out as the index of a data frame; given: name
-    of the mapping's source in messages; notes: notes on the options; counted: store the rows' numbers.
+    of the mapping's source in messages; notes: notes on the options; counted: store the rows' numbers;
+    earlier: files whose rows are counted before these.
     """
 
     run: Conversion
@@ -57,6 +60,7 @@ class TableJob:
     indexes: tuple[str, ...] = ()
     given: str = "the pack given as like"
     counted: bool = True
+    earlier: Sequence[CountedFile] = ()
     notes: tuple[str, ...] = ()
     sequence: Sequences | None = None
 
@@ -160,7 +164,8 @@ def mapped(
     """
     digests = job.table.digests()
     source = {**job.provenance["source"], "digests": digests}
-    files = [(digest, rows, 0) for digest, rows in zip(digests, staged.rows_of_files.values(), strict=True)]
+    own = [(digest, rows, 0) for digest, rows in zip(digests, staged.rows_of_files.values(), strict=True)]
+    files = [*job.earlier, *own]
     counted = job.counted and fits(files)
     if counted:
         source[FILES] = to_json(files)
@@ -178,7 +183,8 @@ def mapped(
     shuffled = job.shuffle or sequence is not None
     with staged.in_order(order.samples, shuffled=shuffled, workers=workers) as records:
         mapper = RowMapper(transform, staged.layout, staged.dictionaries)
-        maker = TableRows(staged, records, mapper, counted=counted, sequence=sequence)
+        number = sum(rows for _, rows, _ in job.earlier) if counted else None
+        maker = TableRows(staged, records, mapper, number=number, sequence=sequence)
         task = ConversionTask(
             job.table.names[0],
             maker,
@@ -213,8 +219,10 @@ def source_notes(job: TableJob) -> list[str]:
             break
         if column.role in ("keep", "label") and given.digits and column.type in ("category", "text"):
             texts.append(_as_text(given, column.role))
-        elif column.role == "feature" or (column.role == "label" and not job.plan.separator):
+        elif column.role == "feature":
             notes += job.table.column_notes.get(column.name, ())
+        elif column.role == "label" and not job.plan.separator:  # which cannot be dropped
+            notes += [_DROP.sub(".", note) for note in job.table.column_notes.get(column.name, ())]
     notes += texts
     for name in job.indexes:
         notes.append(

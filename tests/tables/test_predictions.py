@@ -187,3 +187,111 @@ def test_types_that_were_given_hold_for_new_rows_without_the_label(tmp_path: Pat
     convert_table(tmp_path / "train.csv", tmp_path / "train.h5", label="y", types=given)
     pack, _ = packed(rows.drop(columns="y"), tmp_path / "train.h5")
     assert pack.read("categories")[:2].tolist() == [[1, 1], [2, 2]]
+
+
+def test_categories_are_matched_alike_by_like_and_apply(tmp_path: Path) -> None:
+    train = tmp_path / "train.h5"
+    convert_table(
+        {"c": ["a", "7", "1.5", "true", "007x"], "y": [1.5, 2, 3, 4, 5]}, train, label="y", shuffle=False
+    )
+    known = open_pack(train).header.table["columns"][0]["categories"]
+    for cell, same in {
+        "7": "7", "7.0": "7", " 7 ": "7", "+7": "7", "007": "7", "1.50": "1.5", "True": "true", " a": "a",
+        "A": None, "7_0": None, "b": None, "\u0667": None,
+    }.items():  # fmt: skip
+        code = 0 if same is None else known.index(same) + 1
+        frame = {"c": [cell, "a", "1.5"]}
+        report = convert_table(frame, tmp_path / "new.h5", like=train, overwrite=True)
+        assert open_pack(report.out).read("categories")[0].tolist() == [code], cell
+        rows = [{"c": c} for c in frame["c"]]
+        for given in (frame, pandas.DataFrame(frame), rows, rows * 50):
+            assert apply(open_pack(train), given)["categories"][0].tolist() == [code], (cell, type(given))
+        assert apply(open_pack(train), rows[0])["categories"].tolist() == [code]
+
+
+@pytest.mark.parametrize("cell", [20180105, 17536.0, 0])
+@pytest.mark.parametrize("column", ["date", "time", "timestamp"])
+def test_numbers_are_no_dates_for_like_nor_for_apply(column: str, cell: float, tmp_path: Path) -> None:
+    cells = {"date": "2018-01-05", "time": "8:30", "timestamp": "2018-01-05 08:30:00"}
+    train = tmp_path / "train.h5"
+    convert_table({"d": [cells[column]] * 3, "y": [1, 2, 3]}, train, label="y", types={"d": column})
+    for given in ({"d": cell}, [{"d": cell}], {"d": [cell]}, pandas.DataFrame({"d": [cell]})):
+        with pytest.raises(UsageError, match=f"cannot be read as {column}. Convert it"):
+            apply(open_pack(train), given)
+    with pytest.raises(UsageError, match=f"cannot be read as {column}. Convert it"):
+        convert_table({"d": [cell]}, tmp_path / "new.h5", like=train)
+
+
+def test_days_written_as_numbers_are_read_by_their_notation(tmp_path: Path) -> None:
+    rows = pandas.DataFrame({"d": [20180105, 20180106, 20191231], "y": [1, 2, 4]})
+    rows.to_csv(tmp_path / "train.csv", index=False)
+    packs = [tmp_path / "text.h5", tmp_path / "frame.h5"]
+    for source, out in zip((tmp_path / "train.csv", rows), packs, strict=True):
+        convert_table(source, out, label="y", types={"d": "date-ymd"}, shuffle=False)
+        assert open_pack(out).read("features")[:, 0].tolist() == [17536, 17537, 18261]
+    new = convert_table(rows, tmp_path / "new.h5", like=packs[0]).out
+    assert open_pack(new).read("features")[:, 0].tolist() == [17536, 17537, 18261]
+    assert apply(open_pack(packs[0]), rows)["features"][:, 0].tolist() == [17536, 17537, 18261]
+    assert apply(open_pack(packs[0]), {"d": 20180105})["features"].tolist() == [17536]
+
+
+def test_a_named_index_is_a_column_for_apply_too(train: Path) -> None:
+    rows = frame(1).set_index("a")
+    report = convert_table(rows, train.parent / "new.h5", like=train)
+    found = apply(open_pack(train), rows)
+    assert np.array_equal(found["features"], open_pack(report.out).read("features"))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"a": "1,5"}, "or pass csv=Csv(decimal=',') for 1.5."),
+        ({"a": "x"}, "or pass csv=Csv(na=('x',)) if 'x' means missing."),
+        ({"a": "1e39"}, "is beyond float32. Correct it."),
+    ],
+)
+def test_remedies_under_like_are_options_that_like_allows(
+    change: dict[str, str], sentence: str, train: Path
+) -> None:
+    rows = frame(1).astype(object).assign(**change)
+    with pytest.raises(SourceError) as caught:
+        packed(rows, train)
+    assert sentence in str(caught.value)
+    assert "types=" not in str(caught.value)
+
+
+def test_the_types_of_the_pack_hold_whatever_the_new_rows_look_like(tmp_path: Path) -> None:
+    train = pandas.DataFrame({"c": ["28/10/2018", "1/2/2018"] * 9, "k": ["7", "x"] * 9, "y": [1, 2] * 9})
+    train.to_csv(tmp_path / "train.csv", index=False)
+    convert_table(tmp_path / "train.csv", tmp_path / "train.h5", label="y", keep=["k"], shuffle=False)
+    rows = pandas.DataFrame(
+        {"c": ["28/10/2018", "2018-10-28"] * 9, "k": ["7", "8"] * 9, "more": ["1,5"] * 18}
+    )
+    pack, notes = packed(rows, tmp_path / "train.h5", csv={"delimiter": ","})
+    assert pack.texts("k") == ["7", "8"] * 9
+    assert pack.read("categories")[:2].tolist() == [[2], [0]]
+    assert not any("--type" in note for note in notes)
+
+
+def test_words_that_mean_missing_are_told_under_like_without_a_remedy(train: Path) -> None:
+    rows = pandas.DataFrame({"c": ["NA", "x", "y"], "y": [1, 2, 3]})
+    rows.to_csv(train.parent / "c.csv", index=False)
+    convert_table(train.parent / "c.csv", train.parent / "c.h5", label="y")
+    (note,) = [note for note in packed(rows, train.parent / "c.h5")[1] if "words that mean" in note]
+    assert note.endswith("in the first 3 rows: c 'NA' 1.")
+
+
+def test_a_note_on_the_label_does_not_tell_to_drop_it(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n" + "1,?\n2,1.5\n3,2.5\n" * 9)
+    report = convert_table(tmp_path / "a.csv", tmp_path / "a.h5", label="y")
+    (note,) = [note for note in report.notes if "'y' is read as category" in note]
+    assert note.endswith("If '?' means missing, pass csv=Csv(na=('?',)).")
+
+
+def test_texts_of_kept_columns_are_read_as_texts(train: Path) -> None:
+    rows = frame(1)
+    for shards in (None, 90):
+        convert_table(rows, train.parent / "new.h5", like=train, keep=["id"], shards=shards, overwrite=True)
+        pack = open_pack(train.parent / "new.h5")
+        assert pack.texts("id") == rows.id.tolist()
+        assert pack.texts("id", 88, 92) == rows.id.tolist()[88:92]

@@ -145,6 +145,9 @@ def test_a_pack_that_grows_counts_the_rows_of_all_files(parts: list[Path], tmp_p
     for file in parts[1:]:
         append_table(tmp_path / "grown", file, on_error="skip")
     check(tmp_path / "grown")
+    grown = open_pack(tmp_path / "grown")
+    loaded = np.concatenate([b.source_row for b in PackedBatchDataset(grown, 64, fields=["source_row"])])
+    assert loaded.tolist() == grown.source_rows.tolist()
     check(repack(tmp_path / "grown", tmp_path / "again.h5", shuffle=True).out)
     for part in split_pack(tmp_path / "again.h5", "q=0.5,w=0.5").values():
         check(part.out)
@@ -183,8 +186,8 @@ def old(monkeypatch: pytest.MonkeyPatch, parts: list[Path], tmp_path: Path) -> l
     """A file and a folder of shards as they were before rows had numbers."""
     given = TableRows.__init__
 
-    def plain(self: TableRows, *arguments: Any, counted: bool, sequence: Any) -> None:
-        given(self, *arguments, counted=False, sequence=sequence)
+    def plain(self: TableRows, *arguments: Any, number: int | None, sequence: Any) -> None:
+        given(self, *arguments, number=None, sequence=sequence)
 
     with monkeypatch.context() as patch:
         patch.setattr(TableRows, "__init__", plain)

@@ -210,3 +210,18 @@ def test_classes_of_one_split_and_splits_of_one_class_are_told(
     frame.to_csv(tmp_path / "c.csv", index=False)
     report = convert_table(tmp_path / "c.csv", tmp_path / "c.h5", label="y", split=split)
     assert [str(note) for note in report.notes] == notes
+
+
+def test_dates_and_times_name_splits_as_they_are_written(tmp_path: Path) -> None:
+    for cells in (
+        ["2018-01-01", "1969-12-31"],
+        ["2018-01-01 08:30:00", "1969-12-31 23:59:59"],
+        ["8:30:00", "0:00:10"],
+    ):
+        (tmp_path / "a.csv").write_text(
+            "s,a,y\n" + "".join(f"{cells[n % 2]},{n},{n * n}\n" for n in range(8))
+        )
+        out = convert_table(
+            tmp_path / "a.csv", tmp_path / "a.h5", label="y", split=Split(column="s"), overwrite=True
+        ).out
+        assert sorted(open_pack(out).header.splits) == sorted(cells)

@@ -548,7 +548,7 @@ def test_labels_that_are_no_class_are_bad_rows(mixed: Path, tmp_path: Path):
     with pytest.raises(SourceError) as caught:
         convert_table(other, tmp_path / "o.h5", like=tmp_path / "m.h5")
     assert in_options(str(caught.value)).startswith(
-        f"{other}: line 1,001, column 'grade': 'lowest' is not one of the label's classes. Correct it, or pass --on-error skip to leave"
+        f"{other}: line 1,001, column 'grade': 'lowest' is not one of the label's classes. Correct it, or pass --na lowest if"
     )
     report = convert_table(other, tmp_path / "o.h5", like=tmp_path / "m.h5", on_error="skip")
     assert (report.rows, report.skipped_rows) == (ROWS - 1, 1)

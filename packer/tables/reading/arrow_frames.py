@@ -33,22 +33,27 @@ def columns_of(data: Any, *, once: bool = False) -> dict[str, Any]:
     once: equal names are an error. Raises UsageError.
     """
     pairs: Iterable[tuple[Any, Any]]
+    if hasattr(data, "reset_index") and any(name is not None for name in data.index.names):
+        data = data.reset_index()  # named indexes are columns, as in Parquet files of pandas
     if isinstance(data, list):
         pairs = _columns(data).items()
     elif hasattr(data, "__arrow_c_stream__") and not hasattr(data, "iloc"):
-        table = pa.table(data)
+        try:
+            table = pa.table(data)
+        except _UNREADABLE as error:
+            raise UsageError(f"data: Arrow cannot read it ({error}). Convert its columns.") from None
         pairs = zip(table.column_names, table.columns, strict=True)
     elif getattr(data, "description", None) and hasattr(data, "fetchall"):
-        rows = data.fetchall()
-        pairs = zip(
-            [c[0] for c in data.description], zip(*rows, strict=True) if rows else repeat(()), strict=False
-        )
-    elif hasattr(data, "keys") and not hasattr(data, "to_frame"):
+        rows, names = data.fetchall(), [c[0] for c in data.description]
+        if rows and isinstance(rows[0], Mapping):  # of a cursor of dicts
+            rows = [[row[name] for name in names] for row in rows]
+        pairs = zip(names, zip(*rows, strict=True) if rows else repeat(()), strict=False)
+    elif hasattr(data, "items") and not hasattr(data, "to_frame"):
         pairs = data.items()  # a mapping, or pandas, where unused columns may have mixed types
     else:
         raise UsageError(
             f"data: is a {type(data).__name__}; a pandas DataFrame, an object that exports an Arrow stream"
-            " (polars, pyarrow), or a dict of columns is allowed. Pass one of them."
+            " (polars, pyarrow), a dict of columns, or a cursor after a query is allowed. Pass one of them."
         )
     columns: dict[str, Any] = {}
     for name, values in pairs:
@@ -108,8 +113,6 @@ class FrameTable(ArrowTable):
 
 def _batch_of(data: Any, faults: dict[str, str]) -> Any:
     """Return a data frame as one record batch. faults: gets unreadable columns. Raises UsageError."""
-    if hasattr(data, "reset_index") and any(name is not None for name in data.index.names):
-        data = data.reset_index()  # named indexes are columns, as in Parquet files of pandas
     columns: dict[str, Arrow] = {}
     for name, values in columns_of(data, once=True).items():
         if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
@@ -135,10 +138,8 @@ def _check_length(columns: Mapping[str, Arrow], name: str) -> None:
         )
 
 
-def records(
-    columns: Mapping[str, Any], layout: RecordLayout, reading: Mapping[str, Any]
-) -> tuple[ParsedRows, list[int]]:
-    """Return the records of the layout's columns, and the numbers of category columns without texts.
+def records(columns: Mapping[str, Any], layout: RecordLayout, reading: Mapping[str, Any]) -> ParsedRows:
+    """Return the records of the layout's columns.
 
     reading: options with which the texts of the pack's files were read. Raises UsageError.
     """
@@ -146,7 +147,6 @@ def records(
     # Files that have nulls have no texts that mean missing.
     missing = [text.decode() for text in dialect.na] if "na" in reading else []
     arrays: dict[str, Arrow] = {}
-    others: list[int] = []
     for w in layout.members:
         name, kind = w.column.name, w.column.type
         try:
@@ -159,19 +159,14 @@ def records(
             raise UsageError(
                 f"column {name!r}: {error}; a value for each row is needed, all of one type. Convert it."
             ) from None
-        natural = type_of(array.type)
-        # Booleans with missing values are floats.
-        number = w.column.kind.numeric and natural in ("number", "integer")
-        span = kind == "time" and pa.types.is_duration(array.type)
-        if not (readable(array.type, kind) or number or span):
+        number = kind == "boolean" and type_of(array.type) == "number"  # with missing values
+        if not (readable(array.type, w.column) or number):
             raise UsageError(
                 f"column {name!r}: holds {array.type}, which cannot be read as {kind}. Convert it."
             )
         arrays[name] = array
         _check_length(arrays, name)
-        if kind == "category" and not is_text(array.type):
-            others.append(w.index)
-    return records_of([*arrays.values()], layout, dialect), others
+    return records_of([*arrays.values()], layout, dialect)
 
 
 def _array(values: Any) -> Arrow:

@@ -102,11 +102,12 @@ class ArrowTable(TableSource):
             drop = option_text("drop", name)
             if name in source.faults:
                 raise UsageError(f"{source.faults[name]}. Convert it, or pass {drop}.")
-            if not readable(type, w.column.type):
+            if not readable(type, w.column):
                 way = option_text("types", {name: type_of(type)}) if type_of(type) else drop
+                way = "Convert it" if self._reading.alike else f"Pass {way}"
                 raise UsageError(
                     f"{source.name}: column {name!r} holds {type}, which cannot be read as {w.column.type}."
-                    f" Pass {way}."
+                    f" {way}."
                 )
 
 

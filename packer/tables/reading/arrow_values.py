@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 from packer.tables.reading.record_parser import one_column, read_texts
 from packer.tables.reading.table_source import TextDialect
 from packer.tables.transform.cell_values import DAY
-from packer.tables.transform.column_types import MISSING_CATEGORY, MISSING_INTEGER, TEXT, TYPES, shortest
+from packer.tables.transform.column_types import (
+    MISSING_CATEGORY,
+    MISSING_INTEGER,
+    TEXT,
+    TYPES,
+    TableColumn,
+    shortest,
+)
 from packer.tables.transform.records import (
     BEYOND_SINGLE_FROM,
     BadCells,
@@ -52,12 +59,13 @@ def type_of(type: Arrow) -> str | None:
     return next((name for name, kind in TYPES.items() if str(type).startswith(kind.arrow)), None)
 
 
-def readable(type: Arrow, wanted: str) -> bool:
-    """Return True if values of an Arrow type can be read as a column type."""
-    natural = type_of(type)
+def readable(type: Arrow, wanted: TableColumn) -> bool:
+    """Return True if values of an Arrow type can be read as a column's type."""
+    natural, kind = type_of(type), wanted.kind
     if natural is None or natural == "category" or pa.types.is_null(_plain(type)):
         return natural is not None
-    return not TYPES[wanted].numeric or natural in (wanted, *TYPES[wanted].also)
+    written = bool(wanted.notation) and natural in ("number", "integer")  # 20181028
+    return written or not kind.numeric or natural in (wanted.type, *kind.also)
 
 
 def records_of(columns: Sequence[Arrow], layout: RecordLayout, dialect: TextDialect) -> ParsedRows:
@@ -134,6 +142,8 @@ def _read(column: Arrow, w: RecordMember, dialect: TextDialect) -> RawValues:
             # 5.00 and 0E-8 are whole; zeros with another exponent, as in 1E-10, stay.
             texts = pa.compute.replace_substring_regex(texts, r"^(-?\d+)\.0+$|^(0)E-\d+$", r"\1\2")
         return _from_texts(texts, w, replace(dialect, decimal=b".", thousands=b""))
+    if w.column.type in ("date", "time", "timestamp") and not pa.types.is_temporal(column.type):
+        column = _as_texts(column)
     if is_text(column.type):
         return _from_texts(column, w, dialect)
     array = _numbers(column)

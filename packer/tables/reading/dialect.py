@@ -43,6 +43,7 @@ def first_line_at(name: str, text: bytes, skip_rows: int) -> int:
     return at
 
 
+_PLACES = 5  # first cells 0, 1, 2 ... of fewer columns may be a row
 Candidate = tuple[Mapping[str, Any], str]
 """Changes of reading options (member -> value), and when to make them, "" for always."""
 
@@ -198,8 +199,11 @@ def _unparted(cut: _FirstRecords, text: bytes, reading: ReadOptions) -> Undecide
         filled = sum(bool(cell.strip(b" \t")) for cell in odd.cells)
         if cut.leading > 1 or filled == 1 or filled != cut.width - 1:  # else it may be a header
             ways.append((above, "for titles above it"))
+        last = cut.records[cut.leading - 1].cells
         if any(NUMBER.fullmatch(cell.strip()) for cell in odd.cells):
             ways.append(({**above, "header": False}, "for a line of counts above rows"))
+        elif cut.leading > 1 and sum(bool(cell.strip(b" \t")) for cell in last) == 1:  # no names
+            ways.append(({**above, "header": False}, "for other lines above rows"))
         problem = (
             f"its line {reading.skip_rows + odd.line + 1:,} has {units.count(filled, 'cell')} with text, most"
             f" rows have {cut.width:,} cells, separated by {shown}; all must have the same number"
@@ -234,6 +238,14 @@ def column_names(name: str, cells: Sequence[bytes]) -> list[str]:
             f"{name}: its first row is not UTF-8; the file must be UTF-8."
             " Pass csv=Csv(encoding=), such as cp1252 or latin-1."
         ) from None
+
+
+def are_places(names: Sequence[str]) -> bool:
+    """Return True for the names 0, 1, 2 ... that pandas gives to columns: after a blank one, or many."""
+    places = [str(place) for place in range(len(names))]
+    return (
+        [*names] == ["", *places[:-1]] if len(names) < _PLACES else [*names] in (places, ["", *places[:-1]])
+    )
 
 
 def renamed(name: str, given: Sequence[str], columns: Sequence[str], expected: Collection[str]) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 from packer.errors import SourceError
 from packer.tables.reading.record_parser import one_column, parse_records
 from packer.tables.reading.table_source import ReadOptions, TableChunk, TableSource
-from packer.tables.reading.type_inference import infer
+from packer.tables.reading.type_inference import infer, notes_on_texts
 from packer.tables.transform.records import ParsedRows, RecordLayout, RecordMember
 
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
@@ -70,6 +70,7 @@ class PartitionedTable(TableSource):
         folders = [f"{key}={values[names[0]][key] or _MISSING}" for key in self._keys[:_NAMED]]
         note = f"the names of folders give columns, as {' and '.join(folders)} for {names[0]}."
         self.notes = (*inner.notes, *([note] if folders else ()))
+        self.notes += tuple(notes_on_texts("the folders", columns, cells, form, bool(reading.alike)))
 
     def chunks(self, layout: RecordLayout, after: list[Any] | None = None) -> Iterator[TableChunk]:
         """Yield the pieces of the files, with the columns of their folders."""

@@ -187,7 +187,7 @@ def remedies(
     for changes, when in candidates:
         if any(other.items() <= changes.items() for (other, _), _ in found):
             continue
-        if reading.fixed and changes.get("header") is False:
+        if reading.alike and changes.get("header") is False:
             continue
         try:
             other = replace(reading, **changes)
@@ -224,7 +224,7 @@ def refusal(sample: Sample, reading: ReadOptions, undecided: Undecided) -> Sourc
     alone = [remedy for remedy in found if remedy in single or "delimiter" not in remedy[0][0]]
     found = typed or (alone if single else found)  # texts alone explain less, and spaces stand in texts
     ways = [way(*remedy, several=len(found) > 1) for remedy in found]
-    ways += [undecided.otherwise] if undecided.otherwise and not reading.fixed else []
+    ways += [undecided.otherwise] if undecided.otherwise and not reading.alike else []
     ways = ways or _rewritings(sample, reading, {c.get("delimiter") for c, _ in undecided.candidates})
     ends = f"Pass {', or '.join(ways)}" if ways else "No option that was tried explains all rows; correct it"
     return SourceError(f"{sample.name}: {undecided.problem}. {ends}.")
@@ -237,7 +237,7 @@ def _rewritings(sample: Sample, reading: ReadOptions, marks: Collection[str | No
     """
     whole = sample.text[: None if sample.ended else sample.text.rfind(b"\n") + 1]
     for command, text in _rewritten(whole, marks):
-        for header in dict.fromkeys((reading.header, reading.header and reading.fixed)):
+        for header in dict.fromkeys((reading.header, reading.header and bool(reading.alike))):
             trial = tried(replace(sample, text=text), replace(reading, header=header))
             if trial is not None and len(trial.columns) > 1:
                 also = " and with csv=Csv(header=False)" if header != reading.header else ""
@@ -372,7 +372,7 @@ def check_notation(sample: Sample, trial: Trial) -> None:
     else:
         ways = [way(*remedy, several=True, shown=marked) for remedy in found]
     ways = ways or ["a file in one notation, as none reads all columns"]
-    if not reading.fixed and not any(_changes(trial, read, set(odd)) for _, read in found):
+    if not any(_changes(trial, read, set(odd)) for _, read in found):
         ways.append(f"types={dict.fromkeys(list(odd)[:4], 'category')!r} if they are not numbers")
     raise SourceError(
         f"{sample.name}: {seen}, numbers in another notation than {marks}. Pass {', or '.join(ways)}."
@@ -400,10 +400,9 @@ def check_forms(sample: Sample, trial: Trial) -> None:
             continue
         seen = [(lines[cell], cell.decode()) for cell in (min(most, key=lines.__getitem__), others[0])]
         first, second = (f"line {trial.reading.skip_rows + at + 1:,} {cell!r}" for at, cell in sorted(seen))
-        also = "" if trial.reading.fixed else f", or pass {as_category(column.name)} for texts"
         raise SourceError(
             f"{sample.name}: column {column.name!r} holds dates or times in several forms, in {first} and in"
-            f" {second}; all cells of a column need one. Correct it{also}."
+            f" {second}; all cells of a column need one. Correct it, or pass {as_category(column.name)} for texts."
         )
 
 
@@ -474,7 +473,7 @@ def wrong_cell(
         lossy = ["integer"] if bad.reason == CellFault.LEADING_ZEROS else []
         return [(({"types": {column.name: kind}}, ""), plain) for kind in ("category", *lossy)]
     is_number = _NUMBER.fullmatch(value) is not None and column.type in ("number", "integer")
-    dialect, types = plain.header.dialect, {column.type, column.notation}
+    dialect, types = plain.header.dialect, {column.notation or column.type}
     kinds = [kind for kind in TRIED if kind not in types and fits(cells, kind, dialect)]
     typed: list[Candidate] = [
         ({"types": {column.name: kind}}, "for texts" if kind == "category" else "")

@@ -7,13 +7,13 @@ delimiters, and several lines may hold the names.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
 from packer import units
-from packer.tables.reading.dialect import NO_NAME, NUMBER, Undecided, column_names, have_row_names
+from packer.tables.reading.dialect import NO_NAME, NUMBER, Undecided, are_places, column_names, have_row_names
 from packer.tables.reading.table_source import ReadOptions, TextDialect
 from packer.tables.reading.type_inference import MOSTLY, fits, kinds_of, valid_of
 
@@ -67,10 +67,12 @@ def header_of(
         width, notes = _without_empty(rows, [""] * len(records[0]), 0)
         return TableHeader([str(n) for n in range(width)], _sized(dialect, records, width), 0, notes)
     lines, joined, notes = _lines(rows, reading)
-    _check_names(rows, joined)
     names = column_names(name, joined)
+    _check_names(rows, joined, names, reading.types)
     if lines == 1:
         names, notes = _fitted(rows, names)
+    if are_places(names):
+        notes = (*notes, f"{name}: its first row numbers the columns, so it holds their names.")
     width, more = _without_empty(rows, names, lines)
     names = names[:width]
     if lines == 1 and not set(reading.types) & set(names):
@@ -78,14 +80,24 @@ def header_of(
     return TableHeader(names, _sized(dialect, records[lines:], width), lines, (*notes, *more))
 
 
-def _check_names(rows: _FirstRows, names: Sequence[bytes]) -> None:
-    """Raise Undecided for numbers, unless they ascend below an empty cell (a pivot table), and for quotes."""
-    filled = [cell.strip().replace(b",", b".") for cell in names if rows.filled(cell)]
-    if filled and all(map(NO_NAME.fullmatch, filled)):
+def _check_names(
+    rows: _FirstRows, cells: Sequence[bytes], names: Sequence[str], named: Collection[str]
+) -> None:
+    """Raise Undecided for a first row of numbers, or of texts in single quotes.
+
+    Numbers are names if they count the columns, if they ascend behind an empty cell (a pivot table), or if
+    one of them is in `named`, by the user.
+    """
+    filled = [cell.strip().replace(b",", b".") for cell in cells if rows.filled(cell)]
+    if filled and all(map(NO_NAME.fullmatch, filled)) and not (are_places(names) or {*names} & {*named}):
         ascending = all(float(a) < float(b) for a, b in pairwise(filled))
-        pivot = len(filled) == len(names) - 1 > 1 and ascending and not rows.filled(names[0])
+        pivot = len(filled) == len(cells) - 1 > 1 and ascending and not rows.filled(cells[0])
         if not pivot or len(rows.column(0)) < min(len(rows.records) - 1, _EXAMINED):
-            raise Undecided("its first row holds numbers, not names", [({"header": False}, "")])
+            raise Undecided(
+                "its first row holds numbers, not names",
+                [({"header": False}, "if it is a row")],
+                "types= with one of its names if it holds the names",
+            )
     if filled and rows.dialect.quote == b'"' and all(map(_QUOTED.fullmatch, filled)):
         raise Undecided("its names stand in single quotes", [({"quote": "'"}, "")])
 

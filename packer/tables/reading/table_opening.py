@@ -20,11 +20,10 @@ TEXT, LINES, ARROW = "text", "JSON lines", "Parquet and Arrow"
 _ARROW_BEGINS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 
 
-def open_table(sources: Any, reading: ReadOptions, *, strict: bool = True) -> TableSource:
+def open_table(sources: Any, reading: ReadOptions) -> TableSource:
     """Open files that hold one table, one after the other, or a data frame.
 
-    sources: names of files and folders, and globs; or an object that arrow_frames reads. reading: options for
-    reading; strict: False if its types may name columns that the table lacks.
+    sources: names of files and folders, and globs; or an object that arrow_frames reads.
     Raises SourceError if files cannot be read or do not belong together; UsageError for other wrong sources;
     MissingDependencyError.
     """
@@ -41,7 +40,7 @@ def open_table(sources: Any, reading: ReadOptions, *, strict: bool = True) -> Ta
 
         table = FrameTable(sources, reading)
     columns = [column.name for column in table.columns]
-    for name in reading.types.keys() - columns if strict else ():
+    for name in () if reading.alike else reading.types.keys() - columns:
         raise UsageError(
             f"{option_text('types', {name: reading.types[name]})}: {table.names[0]} has no column {name!r};"
             f" {nearest(name, columns)}. Correct it."

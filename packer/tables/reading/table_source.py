@@ -6,10 +6,10 @@ import glob
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import zip_longest
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -152,12 +152,13 @@ def text_dialect(reading: Mapping[str, Any]) -> TextDialect:
 class ReadOptions(Csv):
     """Options for reading files: those of Csv, and `types` for files of any kind.
 
-    types: column -> one of TYPES, where the first rows are misleading. fixed: True if another pack defines
-    names and types.
+    types: column -> one of TYPES, where the first rows are misleading; alike: "like" or "append" if they are
+    those of a pack, which may name columns that the files lack; no remedy changes them, and for "append" no
+    option at all.
     """
 
-    fixed: ClassVar[bool] = False
     types: Mapping[str, str] = field(default_factory=dict)
+    alike: str = ""
 
     def __post_init__(self) -> None:
         """Check the options. Raises UsageError."""
@@ -169,12 +170,6 @@ class ReadOptions(Csv):
                     f"{option_text('types', {column: type})}: is not a type; types are {', '.join(types)};"
                     f" {nearest(type, types)}. Correct it."
                 )
-
-
-class FixedOptions(ReadOptions):
-    """Options for reading files like those of another pack."""
-
-    fixed = True
 
 
 @dataclass(frozen=True)
@@ -230,7 +225,8 @@ class TableSource:
 
     def ways(self, bad: BadRow, text: bytes) -> list[str]:
         """Return the remedies for a bad row, tried where possible. text: of its piece."""
-        return [] if bad.column is None else [as_category(self.columns[bad.column].name)]
+        typed = bad.column is None or self._reading.alike
+        return [] if typed else [as_category(self.columns[bad.column or 0].name)]
 
     def first_line(self, name: str) -> int:
         """Return the line (row) number of an input's first piece for messages: 1, or more after a header."""
@@ -242,9 +238,10 @@ class TableSource:
         Names relative to the common folder, sizes, options.
         """
         folder = os.path.commonpath([os.path.dirname(os.path.abspath(name)) for name in self.names])
-        reading = {
-            name: value for name, value in asdict(self._reading).items() if (name, value) != ("escape", None)
-        }
+        reading = asdict(replace(self._reading, types={}) if self._reading.alike else self._reading)
+        del reading["alike"]
+        if reading["escape"] is None:
+            del reading["escape"]
         return {
             "names": [as_text(os.path.relpath(name, folder)) for name in self.names],
             "sizes": [size for size, _ in self.state],

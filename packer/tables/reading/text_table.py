@@ -24,6 +24,7 @@ from packer.tables.reading.remedies import (
     refusal,
     remedies,
     trial_of,
+    tried,
     way,
     wrong_cell,
 )
@@ -57,7 +58,6 @@ _OTHERS = {
     rb"\[\s*[{[]": ("a JSON document", "Pass the frame: convert_table(pandas.read_json(FILE), OUT)."),
 }
 """Begin of files that people take for tables of text -> what they are, and what to do."""
-_HALVES = 64  # first bytes whose every second one is zero in UTF-16
 _BINARY = 4096  # first bytes, searched for zeros: text has none
 
 
@@ -82,14 +82,14 @@ class TextTable(TableSource):
         )
         cells = [record.cells for record in trial.records]
         self.columns, self.column_notes = trial.columns, trial.notes
-        if not at:
+        if not (at or reading.alike):
             check_notation(sample, trial)
             check_forms(sample, trial)
         if reading.header:
             self.indexes = index_columns(header.names, self.columns)
         used = [column.name for column in self.columns]
         notes = [*header.notes, *renamed(first, header.names, used, self.indexes)]
-        notes += notes_on_texts(first, self.columns, cells, self._form)
+        notes += notes_on_texts(first, self.columns, cells, self._form, bool(reading.alike))
         notes += [
             f"{name} holds a header and no rows."
             for name, head in zip(names, self._heads, strict=True)
@@ -138,15 +138,27 @@ class TextTable(TableSource):
     def ways(self, bad: BadRow, text: bytes) -> list[str]:
         """Return the tried remedies for a bad row."""
         sample, found = replace(self._sample, later=text), []
+        if self._reading.alike == "append":
+            return []
         if bad.reason in (CellFault.AFTER_QUOTE, CellFault.UNCLOSED):
             found = remedies(sample, self._reading, endless(0, self._form.delimiter).candidates)
         elif bad.column is None:
             mark = text.split(b"\n", bad.line + 1)[bad.line][:1]
             if mark and mark in COMMENTS:
                 found = remedies(sample, self._reading, [({"comment": mark.decode()}, "if it is a comment")])
+        elif bad.line == 0 and self._is_header(bad.value, text):
+            return ["csv=Csv(header=True) if it holds the names"]
         elif bad.value:
             found = wrong_cell(self._sample, self._reading, self.columns[bad.column], bad)
+            found = [one for one in found if not (self._reading.alike and "types" in one[0][0])]
         return [way(*remedy) for remedy in found]
+
+    def _is_header(self, cell: str, text: bytes) -> bool:
+        """Return True for a word in the first line, read as a row, that is better read as names."""
+        reading, begin = self._reading, self._heads[0].begin
+        first = not reading.header and self._sample.text.startswith(text[:_HEAD], begin)
+        word = first and any(c.isalpha() for c in cell)
+        return word and tried(self._sample, replace(reading, header=True)) is not None
 
     # Pieces
 
@@ -200,17 +212,23 @@ def _extended(text: NDArray[np.uint8], size: int, stream: TextStream) -> NDArray
     return longer[:have]
 
 
+def _is_text(text: bytes, encoding: str) -> bool:
+    """Return True if the beginning of a file is lines of text in an encoding."""
+    decoded = text[: len(text) // 2 * 2 - 2].decode(encoding, "replace")
+    shown = (c.isprintable() or c.isspace() for c in decoded)
+    return "\n" in decoded and "\ufffd" not in decoded[:-1] and all(shown)
+
+
 def _check_text(name: str, text: bytes, ended: bool) -> None:
     """Check the beginning of a file. Raises SourceError if it is not text, or has no lines."""
     for begin, (what, remedy) in _OTHERS.items():
         if re.match(begin, text):
             raise SourceError(f"{name}: is {what}; tables of text are read here. {remedy}")
     if b"\0" in text[:_BINARY]:
-        halves = {"utf-16-le": text[1:_HALVES:2], "utf-16-be": text[:_HALVES:2]}
-        encoding = next((code for code, half in halves.items() if not any(half)), "utf-16")
+        codes = [code for code in ("utf-16-le", "utf-16-be") if _is_text(text[:_BINARY], code)]
+        way = f"; for UTF-16, pass csv=Csv(encoding={codes[0]!r})" if codes else ""
         raise SourceError(
-            f"{name}: contains zero bytes, so it is not text; text files are read. Check it; for "
-            f"UTF-16, pass csv=Csv(encoding={encoding!r})."
+            f"{name}: contains zero bytes, so it is not text; text files are read. Check it{way}."
         )
     if ended and not text.strip():
         raise SourceError(f"{name}: is empty; at least one row is needed. Check it.")

@@ -69,7 +69,7 @@ def infer(
             present = _present(texts, dialect)
             if column == names[0] and _are_image_files(present):
                 notes[column] = [_note_on_images(column, name)]
-            elif note := _note(column, present, dialect, counts):
+            elif note := _note(column, present, dialect, columns):
                 notes[column] = [note]
         elif column in wrong:
             notes[column] = [_note_on_others(typed[column], wrong[column], texts)]
@@ -94,11 +94,15 @@ def infer(
 
 
 def notes_on_texts(
-    name: str, columns: Sequence[TableColumn], records: Sequence[Sequence[bytes]], dialect: TextDialect
+    name: str,
+    columns: Sequence[TableColumn],
+    records: Sequence[Sequence[bytes]],
+    dialect: TextDialect,
+    alike: bool,
 ) -> list[str]:
     """Return notes on texts of categories: missing ones that are words, and spaces around them.
 
-    name: of the file; records: its first rows.
+    name: of the file; records: its first rows; alike: a pack decides which words mean missing.
     """
     missing: dict[str, str] = {}
     spaced: list[str] = []
@@ -116,9 +120,10 @@ def notes_on_texts(
     if missing:
         shown = ", ".join(list(missing.values())[:_NAMED])
         verbatim = option_text("types", dict.fromkeys(list(missing)[:_NAMED], "verbatim"))
+        way = f" If they are values, pass {verbatim}: only empty cells are missing."
         notes.append(
             f"{name}: words that mean missing in columns of texts, in the first {len(records):,} rows:"
-            f" {shown}. If they are values, pass {verbatim}: only empty cells are missing."
+            f" {shown}.{'' if alike else way}"
         )
     if spaced and not dialect.keep_spaces:
         shown = ", ".join(spaced[:_NAMED]) + (" and others" if len(spaced) > _NAMED else "")
@@ -317,7 +322,7 @@ _WITHOUT_NO_BREAK = r"sed 's/\xc2\xa0\|\xe2\x80\xaf//g'"
 _ZONED = re.compile(rb"\d{4}-\d\d?-\d\d?[T ]\d\d?:\d\d\S* ?\(?[A-Z][A-Za-z/_]+\)?")
 
 
-def _note(column: str, counts: Counts, dialect: TextDialect, all_counts: Mapping[str, Counts]) -> str:
+def _note(column: str, counts: Counts, dialect: TextDialect, columns: Mapping[str, Sequence[bytes]]) -> str:
     """Return a note on categories that look like numbers, amounts or dates, or nearly all differ, or ""."""
     total = counts.total()
     zoned = next((cell for cell in counts if _ZONED.fullmatch(cell)), None)
@@ -350,7 +355,7 @@ def _note(column: str, counts: Counts, dialect: TextDialect, all_counts: Mapping
         ways.append(f"its spaces are no-break spaces, so for numbers leave them out: {_WITHOUT_NO_BREAK}")
     for unit in {one.decode() for one in amounts.values()}:
         inside = re.compile(rb"\d" + re.escape(unit.encode()))
-        if any(inside.search(cell) for other in all_counts.keys() - {column} for cell in all_counts[other]):
+        if any(inside.search(cell) for other in columns.keys() - {column} for cell in columns[other]):
             continue  # the command would change it, too
         ways.append(
             f"for numbers leave{unit if unit[0] == ' ' else f' {unit}'} out: sed 's|\\([0-9]\\){unit}|\\1|g'"

@@ -244,11 +244,15 @@ def unique(names: Sequence[str]) -> tuple[str, ...]:
 
 def matched(column: TableColumn, texts: Sequence[str]) -> list[str]:
     """Return each text as the category that writes it: itself, or the only one of an equal number."""
-    return list(map(matching(column.categories or ()), texts))
+    known = column.categories or ()
+    return list(map(matching(known), texts)) if set(texts).difference(known) else list(texts)
 
 
 def matching(known: Sequence[str]) -> Callable[[str], str]:
-    """Return a function that replaces the text of a number or boolean by its category, if any."""
+    """Return a function that replaces the text of a number or boolean by the category that writes it.
+
+    Spaces around a text do not count; other texts are their own categories.
+    """
     keyed: dict[float | str, list[str]] = {}
     for text in known:
         keyed.setdefault(_key(text), []).append(text)
@@ -260,10 +264,14 @@ def matching(known: Sequence[str]) -> Callable[[str], str]:
 def _key(text: str) -> float | str:
     """Return equal keys for texts of equal numbers (exact beyond float64's whole numbers) or booleans."""
     text = text.strip(" \t")
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    if "_" in text or not text.isascii():
+        return text  # numbers to Python alone
     try:
         return int(text) if text.lstrip("+-").isdigit() else int(f) if (f := float(text)).is_integer() else f
     except (ValueError, OverflowError):
-        return text.lower()
+        return text
 
 
 _NUMBER = np.dtype("<f8")
@@ -309,7 +317,7 @@ TYPES: Mapping[str, ColumnType] = {
         "is not a time (HH:MM:SS)",
         cell_values.times,
         kept=("<f8", {"unit": "seconds since midnight"}),
-        arrow=("time32", "time64"),
+        arrow=("time32", "time64", "duration"),
     ),
     "timestamp": ColumnType(
         _NUMBER,

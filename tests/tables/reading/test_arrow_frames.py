@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import sqlite3
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from packer.errors import UsageError
 from packer.tables.reading.arrow_frames import columns_of, records
+from packer.tables.reading.arrow_values import type_of
 from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
 from packer.tables.transform.records import ParsedRows, RecordLayout, RecordMember
 
@@ -19,7 +22,7 @@ ZONE = dt.timezone(dt.timedelta(hours=2))
 def read(cells: Any, column: TableColumn, **reading: Any) -> ParsedRows:
     """The rows of a frame of one column."""
     data = {column.name: cells} if not hasattr(cells, "iloc") or cells.ndim == 1 else cells
-    return records(columns_of(data), RecordLayout((RecordMember(0, column),)), reading)[0]
+    return records(columns_of(data), RecordLayout((RecordMember(0, column),)), reading)
 
 
 def numbers(cells: Any, column: TableColumn, **reading: Any) -> Any:
@@ -62,7 +65,6 @@ def codes(cells: Any, kind: str = "category", **reading: Any) -> list[str | None
         ("date", [dt.date(1970, 1, 2), None], [1, NAN]),
         ("date", np.array(["1970-01-02", "NaT"], "M8[D]"), [1, NAN]),
         ("date", np.array(["1970-01-02", "NaT"], "M8[ns]"), [1, NAN]),
-        ("date", [3, 4.0], [3, 4]),
         ("time", [dt.time(1, 2, 3, 500_000), None], [3723.5, NAN]),
         ("time", ["01:02", None], [3720, NAN]),
         ("time", [dt.timedelta(seconds=90), None], [90, NAN]),
@@ -109,6 +111,8 @@ def test_cells_of_another_kind(kind, cells, row, shown, reason):
     [
         ("number", [[1, 2]], "column 'x y': holds list<item: int64>, which cannot be read as number. Convert it."),
         ("number", np.array(["2020-01-01"], "M8[s]"), "column 'x y': holds timestamp[s], which cannot be read as number. Convert it."),
+        ("date", [20200101], "column 'x y': holds int64, which cannot be read as date. Convert it."),
+        ("time", [0.5], "column 'x y': holds double, which cannot be read as time. Convert it."),
         ("timestamp", [True], "column 'x y': holds bool, which cannot be read as timestamp. Convert it."),
         ("number", 1.5, "column 'x y': "),
         ("number", "abc", "column 'x y': is a str; a value for each row is needed, all of one type. Convert it."),
@@ -176,6 +180,10 @@ def test_numbers_and_dates_as_people_write_them() -> None:
     assert numbers(["3,5 €"], price, decimal=",", thousands=".").tolist() == [3.5]
     assert numbers(["31/01/2013"], when).tolist() == [15736]
     assert numbers([dt.date(2013, 1, 31)], when).tolist() == [15736]
+    whole = TableColumn("d", "date", "date-ymd")
+    for cells in ([20130131, None], [20130131.0, np.nan], ["20130131", None]):
+        np.testing.assert_array_equal(numbers(cells, whole), [15736, np.nan])
+    assert str(read([20131331], whole).bad[0].reason) == "is not a date (YYYYMMDD)"
     assert read(["free"], price).bad[0].reason == "is not an amount of money ($1,234.50)"
 
 
@@ -238,9 +246,9 @@ def test_pyarrow(name, kind, cells, raw):
         forms.append(forms[0].cast(pyarrow.timestamp("us", "Asia/Tokyo")))
     for array in forms:
         table = pyarrow.table({"x": pyarrow.chunked_array([array[:1], array[1:]])})
-        found = records(columns_of(table), RecordLayout((RecordMember(0, TableColumn("x", kind)),)), {})[
-            0
-        ].records["c0"]
+        found = records(
+            columns_of(table), RecordLayout((RecordMember(0, TableColumn("x", kind)),)), {}
+        ).records["c0"]
         np.testing.assert_array_equal(found, np.array(raw, found.dtype))
 
 
@@ -255,9 +263,9 @@ def test_polars(name, kind, cells, raw):
         ]
     for series in forms:
         table = polars.DataFrame({"x": series})
-        found = records(columns_of(table), RecordLayout((RecordMember(0, TableColumn("x", kind)),)), {})[
-            0
-        ].records["c0"]
+        found = records(
+            columns_of(table), RecordLayout((RecordMember(0, TableColumn("x", kind)),)), {}
+        ).records["c0"]
         np.testing.assert_array_equal(found, np.array(raw, found.dtype))
 
 
@@ -319,7 +327,7 @@ def test_whatever_hands_out_an_arrow_stream_is_a_frame():
     layout = RecordLayout((RecordMember(0, TableColumn("x", "number")),))
     columns = columns_of(Stream(pyarrow.table({"y": ["a"], "x": [1.5]})))
     assert set(columns) == {"x", "y"}
-    assert records(columns, layout, {})[0].records["c0"].tolist() == [1.5]
+    assert records(columns, layout, {}).records["c0"].tolist() == [1.5]
 
 
 def test_categories_as_polars_hands_them_out():
@@ -331,3 +339,28 @@ def test_categories_as_polars_hands_them_out():
     ]
     found = read(pyarrow.chunked_array(chunks), TableColumn("x", "category"))
     assert (found.records["c0"].tolist(), found.dictionaries[0]) == ([0, -1, 1, 0], ["b", "a"])
+
+
+def test_a_cursor_of_dicts_gives_values_not_names() -> None:
+    def rows(cursor: Any, row: Any) -> dict[str, Any]:
+        return dict(zip([c[0] for c in cursor.description], row, strict=True))
+
+    database = sqlite3.connect(":memory:")
+    for factory in (None, sqlite3.Row, rows):
+        database.row_factory = factory
+        found = columns_of(database.execute("select 1 as a, 'p' as b union all select 2, 'q'"))
+        assert {name: list(values) for name, values in found.items()} == {"a": [1, 2], "b": ["p", "q"]}
+
+
+def test_frames_that_arrow_cannot_read_are_refused() -> None:
+    polars = pytest.importorskip("polars")
+    with pytest.raises(UsageError, match="data: Arrow cannot read it"):
+        columns_of(polars.DataFrame({"x": polars.Series([1], dtype=polars.Int128)}))
+
+
+def test_durations_are_seconds() -> None:
+    polars, pandas = pytest.importorskip("polars"), pytest.importorskip("pandas")
+    hours = [dt.timedelta(hours=25), None, dt.timedelta(hours=-1)]
+    for cells in (hours, pa.array(hours), pandas.Series(hours), polars.Series(hours)):
+        assert type_of(pa.table({"x": cells}).schema.field(0).type) == "time"
+        np.testing.assert_array_equal(numbers(cells, TableColumn("x", "time")), [90000, np.nan, -3600])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packer.cli.option_words import in_options
-from packer.errors import UsageError
+from packer.errors import SourceError, UsageError
 from packer.tables.reading.dialect import (
     Undecided,
     column_names,
@@ -21,6 +22,7 @@ from packer.tables.reading.dialect import (
 from packer.tables.reading.record_parser import end_of_records, records_of
 from packer.tables.reading.remedies import Sample, refusal
 from packer.tables.reading.table_source import ReadOptions
+from packer.tables.reading.text_table import TextTable
 from packer.tables.transform.cell_values import NA_TEXTS
 from packer.tables.transform.column_types import unique
 
@@ -402,3 +404,30 @@ def test_many_equal_names_are_numbered_and_a_few_of_them_told() -> None:
         "a.csv: 49,998 columns without a name, or with a repeated one, renamed"
         " 'x.2', 'x.3', 'x.4', 'x.5', 'x.6', 'x.7' and others."
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (",0,1\n0,5,p\n1,6,q\n", ["column_0", "0", "1"]),
+        (",0\na,1.5\nb,2.5\n", ["column_0", "0"]),
+        ("0,1,2,3,4\n5,6,7,8,9\n1,1,1,1,1\n", ["0", "1", "2", "3", "4"]),
+    ],
+)
+def test_columns_that_pandas_numbers_have_names(text: str, names: list[str], tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    table = TextTable([str(tmp_path / "a.csv")], ReadOptions())
+    assert [c.name for c in table.columns] == names
+    assert any(
+        note.endswith("its first row numbers the columns, so it holds their names.") for note in table.notes
+    )
+
+
+@pytest.mark.parametrize("first", ["0,1,2", "1,2,3", "0,2,1", "1990,1991,1992"])
+def test_few_numbers_in_the_first_row_are_asked_about(first: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(first + "\n5,6,7\n8,9,5\n")
+    with pytest.raises(SourceError, match=r"not names. Pass csv=Csv\(header=False\) if it is a row"):
+        TextTable([str(tmp_path / "a.csv")], ReadOptions())
+    name = first.split(",")[0]
+    table = TextTable([str(tmp_path / "a.csv")], ReadOptions(types={name: "number"}))
+    assert [c.name for c in table.columns] == first.split(",")

@@ -10,7 +10,7 @@ import pytest
 
 from packer.cli.option_words import in_options
 from packer.errors import SourceError, UsageError
-from packer.tables.reading.table_source import ReadOptions
+from packer.tables.reading.table_source import Csv, ReadOptions
 from packer.tables.reading.text_table import TextTable
 from packer.tables.table_conversion import convert_table
 
@@ -42,6 +42,7 @@ def described(text: str, **reading: Any) -> tuple[list[str], list[str], list[str
 
 
 SPACES = 'python -c "import csv, sys; csv.writer(sys.stdout).writerows(csv.reader(sys.stdin, skipinitialspace=True))"'
+NAMED = "--type with one of its names if it holds the names."
 OTHER = "numbers in another notation than the decimal point '.'. Pass"
 
 
@@ -220,7 +221,7 @@ def test_rows_are_left_out_only_if_they_can_be_told_apart() -> None:
         "has text after its closing quote. Correct it, or pass --quote none if quotes are part of the texts."
     )
     assert bad("d\n2020-01-02\n2020-01-03\n", types={"d": "date-mdy"}).endswith(
-        "is not a date (MM/DD/YYYY). Correct it, or pass --type d=category for texts."
+        "is not a date (MM/DD/YYYY). Correct it, or pass --type d=date, or --type d=category for texts."
     )
 
 
@@ -229,10 +230,8 @@ def test_remedies_like_another_pack_are_options_that_it_allows() -> None:
     Path("train.csv").write_text(f"a,b,c\n{rows}")
     convert_table("train.csv", "train.h5")
     comma = "a,b,c\n" + '1,n1,"2,5"\n' * 4
-    assert bad(comma, like="train.h5").endswith(f'{OTHER} --decimal "," for 2.5.')
+    assert bad(comma, like="train.h5").endswith('is not a number. Correct it, or pass --decimal "," for 2.5.')
     assert bad(rows, like="train.h5").endswith("No option that was tried explains all rows; correct it.")
-    dates = "a,b,c\n" + "1,2020-01-02,3\n1,02.01.2020,3\n" * 2
-    assert bad(dates, like="train.h5").endswith("all cells of a column need one. Correct it.")
 
 
 def test_a_second_line_of_units_is_an_error() -> None:
@@ -368,10 +367,10 @@ def test_dates_in_several_forms_are_an_error_with_a_line_of_each(first: str, sec
         ("Report\n" + "a^b\n" * 9, "hold '^', which may separate cells. Pass --delimiter ';' if it has one column."),
         ("Report,\nm,f\nP1,P6\nP2,P5\n", "Pass --skip-rows 1 for titles above it."),
         ("'a','b'\n'1','x'\n'2','y'\n", """its names stand in single quotes. Pass --quote "'"."""),
-        ("0,5;1\n1,5;2\n2,5;3\n", 'its first row holds numbers, not names. Pass --no-header --decimal ",".'),
+        ("0,5;1\n1,5;2\n2,5;3\n", f'its first row holds numbers, not names. Pass --no-header --decimal "," if it is a row, or {NAMED}'),
         # One row of another length hides no remedy.
         ("a;b\n" + "0,5;1\n" * 9 + "end\n", '--decimal "," for 0.5, or --type a=category if they are not numbers.'),
-        ("1,2\n" + "3,4\n" * 9 + "end\n", "its first row holds numbers, not names. Pass --no-header."),
+        ("1,2\n" + "3,4\n" * 9 + "end\n", f"its first row holds numbers, not names. Pass --no-header if it is a row, or {NAMED}"),
         ("a;b\n1'234,5;1\n7,5;2\n", """Pass --thousands "'" --decimal "," for 1234.5, or --type a=category if they are not numbers."""),
         ("Report\nm,f,g\nP1,P6,A\nP2,P5,B\n", "Pass --skip-rows 1 for titles above it, which reads ('P1', 'P6', 'A')"
          " and ('P2', 'P5', 'B'), or --delimiter ';' if it has one column, which reads ('m,f,g'), ('P1,P6,A') and ('P2,P5,B')."),
@@ -411,3 +410,30 @@ def test_points_that_may_be_between_thousands_are_noted() -> None:
     )
     for text in ("a;b\n1.250;1\n0.980;2\n", "a;b\n1.25;1\n", "a,b\n1.250,1\n"):
         assert not opened(text).column_notes
+
+
+def test_lines_above_rows_without_a_header_are_skipped_not_made_one_column() -> None:
+    rows = "".join(f"{n},{n / 4},{'pq'[n % 2]}\n" for n in range(30))
+    for above in ("@relation x\n@attribute a numeric\n@data\n", "ncols 3\nnrows 30\nnodata -9\n"):
+        assert refused(above + rows).endswith("Pass --skip-rows 3 --no-header for other lines above rows.")
+
+
+def test_names_that_are_read_as_a_row_are_no_missing_values() -> None:
+    rows = "".join(f"{n},{n / 4}\n" for n in range(9))
+    assert "or pass --header if it holds the names, or --on-error" in bad(
+        "a,b\n" + rows, csv=Csv(header=False)
+    )
+    found = bad("?,b\n" + rows, csv=Csv(header=False), label="1")
+    assert "--na '?' if '?' means missing" in found
+
+
+def test_a_date_in_the_usual_form_is_offered_its_type() -> None:
+    days = "".join(f"2018-1-{n + 1},{n}\n" for n in range(9))
+    assert "or pass --type d=date, or --type d=category" in bad("d,b\n" + days, types={"d": "date-ymd"})
+
+
+def test_a_header_that_does_not_fit_is_not_skipped() -> None:
+    for header in ("a,b\n", "a title\nb,c\n"):
+        assert "--no-header" not in refused(
+            header + "".join(f"{n},{n / 4},{'pq'[n % 2]}, {n}\n" for n in range(30))
+        )

@@ -188,7 +188,8 @@ def test_a_missing_header_is_noticed() -> None:
     for text in ("1.0,2e3,-4\n1,2,3\n", "1.0,,-4\n1,2,3\n"):
         assert (
             refused(write("a.csv", text))
-            == "a.csv: its first row holds numbers, not names. Pass --no-header."
+            == "a.csv: its first row holds numbers, not names. Pass --no-header if it is a row, or --type with one"
+            " of its names if it holds the names."
         )
 
 
@@ -215,7 +216,7 @@ def test_a_header_alone_is_refused(text: str) -> None:
 )
 def test_what_is_no_text_is_refused(data: bytes) -> None:
     assert refused(write("a.csv", data)) == (
-        "a.csv: contains zero bytes, so it is not text; text files are read. Check it; for UTF-16, pass --encoding utf-16."
+        "a.csv: contains zero bytes, so it is not text; text files are read. Check it."
     )
 
 

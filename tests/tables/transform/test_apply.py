@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,9 +21,16 @@ from tests.tables.transform.test_table_transform import choices_for
 
 
 def as_data(table: Table) -> dict[str, list[Any]]:
-    """Cells as a data frame has them: booleans as such, the other raw forms as they are."""
+    """Cells as a data frame has them: booleans, dates and times as such, the other raw forms as they are."""
+    epoch = dt.datetime(1970, 1, 1)
+    forms: dict[str, Any] = {
+        "boolean": bool,
+        "date": lambda days: (epoch + dt.timedelta(days)).date(),
+        "time": lambda seconds: (epoch + dt.timedelta(seconds=seconds)).time(),
+        "timestamp": lambda seconds: epoch + dt.timedelta(seconds=seconds),
+    }
     return {
-        c.name: [None if x is None else bool(x) if c.type == "boolean" else x for x in cells]
+        c.name: [None if x is None else forms.get(c.type, lambda x: x)(x) for x in cells]
         for c, cells in zip(table.columns, table.cells, strict=True)
     }
 
