@@ -118,7 +118,7 @@ def _cell_writer(w: RecordMember, categories: Sequence[str], na: frozenset[str],
         if is_read:  # as a raw value
             x = float(cell)
             beyond = not isfinite(x) or (w.single and abs(x) >= BEYOND_SINGLE_FROM / 2)
-            if beyond or (kind == "boolean" and x not in (0, 1)):
+            if beyond or x != cell or (kind == "boolean" and x not in (0, 1)):
                 raise _OtherError
             return x
         if given in _FLOATS and kind == "number":

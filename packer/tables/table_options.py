@@ -51,7 +51,7 @@ def read_alike(reading: ReadOptions, transform: TableTransform, alike: str) -> R
     if before.keys() - {"types"} and "keep_spaces" not in before:
         before["keep_spaces"] = True  # older versions kept them
     types = {c.name: c.notation or c.type for c in transform.columns if c.role != "drop"}
-    before |= {"types": {**types, **before.get("types", {})}, "alike": alike}
+    before |= {"types": {**types, **before.get("types", {})}, "alike": alike, "words": "na" in record}
     return ReadOptions(**rule | before | {k: v for k, v in asdict(reading).items() if v != rule[k]})
 
 

@@ -295,3 +295,41 @@ def test_texts_of_kept_columns_are_read_as_texts(train: Path) -> None:
         pack = open_pack(train.parent / "new.h5")
         assert pack.texts("id") == rows.id.tolist()
         assert pack.texts("id", 88, 92) == rows.id.tolist()[88:92]
+
+
+def test_words_that_mean_missing_in_texts_do_so_in_frames_for_like_and_apply(tmp_path: Path) -> None:
+    rows = pandas.DataFrame({"c": ["a", "b", "NA"], "k": ["u", "null", "v"], "y": [1.5, 2, 3]})
+    rows.to_csv(tmp_path / "text.csv", index=False)
+    rows.to_parquet(tmp_path / "null.parquet")
+    for source, kept in (
+        (tmp_path / "text.csv", ["u", "", "v"]),
+        (tmp_path / "null.parquet", ["u", "null", "v"]),
+    ):
+        convert_table(source, tmp_path / "a.h5", label="y", keep=["k"], shuffle=False, overwrite=True)
+        first = open_pack(tmp_path / "a.h5")
+        for given in (rows, tmp_path / "null.parquet"):
+            new = open_pack(convert_table(given, tmp_path / "b.h5", like=first, overwrite=True).out)
+            assert new.texts("k") == kept
+            assert np.array_equal(new.read("categories"), first.read("categories"))
+        for some in (rows, rows.to_dict("records"), rows.to_dict("records") * 50):
+            found = apply(first, some)
+            assert found["k"][:3] == kept
+            assert np.array_equal(found["categories"][:3], first.read("categories"))
+
+
+def test_floats_are_booleans_for_like_and_apply_and_large_numbers_are_not_rounded(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    (tmp_path / "a.csv").write_text("b,p,y\n" + "true,5%,1\nfalse,7%,2\n" * 5)
+    convert_table(tmp_path / "a.csv", tmp_path / "a.h5", label="y", keep=["p"], types={"p": "percent"})
+    pack = open_pack(tmp_path / "a.h5")
+    for cells in ([1.0, None, 0.0], [None, float("nan"), None]):
+        rows = polars.DataFrame({"b": polars.Series(cells, dtype=polars.Float64), "p": [5.0, 6.0, 7.0]})
+        report = convert_table(rows, tmp_path / "b.h5", like=pack, overwrite=True)
+        found = apply(pack, rows)["features"]
+        assert np.array_equal(open_pack(report.out).read("features"), found, equal_nan=True)
+    row = {"b": True, "p": 2**53 + 1}
+    for given in (row, [row], [row] * 101):
+        with pytest.raises(UsageError, match="is a whole number that float64 rounds"):
+            apply(pack, given)
+    with pytest.raises(SourceError, match="is a whole number that float64 rounds"):
+        convert_table([row], tmp_path / "c.h5", like=pack)

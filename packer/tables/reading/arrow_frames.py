@@ -20,7 +20,7 @@ from packer.errors import UsageError
 from packer.format.checksums import digest
 from packer.tables.reading.arrow_batches import BatchSource
 from packer.tables.reading.arrow_table import ArrowTable
-from packer.tables.reading.arrow_values import Arrow, is_text, readable, records_of, type_of
+from packer.tables.reading.arrow_values import Arrow, readable, records_of, without_words
 from packer.tables.reading.table_source import ReadOptions, text_dialect
 from packer.tables.transform.records import ParsedRows, RecordLayout
 
@@ -144,23 +144,17 @@ def records(columns: Mapping[str, Any], layout: RecordLayout, reading: Mapping[s
     reading: options with which the texts of the pack's files were read. Raises UsageError.
     """
     dialect = text_dialect(reading)
-    # Files that have nulls have no texts that mean missing.
-    missing = [text.decode() for text in dialect.na] if "na" in reading else []
     arrays: dict[str, Arrow] = {}
     for w in layout.members:
         name, kind = w.column.name, w.column.type
         try:
             array = _array(columns[name])
-            if is_text(array.type) and missing:
-                texts = [""] if w.column.cells.verbatim else missing
-                absent = pa.compute.is_in(array, value_set=pa.array(texts, array.type))
-                array = pa.compute.if_else(absent, pa.scalar(None, array.type), array)
+            array = without_words(array, w, dialect) if "na" in reading else array
         except _UNREADABLE as error:
             raise UsageError(
                 f"column {name!r}: {error}; a value for each row is needed, all of one type. Convert it."
             ) from None
-        number = kind == "boolean" and type_of(array.type) == "number"  # with missing values
-        if not (readable(array.type, w.column) or number):
+        if not readable(array.type, w.column):
             raise UsageError(
                 f"column {name!r}: holds {array.type}, which cannot be read as {kind}. Convert it."
             )

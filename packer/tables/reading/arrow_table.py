@@ -12,7 +12,7 @@ import pyarrow
 from packer.errors import SourceError, UsageError
 from packer.given_values import option_text
 from packer.tables.reading.arrow_batches import BatchSource, reading
-from packer.tables.reading.arrow_values import Arrow, readable, records_of, type_of
+from packer.tables.reading.arrow_values import Arrow, readable, records_of, type_of, without_words
 from packer.tables.reading.dialect import renamed
 from packer.tables.reading.table_source import (
     ReadOptions,
@@ -90,7 +90,7 @@ class ArrowTable(TableSource):
                     for start in range(max(0, row - at), rows, most):
                         stop = min(start + most, rows)
                         part = [column.slice(start, stop - start) for column in columns]
-                        parse = partial(_parse, source.name, part, layout, self._form)
+                        parse = partial(_parse, source.name, part, layout, self._form, self._reading.words)
                         share = nbytes * stop // rows - nbytes * start // rows
                         yield TableChunk(source.name, [number, at + stop], share, parse)
             row = 0
@@ -111,6 +111,10 @@ class ArrowTable(TableSource):
                 )
 
 
-def _parse(name: str, columns: Sequence[Arrow], layout: RecordLayout, form: TextDialect) -> ParsedRows:
+def _parse(
+    name: str, columns: Sequence[Arrow], layout: RecordLayout, form: TextDialect, words: bool
+) -> ParsedRows:
     with reading(name):
+        if words:
+            columns = [without_words(*one, form) for one in zip(columns, layout.members, strict=True)]
         return records_of(columns, layout, form)

@@ -68,6 +68,16 @@ def readable(type: Arrow, wanted: TableColumn) -> bool:
     return written or not kind.numeric or natural in (wanted.type, *kind.also)
 
 
+def without_words(column: Arrow, w: RecordMember, dialect: TextDialect) -> Arrow:
+    """Return a column with nulls for texts that mean missing, as files of text have them."""
+    if not is_text(_plain(column.type)):
+        return column
+    column = column.cast(_plain(column.type))
+    texts = [""] if w.column.cells.verbatim else [text.decode() for text in dialect.na]
+    absent = pa.compute.is_in(column, value_set=pa.array(texts, column.type))
+    return pa.compute.if_else(absent, pa.scalar(None, column.type), column)
+
+
 def records_of(columns: Sequence[Arrow], layout: RecordLayout, dialect: TextDialect) -> ParsedRows:
     """Return the records of a piece of a table.
 

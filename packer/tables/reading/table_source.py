@@ -154,11 +154,12 @@ class ReadOptions(Csv):
 
     types: column -> one of TYPES, where the first rows are misleading; alike: "like" or "append" if they are
     those of a pack, which may name columns that the files lack; no remedy changes them, and for "append" no
-    option at all.
+    option at all; words: texts of Arrow sources mean missing as in files of text, of which the pack was made.
     """
 
     types: Mapping[str, str] = field(default_factory=dict)
     alike: str = ""
+    words: bool = False
 
     def __post_init__(self) -> None:
         """Check the options. Raises UsageError."""
@@ -239,7 +240,7 @@ class TableSource:
         """
         folder = os.path.commonpath([os.path.dirname(os.path.abspath(name)) for name in self.names])
         reading = asdict(replace(self._reading, types={}) if self._reading.alike else self._reading)
-        del reading["alike"]
+        del reading["alike"], reading["words"]
         if reading["escape"] is None:
             del reading["escape"]
         return {

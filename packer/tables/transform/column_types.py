@@ -258,7 +258,7 @@ def matching(known: Sequence[str]) -> Callable[[str], str]:
         keyed.setdefault(_key(text), []).append(text)
     matches: dict[float | str, str] = {text: text for text in known}
     matches |= {key: alike[0] for key, alike in keyed.items() if len(alike) == 1}
-    return lambda text: matches.get(text) or matches.get(_key(text)) or text
+    return lambda text: matches.get(text) or matches.get(text.strip(" \t")) or matches.get(_key(text)) or text
 
 
 def _key(text: str) -> float | str:
@@ -302,7 +302,7 @@ TYPES: Mapping[str, ColumnType] = {
         classes=("false", "true"),
         kept=("|u1", {}),
         arrow=("bool",),
-        also=("integer",),
+        also=("integer", "number"),  # with missing values
     ),
     "date": ColumnType(
         _NUMBER,
