@@ -316,9 +316,9 @@ _NUMBERLIKE = re.compile(
 )
 _AMOUNT = re.compile(rb"[-+]?\d[\d.,]*( ?[a-zA-Z][a-zA-Z/%]*)")
 _FEW_AMOUNTS = 8  # fewer texts, such as 2 doors and 4 doors, are categories
-_DIGIT = re.compile(rb"\d")
 _NO_BREAK = re.compile(rb"\d(?:\xc2\xa0|\xe2\x80\xaf)\d")
 _WITHOUT_NO_BREAK = r"sed 's/\xc2\xa0\|\xe2\x80\xaf//g'"
+_DIGIT = re.compile(rb"[1-9]")
 _ZONED = re.compile(rb"\d{4}-\d\d?-\d\d?[T ]\d\d?:\d\d\S* ?\(?[A-Z][A-Za-z/_]+\)?")
 
 
@@ -331,10 +331,12 @@ def _note(column: str, counts: Counts, dialect: TextDialect, columns: Mapping[st
     if len(set(amounts.values())) != 1 or len(amounts) < _FEW_AMOUNTS:
         amounts = {}
     numbers += sum(counts[cell] for cell in amounts if not _NUMBERLIKE.fullmatch(cell))
-    texts = [*islice((cell for cell in counts if not NUMBER.fullmatch(cell)), 2)]
-    single = len(texts) == 1 and len(counts) > _SINGLE and not _DIGIT.search(texts[0])  # among numbers
-    words = {*texts} if single else _MARKS
-    marks = {cell: n for cell, n in counts.items() if cell in words} if len(counts) > 1 else {}
+    marks = {cell: n for cell, n in counts.items() if cell in _MARKS} if len(counts) > 1 else {}
+    for kind in _INFERRED if len(counts) > _SINGLE and not marks else ():
+        odd = {*counts}.difference(valid_of([*counts], kind, dialect))
+        if len(odd) == 1 and not any(map(_DIGIT.search, odd)):  # one word among numbers, dates or times
+            marks = {cell: counts[cell] for cell in odd}
+            break
     differ = len(counts) == total > _LEAST or (total >= _FEW and len(counts) >= MOSTLY * total)
     if 2 * numbers < total and not marks and not zoned and not differ:
         return ""

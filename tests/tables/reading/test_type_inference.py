@@ -204,7 +204,10 @@ def notes_on(cells: list[str], name: str = "x", **reading: Any) -> list[str]:
         (["1", "2", "3", "lost", "lost", "lost", "lost"], "If 'lost' means missing, pass --na lost; if"),
         (["red", "blue", "?"], "If '?' means missing, pass --na '?'; if"),
         (["2013-01-31", "-"], "If '-' means missing, pass --na -; if"),
-        ([*(f"2013-01-{i % 28 + 1:02}" for i in range(60)), *["never"] * 40], "If"),
+        (
+            [*(f"2013-01-{i % 28 + 1:02}" for i in range(60)), *["never"] * 40],
+            "If 'never' means missing, pass --na never; if",
+        ),
         (["$12.50", "$1,234", "-$5"], "If it is another type, pass --type x=currency; if"),
         (["3 €", "€ 5.20"], "If it is another type, pass --type x=currency; if"),
         (
@@ -319,3 +322,25 @@ def test_dates_and_numbers_that_are_names_are_noted(cells: list[str], type: str,
     found, notes = inferred(*cells)
     assert found == type
     assert [note.endswith(ends) for note in notes] == ([True] if ends else [])
+
+
+@pytest.mark.parametrize(
+    ("cells", "word"),
+    [
+        (["1", "2.5", "3", "4", "(null)"], "(null)"),
+        (["8:30", "9:30", "10:30", "closed"], "closed"),
+        (["2018-01-02", "2018-01-03", "2018-01-04", "NaT"], "NaT"),
+        (["1", "2", "3", "4", "5+"], None),
+        (["1", "2", "3", "low", "high"], None),
+    ],
+)
+def test_the_one_word_among_values_is_offered_as_missing(
+    cells: list[str], word: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{cell},1.5\n" for cell in cells * 5))
+    (note,) = open_table([str(tmp_path / "a.csv")], ReadOptions()).column_notes["x"]
+    assert ("means missing" in note) is (word is not None)
+    if word is not None:
+        assert f"If {word!r} means missing, pass csv=Csv(na=({word!r},));" in note
+        table = open_table([str(tmp_path / "a.csv")], ReadOptions(na=(word,)))
+        assert table.columns[0].type != "category"
