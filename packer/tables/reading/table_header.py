@@ -249,7 +249,7 @@ def _refuse_values(rows: _FirstRows, names: Sequence[str]) -> None:
         else:
             alike.append(cell)
     inside = [cell for cell, number in numbers if _is_inside(cell, below[str(number)], rows.dialect)]
-    values = _values([cell for cell, _ in numbers], rows.dialect)
+    values = _values(first[: len(names)], rows.dialect)
     steps = {round(b - a, 9) for a, b in pairwise(values)} if len(values) >= _LEAST else set()
     rising = len(steps) == 1 and steps != {0}  # 2019, 2020, 2021 are names
     again = again if 2 * len(again) >= len(texts) else []

@@ -174,6 +174,7 @@ def test_a_first_row_like_the_others_is_an_error(text: str, seen: str) -> None:
     "text",
     [
         "country,2019,2020,2021\nN,5.5,6.1,7\nS,2019,3.5,1.5\nC,1.5,2.5,3.5\n",
+        "shop,2019,2020,2021\nA,1998,x,2001\nB,2950,y,2950\nC,2001,z,1999\n",
         "shop,2020-01-01,2020-01-02\nA,5,6\nB,7,8\nC,1,2\n",
         "sample,400.5,401.0,401.5\ns1,0.1,0.2,0.3\ns2,0.2,0.3,0.1\ns3,0.3,0.4,0.5\n",
         "name,kind\nx,a\ny,b\nz,a\n",
