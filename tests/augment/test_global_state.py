@@ -204,6 +204,28 @@ STATES: dict[str, Callable[[], Any]] = {
 }
 
 
+# All of a line at once: none of them undoes what another one does.
+TOGETHER = [
+    [
+        "default torch.bfloat16",
+        "no gradients",
+        "deterministic",
+        "seven threads",
+        "NumPy's errors",
+        "warnings",
+    ],
+    ["default torch.float64", "gradients", "one thread", "no oneDNN", "no denormals", "NumPy's texts"],
+    ["default torch.float16", "inference", "high precision", "one thread of OpenCV"],
+    ["autocast", "medium precision", "TF32"],
+    ["autocast to float16"],
+    ["default device"],
+]
+
+
+def test_every_state_is_set_once() -> None:
+    assert sorted(name for names in TOGETHER for name in names) == sorted(STATES)
+
+
 def kept(made: Iterator[tuple[str, Any]]) -> dict[str, tuple[Any, ...]]:
     """Name -> dtype, shape, device and bytes of each tensor, or of each in a list."""
     found: dict[str, tuple[Any, ...]] = {}
@@ -236,13 +258,15 @@ def everything(implementation: str, folder: Path) -> dict[str, dict[str, tuple[A
     return found
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("states", TOGETHER, ids=", ".join)
 @pytest.mark.parametrize("implementation", ["auto", "plain"])
 def test_no_state_changes_a_byte(
-    implementation: str, state: str, folder: Path, usual: Callable[[str], Any]
+    implementation: str, states: list[str], folder: Path, usual: Callable[[str], Any]
 ) -> None:
     expected = usual(implementation)
-    with STATES[state]():
+    with contextlib.ExitStack() as stack:
+        for state in states:
+            stack.enter_context(STATES[state]())
         found = everything(implementation, folder)
     for case, results in expected.items():
         assert found[case].keys() == results.keys()

@@ -18,6 +18,8 @@ from packer import Fields, Report, convert_images, open_pack, pack_dataset
 from packer.errors import PackerError, SourceError, UsageError
 from packer.samples import array_files
 
+pytestmark = pytest.mark.usefixtures("hdf5_here")
+
 N = 30
 draws = np.random.default_rng(5)
 IMAGES = draws.integers(0, 256, (N, 16, 12, 3), dtype=np.uint8)

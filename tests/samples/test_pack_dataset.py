@@ -28,6 +28,8 @@ from packer.samples.field_plan import form_of, plan_rows
 from packer.samples.packing import Fields
 from packer.samples.values import ValueRefusedError
 
+pytestmark = pytest.mark.usefixtures("hdf5_here")
+
 ROWS = 60
 draws = np.random.default_rng(0)
 IMAGES = draws.integers(0, 256, (ROWS, 8, 6, 3), dtype=np.uint8)
