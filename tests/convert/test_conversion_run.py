@@ -39,14 +39,6 @@ Convert = Callable[..., Pack]
 
 
 @pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of three rows: several blocks and a short last one from a few images."""
-    monkeypatch.setattr(
-        "packer.convert.row_storage.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 3)
-    )
-
-
-@pytest.fixture
 def convert(tmp_path: Path, small_blocks: None) -> Convert:
     """convert(source, name, **options) -> the pack, which verifies."""
 

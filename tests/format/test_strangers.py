@@ -31,7 +31,6 @@ from tests.format.packs import Content, write_pack, write_shards
 TABLE = "packer/checksums"
 IN_OPEN = 0x20  # inotify(7)
 ROOT = Path(__file__).parents[2]
-Edit = Callable[[h5py.File, Path], None]
 Opened = Callable[[], bool]
 
 

@@ -1062,10 +1062,6 @@ def test_what_was_found_in_a_file_is_said(tmp_path: Path) -> None:
 # Interruptions
 
 
-class StopNowError(Exception):
-    """Raised at a row's progress."""
-
-
 def interrupted_at(rows: int) -> Callable[[int], None]:
     def on_progress(done: int) -> None:
         if done >= rows:
