@@ -102,10 +102,7 @@ WAYS = [external_link, soft_to_external, virtual, external_storage]
 
 @pytest.mark.parametrize(
     ("name", "way"),
-    [
-        *itertools.product([HEADER_DATASET, "image", "key.offsets"], WAYS),
-        ("packer", external_link),
-    ],
+    [*itertools.product([HEADER_DATASET, "image", "key.offsets"], WAYS), ("packer", external_link)],
 )
 def test_arrays_in_other_files_are_refused_unread(
     tmp_path: Path, private: Path, opened: Any, way: Any, name: str

@@ -20,10 +20,7 @@ from hypothesis import strategies as st
 from packer import native
 from packer.bench.hardware_limits import drop, resident_share
 from packer.errors import FormatError
-from packer.format.fields import (
-    Extent,
-    Field,
-)
+from packer.format.fields import Extent, Field
 from packer.orders.runs import Runs
 from packer.packs.pack import Pack
 from packer.packs.pack_opening import open_pack

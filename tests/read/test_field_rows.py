@@ -16,10 +16,7 @@ from hypothesis import strategies as st
 from packer.codecs import jpeg
 from packer.codecs.block_codecs import Gzip
 from packer.errors import FormatError
-from packer.format.fields import (
-    Extent,
-    Field,
-)
+from packer.format.fields import Extent, Field
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.runs import Runs
 from packer.packs.pack import Pack

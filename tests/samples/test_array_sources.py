@@ -243,10 +243,7 @@ def test_the_axis_of_the_samples_is_that_of_the_labels(end: str, x: Any, expecte
             {"features": IMAGES, "label": LABELS},
             "none is called image. Name the fields: fields=Fields(rename={'features': 'image'}).",
         ),
-        (
-            {"x": IMAGES[0], "z": np.zeros((16, 2))},
-            "x looks like one picture; images are [N, H, W, C].",
-        ),
+        ({"x": IMAGES[0], "z": np.zeros((16, 2))}, "x looks like one picture; images are [N, H, W, C]."),
         (
             {f"demo_{k}__{a}": v for k in (0, 1) for a, v in {"image": IMAGES, "label": LABELS}.items()},
             "of demo_0/image, demo_1/image each could be 'image'; join parts by numpy.concatenate. Name the "
