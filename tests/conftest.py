@@ -32,6 +32,7 @@ class Ran(NamedTuple):
 
 
 Script = Callable[..., Ran]
+Beside = Callable[..., None]
 
 _FSYNC = os.fsync
 
@@ -205,6 +206,23 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     from packer.writing import working_folder
 
     monkeypatch.setattr(working_folder, "_DYING_SECONDS", 0.0)
+
+
+@pytest.fixture(scope="session")
+def beside() -> Beside:
+    """beside(code, *arguments): run code, for which ARGUMENTS are the arguments, in a process that has imported torch alone.
+
+    Raises AssertionError if it fails. It need not import torch, which takes two seconds.
+    """
+
+    def run(code: str, *arguments: str) -> None:
+        context = multiprocessing.get_context("forkserver")
+        process = context.Process(target=exec, args=(code, {"ARGUMENTS": arguments}))
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+
+    return run
 
 
 @pytest.fixture

@@ -67,27 +67,11 @@ UNITS: dict[str, set[str]] = {
     "packer.progress": set(),
     "packer.codecs": set(),
     "packer.remote": set(),
-    "packer.format": {
-        "packer.codecs",
-    },
-    "packer.packs": {
-        "packer",
-        "packer.format",
-        "packer.orders",
-        "packer.progress",
-        "packer.remote",
-    },
-    "packer.writing": {
-        "packer.format",
-        "packer.packs",
-    },
+    "packer.format": {"packer.codecs"},
+    "packer.packs": {"packer", "packer.format", "packer.orders", "packer.progress", "packer.remote"},
+    "packer.writing": {"packer.format", "packer.packs"},
     "packer.pixels": {"packer.codecs"},
-    "packer.inputs": {
-        "packer.format",
-        "packer.packs",
-        "packer.pixels",
-        "packer.remote",
-    },
+    "packer.inputs": {"packer.format", "packer.packs", "packer.pixels", "packer.remote"},
     "packer.tables.transform": {"packer.format"},
     "packer.tables.reading": {"packer.format", "packer.tables.transform"},
     "packer.tables": {
@@ -153,12 +137,7 @@ UNITS: dict[str, set[str]] = {
         "packer.writing",
     },
     "packer.orders": {"packer.randomness"},
-    "packer.read": {
-        "packer.codecs",
-        "packer.format",
-        "packer.orders",
-        "packer.packs",
-    },
+    "packer.read": {"packer.codecs", "packer.format", "packer.orders", "packer.packs"},
     "packer.load": {
         "packer.augment",
         "packer.format",
@@ -169,11 +148,7 @@ UNITS: dict[str, set[str]] = {
         "packer.read",
         "packer.remote",
     },
-    "packer.load.batch_dataset": {
-        "packer.augment",
-        "packer.load",
-        "packer.orders",
-    },
+    "packer.load.batch_dataset": {"packer.augment", "packer.load", "packer.orders"},
     "packer.integrations": {"packer.augment", "packer.load", "packer.load.batch_dataset"},
     "packer.integrations.huggingface": {
         "packer.convert",
@@ -217,12 +192,7 @@ UNITS: dict[str, set[str]] = {
         "packer.pixels",
         "packer.read",
     },
-    "packer.doctor": {
-        "packer.augment",
-        "packer.format",
-        "packer.load.batch_dataset",
-        "packer.packs",
-    },
+    "packer.doctor": {"packer.augment", "packer.format", "packer.load.batch_dataset", "packer.packs"},
     "packer.reports": {
         "packer.codecs",
         "packer.format",
@@ -254,10 +224,7 @@ PACKAGES: dict[str, set[str]] = {
     "PIL": {"packer.pillow_settings", "packer.pixels", "packer.previews", "packer.serving"},
     "click": {"packer.cli"},
     "cv2": {"packer.opencv"},
-    "h5py": {
-        "packer.format",
-        "packer.packs",
-    },
+    "h5py": {"packer.format", "packer.packs"},
     "fsspec": {"packer.remote"},
     "isal": {"packer.codecs", "packer.tables.reading"},
     "jinja2": {"packer.reports"},
@@ -275,11 +242,7 @@ PACKAGES: dict[str, set[str]] = {
         "packer.serving",
     },
     "tqdm": {"packer.progress"},
-    "xxhash": {
-        "packer.format",
-        "packer.packs",
-        "packer.writing",
-    },
+    "xxhash": {"packer.format", "packer.packs", "packer.writing"},
     "zstandard": {"packer.codecs", "packer.tables.reading"},
 }
 

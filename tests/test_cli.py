@@ -872,21 +872,13 @@ def test_a_shell_completes(typed: str, offered: list[str]) -> None:
 @pytest.mark.parametrize(
     ("made", "again", "remedy"),
     [
-        (
-            ("repack", "p.h5", "d.h5"),
-            "Create it again from the packs that it was made from",
-            None,
-        ),
+        (("repack", "p.h5", "d.h5"), "Create it again from the packs that it was made from", None),
         (
             ("convert", "t.csv", "d.h5"),
             "Convert the table again",
             "To convert the same SRC again: packer convert SRC d.h5 --format h5 --overwrite",
         ),
-        (
-            ("convert", "a.npy", "d.h5"),
-            "Pack the samples again",
-            None,
-        ),
+        (("convert", "a.npy", "d.h5"), "Pack the samples again", None),
     ],
 )
 def test_verify_advises_what_fits_a_pack(

@@ -98,10 +98,7 @@ def test_what_was_found_is_said() -> None:
             "--like: is about images and tables; data.npz is read as arrays. Leave it out.",
         ),
         (["photos.npy", "photos.jpg", "out.h5"], "photos.jpg: is not a file of arrays"),
-        (
-            ["photos", "out.h5", "--rename", "a=b"],
-            "--rename: is about arrays; photos is read as images.",
-        ),
+        (["photos", "out.h5", "--rename", "a=b"], "--rename: is about arrays; photos is read as images."),
     ],
     ids=str,
 )

@@ -68,19 +68,7 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
     "Weighted": {"weights": [1, 2]},
     "open_arrays": {"x": np.arange(4)},
     "Windows": {"length": 2},
-    **{
-        name: {}
-        for name in [
-            "Csv",
-            "Encode",
-            "Fields",
-            "Padding",
-            "Blocks",
-            "Slices",
-            "Regions",
-            "Mixture",
-        ]
-    },
+    **{name: {} for name in ["Csv", "Encode", "Fields", "Padding", "Blocks", "Slices", "Regions", "Mixture"]},
 }
 HELD = {"Pack", "PackBuilder", "PackerError", "Report"}
 """Made by packer, not by users."""

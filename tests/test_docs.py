@@ -101,11 +101,7 @@ def ours(text: str) -> list[str]:
 def test_what_pip_is_told_to_install_is_found() -> None:
     assert ours(
         'x: run pip install -U "packer[torch]", or `pip install --no-deps packer`; pip uninstall packer.'
-    ) == [
-        "packer[torch]",
-        "packer",
-        "packer",
-    ]
+    ) == ["packer[torch]", "packer", "packer"]
     assert ours('pip install ".[torch]"  # packer\npacker') == []
 
 

@@ -46,10 +46,7 @@ def test_tensors_and_frames_are_shown_by_shape():
 @pytest.mark.parametrize("long", ["x" * 100_000, "a b, " * 20_000, "[1,\n" * 20_000])
 def test_no_message_is_long(long: str):
     """Wherever the text comes from: a path, a header, an error of another library."""
-    for error in (
-        PackerError(f"{long}: is wrong. Leave it out."),
-        UsageError(f"name {long}. Leave it out."),
-    ):
+    for error in (PackerError(f"{long}: is wrong. Leave it out."), UsageError(f"name {long}. Leave it out.")):
         text = str(error)
         assert len(text) <= 1000
         assert "\n" not in text

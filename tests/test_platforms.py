@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from packer import convert_images
+from tests.conftest import Beside
 
 # What Python offers on Linux alone, and files that only Linux has. The imports come first: they look at the platform, too.
 MACOS = """
@@ -178,7 +179,7 @@ def test_augmenting_without_torch_or_with_half_of_it_is_a_sentence(
     assert done.stderr.splitlines()[-1] == f"packer.errors.MissingDependencyError: {said}"
 
 
-def test_raw_packs_are_trained_with_few_packages(photo_folder: Path, tmp_path: Path) -> None:
+def test_raw_packs_are_trained_with_few_packages(photo_folder: Path, tmp_path: Path, beside: Beside) -> None:
     convert_images(photo_folder, tmp_path / "p.h5", size=32)
     code = """
 import sys
@@ -187,7 +188,7 @@ for name in ("cv2", "PIL", "simplejpeg", "click", "tqdm", "pyarrow", "zstandard"
 from packer import PackedBatchDataset
 from packer.augment import Normalize, RandomCrop, RandomHorizontalFlip
 augment = [RandomCrop(24), RandomHorizontalFlip(), Normalize()]
-with PackedBatchDataset("p.h5", 8, shuffle=True, augment=augment, transform=lambda batch: batch) as batches:
+with PackedBatchDataset(*ARGUMENTS, 8, shuffle=True, augment=augment, transform=lambda batch: batch) as batches:
     assert sum(len(labels) for images, labels in batches) == 24
 """
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    beside(code, str(tmp_path / "p.h5"))

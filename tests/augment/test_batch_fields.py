@@ -146,10 +146,7 @@ def test_images_of_another_shape_are_an_error(images: torch.Tensor) -> None:
         ({"mask": torch.zeros(COUNT - 1, HEIGHT, WIDTH)}, "'mask' has 4 rows and there are 5 images"),
         ({"boxes": [torch.zeros(1, 4)]}, "'boxes' has 1 row and there are 5"),
         ({"key": ["a"]}, "'key' has 1 row and there are 5"),
-        (
-            {"boxes": [np.zeros((2, 5))] * COUNT},
-            "each of the boxes has the shape [5]; [4] is allowed",
-        ),
+        ({"boxes": [np.zeros((2, 5))] * COUNT}, "each of the boxes has the shape [5]; [4] is allowed"),
         ({"boxes": [[[0.0, 0, 1, 1]]] * COUNT, "box_name": [["a"]] * COUNT}, "['a'] is in the batch; images"),
     ],
 )

@@ -248,10 +248,7 @@ TURNS = "a number from 0 to 0.5, or two (low, high) from -0.5 to 0.5, is allowed
         (lambda: ColorJitter(brightness=-0.1), f"ColorJitter: brightness is -0.1; {EITHER}"),
         (lambda: ColorJitter(hue=-0.1), f"ColorJitter: hue is -0.1; {TURNS}"),
         (lambda: ColorJitter(hue=0.6), f"ColorJitter: hue is 0.6; {TURNS}"),
-        (
-            lambda: ColorJitter(contrast=(2, 1)),
-            f"ColorJitter: contrast is (2, 1); {UP}",
-        ),
+        (lambda: ColorJitter(contrast=(2, 1)), f"ColorJitter: contrast is (2, 1); {UP}"),
         (
             lambda: ColorJitter(saturation=(-1, 1)),
             "ColorJitter: saturation is (-1, 1); two numbers (low, high) from 0 up are allowed. Pass those, the smaller first.",
@@ -260,10 +257,7 @@ TURNS = "a number from 0 to 0.5, or two (low, high) from -0.5 to 0.5, is allowed
             lambda: ColorJitter(saturation="much"),  # type: ignore[arg-type]
             f"ColorJitter: saturation is 'much'; {EITHER}",
         ),
-        (
-            lambda: ColorJitter(brightness=float("nan")),
-            f"ColorJitter: brightness is nan; {EITHER}",
-        ),
+        (lambda: ColorJitter(brightness=float("nan")), f"ColorJitter: brightness is nan; {EITHER}"),
         (
             lambda: ColorJitter(hue=(0.4, 0.6)),
             "ColorJitter: hue is (0.4, 0.6); two numbers (low, high) from -0.5 to 0.5 are allowed. "

@@ -253,10 +253,7 @@ def test_later_boxes_win(implementation: str) -> None:
             "RandomErasing: value is 'random', draws of N(0, 1), and the images are not normalised yet; "
             "that is allowed after Normalize. Put it there, or pass a number.",
         ),
-        (
-            lambda: Cutout(0),
-            "Cutout: size is 0; whole numbers from 1 up are allowed. Pass one of them.",
-        ),
+        (lambda: Cutout(0), "Cutout: size is 0; whole numbers from 1 up are allowed. Pass one of them."),
         (
             lambda: Cutout(2.5),  # type: ignore[arg-type]
             "Cutout: size is 2.5; whole numbers from 1 up are allowed. Pass one of them.",

@@ -67,9 +67,7 @@ def test_flips_of_neighbours_epochs_seeds_and_operations_are_unrelated() -> None
     )
     now = first[0]["flip"].numpy()
     assert_unrelated(
-        now[:-1],
-        now[1:],
-        *(drawn["flip"].numpy()[:-1] for drawn in (*first[1:], *next_epoch, *other_seed)),
+        now[:-1], now[1:], *(drawn["flip"].numpy()[:-1] for drawn in (*first[1:], *next_epoch, *other_seed))
     )
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import hashlib
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -29,6 +27,7 @@ from packer.orders.runs import consecutive
 from packer.read.array_store import PackStore
 from packer.starting import ForkSafeThreads
 from tests.augment.conftest import forced, noise_images, smooth_images
+from tests.conftest import Beside
 
 ROWS, SHAPE = 4, (3, 32, 36)
 CASES = [
@@ -204,6 +203,28 @@ STATES: dict[str, Callable[[], Any]] = {
 }
 
 
+# All of a line at once: none of them undoes what another one does.
+TOGETHER = [
+    [
+        "default torch.bfloat16",
+        "no gradients",
+        "deterministic",
+        "seven threads",
+        "NumPy's errors",
+        "warnings",
+    ],
+    ["default torch.float64", "gradients", "one thread", "no oneDNN", "no denormals", "NumPy's texts"],
+    ["default torch.float16", "inference", "high precision", "one thread of OpenCV"],
+    ["autocast", "medium precision", "TF32"],
+    ["autocast to float16"],
+    ["default device"],
+]
+
+
+def test_every_state_is_set_once() -> None:
+    assert sorted(name for names in TOGETHER for name in names) == sorted(STATES)
+
+
 def kept(made: Iterator[tuple[str, Any]]) -> dict[str, tuple[Any, ...]]:
     """Name -> dtype, shape, device and bytes of each tensor, or of each in a list."""
     found: dict[str, tuple[Any, ...]] = {}
@@ -236,13 +257,15 @@ def everything(implementation: str, folder: Path) -> dict[str, dict[str, tuple[A
     return found
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("states", TOGETHER, ids=", ".join)
 @pytest.mark.parametrize("implementation", ["auto", "plain"])
 def test_no_state_changes_a_byte(
-    implementation: str, state: str, folder: Path, usual: Callable[[str], Any]
+    implementation: str, states: list[str], folder: Path, usual: Callable[[str], Any]
 ) -> None:
     expected = usual(implementation)
-    with STATES[state]():
+    with contextlib.ExitStack() as stack:
+        for state in states:
+            stack.enter_context(STATES[state]())
         found = everything(implementation, folder)
     for case, results in expected.items():
         assert found[case].keys() == results.keys()
@@ -255,14 +278,11 @@ def digest() -> str:
     return hashlib.sha256(repr(found).encode()).hexdigest()
 
 
-def test_no_number_of_threads_between_operations_changes_a_byte() -> None:
+def test_no_number_of_threads_between_operations_changes_a_byte(tmp_path: Path, beside: Beside) -> None:
     """It is set before torch starts threads."""
     code = (
         "import torch; torch.set_num_interop_threads(1); torch.set_num_threads(2)\n"
-        "from tests.augment.test_global_state import digest; print(digest())"
+        "from tests.augment.test_global_state import digest; open(*ARGUMENTS).write(digest())"
     )
-    root = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=root, timeout=300
-    )
-    assert done.stdout.strip() == digest()
+    beside(code, str(tmp_path / "digest"), "w")
+    assert (tmp_path / "digest").read_text() == digest()

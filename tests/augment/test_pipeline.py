@@ -344,11 +344,7 @@ def test_masks_of_every_number_type_keep_their_values(
 
 
 def test_class_numbers_beyond_a_byte_and_nan_survive(implementation: str) -> None:
-    stack = Pipeline(
-        [RandomAffine(40, (0.2, 0.2), (0.6, 1.5), 20, "bilinear")],
-        SHAPE,
-        mask_fill=-100,
-    )
+    stack = Pipeline([RandomAffine(40, (0.2, 0.2), (0.6, 1.5), 20, "bilinear")], SHAPE, mask_fill=-100)
     masks = torch.randint(0, 3, (20, 24, 20), generator=torch.Generator().manual_seed(0)) * 2**40 - 7
     params = stack.sample(np.arange(20))
     assert set(stack.apply_masks(masks, params).unique().tolist()) == {-7, 2**40 - 7, 2**41 - 7, -100}

@@ -214,10 +214,7 @@ DTYPES = "torch.float32, torch.float16, torch.bfloat16 are allowed. Pass one of 
             lambda: Normalize(0.5, 0),
             "Normalize: std is [0.0]; finite numbers above 0 are allowed. Pass 1 for a channel that never changes.",
         ),
-        (
-            lambda: ToDtype("float64"),
-            f"ToDtype: dtype is 'float64'; {DTYPES}",
-        ),
+        (lambda: ToDtype("float64"), f"ToDtype: dtype is 'float64'; {DTYPES}"),
         (
             lambda: Normalize(MEAN, STD, False),  # type: ignore[arg-type]
             f"Normalize: dtype is False; {DTYPES}",

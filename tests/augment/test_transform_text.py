@@ -145,10 +145,7 @@ CROP = "RandomCrop(size, padding=None, pad_if_needed=False, fill=0, padding_mode
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "RandomCorp(32)",
-            "'RandomCorp(32)' is no transform of packer.augment. The nearest is RandomCrop.",
-        ),
+        ("RandomCorp(32)", "'RandomCorp(32)' is no transform of packer.augment. The nearest is RandomCrop."),
         (
             "RandomCrop(8),\n  Nomalize()",
             "'Nomalize()' is no transform of packer.augment. The nearest is Normalize.",
@@ -171,10 +168,7 @@ CROP = "RandomCrop(size, padding=None, pad_if_needed=False, fill=0, padding_mode
             "RandomCrop()",
             f"'RandomCrop()' cannot be called (missing a required argument: 'size'). It is {CROP}.",
         ),
-        (
-            "RandomCrop(size=8, size=9)",
-            "'RandomCrop(size=8, size=9)' has an argument twice. Write it once.",
-        ),
+        ("RandomCrop(size=8, size=9)", "'RandomCrop(size=8, size=9)' has an argument twice. Write it once."),
         (
             "RandomCrop(8, padding_mode=reflect)",
             "'reflect' is no number, text, list or dtype. Write such a value.",

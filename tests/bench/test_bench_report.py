@@ -5,12 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from packer.bench.bench_report import (
-    BEYOND,
-    BenchReport,
-    MeasuredLane,
-    bar,
-)
+from packer.bench.bench_report import BEYOND, BenchReport, MeasuredLane, bar
 
 
 @pytest.fixture

@@ -52,12 +52,7 @@ def diagnosis(
 
 
 @pytest.mark.parametrize(
-    ("figures", "limit"),
-    [
-        ({}, "decoding"),
-        ({"raw": 500}, "Python"),
-        ({"reading": 1100}, "reading"),
-    ],
+    ("figures", "limit"), [({}, "decoding"), ({"raw": 500}, "Python"), ({"reading": 1100}, "reading")]
 )
 def test_what_limits_loading_the_images(figures: dict[str, float], limit: str) -> None:
     found = diagnosis(**figures)

@@ -27,10 +27,7 @@ from packer.inputs.image_sources import open_source
 from packer.inputs.label_options import Labels
 from packer.inputs.opened_source import SourceOptions
 from packer.packs.pack_opening import open_pack
-from packer.pixels.decode_resize import (
-    DecodeResize,
-    PixelSpec,
-)
+from packer.pixels.decode_resize import DecodeResize, PixelSpec
 from packer.pixels.resampling import resize
 from packer.pixels.row_placement import Box
 from tests import torchvision_here

@@ -31,9 +31,3 @@ def encode() -> Callable[..., bytes]:
         return buffer.getvalue()
 
     return run
-
-
-@pytest.fixture(scope="session")
-def jpeg(encode: Callable[..., bytes]) -> bytes:
-    """A whole JPEG of 12x16."""
-    return encode(np.random.default_rng(1).integers(0, 256, (12, 16, 3), dtype=np.uint8), "JPEG")

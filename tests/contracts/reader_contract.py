@@ -15,11 +15,7 @@ from packer.codecs import NAMES
 from packer.codecs.block_codecs import block_codec, codec_record
 from packer.format.checksums import SIZE
 from packer.format.fields import Field
-from packer.format.header import (
-    HEADER_FILE,
-    INDEX_FILE,
-    TRAILER_FILE,
-)
+from packer.format.header import HEADER_FILE, INDEX_FILE, TRAILER_FILE
 from packer.packs.pack_opening import open_pack
 from packer.packs.shards import write_index
 from packer.writing.pack_writer import PackWriter

@@ -76,10 +76,7 @@ def test_images_that_are_in_the_pack(photo_folder: Path, more: Path, tmp_path: P
     assert files_of(out) == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["more", "p", "photos"]
     report = append_images(out, more, duplicates="skip", workers=1)
-    assert (report.rows, report.notes[-1]) == (
-        1,
-        f"24 rows were left out: their keys are in {out} already.",
-    )
+    assert (report.rows, report.notes[-1]) == (1, f"24 rows were left out: their keys are in {out} already.")
     assert keys_of(out) == old + Counter(["red/new.png"])
     append_images(out, more, duplicates="keep", workers=1)
     assert sum(keys_of(out).values()) == 25 + 25

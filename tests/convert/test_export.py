@@ -116,11 +116,7 @@ def hand_made(out: Path, keys: list[bytes], *columns: tuple[Field, Any], **membe
     fixed = {f.name: v for f, v in columns if not f.ragged}
     ragged = {f.name: v for f, v in columns if f.ragged}
     with PackWriter(
-        str(out),
-        fields=fields,
-        rows=rows,
-        block_rows=rows,
-        format="h5" if out.suffix == ".h5" else "npy",
+        str(out), fields=fields, rows=rows, block_rows=rows, format="h5" if out.suffix == ".h5" else "npy"
     ) as writer:
         writer.write_block(0, fixed)
         writer.finish(rows=rows, ragged={**ragged, "key": keys}, **members)
@@ -317,10 +313,7 @@ def test_masks_that_png_files_hold_come_back(
     assert report.notes == ()
     assert (report.files, sorted(os.listdir(tmp_path / "out"))) == (13, ["depth", "image", "labels.csv"])
     convert_images(
-        tmp_path / "out/image",
-        tmp_path / "again.h5",
-        size=16,
-        pairs={"depth": kind(tmp_path / "out/depth")},
+        tmp_path / "out/image", tmp_path / "again.h5", size=16, pairs={"depth": kind(tmp_path / "out/depth")}
     )
     assert_same(open_pack(tmp_path / "pack.h5"), open_pack(tmp_path / "again.h5"))
 

@@ -33,14 +33,6 @@ from tests.format.packs import files_of
 SPEC = PixelSpec((32, 32))
 
 
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of three rows: several blocks and a short last one from a few images."""
-    monkeypatch.setattr(
-        "packer.convert.row_storage.block_rows", lambda rows, row_bytes, least_bytes: min(rows, 3)
-    )
-
-
 def content(pack: Pack) -> dict[str, tuple[int, bytes]]:
     """key -> (label, pixels)."""
     labels = pack.read("label") if any(f.name == "label" for f in pack.fields) else [-1] * pack.rows

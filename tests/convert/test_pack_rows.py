@@ -16,10 +16,7 @@ from packer.errors import FormatError
 from packer.packs.joined_pack import concatenate_packs
 from packer.packs.pack import Pack
 from packer.packs.pack_opening import open_pack
-from packer.pixels.decode_resize import (
-    DecodeResize,
-    PixelSpec,
-)
+from packer.pixels.decode_resize import DecodeResize, PixelSpec
 from packer.pixels.resampling import resize
 from packer.pixels.row_placement import place
 

@@ -99,12 +99,7 @@ def test_masks_in_a_folder_below_the_images_are_no_class(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "note"),
-    [
-        ("a/*/masks", True),
-        ("*/masks/* from */images/*", False),
-        ("a/*/masks/*.png", True),
-    ],
+    ("place", "note"), [("a/*/masks", True), ("*/masks/* from */images/*", False), ("a/*/masks/*.png", True)]
 )
 def test_masks_of_each_split(make: Make, place: str, note: bool) -> None:
     for split in ("train", "val"):

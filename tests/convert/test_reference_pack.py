@@ -345,16 +345,8 @@ def test_resumed_and_added_to(photo_folder: Path, test_folder: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("own", "theirs", "message"),
     [
-        (
-            ("a", "b"),
-            ("a", "c"),
-            "y: class 1 is 'c', and 'b' in x; the packs must have equal classes.",
-        ),
-        (
-            ("a", "b"),
-            ("a",),
-            "y: class 1 is none, and 'b' in x; the packs must have equal classes.",
-        ),
+        (("a", "b"), ("a", "c"), "y: class 1 is 'c', and 'b' in x; the packs must have equal classes."),
+        (("a", "b"), ("a",), "y: class 1 is none, and 'b' in x; the packs must have equal classes."),
         (("a",), None, "y: has no class names, and x has some; the packs must have equal ones."),
         (None, ("a",), "x: has no class names, and y has some; the packs must have equal ones."),
     ],

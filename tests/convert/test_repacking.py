@@ -1005,11 +1005,7 @@ def test_what_cannot_be_appended(photo_folder: Path, others: Path, tmp_path: Pat
             "{p}: is a single file; only packs of shards can grow. Repack it into shards, then append:"
             f" repack('{{p}}', '{tmp_path / 'one'}', shards='2GB'); append_images('{tmp_path / 'one'}', '{photo_folder}')",
         ),
-        (
-            "flat",
-            photo_folder,
-            "{p}: has other fields than the new rows. Pass the options of the pack.",
-        ),
+        ("flat", photo_folder, "{p}: has other fields than the new rows. Pass the options of the pack."),
         (
             "numbers",
             photo_folder,

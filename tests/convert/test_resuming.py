@@ -861,7 +861,4 @@ def test_splits_by_columns_go_on_with_the_same_bytes(split: Split, photos: Path,
         assert append_images(tmp_path / "shards", tmp_path / "more", labels=tmp_path / "l.csv").rows == 2
         assert {
             n: sum(b - a for a, b in s) for n, s in open_pack(tmp_path / "shards").header.splits.items()
-        } == {
-            "u": 17,
-            "v": 7,
-        }
+        } == {"u": 17, "v": 7}

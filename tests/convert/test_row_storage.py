@@ -13,10 +13,7 @@ from packer.convert.row_maker import RowMaker
 from packer.convert.row_storage import RowStorage
 from packer.errors import UsageError
 from packer.format.fields import Field
-from packer.format.header import (
-    BLOCK_BYTES,
-    CODED_BLOCK_BYTES,
-)
+from packer.format.header import BLOCK_BYTES, CODED_BLOCK_BYTES
 
 IMAGE = Field("image", "|u1", (32, 16, 3), {"layout": "HWC"})
 LABEL = Field("label", "<i8", ())

@@ -137,9 +137,7 @@ def test_missing_masks(pets: Path):
 
 def test_appended_images_are_skipped_alike(pets: Path):
     Path("l.csv").write_text("file,kind\n" + "".join(f'{n},"{"ab"[n % 2]} x,c"\n' for n in range(8)))
-    options = {
-        "labels": Labels("l.csv", separator="space", file_column="file"),
-    }
+    options = {"labels": Labels("l.csv", separator="space", file_column="file")}
     convert_images("pets", "p", size=16, shards=4, **options)
     pack = open_pack("p")
     assert pack.header.classes == ("a", "b", "x,c")

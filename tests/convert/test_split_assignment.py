@@ -162,9 +162,7 @@ def test_each_split_holds_its_share_of_each_class(drawn: tuple[np.ndarray, dict[
 
 
 @pytest.mark.parametrize(
-    "strata",
-    [np.zeros(500, int), np.arange(500) % 7, np.arange(500)],
-    ids=["alike", "classes", "all differ"],
+    "strata", [np.zeros(500, int), np.arange(500) % 7, np.arange(500)], ids=["alike", "classes", "all differ"]
 )
 def test_seeds_draw_differently_and_without_pattern(strata: np.ndarray):
     shares = {"train": 0.8, "val": 0.2}

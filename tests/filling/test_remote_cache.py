@@ -27,10 +27,7 @@ from packer import PackedBatchDataset, PackedDataset, open_pack, repack
 from packer.errors import FormatError, MissingObjectError, PackerError, SpaceError, UsageError
 from packer.filling.opening import open_pack as with_cache
 from packer.format.checksums import Trailer
-from packer.format.fields import (
-    OFFSETS,
-    Field,
-)
+from packer.format.fields import OFFSETS, Field
 from packer.orders.runs import one_run
 from packer.packs import stretch_window
 from packer.packs.remote_file import END_BYTES

@@ -25,15 +25,7 @@ from packer.filling.opening import open_pack as with_cache
 from packer.packs.remote_pack import RemotePack, open_remote
 from packer.packs.stretch_cache import KEPT
 from packer.remote import access
-from tests.filling.test_remote_cache import (
-    KINDS,
-    check_equal,
-    fields_of,
-    objects,
-    packs,
-    store,
-    taken,
-)
+from tests.filling.test_remote_cache import KINDS, check_equal, fields_of, objects, packs, store, taken
 from tests.remote.object_server import Handler, ObjectServer
 
 __all__ = ["objects", "packs", "store"]

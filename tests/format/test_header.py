@@ -10,16 +10,8 @@ from hypothesis import strategies as st
 
 from packer.errors import FormatError
 from packer.format import header as header_module
-from packer.format.fields import (
-    Extent,
-    Field,
-)
-from packer.format.header import (
-    BLOCK_BYTES,
-    MAX_BLOCKS,
-    Header,
-    block_rows,
-)
+from packer.format.fields import Extent, Field
+from packer.format.header import BLOCK_BYTES, MAX_BLOCKS, Header, block_rows
 
 HEADER = Header(
     rows=7,

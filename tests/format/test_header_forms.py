@@ -12,10 +12,7 @@ import pytest
 
 from packer import PackerError
 from packer.errors import FormatError
-from packer.format.fields import (
-    Extent,
-    Field,
-)
+from packer.format.fields import Extent, Field
 from packer.format.header import Header
 from packer.packs.description import describe
 from packer.packs.pack import Pack

@@ -10,11 +10,7 @@ import numpy as np
 import pytest
 
 from packer.format.fields import Field
-from packer.format.header import (
-    MAX_BLOCKS,
-    Header,
-    block_rows,
-)
+from packer.format.header import MAX_BLOCKS, Header, block_rows
 from packer.orders.runs import Runs
 from packer.packs.pack_opening import open_pack
 from packer.packs.shards import write_index

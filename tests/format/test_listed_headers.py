@@ -148,11 +148,7 @@ def replaced(record: Any, *path: Any, value: Any) -> None:
         (("headers", 1, "block_rows"), 4, "block_rows is 4 of 3 rows"),
         (("headers", 1, "rows"), 4, "extents of 'image' do not hold 4 rows"),
         (("headers", 0, "splits"), {"val": [[0, 3]]}, "split 'val' is ((0, 3),) of 2 rows"),
-        (
-            ("headers", 1, "statistics"),
-            {"image": {"mean": "x"}},
-            "could not convert string to float: 'x'",
-        ),
+        (("headers", 1, "statistics"), {"image": {"mean": "x"}}, "could not convert string to float: 'x'"),
         (("headers", 1, "extents"), {}, "extents are given for []"),
         (("headers", 1, "extents", "label"), [["", 0, True, 8]], "True is not a size"),
         (("headers", 1, "extents", "label"), [["", 1 << 62, 3, 8]], f"{1 << 62} is not a size"),

@@ -6,10 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from packer.format.fields import (
-    Extent,
-    Field,
-)
+from packer.format.fields import Extent, Field
 from packer.format.header import Header
 from packer.packs.pack_opening import open_pack
 from packer.packs.shards import merge_headers

@@ -124,10 +124,7 @@ def flip_plain(out: Path, content: Content, name: str, row: int) -> None:
         os.pwrite(fd, bytes([byte[0] ^ 1]), offset)
 
 
-DAMAGES = {
-    "plain": ["flipped"],
-    "file": ["flipped", "shortened", "removed", "emptied"],
-}
+DAMAGES = {"plain": ["flipped"], "file": ["flipped", "shortened", "removed", "emptied"]}
 
 
 def damages(name: str, stored: str) -> list[object]:

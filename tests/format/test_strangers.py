@@ -31,7 +31,6 @@ from tests.format.packs import Content, write_pack, write_shards
 TABLE = "packer/checksums"
 IN_OPEN = 0x20  # inotify(7)
 ROOT = Path(__file__).parents[2]
-Edit = Callable[[h5py.File, Path], None]
 Opened = Callable[[], bool]
 
 
@@ -103,10 +102,7 @@ WAYS = [external_link, soft_to_external, virtual, external_storage]
 
 @pytest.mark.parametrize(
     ("name", "way"),
-    [
-        *itertools.product([HEADER_DATASET, "image", "key.offsets"], WAYS),
-        ("packer", external_link),
-    ],
+    [*itertools.product([HEADER_DATASET, "image", "key.offsets"], WAYS), ("packer", external_link)],
 )
 def test_arrays_in_other_files_are_refused_unread(
     tmp_path: Path, private: Path, opened: Any, way: Any, name: str

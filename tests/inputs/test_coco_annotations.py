@@ -17,11 +17,7 @@ from packer.packs.pack import Pack
 from packer.read.array_store import PackStore
 
 CATEGORIES = [{"id": 7, "name": "tail"}, {"id": 2, "name": "ear"}, {"id": 90, "name": "paw"}]
-BOXES = {
-    0: [([1, 2, 3, 4], 2), ([0, 0, 8, 8], 90)],
-    1: [],
-    2: [([0.5, 1.5, 2, 2], 7)],
-}
+BOXES = {0: [([1, 2, 3, 4], 2), ([0, 0, 8, 8], 90)], 1: [], 2: [([0.5, 1.5, 2, 2], 7)]}
 
 
 def picture(path: Path, seed: int, size: tuple[int, int] = (8, 8)) -> None:

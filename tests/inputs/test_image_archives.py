@@ -25,7 +25,6 @@ from packer.inputs.image_archives import archive_stem, open_archive
 from packer.path_text import visible
 from packer.source_kinds import ARCHIVES, is_archive
 
-Member = tuple[str, bytes | None]
 Write = Callable[..., str]
 FILES = {"cat/1.jpg": b"one" * 500, "cat/x/2.png": b"", "dog/3.gif": bytes(range(256)) * 6}
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {

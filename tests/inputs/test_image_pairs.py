@@ -26,14 +26,8 @@ from packer.format.fields import Field
 from packer.inputs import image_pairs
 from packer.inputs.findings import Findings
 from packer.inputs.image_pairs import Pair, PairForm, Soft
-from packer.pixels.decode_resize import (
-    DecodeResize,
-    PixelSpec,
-)
-from packer.pixels.row_placement import (
-    FITS,
-    ImagePlacement,
-)
+from packer.pixels.decode_resize import DecodeResize, PixelSpec
+from packer.pixels.row_placement import FITS, ImagePlacement
 from tests.inputs.named_images import NamedImages
 
 Encode = Callable[..., bytes]

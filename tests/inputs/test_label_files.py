@@ -78,10 +78,7 @@ def test_folders_of_other_content_are_tried_a_few_times() -> None:
 def test_splits_in_paths() -> None:
     assert {
         name: rows.tolist() for name, rows in path_splits(["a/val/1", "a/train/1", "a/val/2"]).items()
-    } == {
-        "train": [1],
-        "val": [0, 2],
-    }
+    } == {"train": [1], "val": [0, 2]}
     assert path_splits(["train/1", "train/2"]) == {}
     assert path_splits(["train/1", "2"]) == {}
     assert path_splits(["train/1", "other/2"]) == {}

@@ -235,10 +235,7 @@ BOMB = '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]>'
         ((BOMB + annotation()).encode(), "damaged XML (it has a document type)"),
         ((BOMB + annotation()).encode("utf-16"), "damaged XML (it has a document type)"),
         (b"<objects/>", "holds <objects>, not <annotation>"),
-        (
-            b'<?xml version="1.0" encoding="nosuch"?><annotation/>',
-            "damaged XML (unknown encoding: nosuch)",
-        ),
+        (b'<?xml version="1.0" encoding="nosuch"?><annotation/>', "damaged XML (unknown encoding: nosuch)"),
         (b"<annotation>" + b" " * (16 << 20), "is larger than 16,777,216 bytes"),
     ],
 )

@@ -373,10 +373,7 @@ def test_the_unit_is_known(one: Path, tmp_path: Path) -> None:
             "its 2 names have the numbers 0, 2; classes are numbered 0 to 1. Correct them.",
         ),
         ("names: [cat, cat]", "two classes are called cat; names are unique. Correct them."),
-        (
-            "nc: 4\nnames: [cat, dog]",
-            "nc is 4, but names holds 2; nc is the number of classes. Correct it.",
-        ),
+        ("nc: 4\nnames: [cat, dog]", "nc is 4, but names holds 2; nc is the number of classes. Correct it."),
         (
             "names: [cat, [dog]]",
             "names are not a list of texts, or a text for each number; class names are. Correct them.",

@@ -26,11 +26,7 @@ def run(rank: int, world_size: int, folder: Path, pack: str, batch: int) -> None
         "MASTER_ADDR": "none",
     }
     distributed.init_process_group(
-        "gloo",
-        f"file://{folder}/meeting",
-        timeout=timedelta(seconds=120),
-        rank=rank,
-        world_size=world_size,
+        "gloo", f"file://{folder}/meeting", timeout=timedelta(seconds=120), rank=rank, world_size=world_size
     )
     found = loops(pack, batch) | {"rows": metrics_of_rows(pack, batch), "judged": {}}
     for ends in ("even", "pad", "drop"):

@@ -1,12 +1,14 @@
-"""Run by torchrun: each framework trains an epoch or two on a pack, wrapped in a DataLoader and not, and writes down its rows.
+"""python frameworks.py RANKS PACK FOLDER BATCH: each framework trains an epoch or two, with a DataLoader and without one.
 
-Every step waits for all ranks, as a training does, so a rank with a batch more would hang.
+Each rank writes down its rows. Every step waits for all ranks, as a training does, so a rank with a batch more would hang.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import sys
 import warnings
 from datetime import timedelta
@@ -62,15 +64,47 @@ def by_lightning(pack: Path, batch: int) -> dict[str, Any]:
     return found
 
 
-if __name__ == "__main__":
-    pack, folder, batch = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    distributed.init_process_group("gloo", timeout=timedelta(seconds=120))
-    rank = distributed.get_rank()
-    found = by_torchrun(pack, batch) | by_lightning(pack, batch)
+def train(pack: Path, folder: Path, batch: int) -> None:
+    """Be one rank of all."""
     from tests.integrations.lightning_module import by_lightning_module
 
+    distributed.init_process_group("gloo", timeout=timedelta(seconds=120))
+    found = by_torchrun(pack, batch) | by_lightning(pack, batch)
     found |= by_lightning_module(pack, folder, batch) | {"folder": str(folder)}
-    (folder / f"{rank}.json").write_text(json.dumps(found))
+    (folder / f"{distributed.get_rank()}.json").write_text(json.dumps(found))
     distributed.barrier()
     distributed.destroy_process_group()
-    os._exit(0)  # as at the end of ranks.py: Lightning's model keeps gloo's threads
+
+
+def main(world: int, pack: Path, folder: Path, batch: int) -> None:
+    """Fork the ranks in the environment that torchrun gives them, from a process that has imported Lightning for all of them."""
+    import torch._dynamo  # noqa: F401
+
+    import tests.integrations.lightning_module  # noqa: F401
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    os.environ |= {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)}
+    ranks = []
+    for rank in range(world):
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0"}
+        if not (child := os.fork()):
+            try:
+                train(pack, folder, batch)
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+                os._exit(1)
+            os._exit(0)  # as at the end of ranks.py: Lightning's model keeps gloo's threads
+        ranks.append(child)
+    while ranks:
+        ended, status = os.wait()
+        ranks.remove(ended)
+        if status:  # the others would wait for it
+            for rank in ranks:
+                os.kill(rank, signal.SIGKILL)
+            sys.exit("a rank failed")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))

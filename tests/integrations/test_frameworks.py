@@ -39,8 +39,12 @@ def ranks(
     world, folder, root = request.param, tmp_path_factory.mktemp("ranks"), Path(__file__).parents[2]
     run = subprocess.run(
         [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)),
-            *(root / "tests/integrations/frameworks.py", numbered, folder, str(BATCH[world])),
+            sys.executable,
+            root / "tests/integrations/frameworks.py",
+            str(world),
+            numbered,
+            folder,
+            str(BATCH[world]),
         ],
         capture_output=True,
         text=True,

@@ -399,10 +399,7 @@ PASS = "Pass a list of these, or one text; a function of the sample is passed as
     ("augment", "message"),
     [
         ({"1": []}, "augment: '1' is no name for a view; names such as 'view1' are allowed. Rename it."),
-        (
-            {"mask": [], "b": []},
-            "augment: 'mask' is the name of another field of the batch. Pass another.",
-        ),
+        ({"mask": [], "b": []}, "augment: 'mask' is the name of another field of the batch. Pass another."),
         (
             {"a": [], "b": [CutMix(num_classes=4)]},
             "augment: 'b' mixes images and labels, and there are 2 views; mixing is allowed for a single view. Leave MixUp and CutMix out.",
@@ -732,8 +729,7 @@ def test_a_pipeline_normalizes_as_its_list(photo_folder: Path, tmp_path: Path, s
 
 def test_normalize_without_numbers_needs_a_pack() -> None:
     with pytest.raises(
-        UsageError,
-        match=r"Normalize\(\): has no mean and std here; a dataset fills in those of its pack",
+        UsageError, match=r"Normalize\(\): has no mean and std here; a dataset fills in those of its pack"
     ):
         Pipeline([Normalize()], (3, 8, 8))
     with pytest.raises(UsageError, match=r"Normalize: std is None; a number, or one a channel, is allowed"):

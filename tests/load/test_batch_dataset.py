@@ -201,8 +201,7 @@ def test_an_error_of_a_thread_reaches_the_loop(pack: Pack, tmp_path: Path):
     dataset = PackedBatchDataset(path, 10)
     os.truncate(path / "image.npy" if path.is_dir() else path, 8000)
     with pytest.raises(
-        FormatError,
-        match=r"is shorter than when it was opened|was replaced or changed after it was opened",
+        FormatError, match=r"is shorter than when it was opened|was replaced or changed after it was opened"
     ):
         epoch_of(dataset)
 

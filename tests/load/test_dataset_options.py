@@ -32,10 +32,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
         ({"prefetch": -1}, "prefetch=-1: is not a whole number of at least 0."),
         ({"threads": 0}, "threads=0: is not a whole number of at least 1."),
         ({"seed": None}, "seed=None: is not a whole number."),
-        (
-            {"shuffle": "rows"},
-            "shuffle='rows': is neither True nor False. Pass one of them.",
-        ),
+        ({"shuffle": "rows"}, "shuffle='rows': is neither True nor False. Pass one of them."),
         (
             {"fields": "image"},
             "fields='image': is not a list of names. Pass a list of names, such as ['image'], or leave it out.",

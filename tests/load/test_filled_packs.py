@@ -51,10 +51,7 @@ def same(some: list[Any], others: list[Any]) -> bool:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_batches_are_those_of_the_whole_pack(
-    images: Path,
-    whole: Path,
-    tmp_path: Path,
-    order: str,
+    images: Path, whole: Path, tmp_path: Path, order: str
 ) -> None:
     chosen = {"batch_size": 10, "order": order, "seed": 3, "output": "numpy"}
     with (
@@ -79,11 +76,7 @@ def test_after_the_first_epoch_it_is_an_ordinary_pack(images: Path, tmp_path: Pa
         assert dataset.keys == open_pack(tmp_path / "p.h5").keys()
 
 
-def test_interrupted_it_goes_on_with_the_rest_of_the_epoch(
-    images: Path,
-    whole: Path,
-    tmp_path: Path,
-) -> None:
+def test_interrupted_it_goes_on_with_the_rest_of_the_epoch(images: Path, whole: Path, tmp_path: Path) -> None:
     chosen = {"batch_size": 10, "shuffle": True, "seed": 1, "output": "numpy"}
     with PackedBatchDataset(whole, 10, seed=1, output="numpy") as ordinary:  # the order of its first epoch
         expected = batches(ordinary)
@@ -123,9 +116,7 @@ dataset.close()
 
 
 def test_killed_at_any_moment_it_gives_the_same_batches_and_the_same_file(
-    images: Path,
-    whole: Path,
-    tmp_path: Path,
+    images: Path, whole: Path, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
     command = [sys.executable, "-c", TRAIN, str(images), str(tmp_path / "p.h5"), str(log)]
@@ -143,11 +134,7 @@ def test_killed_at_any_moment_it_gives_the_same_batches_and_the_same_file(
     assert (tmp_path / "p.h5").read_bytes() == whole.read_bytes()
 
 
-def test_splits_classes_subset_and_views_work_meanwhile(
-    images: Path,
-    whole: Path,
-    tmp_path: Path,
-) -> None:
+def test_splits_classes_subset_and_views_work_meanwhile(images: Path, whole: Path, tmp_path: Path) -> None:
     for chosen in (
         {"classes": "dog"},
         {"subset": range(7, 80, 3)},
@@ -276,10 +263,7 @@ def test_normalize_of_a_pack_that_is_sealed_in_this_moment(images: Path, whole: 
     pack = fill_pack(images, tmp_path / "p.h5")
     if isinstance(pack, FillingPack):
         pack.units.wait(ROWS + 1)
-    with (
-        PackedBatchDataset(whole, **chosen) as expected,
-        PackedBatchDataset(pack, **chosen) as dataset,
-    ):
+    with PackedBatchDataset(whole, **chosen) as expected, PackedBatchDataset(pack, **chosen) as dataset:
         assert same(batches(dataset), batches(expected))
 
 
@@ -353,10 +337,7 @@ def test_a_table_is_converted_first(tmp_path: Path, capfd: pytest.CaptureFixture
     ],
 )
 def test_wrong_arguments_are_one_sentence(
-    images: Path,
-    tmp_path: Path,
-    options: dict[str, Any],
-    sentence: str,
+    images: Path, tmp_path: Path, options: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(UsageError, match=sentence):
         fill_pack(images, tmp_path / "p.h5", **options)

@@ -138,8 +138,8 @@ def test_python_transforms_and_processes_of_a_loader(
 ):
     check(joined, whole, 1, transform=twice_embedding, split="train")
     rows, expected = (PackedDataset(pack, fields=FIELDS, split="val") for pack in (joined, whole))
-    spawned = "joined twice" in request.node.name  # it imports torch; that all can be pickled is tested below
-    for start_method in ("fork", "spawn") if spawned else ("fork",):
+    pickled = "joined twice" in request.node.name  # that all can be pickled is tested below
+    for start_method in ("fork", "forkserver") if pickled else ("fork",):
         loader = DataLoader(
             rows, batch_size=None, sampler=[3, 0, 5], num_workers=1, multiprocessing_context=start_method
         )

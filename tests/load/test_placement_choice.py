@@ -119,12 +119,7 @@ def test_what_is_asked_for_is_taken_if_it_fits(wish: str, nbytes: int, options: 
 @pytest.mark.parametrize(
     ("wish", "nbytes", "options", "message"),
     [
-        (
-            "vram",
-            1,
-            {},
-            "placement='vram': is not one of 'auto', 'gpu', 'ram', 'disk'. Pass one of them.",
-        ),
+        ("vram", 1, {}, "placement='vram': is not one of 'auto', 'gpu', 'ram', 'disk'. Pass one of them."),
         (
             "gpu",
             1,

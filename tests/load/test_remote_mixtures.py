@@ -38,11 +38,7 @@ def check(batch: Any, sizes: tuple[int, ...]) -> list[int]:
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_a_local_pack_beside_one_at_a_url(
-    packs: list[str],
-    tmp_path: Path,
-    server: ObjectServer,
-    cached: bool,
-    weighted: bool,
+    packs: list[str], tmp_path: Path, server: ObjectServer, cached: bool, weighted: bool
 ) -> None:
     cache = tmp_path / "cache" if cached else None
     opened = [open_pack(pack, cache if pack.startswith("s3://") else None) for pack in packs]
@@ -73,9 +69,7 @@ def test_a_local_pack_beside_one_at_a_url(
 
 @pytest.mark.parametrize("store", ["raw", "jpeg", "zstd"])
 def test_ragged_fields_and_compressed_rows_of_two_stores(
-    tmp_path: Path,
-    server: ObjectServer,
-    store: str,
+    tmp_path: Path, server: ObjectServer, store: str
 ) -> None:
     if store == "zstd":
         pytest.importorskip("zstandard", reason="zstandard is not installed")

@@ -248,12 +248,7 @@ def test_a_record_goes_on_with_its_lengths() -> None:
 @pytest.mark.parametrize(
     ("sizes", "weights", "change", "sentence"),
     [
-        (
-            (50, 30),
-            (1, 1),
-            {},
-            r"state_dict: was taken with other weights \(\[53, 27\] there,",
-        ),
+        ((50, 30), (1, 1), {}, r"state_dict: was taken with other weights \(\[53, 27\] there,"),
         (
             (49, 31),
             (2, 1),

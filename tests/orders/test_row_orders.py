@@ -367,10 +367,7 @@ def test_lengths_below_one_are_refused(wrong: int) -> None:
     for make, sentence in (
         (lambda: Slices(wrong), f"Slices: rows={allowed}"),
         (lambda: Blocks(wrong), f"Blocks: window={allowed}"),
-        (
-            lambda: Blocks(block=wrong),
-            f"Blocks: block={allowed}",
-        ),
+        (lambda: Blocks(block=wrong), f"Blocks: block={allowed}"),
     ):
         with pytest.raises(UsageError) as error:
             make()

@@ -235,10 +235,7 @@ def test_weights_without_a_sum_are_refused(weights: list[float], total: str) -> 
 def test_as_many_weights_as_rows_are_needed() -> None:
     for about, allowed in (
         (context(4), "4, one a row, are allowed"),
-        (
-            context(4, pack_rows=9),
-            "4, one a row, or 9, one a row of the whole pack, are allowed",
-        ),
+        (context(4, pack_rows=9), "4, one a row, or 9, one a row of the whole pack, are allowed"),
     ):
         with pytest.raises(UsageError) as error:
             Weighted([1, 2, 3]).bind(about)

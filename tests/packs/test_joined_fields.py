@@ -22,10 +22,7 @@ from packer import (
     verify_pack,
 )
 from packer.errors import FormatError, UsageError
-from packer.format.fields import (
-    Extent,
-    Field,
-)
+from packer.format.fields import Extent, Field
 from packer.format.header import Header
 from packer.packs import joined_fields
 from packer.packs.pack import Pack

@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 
 from packer.errors import UsageError
-from packer.format.fields import (
-    Extent,
-    Field,
-)
+from packer.format.fields import Extent, Field
 from packer.format.header import Header
 from packer.packs.joined_pack import join_packs
 from packer.packs.pack import Pack

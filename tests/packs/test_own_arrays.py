@@ -152,7 +152,7 @@ def test_a_changed_file_is_told(tmp_path: Path) -> None:
             "nothing",
             "{file}: has no dataset 'nothing'; it has big, chunked, images, inner/labels, less, masks, texts, torn,"
             " zipped. Pass one of them.",
-        ),
+        )
     ],
 )
 def test_datasets_that_cannot_be_read_in_place(folder: Path, name: str, sentence: str) -> None:

@@ -16,15 +16,7 @@ from packer.errors import FormatError
 from packer.format.fields import Field
 from packer.packs.pack_opening import open_pack
 from packer.packs.shards import read_index, seal_of, shard_name, write_index
-from tests.format.packs import (
-    KINDS,
-    Content,
-    begin,
-    out_path,
-    write_blocks,
-    write_content,
-    write_shards,
-)
+from tests.format.packs import KINDS, Content, begin, out_path, write_blocks, write_content, write_shards
 
 ROWS = (7, 1, 12)
 TOTAL = sum(ROWS)
@@ -85,10 +77,7 @@ def test_names_of_shards():
         (put("shards", 0, 0, value=".."), "'..' is not the name of a shard"),
         (put("shards", 0, 0, value=".hidden"), "'.hidden' is not the name of a shard"),
         (put("shards", 0, 0, value="a\0b"), "'a\\x00b' is not the name of a shard"),
-        (
-            put("shards", 0, 0, value="a\ud800"),
-            "'\\ud800' is not a character",
-        ),
+        (put("shards", 0, 0, value="a\ud800"), "'\\ud800' is not a character"),
         (put("shards", 0, 0, value=5), "'int' object has no attribute 'startswith'"),
         (put("shards", 0, 1, value=0), "a header has another number of rows than its shard"),
         (put("shards", 0, 1, value=1 << 62), "a header has another number of rows than its shard"),

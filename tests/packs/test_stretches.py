@@ -9,11 +9,7 @@ import numpy as np
 import pytest
 
 from packer.errors import FormatError
-from packer.format.fields import (
-    OFFSETS,
-    Extent,
-    Field,
-)
+from packer.format.fields import OFFSETS, Extent, Field
 from packer.format.header import Header
 from packer.orders.runs import Runs, one_run
 from packer.packs.pack import Pack

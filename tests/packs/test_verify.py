@@ -19,11 +19,7 @@ from packer.codecs.block_codecs import block_codec, codec_record
 from packer.errors import FormatError, UsageError
 from packer.format.block_spans import ArraySpans
 from packer.format.checksums import SIZE, Trailer, digest, outside
-from packer.format.fields import (
-    OFFSETS,
-    Extent,
-    Field,
-)
+from packer.format.fields import OFFSETS, Extent, Field
 from packer.format.hdf5_container import taken
 from packer.packs.pack_opening import open_pack
 from packer.packs.shards import write_index

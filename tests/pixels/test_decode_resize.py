@@ -23,11 +23,7 @@ from packer.codecs import jpeg as codec
 from packer.codecs.jpeg import EXIF_TAG
 from packer.errors import ImageError, UsageError
 from packer.pixels import decode_resize
-from packer.pixels.decode_resize import (
-    DecodeResize,
-    PixelSpec,
-    decoder_versions,
-)
+from packer.pixels.decode_resize import DecodeResize, PixelSpec, decoder_versions
 from packer.pixels.row_placement import FITS
 
 Encode = Callable[..., bytes]

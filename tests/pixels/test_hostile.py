@@ -18,15 +18,8 @@ from packer.codecs import jpeg
 from packer.codecs.jpeg import jpeg_orientation
 from packer.errors import ImageError
 from packer.pixels.decode_resize import MAX_PIXELS
-from packer.pixels.image_decoder import (
-    ScratchBuffers,
-    decode,
-)
-from packer.pixels.image_files import (
-    MAX_CHUNKS,
-    is_short_of_memory,
-    read_image_header,
-)
+from packer.pixels.image_decoder import ScratchBuffers, decode
+from packer.pixels.image_files import MAX_CHUNKS, is_short_of_memory, read_image_header
 from packer.pixels.quiet_stderr import QuietStderr
 from tests.open_files import open_files
 

@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from packer.codecs.jpeg import EXIF_TAG
-from packer.pixels.decode_resize import (
-    DecodeResize,
-    PixelSpec,
-)
-from packer.pixels.row_placement import (
-    FITS,
-    Box,
-    ImagePlacement,
-)
+from packer.pixels.decode_resize import DecodeResize, PixelSpec
+from packer.pixels.row_placement import FITS, Box, ImagePlacement
 
 Encode = Callable[..., bytes]
 sides = st.tuples(st.integers(1, 300), st.integers(1, 300))

@@ -11,11 +11,7 @@ from numpy.typing import NDArray
 
 from packer.pixels.image_decoder import KEEP_BYTES, ScratchBuffers
 from packer.pixels.resampling import resize
-from packer.pixels.row_placement import (
-    FITS,
-    Box,
-    place,
-)
+from packer.pixels.row_placement import FITS, Box, place
 
 RATIOS = (1.1, 1.25, 1.5625, 1.8, 2.0, 2.3, 2.6, 2.7, 3.0, 4.0, 5.5, 8.0, 12.0)
 
@@ -143,11 +139,7 @@ def test_place(fit: str, source: tuple[int, int], result: tuple[int, int], box: 
     assert place(fit, source, result) == (box, target)
 
 
-@given(
-    st.sampled_from(FITS),
-    *[st.integers(1, 5000)] * 2,
-    *[st.integers(1, 600)] * 2,
-)
+@given(st.sampled_from(FITS), *[st.integers(1, 5000)] * 2, *[st.integers(1, 600)] * 2)
 def test_boxes_lie_inside_and_are_centred(fit: str, height: int, width: int, rows: int, columns: int) -> None:
     box, target = place(fit, (height, width), (rows, columns))
     for inner, outer in ((box, (height, width)), (target, (rows, columns))):

@@ -16,11 +16,7 @@ from numpy.typing import NDArray
 
 from packer import native
 from packer.convert.pixel_sums import channel_sums, channel_sums_numpy
-from packer.pixels.resampling import (
-    FilterAxis,
-    resample_numpy,
-    triangle,
-)
+from packer.pixels.resampling import FilterAxis, resample_numpy, triangle
 
 Resample = Callable[[NDArray[np.uint8], NDArray[np.uint8], FilterAxis, FilterAxis], None]
 compiled = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
@@ -30,10 +26,7 @@ def in_c(source: NDArray[np.uint8], result: NDArray[np.uint8], down: FilterAxis,
     native.loops.resample(source, result, *down, *across)
 
 
-FORMS = [
-    pytest.param(resample_numpy, id="numpy"),
-    *([pytest.param(in_c, id="C")] if native.COMPILED else []),
-]
+FORMS = [pytest.param(resample_numpy, id="numpy"), *([pytest.param(in_c, id="C")] if native.COMPILED else [])]
 used = in_c if native.COMPILED else resample_numpy
 
 KINDS = [(1, 1), (3, 3), (4, 3), (4, 4)]

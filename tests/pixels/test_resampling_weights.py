@@ -8,11 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from packer.pixels.resampling import (
-    MOST_SHORT_TAPS,
-    FilterAxis,
-    triangle,
-)
+from packer.pixels.resampling import MOST_SHORT_TAPS, FilterAxis, triangle
 
 
 def dense(axis: FilterAxis, pixels: int) -> NDArray[np.float64]:

@@ -25,19 +25,7 @@ def test_sizes(size: object, expected: tuple[int, int]):
     assert parse_size(size) == expected
 
 
-@pytest.mark.parametrize(
-    "size",
-    [
-        "big",
-        (32.0, 32.0),
-        "1x2x3",
-        "max=512",
-        0,
-        -4,
-        65_537,
-        "0x5",
-    ],
-)
+@pytest.mark.parametrize("size", ["big", (32.0, 32.0), "1x2x3", "max=512", 0, -4, 65_537, "0x5"])
 def test_each_wrong_size_is_one_sentence(size: object):
     with pytest.raises(UsageError) as error:
         parse_size(size)

@@ -9,14 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from packer.pixels.resampling import (
-    place_soft,
-    resize,
-)
-from packer.pixels.row_placement import (
-    FITS,
-    ImagePlacement,
-)
+from packer.pixels.resampling import place_soft, resize
+from packer.pixels.row_placement import FITS, ImagePlacement
 
 
 def smooth(height: int, width: int) -> NDArray[Any]:

@@ -267,13 +267,7 @@ def test_whole_pictures_and_their_masks_are_augmented(tmp_path: Path) -> None:
         left.save(tmp_path / "masks" / f"{number}.png")
         left.point(lambda v: 30 * v).convert("RGB").save(tmp_path / "images" / f"{number}.png")
     pairs = {"mask": tmp_path / "masks"}
-    convert_images(
-        tmp_path / "images",
-        tmp_path / "p.h5",
-        size="max=64",
-        pairs=pairs,
-        quality=100,
-    )
+    convert_images(tmp_path / "images", tmp_path / "p.h5", size="max=64", pairs=pairs, quality=100)
     pack = open_pack(tmp_path / "p.h5")
     plain = read_batch(pack, np.arange(3))
     assert [mask.shape for mask in plain.masks["mask"]] == [image.shape[:2] for image in plain.images]

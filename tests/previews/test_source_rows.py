@@ -220,10 +220,7 @@ def test_damaged_packs_stay_packs(photo_folder: Path) -> None:
 def test_the_temporary_pack_is_removed_if_drawing_fails(photo_folder: Path) -> None:
     with (
         pytest.raises(PackerError, match="of them make a sheet"),
-        some_packed(photo_folder, "a.png", 24, None, {}) as (
-            pack,
-            _,
-        ),
+        some_packed(photo_folder, "a.png", 24, None, {}) as (pack, _),
     ):
         assert len(origins(pack)) == 24
         raise PackerError("24 of them make a sheet")

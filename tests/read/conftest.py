@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from packer.format.fields import Field
+from packer.orders.runs import Runs
 from packer.packs.pack import Pack
 from packer.packs.pack_opening import open_pack
 from packer.writing.pack_writer import PackWriter
@@ -25,6 +26,11 @@ def image_of(row: int) -> np.ndarray:
     image.reshape(-1)[:8] = np.frombuffer(np.int64(row).tobytes(), np.uint8)
     image.flags.writeable = False
     return image
+
+
+def runs_of(*runs: tuple[int, int]) -> Runs:
+    """Runs of (first row, number of rows)."""
+    return Runs(np.array([a for a, _ in runs], np.int64), np.array([n for _, n in runs], np.int64))
 
 
 def make_pack(out: Path, rows: int = ROWS) -> Pack:

@@ -20,10 +20,7 @@ from hypothesis import strategies as st
 from packer import native
 from packer.bench.hardware_limits import drop, resident_share
 from packer.errors import FormatError
-from packer.format.fields import (
-    Extent,
-    Field,
-)
+from packer.format.fields import Extent, Field
 from packer.orders.runs import Runs
 from packer.packs.pack import Pack
 from packer.packs.pack_opening import open_pack
@@ -32,13 +29,9 @@ from packer.read.array_store import PackStore
 from packer.read.gather import shared_bytes
 from packer.writing.pack_writer import PackWriter
 from tests.open_files import listed_files, open_files
-from tests.read.conftest import ROWS, SHAPE, WAYS, image_of, make_pack, make_stored, use_way
+from tests.read.conftest import ROWS, SHAPE, WAYS, image_of, make_pack, make_stored, runs_of, use_way
 
 ROW_BYTES = int(np.prod(SHAPE))
-
-
-def runs_of(*runs: tuple[int, int]) -> Runs:
-    return Runs(np.array([a for a, _ in runs], np.int64), np.array([n for _, n in runs], np.int64))
 
 
 def read(reader: PackStore, name: str, runs: Runs, row_bytes: int) -> np.ndarray:

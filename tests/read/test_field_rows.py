@@ -16,10 +16,7 @@ from hypothesis import strategies as st
 from packer.codecs import jpeg
 from packer.codecs.block_codecs import Gzip
 from packer.errors import FormatError
-from packer.format.fields import (
-    Extent,
-    Field,
-)
+from packer.format.fields import Extent, Field
 from packer.load.batch_dataset import PackedBatchDataset
 from packer.orders.runs import Runs
 from packer.packs.pack import Pack
@@ -28,14 +25,10 @@ from packer.read import field_rows as stores
 from packer.read.array_store import PackStore
 from tests.format.packs import Content, begin, write_blocks, write_content, write_shards
 from tests.open_files import listed_files, open_files
-from tests.read.conftest import ROWS, SHAPE, STORED, content_of, make_stored, store_of
+from tests.read.conftest import ROWS, SHAPE, STORED, content_of, make_stored, runs_of, store_of
 
 ROW_BYTES = int(np.prod(SHAPE))
 SOME = [(0, 16), (16, 16), (3, 1), (30, 40), (ROWS - 1, 1), (39, 3), (96, 7), (0, ROWS), (8, 16)]
-
-
-def runs_of(*runs: tuple[int, int]) -> Runs:
-    return Runs(np.array([a for a, _ in runs], np.int64), np.array([n for _, n in runs], np.int64))
 
 
 def images(reader: PackStore, runs: Runs) -> np.ndarray:

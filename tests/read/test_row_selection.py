@@ -214,10 +214,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         for given, wrong in (("cart", "cart"), (["ant", "x"], "x"), (4, 4), ([0, -1], -1), (1.0, 1.0))
     ),
     ({"classes": []}, "{p}: none of its 103 rows is left by classes=[]. Pass another selection of rows."),
-    (
-        {"split": "none"},
-        "{p}: none of its 103 rows is left by split='none'. Pass another selection of rows.",
-    ),
+    ({"split": "none"}, "{p}: none of its 103 rows is left by split='none'. Pass another selection of rows."),
     (
         {"split": "none", "subset": [5]},
         "{p}: none of its 103 rows is left by split='none', subset=.... Pass another selection of rows.",

@@ -150,9 +150,7 @@ def test_what_fails_in_passing_is_asked_for_again(server: ObjectServer, bucket: 
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
-    [(Handler.refuse, "503"), (Handler.stall, "it stalled")],
-    ids=["refuse", "stall"],
+    ("fault", "told"), [(Handler.refuse, "503"), (Handler.stall, "it stalled")], ids=["refuse", "stall"]
 )
 def test_what_does_not_pass_is_an_error(server: ObjectServer, bucket: str, fault: Fault, told: str) -> None:
     server.objects["bucket/x"] = DATA

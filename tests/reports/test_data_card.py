@@ -50,8 +50,7 @@ def page_of(path: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"store": "jpeg"}, {"size": "max=64"}, {"size": "max=64", "store": "jpeg"}, {"shards": 5}],
+    "options", [{}, {"store": "jpeg"}, {"size": "max=64"}, {"size": "max=64", "store": "jpeg"}, {"shards": 5}]
 )
 def test_images_that_are_all_unlike_are_no_duplicates(scenes: Path, tmp_path: Path, options: Any) -> None:
     convert_images(scenes, tmp_path / "p.h5", **{"size": 64, "split": "train=0.5,val=0.5", **options})

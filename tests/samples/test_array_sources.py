@@ -18,6 +18,8 @@ from packer import Fields, Report, convert_images, open_pack, pack_dataset
 from packer.errors import PackerError, SourceError, UsageError
 from packer.samples import array_files
 
+pytestmark = pytest.mark.usefixtures("hdf5_here")
+
 N = 30
 draws = np.random.default_rng(5)
 IMAGES = draws.integers(0, 256, (N, 16, 12, 3), dtype=np.uint8)
@@ -241,10 +243,7 @@ def test_the_axis_of_the_samples_is_that_of_the_labels(end: str, x: Any, expecte
             {"features": IMAGES, "label": LABELS},
             "none is called image. Name the fields: fields=Fields(rename={'features': 'image'}).",
         ),
-        (
-            {"x": IMAGES[0], "z": np.zeros((16, 2))},
-            "x looks like one picture; images are [N, H, W, C].",
-        ),
+        ({"x": IMAGES[0], "z": np.zeros((16, 2))}, "x looks like one picture; images are [N, H, W, C]."),
         (
             {f"demo_{k}__{a}": v for k in (0, 1) for a, v in {"image": IMAGES, "label": LABELS}.items()},
             "of demo_0/image, demo_1/image each could be 'image'; join parts by numpy.concatenate. Name the "

@@ -28,6 +28,8 @@ from packer.samples.field_plan import form_of, plan_rows
 from packer.samples.packing import Fields
 from packer.samples.values import ValueRefusedError
 
+pytestmark = pytest.mark.usefixtures("hdf5_here")
+
 ROWS = 60
 draws = np.random.default_rng(0)
 IMAGES = draws.integers(0, 256, (ROWS, 8, 6, 3), dtype=np.uint8)
@@ -1058,10 +1060,6 @@ def test_what_was_found_in_a_file_is_said(tmp_path: Path) -> None:
 
 
 # Interruptions
-
-
-class StopNowError(Exception):
-    """Raised at a row's progress."""
 
 
 def interrupted_at(rows: int) -> Callable[[int], None]:

@@ -235,8 +235,7 @@ def test_folder_that_does_not_exist_or_cannot_be_written(tmp_path: Path, monkeyp
 
 def test_disk_too_small(tmp_path: Path):
     with pytest.raises(
-        SpaceError,
-        match=r"p\.h5: needs 1,000,000 TB; .* GB free\. Free some space, or pass a smaller size",
+        SpaceError, match=r"p\.h5: needs 1,000,000 TB; .* GB free\. Free some space, or pass a smaller size"
     ):
         check_space(str(tmp_path / "p.h5"), 10**18)
 
@@ -336,10 +335,7 @@ def test_pieces_make_the_same_pack_as_whole_blocks(tmp_path: Path, format: str):
 )
 def test_too_many_or_few_rows_are_refused(tmp_path: Path, pieces: list[int], sentence: str):
     content = rows_of(10)
-    with (
-        begin(tmp_path / "p.h5", "h5") as writer,
-        pytest.raises(ValueError, match="block 1") as error,
-    ):
+    with begin(tmp_path / "p.h5", "h5") as writer, pytest.raises(ValueError, match="block 1") as error:
         opened = writer.files.open_block(1)
         opened.write({"label": content["label"][:5]})
         for n in pieces:

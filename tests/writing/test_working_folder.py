@@ -14,10 +14,7 @@ from packer.format.file_io import exchange
 from packer.format.plan_differences import difference
 from packer.packs.pack_opening import open_pack
 from packer.writing import working_folder
-from packer.writing.working_folder import (
-    WorkingFolder,
-    locked,
-)
+from packer.writing.working_folder import WorkingFolder, locked
 from tests.format.packs import FORMATS, Content, files_of, out_path, write_content, write_pack, write_shards
 
 PLAN = {"options": {"size": [8, 8], "crop": None}, "inputs": "abc"}

@@ -46,7 +46,7 @@ def test_the_interpreter_equals_plain(cases: dict[str, list[float]], name: str) 
     assert disagreement <= 1
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(300, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [4, pytest.param(300, marks=pytest.mark.soak)])
 def test_right_kernels_agree_on_random_passes(count: int) -> None:
     made, largest, _ = interpret("random", str(count))
     assert made == count

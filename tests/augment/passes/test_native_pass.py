@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import multiprocessing
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +19,7 @@ from packer.augment.pass_stages import run_pass
 from packer.augment.passes import native_pass, pass_spec, torch_pass
 from packer.augment.passes.pass_spec import Pass
 from packer.augment.passes.prepared_draws import PreparedDraws
+from tests.conftest import Beside
 
 built = pytest.mark.skipif(not native.COMPILED, reason="packer was installed without a compiler")
 
@@ -330,13 +329,12 @@ def test_numbers_are_rounded_to_halves_as_torch_rounds_them() -> None:
 
 
 @built
-def test_nonsense_in_the_columns_reads_nothing_outside_and_a_forked_child_works() -> None:
+def test_nonsense_in_the_columns_reads_nothing_outside_and_a_forked_child_works(beside: Beside) -> None:
     """In a process of its own, with each image at the very end of readable memory, and then at its beginning.
 
     Its child is forked when it has used its threads.
     """
-    code = NONSENSE + (FORKED if "fork" in multiprocessing.get_all_start_methods() else "")
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    beside(NONSENSE + (FORKED if "fork" in multiprocessing.get_all_start_methods() else ""))
 
 
 NONSENSE = """

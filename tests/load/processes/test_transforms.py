@@ -26,10 +26,7 @@ def test_the_number_of_processes():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"fn": 5},
-            "transform: 5 is no function. Pass a function of a sample, or a PythonTransform.",
-        ),
+        ({"fn": 5}, "transform: 5 is no function. Pass a function of a sample, or a PythonTransform."),
         ({"processes": 0}, "transform: processes=0: is not a whole number from 1 to 512."),
         ({"processes": 2.0}, "transform: processes=2.0: is not a whole number from 1 to 512."),
         (

@@ -213,7 +213,7 @@ def fn(s):
 
 pack = open_pack({str(pack.path)!r})
 fields = select_fields(pack, ("image", "label"))
-workers = filler_of(PythonTransform(fn, processes=2), PackStore(pack, fields), fields)
+workers = filler_of(PythonTransform(fn, processes=1), PackStore(pack, fields), fields)
 layout = SlotLayout(workers.probe(one_run(0, 6), seed=0, epoch=0), 48)
 slots = Slots(layout.nbytes, workers.allocate, 8)
 made = {{k: LentSlot(slots, layout, 6) for k in range(0, 48, 6)}}
