@@ -27,6 +27,7 @@ LEAVES = {
     "packer.machine",
     "packer.opencv",
     "packer.garbage",
+    "packer.parquet",
     "packer.path_text",
     "packer.pillow_settings",
     "packer.pytorch",
@@ -229,7 +230,7 @@ PACKAGES: dict[str, set[str]] = {
     "isal": {"packer.codecs", "packer.tables.reading"},
     "jinja2": {"packer.reports"},
     "obstore": {"packer.remote"},
-    "pyarrow": {"packer.inputs", "packer.tables.reading"},
+    "pyarrow": {"packer.parquet", "packer.tables.reading"},
     "simplejpeg": {"packer.codecs", "packer.pixels"},
     "torch": {
         "packer.augment",

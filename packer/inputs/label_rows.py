@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 from packer.errors import SourceError
 from packer.inputs.file_names import shorten
-from packer.inputs.parquet_images import reading_parquet
 from packer.inputs.text_files import first_bytes, read_bytes, read_lines
+from packer.parquet import open_parquet, reading_arrow
 from packer.workbooks import ERRORS, filled_sheets
 
 HEAD = 1000
@@ -283,8 +283,8 @@ def _excel_rows(path: str) -> LabelRows:
 
 def _parquet_rows(path: str) -> LabelRows:
     """Return the rows of a Parquet file. Raises: SourceError, MissingDependencyError."""
-    with reading_parquet(path) as parquet:
-        table = parquet.read_table(path)
+    with reading_arrow(path):
+        table = open_parquet(path).read()
     columns = [column.to_pylist() for column in table.columns]
     rows = list(map(list, zip(*columns, strict=True)))
     return _without_nested(table.column_names, rows, range(1, len(rows) + 1), "row")

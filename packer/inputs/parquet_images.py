@@ -15,24 +15,23 @@ import json
 import os
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from packer.errors import ImageError, MissingDependencyError, SourceError, UsageError
+from packer.errors import ImageError, SourceError, UsageError
 from packer.format.file_io import pread_all
 from packer.inputs.file_names import UNLABELED, changed, file_splits, is_hidden, shorten, split_of
 from packer.inputs.image_archives import spooled
 from packer.inputs.image_targets import ImageTargets
 from packer.inputs.opened_source import ImageSource, SourceOptions, Splits
+from packer.parquet import open_parquet, reading_arrow
 from packer.pixels.image_files import format_of_image
 from packer.source_kinds import IMAGES
 
 _ROWS_AT_ONCE = 256
-_BUFFER = 1 << 20
 _HEAD = 32
 """Bytes at the beginning of a file that identify its image format."""
 _NAMES = ("image", "img")
@@ -53,7 +52,7 @@ def find_images(path: str) -> list[str]:
 
     Raises: SourceError for a damaged file, MissingDependencyError.
     """
-    file = _open_parquet(path)
+    file = open_parquet(path)
     features, found = _features(file.schema_arrow), []
     for field in file.schema_arrow:
         if _kind_of(field.type) == "image":
@@ -176,7 +175,7 @@ class _Columns(NamedTuple):
     @classmethod
     def choose(cls, path: str, options: SourceOptions) -> _Columns:
         """Choose among the columns of a file. Raises: SourceError, UsageError."""
-        schema, images = _open_parquet(path).schema_arrow, find_images(path)
+        schema, images = open_parquet(path).schema_arrow, find_images(path)
         image = [name for name in images if len(images) == 1 or name.lower() in _NAMES]
         if len(image) != 1:
             raise SourceError(
@@ -202,14 +201,14 @@ class _Columns(NamedTuple):
 
     def rows(self, path: str) -> Iterator[tuple[memoryview | bytes | None, str | None, Any]]:
         """Yield bytes, path and label of each row of a file, None for missing ones. Raises: SourceError."""
-        file, before = _open_parquet(path), os.stat(path)
+        file, before = open_parquet(path), os.stat(path)
         for name, column in self.wanted.items():
             if _column(file.schema_arrow, name) != column:
                 raise SourceError(
                     f"{path}: its column {name!r} is missing or differs from that of {self.first}; all "
                     "files of a dataset have equal columns. Pass the files that belong together."
                 )
-        with reading_parquet(path):
+        with reading_arrow(path):
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(self.wanted), use_threads=False):
                 column = batch.column(self.image)
                 paths = labels = [None] * len(column)
@@ -274,7 +273,7 @@ class _Columns(NamedTuple):
 
 def _begins(path: str, file: Arrow, name: str) -> bool:
     """Return True if the first value of a column (that is not null) begins like an image file."""
-    with reading_parquet(path):
+    with reading_arrow(path):
         for batch in file.iter_batches(16, columns=[name], use_threads=False):
             for value in batch.column(0).to_pylist():
                 data = value.get("bytes") if isinstance(value, dict) else value
@@ -314,31 +313,3 @@ def _kind_of(kind: Arrow) -> str:
         return "image" if _kind_of(kind.field("bytes").type) == "image" else ""
     names = "dictionary<values=string,", "dictionary<values=large_string,"
     return "text" if text.startswith(names) else _KINDS.get(text, "")
-
-
-# Files
-
-
-def _open_parquet(path: str) -> Arrow:
-    with reading_parquet(path) as parquet:
-        file = parquet.ParquetFile(
-            path, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True
-        )
-        str(file.schema_arrow)  # raises for names that are not UTF-8
-        return file
-
-
-@contextmanager
-def reading_parquet(path: str) -> Iterator[Arrow]:
-    """Yield pyarrow.parquet, with its errors as SourceError. Raises MissingDependencyError, too."""
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingDependencyError("pyarrow", path, error) from None
-    try:
-        yield pyarrow.parquet
-    except (pyarrow.lib.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
-        reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
-        raise SourceError(
-            f"{path}: cannot be read ({shorten(reason)}). Check it, or write it again."
-        ) from None

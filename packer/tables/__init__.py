@@ -7,8 +7,7 @@
     staged_columns.py    columns of the staged rows as numbers, for splits; notes on the classes of each split
     suspect_columns.py   notes on features that number the rows, or tell the label
     measuring.py         statistics of the staged rows; notes on numbers beyond the dtype
-    frames.py            apply: map rows of data frames like the rows of a pack
-    row_records.py       a few rows given as dicts as records, without Arrow
+    frames.py            apply: map rows of data frames, or dicts, like the rows of a pack
     reading/             table files as records
     transform/           the transform of columns into fields; NumPy only, no files
 

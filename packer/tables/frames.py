@@ -1,21 +1,24 @@
-"""apply: map rows of a data frame, or a single row, like the rows of a pack. Arrow reads the frames."""
+"""apply: map rows of a data frame, as convert_table does with `like`, or rows given as dicts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from packer.errors import MissingDependencyError, UsageError
+from packer.errors import UsageError
 from packer.format.table_record import check_table
 from packer.garbage import paused
-from packer.tables.row_records import RowReader
-from packer.tables.transform.column_types import TableColumn, matched
-from packer.tables.transform.row_mapper import MappedRows, RowMapper
+from packer.parquet import reading_arrow
+from packer.tables.reading.row_records import RowReader, alike
+from packer.tables.table_options import read_alike
+from packer.tables.reading.table_source import ReadOptions
+from packer.tables.transform.column_types import TableColumn, is_missing
+from packer.tables.transform.records import ParsedRows
+from packer.tables.transform.row_mapper import Fields, RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
-_FEW = 100  # most rows that are mapped without Arrow; more of them are faster with it
 _KEPT = 8  # most tables of packs whose mappings are kept
 
 
@@ -36,59 +39,36 @@ def apply(header: Any, data: Any) -> dict[str, Any]:
     -------
     dict
         Field name -> array [n, ...] as in the pack; kept texts as a list. For one row: arrays [...] and a
-        text. The label and kept columns that `data` lacks are left out.
+        text. The label and kept columns that `data` lacks are left out, and a label without a value.
 
     Raises
     ------
     UsageError
         A feature's column is missing, a cell does not have its column's type, a label is not one of the
         classes, or a mapped value does not fit the features' dtype.
-    MissingDependencyError
-        pyarrow is not installed.
+    SourceError, MissingDependencyError
+        Arrow cannot read a data frame; pyarrow, which dicts of single values do not need, is not installed.
 
     Notes
     -----
-    Texts are read with the options of the pack's files. Categories that the pack does not know get code 0,
-    like missing ones. A number in a column of categories, also one written as text, is the category whose
-    text is this number, 1 or 1.0: pandas holds whole numbers as floats where cells are missing. Spaces around
-    a text do not count.
+    Texts are read with the options of the pack's files; each row of dicts by itself. Categories that the pack
+    does not know get code 0, like missing ones. A number in a column of categories, also one written as text,
+    is the category whose text is this number, 1 or 1.0: pandas holds whole numbers as floats where cells are
+    missing. Spaces around a text do not count.
     """
     mapping = _mapping(header)
     single = (
         hasattr(data, "items") and len(data) > 0 and all(map(_is_cell, {type(x) for _, x in data.items()}))
     )
-    rows = [dict(data.items())] if single else data if isinstance(data, list) else []
-    mapped = mapping.rows(rows) if 0 < len(rows) <= _FEW else None
-    if mapped is None:
-        mapped = _mapped_by_arrow(mapping.transform, rows if single or isinstance(data, list) else data)
-    fields = {
-        name: [text.decode() for text in values] if isinstance(values, list) else values
-        for name, values in mapped.fields.items()
-    }
+    rows = [data] if single else data
+    pieces = mapping.rows(alike(rows)) if isinstance(rows, list) else mapping.frame(data)
+    fields: dict[str, Any] = {}
+    for name, parts in ((name, [piece[name] for piece in pieces]) for name in pieces[0]):
+        if isinstance(parts[0], list):
+            fields[name] = [text.decode() for part in parts for text in part]
+        else:
+            fields[name] = np.concatenate(parts) if len(parts) > 1 else parts[0]
     return {name: values[0] for name, values in fields.items()} if single else fields
-
-
-def _mapped_by_arrow(transform: TableTransform, data: Any) -> MappedRows:
-    """Map the rows of a data frame, of a mapping of columns or of dicts. Raises like apply."""
-    try:
-        from packer.tables.reading import arrow_frames
-    except ImportError:
-        raise MissingDependencyError("pyarrow", "mapping data frames") from None
-    columns = arrow_frames.columns_of(data)
-    plan = transform.plan_for(TableColumn.named(columns))
-    rows = arrow_frames.records(columns, plan.layout, transform.reading)
-    for index, texts in rows.dictionaries.items():
-        rows.dictionaries[index] = matched(transform.column(plan.columns[index].name), texts)
-    bad = rows.bad or plan.bad_rows(rows.records, rows.dictionaries, 1)[1]
-    if bad:
-        name = plan.columns[bad[0].column or 0].name
-        shown = f"{bad[0].value!r} " if bad[0].value else ""
-        raise _unfit(bad[0].line, name, f"{shown}{bad[0].reason}")
-    mapped = RowMapper(transform, plan.layout, rows.dictionaries).map(rows.records, rows.texts)
-    if mapped.beyond is not None:
-        what = f"becomes a number beyond {np.dtype(transform.dtype).name} once it is mapped"
-        raise _unfit(*mapped.beyond, what)
-    return mapped
 
 
 def _is_cell(type: type) -> bool:
@@ -103,20 +83,54 @@ class _Mapping:
     """A transform, and the reader of the rows that were mapped last."""
 
     def __init__(self, transform: TableTransform) -> None:
-        self.transform = transform
-        self._features = {c.name for c in transform.columns if c.role == "feature"}
+        self._transform, self._reading = transform, read_alike(ReadOptions(), transform, "like")
         self._reader: RowReader | None = None
 
-    def rows(self, rows: list[Any]) -> MappedRows | None:
-        """Map some dicts with the same columns. None: only Arrow can tell if these rows can be mapped."""
-        if any(type(row) is not dict or row.keys() != rows[0].keys() for row in rows):
-            return None
-        if not (self._features <= rows[0].keys() and all(type(name) is str for name in rows[0])):
-            return None
-        names = [c.name for c in self.transform.columns if c.name in rows[0]]
-        if self._reader is None or self._reader.names != names:
-            self._reader = RowReader(self.transform, names)
-        return self._reader.map(rows)
+    def rows(self, rows: Sequence[Mapping[str, Any]], *, labeled: bool = True) -> list[Fields]:
+        """Return the fields of some dicts with the same columns. Raises UsageError."""
+        given = rows[0] if rows else {}
+        names = [
+            c.name for c in self._transform.columns if c.name in given and (labeled or c.role != "label")
+        ]
+        if (reader := self._reader) is None or reader.names != names:
+            with paused():
+                columns = TableColumn.named(dict.fromkeys([*names, *given]))
+                plan = self._transform.plan_for(columns, labeled=labeled)
+                self._reader = reader = RowReader(names, self._transform, plan, self._reading)
+        parsed = reader.read(rows)
+        labels = [w.name for w in reader.plan.layout.members if w.column.role == "label"]
+        if not parsed.bad and any(is_missing(parsed.records[name]).all() for name in labels):
+            return self.rows(rows, labeled=False)
+        return [self._fields(reader.plan, parsed, reader.mapper)]
+
+    def frame(self, data: Any) -> list[Fields]:
+        """Return the fields of a data frame, in pieces. Raises like apply."""
+        with reading_arrow("data frame"):
+            from packer.tables.reading.arrow_frames import FrameTable
+
+            table = FrameTable(data, self._reading, {c.name for c in self._transform.columns})
+        plan = self._transform.plan_for(table.columns)
+        if not table.rows:
+            return [self._fields(plan, ParsedRows(np.zeros(0, plan.layout.dtype)))]
+        if table.empty_label(plan.layout):
+            plan = self._transform.plan_for(table.columns, labeled=False)
+        return [self._fields(plan, chunk.read(), first=chunk.after[1]) for chunk in table.chunks(plan.layout)]
+
+    def _fields(
+        self, plan: TableTransform, parsed: ParsedRows, mapper: RowMapper | None = None, first: int = 0
+    ) -> Fields:
+        """Return the fields of parsed rows. first: number of the row after them. Raises UsageError."""
+        first = max(0, first - parsed.lines)
+        plan.accept(parsed)
+        for bad in parsed.bad[:1]:
+            shown = f"{bad.value!r} " if bad.value else ""
+            raise _unfit(first + bad.line, plan.columns[bad.column or 0].name, f"{shown}{bad.reason}")
+        mapper = mapper or RowMapper(self._transform, plan.layout, parsed.dictionaries)
+        mapped = mapper.map(parsed.records, parsed.texts)
+        if mapped.beyond is not None:
+            what = f"becomes a number beyond {np.dtype(plan.dtype).name} once it is mapped"
+            raise _unfit(first + mapped.beyond[0], mapped.beyond[1], what)
+        return mapped.fields
 
 
 _latest: dict[int, tuple[Mapping[str, Any], _Mapping]] = {}

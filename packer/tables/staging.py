@@ -28,7 +28,6 @@ from packer.packs.file_rows import SEQUENCE_ROW, SOURCE_ROW
 from packer.packs.output_names import check_space
 from packer.tables.reading.table_source import TableChunk, TableSource
 from packer.tables.transform.column_sums import check_categories
-from packer.tables.transform.column_types import matched
 from packer.tables.transform.records import BadRow, CellFault, ParsedRows, RecordLayout
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
@@ -70,12 +69,7 @@ _Read = tuple[TableChunk, ParsedRows, "Counter[str]"]
 def _read(chunk: TableChunk, plan: TableTransform) -> _Read:
     """Parse a piece, and leave out the rows that cannot be stored in the pack."""
     parsed = chunk.read()
-    for index, texts in parsed.dictionaries.items():
-        parsed.dictionaries[index] = matched(plan.columns[index], texts)
-    reasons = Counter(_reason(b, plan) for b in parsed.bad)
-    mask, bad = plan.bad_rows(parsed.records, parsed.dictionaries)
-    reasons.update(_reason(b, plan) for b in {b.line: b for b in reversed(bad)}.values())
-    parsed.leave_out(mask, bad)
+    reasons = Counter(_reason(b, plan) for b in (*parsed.bad, *plan.accept(parsed)))
     if parsed.bad_rows > reasons.total():
         reasons["not listed, because there are too many"] = parsed.bad_rows - reasons.total()
     return chunk, parsed, reasons

@@ -33,8 +33,7 @@ from packer.tables.staging import StagedTable, stage
 from packer.tables.table_options import Encode, read_alike, value
 from packer.tables.table_run import TableJob, mapped, source_notes
 from packer.tables.transform.column_plan import ColumnChoices, plan_columns, with_dealing, with_kept
-from packer.tables.transform.column_types import DEALING, is_missing
-from packer.tables.transform.records import RecordLayout
+from packer.tables.transform.column_types import DEALING
 from packer.tables.transform.table_transform import TableTransform
 from packer.writing.working_folder import clear_idle
 
@@ -247,7 +246,7 @@ def _new_job(
     else:
         transform = with_kept(transform, table.columns, choices.keep)
         plan = transform.plan_for(table.columns)
-        if empty := _empty_label(table, plan):
+        if empty := table.empty_label(plan.layout):
             plan = transform.plan_for(table.columns, labeled=False)
             notes.append(f"column {empty!r}, the label, is empty in every row: the rows have no label.")
         plan = with_dealing(plan, table.columns, dealing)
@@ -265,21 +264,6 @@ def _new_job(
     return TableJob(
         run, table, plan, transform, storing, record=record, indexes=indexes, notes=tuple(notes), **dealt
     )
-
-
-def _empty_label(table: TableSource, plan: TableTransform) -> str:
-    """Return the name of a column of the label that is empty in every row, "" if there is none.
-
-    Reads on until each of these columns has shown a value. Raises SourceError.
-    """
-    empty = [member for member in plan.layout.members if member.column.role == "label"]
-    for chunk in table.chunks(RecordLayout(tuple(empty))) if empty else ():
-        parsed = chunk.read()
-        wrong = {bad.column for bad in parsed.bad}
-        empty = [w for w in empty if w.index not in wrong and is_missing(parsed.records[w.name]).all()]
-        if not empty:
-            break
-    return empty[0].column.name if empty else ""
 
 
 def _row_order(

@@ -14,7 +14,8 @@
     arrow_table.py          ArrowTable: record batches of files or frames as a table
     arrow_batches.py        Parquet, Arrow and JSON lines files as record batches
     arrow_values.py         Arrow values as raw values
-    arrow_frames.py         data frames as tables, and as records, through Arrow
+    arrow_frames.py         FrameTable: a data frame as a table, through Arrow
+    row_records.py          rows given as dicts as records, without Arrow
 
 Start with table_opening.py. Imports: format, tables.transform.
 """

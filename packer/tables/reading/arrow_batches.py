@@ -1,4 +1,4 @@
-"""Sources of record batches: Parquet, Arrow and JSON lines files. pyarrow's errors become SourceErrors.
+"""Sources of record batches: Parquet, Arrow and JSON lines files.
 
 Data frames are another source (arrow_frames.py).
 """
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import pyarrow
 import pyarrow.ipc
 import pyarrow.json
-import pyarrow.parquet
 
 from packer.errors import SourceError
 from packer.given_values import option_text
+from packer.parquet import open_parquet, reading_arrow
 from packer.source_kinds import PARQUET
 from packer.tables.reading.arrow_values import Arrow
 from packer.tables.reading.table_source import ReadOptions
@@ -26,7 +26,6 @@ from packer.tables.reading.text_stream import TextStream
 _JSON_BLOCK = 8 << 20  # bytes of JSON parsed at once
 _JSON_TYPES = {"number": pyarrow.float64(), "integer": pyarrow.int64(), "boolean": pyarrow.bool_()}
 _JSON_ERROR = re.compile(r"couldn't parse:|Column\(/(.*)\) changed from null to (?:(number)|string)")
-_BUFFER = 1 << 20  # bytes read per column at once; without it, pyarrow reads entire row groups of any size
 
 Batch = tuple[int, int, "list[Arrow]"]
 """Number of earlier rows in the source; bytes of the source, about; an array per requested column."""
@@ -37,24 +36,14 @@ class BatchSource(NamedTuple):
 
     schema: pyarrow's; rows: number of rows, None if only reading shows it; batches: yields batches of any
     size, for the numbers of columns in ascending order, the most rows that are useful, and the first row that
-    is needed; faults: column -> why it cannot be read.
+    is needed; faults: number of a column -> why it cannot be read.
     """
 
     name: str
     schema: Any
     rows: int | None
     batches: Callable[[Sequence[int], int, int], Iterator[Batch]]
-    faults: Mapping[str, str] = {}
-
-
-@contextmanager
-def reading(name: str) -> Iterator[None]:
-    """Convert errors that pyarrow raises for a file into a SourceError."""
-    try:
-        yield
-    except (pyarrow.lib.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
-        reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
-        raise SourceError(f"{name}: cannot be read ({reason}). Check it, or write it again.") from None
+    faults: Mapping[int, str] = {}
 
 
 def arrow_file(name: str) -> BatchSource:
@@ -65,18 +54,15 @@ def arrow_file(name: str) -> BatchSource:
     """
     with open(name, "rb") as file:
         begin = file.read(6)
-    with reading(name):
+    with reading_arrow(name):
         if name.lower().endswith(PARQUET) or begin.startswith(b"PAR1"):
             return _parquet_file(name)
         return _ipc_file(name, begin != b"ARROW1")
 
 
 def _parquet_file(name: str) -> BatchSource:
-    def opened(metadata: Any = None) -> Any:
-        return pyarrow.parquet.ParquetFile(name, metadata=metadata, pre_buffer=False, buffer_size=_BUFFER)
-
     size = os.stat(name).st_size
-    with opened() as file:
+    with open_parquet(name) as file:
         held, schema = file.metadata, file.schema_arrow
     written = schema.names  # made anew at each use, as a batch's columns are looked up among all
 
@@ -84,7 +70,7 @@ def _parquet_file(name: str) -> BatchSource:
         # Columns with equal names can only be read together.
         names = [written[i] for i in indices] if len(set(written)) == len(written) else None
         at, total = 0, held.num_rows
-        with opened(held) as file:
+        with open_parquet(name, held) as file:
             for group in range(held.num_row_groups):
                 count = held.row_group(group).num_rows
                 if at + count <= row:

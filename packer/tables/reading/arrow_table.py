@@ -11,14 +11,14 @@ import pyarrow
 
 from packer.errors import SourceError, UsageError
 from packer.given_values import option_text
-from packer.tables.reading.arrow_batches import BatchSource, reading
-from packer.tables.reading.arrow_values import Arrow, readable, records_of, type_of, without_words
+from packer.parquet import reading_arrow
+from packer.tables.reading.arrow_batches import BatchSource
+from packer.tables.reading.arrow_values import Arrow, readable, records_of, type_of
 from packer.tables.reading.dialect import renamed
 from packer.tables.reading.table_source import (
     ReadOptions,
     TableChunk,
     TableSource,
-    TextDialect,
     compare_names,
 )
 from packer.tables.transform.column_types import TableColumn, unique
@@ -51,8 +51,6 @@ class ArrowTable(TableSource):
         names = [column.name for column in self.columns]
         counts = [source.rows for source in sources]
         self.rows = None if None in counts else sum(count or 0 for count in counts)
-        if self.rows == 0:
-            raise SourceError(f"{first.name}: holds no rows; at least one is needed. Check it.")
         self.notes = tuple(renamed(first.name, written, names, ()))
         self.indexes = tuple(filter(_INDEX.fullmatch, names))
 
@@ -71,7 +69,7 @@ class ArrowTable(TableSource):
                     " or another type, if one fits both."
                 )
         if not type_of(held):
-            why = self._sources[0].faults.get(name, f"column {name!r} holds {held}, which cannot be read")
+            why = self._sources[0].faults.get(number, f"column {name!r} holds {held}, which cannot be read")
             self.column_notes[name] = [f"{why}; it can only be dropped."]
         elif pyarrow.types.is_null(held) and column.type == "number":
             self.column_notes[name] = [f"column {name!r} holds only nulls and is read as number."]
@@ -84,13 +82,13 @@ class ArrowTable(TableSource):
         most = max(1, min(PIECE_ROWS, PIECE_BYTES // max(1, layout.dtype.itemsize)))
         first, row = after or (0, 0)
         for number, source in enumerate(self._sources[first:], first):
-            with reading(source.name):
+            with reading_arrow(source.name):
                 for at, nbytes, columns in source.batches(indices, most, row):
                     rows = len(columns[0])
                     for start in range(max(0, row - at), rows, most):
                         stop = min(start + most, rows)
                         part = [column.slice(start, stop - start) for column in columns]
-                        parse = partial(_parse, source.name, part, layout, self._form, self._reading.words)
+                        parse = partial(self._parse, source.name, part, layout)
                         share = nbytes * stop // rows - nbytes * start // rows
                         yield TableChunk(source.name, [number, at + stop], share, parse)
             row = 0
@@ -99,22 +97,19 @@ class ArrowTable(TableSource):
         """Raise UsageError for columns that cannot be read as the planned type."""
         for w, source in ((w, source) for w in layout.members for source in self._sources):
             name, type = w.column.name, source.schema.field(w.index).type
-            drop = option_text("drop", name)
-            if name in source.faults:
-                raise UsageError(f"{source.faults[name]}. Convert it, or pass {drop}.")
-            if not readable(type, w.column):
-                way = option_text("types", {name: type_of(type)}) if type_of(type) else drop
-                way = "Convert it" if self._reading.alike else f"Pass {way}"
-                raise UsageError(
-                    f"{source.name}: column {name!r} holds {type}, which cannot be read as {w.column.type}."
-                    f" {way}."
+            why = source.faults.get(w.index)
+            if why or not readable(type, w.column):
+                way = (
+                    option_text("types", {name: type_of(type)})
+                    if type_of(type)
+                    else option_text("drop", name)
                 )
+                way = f", or pass {way}" if not self._reading.alike else ""
+                why = why or (
+                    f"{source.name}: column {name!r} holds {type}, which cannot be read as {w.column.type}"
+                )
+                raise UsageError(f"{why}. Convert it{way}.")
 
-
-def _parse(
-    name: str, columns: Sequence[Arrow], layout: RecordLayout, form: TextDialect, words: bool
-) -> ParsedRows:
-    with reading(name):
-        if words:
-            columns = [without_words(*one, form) for one in zip(columns, layout.members, strict=True)]
-        return records_of(columns, layout, form)
+    def _parse(self, name: str, columns: Sequence[Arrow], layout: RecordLayout) -> ParsedRows:
+        with reading_arrow(name):
+            return records_of(columns, layout, self._form, words=self._reading.words)

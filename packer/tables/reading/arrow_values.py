@@ -1,8 +1,8 @@
 """Arrow columns as records: the raw value of each Arrow type, and values that have none.
 
 Decimals, and texts that are read as another type, are parsed like cells of a CSV file. Nulls and NaN are
-missing; among values that stay texts, only nulls are. Data frames are read in the same way
-(``packer/tables/frames.py``).
+missing; among values that stay texts, only nulls are, but under the options of a pack that was made of text
+files these are read as there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow.compute
 from numpy.typing import NDArray
 
 from packer.tables.reading.record_parser import one_column, read_texts
+from packer.tables.reading.row_records import written
 from packer.tables.reading.table_source import TextDialect
 from packer.tables.transform.cell_values import DAY
 from packer.tables.transform.column_types import (
@@ -26,7 +27,6 @@ from packer.tables.transform.column_types import (
     TEXT,
     TYPES,
     TableColumn,
-    shortest,
 )
 from packer.tables.transform.records import (
     BEYOND_SINGLE_FROM,
@@ -68,20 +68,13 @@ def readable(type: Arrow, wanted: TableColumn) -> bool:
     return written or not kind.numeric or natural in (wanted.type, *kind.also)
 
 
-def without_words(column: Arrow, w: RecordMember, dialect: TextDialect) -> Arrow:
-    """Return a column with nulls for texts that mean missing, as files of text have them."""
-    if not is_text(_plain(column.type)):
-        return column
-    column = column.cast(_plain(column.type))
-    texts = [""] if w.column.cells.verbatim else [text.decode() for text in dialect.na]
-    absent = pa.compute.is_in(column, value_set=pa.array(texts, column.type))
-    return pa.compute.if_else(absent, pa.scalar(None, column.type), column)
-
-
-def records_of(columns: Sequence[Arrow], layout: RecordLayout, dialect: TextDialect) -> ParsedRows:
+def records_of(
+    columns: Sequence[Arrow], layout: RecordLayout, dialect: TextDialect, *, words: bool = False
+) -> ParsedRows:
     """Return the records of a piece of a table.
 
-    columns: an Arrow array of N values per column of the layout; dialect: notation of numbers in texts.
+    columns: an Arrow array of N values per column of the layout; dialect: notation of numbers in texts;
+    words: texts that stay texts are read as cells of that dialect, too.
     """
     rows = len(columns[0])
     raws: dict[str, NDArray[Any]] = {}
@@ -92,6 +85,8 @@ def records_of(columns: Sequence[Arrow], layout: RecordLayout, dialect: TextDial
         column, shown, faults = _checked(
             given if w.column.type == "category" else given.cast(_plain(given.type))
         )
+        if words and not w.column.kind.numeric and is_text(_plain(column.type)):
+            column = _as_cells(column, w, dialect)
         if w.column.kind.numeric:
             raws[w.name], more = _read(column, w, dialect)
             faults += more
@@ -125,6 +120,15 @@ def _checked(column: Arrow) -> tuple[Arrow, Arrow, Wrong]:
     bad = pa.compute.not_equal(shown.cast(pa.large_binary()), given).fill_null(False)
     clean = pa.compute.if_else(bad, pa.scalar(None, shown.type), shown)
     return clean, shown, [(bad.to_numpy(zero_copy_only=False), CellFault.NOT_UTF8)]
+
+
+def _as_cells(column: Arrow, w: RecordMember, dialect: TextDialect) -> Arrow:
+    """Return texts without the spaces around them, and null for those that mean missing."""
+    texts = column.cast(_plain(column.type)).cast(pa.large_string())
+    texts = texts if dialect.keep_spaces else pa.compute.utf8_trim(texts, " \t")
+    missing = [""] if w.column.cells.verbatim else [text.decode() for text in dialect.missing]
+    absent = pa.compute.is_in(texts, value_set=pa.array(missing, texts.type))
+    return pa.compute.if_else(absent, pa.scalar(None, texts.type), texts)
 
 
 def _filled(values: dict[str, NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[np.void]:
@@ -218,24 +222,13 @@ def _texts(column: Arrow, before: int) -> tuple[NDArray[np.void], bytes]:
 
 
 def _as_texts(column: Arrow) -> Arrow:
-    """Return values as texts like those of data frames; Arrow's floats, booleans and times differ."""
+    """Return values as texts like those of rows; Arrow's floats and times differ."""
     t, kind = pa.types, column.type
-    if t.is_floating(kind):
-        encoded = column.dictionary_encode()
-        array = encoded.dictionary.to_numpy(zero_copy_only=False)
-        cells = (
-            array.tolist() if array.itemsize == 8 else [float(str(x)) for x in array]
-        )  # 0.1 as float32 is 0.1
-        texts = [None if x != x else shortest(x) for x in cells]
-    elif t.is_timestamp(kind) or t.is_time(kind):
-        encoded = column.dictionary_encode()
-        cells = encoded.dictionary.to_pylist()
-        if t.is_timestamp(kind):  # a zone changes only the text of a time; of nanoseconds, three digits count
-            cells = _numbers(encoded.dictionary).view(f"M8[{kind.unit}]").astype("M8[us]").tolist()
-        texts = [None if x is None else x.isoformat(" ") if hasattr(x, "date") else str(x) for x in cells]
-    else:
+    if not (t.is_floating(kind) or t.is_timestamp(kind) or t.is_time(kind) or t.is_duration(kind)):
         return column.cast(pa.large_string() if t.is_large_string(kind) else pa.string())
-    return pa.array(texts, pa.string()).take(encoded.indices)
+    encoded = column.dictionary_encode()
+    values = encoded.dictionary.to_numpy(zero_copy_only=False)
+    return pa.array(map(written, values), pa.string()).take(encoded.indices)
 
 
 def is_text(type: Arrow) -> bool:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from packer.errors import MissingDependencyError, UsageError
+from packer.errors import SourceError, UsageError
 from packer.given_values import option_text
+from packer.parquet import reading_arrow
 from packer.source_kinds import ARROW_TABLES, JSON_LINES, compression
 from packer.tables.reading.partitioned_table import PartitionedTable, partitions
 from packer.tables.reading.table_source import ReadOptions, TableSource, expand
@@ -24,8 +25,8 @@ def open_table(sources: Any, reading: ReadOptions) -> TableSource:
     """Open files that hold one table, one after the other, or a data frame.
 
     sources: names of files and folders, and globs; or an object that arrow_frames reads.
-    Raises SourceError if files cannot be read or do not belong together; UsageError for other wrong sources;
-    MissingDependencyError.
+    Raises SourceError if files cannot be read, hold no rows or do not belong together; UsageError for other
+    wrong sources; MissingDependencyError.
     """
     table: TableSource
     if isinstance(sources, (list, tuple)) and all(isinstance(name, str) for name in sources):
@@ -35,10 +36,12 @@ def open_table(sources: Any, reading: ReadOptions) -> TableSource:
         found = partitions(names)
         table = PartitionedTable(_open_files, names, found, reading) if found else _open_files(names, reading)
     else:
-        _need_arrow("reading data frames")
-        from packer.tables.reading.arrow_frames import FrameTable  # which imports pyarrow
+        with reading_arrow("data frame"):
+            from packer.tables.reading.arrow_frames import FrameTable
 
-        table = FrameTable(sources, reading)
+            table = FrameTable(sources, reading)
+    if table.rows == 0:
+        raise SourceError(f"{table.names[0]}: holds no rows; at least one is needed. Check it.")
     columns = [column.name for column in table.columns]
     for name in () if reading.alike else reading.types.keys() - columns:
         raise UsageError(
@@ -58,12 +61,12 @@ def _open_files(names: Sequence[str], reading: ReadOptions) -> TableSource:
         )
     if kinds[0] == TEXT:
         return TextTable(names, reading)
-    _need_arrow(f"reading {kinds[0]} files")
-    from packer.tables.reading.arrow_batches import arrow_file, json_lines
-    from packer.tables.reading.arrow_table import ArrowTable
+    with reading_arrow(names[0]):
+        from packer.tables.reading.arrow_batches import arrow_file, json_lines
+        from packer.tables.reading.arrow_table import ArrowTable
 
-    is_json = kinds[0] == LINES
-    return ArrowTable([json_lines(name, reading) if is_json else arrow_file(name) for name in names], reading)
+    opened = [json_lines(name, reading) if kinds[0] == LINES else arrow_file(name) for name in names]
+    return ArrowTable(opened, reading)
 
 
 def _kind_of(name: str, reading: ReadOptions) -> str:
@@ -75,10 +78,3 @@ def _kind_of(name: str, reading: ReadOptions) -> str:
         return LINES
     with closing(TextStream(name, reading.encoding)) as stream:
         return LINES if re.match(rb'\s*\{\s*"', stream.read(256)) else TEXT
-
-
-def _need_arrow(purpose: str) -> None:
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError:
-        raise MissingDependencyError("pyarrow", purpose) from None

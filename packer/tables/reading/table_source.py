@@ -24,7 +24,14 @@ from packer.source_kinds import folder_tables, table_suffix
 from packer.split_names import split_of
 from packer.tables.reading.text_stream import TextStream, unreadable
 from packer.tables.transform.cell_values import NA_TEXTS
-from packer.tables.transform.column_types import NOTATIONS, TYPES, TableColumn, as_category, nearest
+from packer.tables.transform.column_types import (
+    NOTATIONS,
+    TYPES,
+    TableColumn,
+    as_category,
+    is_missing,
+    nearest,
+)
 from packer.tables.transform.records import BadRow, ParsedRows, RecordLayout
 
 _DIGESTED_BYTES = 4 << 20  # bytes of a file hashed at once
@@ -142,19 +149,13 @@ class Csv:
         return TextStream(name, self.encoding, escape)
 
 
-def text_dialect(reading: Mapping[str, Any]) -> TextDialect:
-    """Return the dialect of cells for the options with which the texts of a pack's files were read."""
-    marks = {name: reading[name] for name in ("decimal", "thousands", "na") if name in reading}
-    return Csv(**marks).dialect()
-
-
 @dataclass(frozen=True)
 class ReadOptions(Csv):
-    """Options for reading files: those of Csv, and `types` for files of any kind.
+    """Options for reading files: those of Csv, and others for files of any kind and frames.
 
     types: column -> one of TYPES, where the first rows are misleading; alike: "like" or "append" if they are
     those of a pack, which may name columns that the files lack; no remedy changes them, and for "append" no
-    option at all; words: texts of Arrow sources mean missing as in files of text, of which the pack was made.
+    option at all; words: texts of Arrow sources are read as those of files of text, of which the pack was made.
     """
 
     types: Mapping[str, str] = field(default_factory=dict)
@@ -223,6 +224,22 @@ class TableSource:
         Equal inputs give equal pieces.
         """
         raise NotImplementedError
+
+    def empty_label(self, layout: RecordLayout) -> str:
+        """Return the name of a column of the label that is empty in every row, "" if there is none.
+
+        Reads on until each of these columns has shown a value. Raises SourceError.
+        """
+        empty = tuple(w for w in layout.members if w.column.role == "label")
+        for chunk in self.chunks(RecordLayout(empty)) if empty else ():
+            parsed = chunk.read()
+            wrong = {bad.column for bad in parsed.bad}
+            empty = tuple(
+                w for w in empty if w.index not in wrong and is_missing(parsed.records[w.name]).all()
+            )
+            if not empty:
+                break
+        return empty[0].column.name if empty else ""
 
     def ways(self, bad: BadRow, text: bytes) -> list[str]:
         """Return the remedies for a bad row, tried where possible. text: of its piece."""

@@ -28,11 +28,19 @@ from packer.tables.transform.column_types import (
     DEALING,
     TableColumn,
     is_missing,
+    matched,
     nearest,
     shortest,
     unique,
 )
-from packer.tables.transform.records import BadCells, BadRow, CellFault, RecordLayout, RecordMember
+from packer.tables.transform.records import (
+    BadCells,
+    BadRow,
+    CellFault,
+    ParsedRows,
+    RecordLayout,
+    RecordMember,
+)
 
 DTYPES = ("float32", "float16", "float64", "int8", "int16", "int32", "int64", "uint8")
 MAX_NAME = 100  # most characters of a field's name
@@ -197,6 +205,17 @@ class TableTransform:
             x, texts = records[w.name], (dictionaries or {}).get(w.index, ())
             bad.add(w.index, is_wrong(x, texts), reason, lambda row: _text(x[row], w, texts))  # noqa: B023
         return bad.mask, sorted(bad.rows, key=lambda bad: (bad.line, bad.column))[:most]
+
+    def accept(self, parsed: ParsedRows) -> list[BadRow]:
+        """Write categories as the known ones, and leave out rows that cannot be mapped.
+
+        Returns: a fault for each of these rows.
+        """
+        for index, texts in parsed.dictionaries.items():
+            parsed.dictionaries[index] = matched(self.columns[index], texts)
+        mask, bad = self.bad_rows(parsed.records, parsed.dictionaries)
+        parsed.leave_out(mask, bad)
+        return [*{b.line: b for b in reversed(bad)}.values()]
 
     @cached_property
     def _rules(self) -> list[tuple[RecordMember, Rule, str]]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import sqlite3
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from packer.errors import UsageError
-from packer.tables.reading.arrow_frames import columns_of, records
+from packer.tables.reading.arrow_frames import FrameTable
 from packer.tables.reading.arrow_values import type_of
+from packer.tables.reading.table_source import ReadOptions
 from packer.tables.transform.column_types import MISSING_INTEGER, TableColumn
 from packer.tables.transform.records import ParsedRows, RecordLayout, RecordMember
 
@@ -22,7 +24,20 @@ ZONE = dt.timezone(dt.timedelta(hours=2))
 def read(cells: Any, column: TableColumn, **reading: Any) -> ParsedRows:
     """The rows of a frame of one column."""
     data = {column.name: cells} if not hasattr(cells, "iloc") or cells.ndim == 1 else cells
-    return records(columns_of(data), RecordLayout((RecordMember(0, column),)), reading)
+    return read_frame(data, column, **reading)
+
+
+def read_frame(data: Any, column: TableColumn, **reading: Any) -> ParsedRows:
+    """The rows of a column of a frame, under the options of a pack."""
+    options = ReadOptions(**{"keep_spaces": True} | reading, alike="like", words="na" in reading)
+    table = FrameTable(data, options, [column.name])
+    number = [c.name for c in table.columns].index(column.name)
+    (chunk,) = table.chunks(RecordLayout((RecordMember(number, column),)))
+    found = chunk.read()
+    found.records = found.records.view([("c0", found.records.dtype[0])])
+    found.dictionaries = dict(zip((0,), found.dictionaries.values(), strict=False))
+    found.bad = [replace(bad, column=0) for bad in found.bad]
+    return found
 
 
 def numbers(cells: Any, column: TableColumn, **reading: Any) -> Any:
@@ -109,14 +124,13 @@ def test_cells_of_another_kind(kind, cells, row, shown, reason):
 @pytest.mark.parametrize(
     ("kind", "cells", "sentence"),
     [
-        ("number", [[1, 2]], "column 'x y': holds list<item: int64>, which cannot be read as number. Convert it."),
-        ("number", np.array(["2020-01-01"], "M8[s]"), "column 'x y': holds timestamp[s], which cannot be read as number. Convert it."),
-        ("date", [20200101], "column 'x y': holds int64, which cannot be read as date. Convert it."),
-        ("time", [0.5], "column 'x y': holds double, which cannot be read as time. Convert it."),
-        ("timestamp", [True], "column 'x y': holds bool, which cannot be read as timestamp. Convert it."),
-        ("number", 1.5, "column 'x y': "),
-        ("number", "abc", "column 'x y': is a str; a value for each row is needed, all of one type. Convert it."),
-        ("number", np.array(1.5), "column 'x y': "),
+        ("number", [[1, 2]], "data frame: column 'x y' holds list<item: int64>, which cannot be read as number."),
+        ("number", np.array(["2020-01-01"], "M8[s]"), "data frame: column 'x y' holds timestamp[s], which cannot be read as number."),
+        ("timestamp", [True], "data frame: column 'x y' holds bool, which cannot be read as timestamp."),
+        ("date", [20200131], "data frame: column 'x y' holds int64, which cannot be read as date."),
+        ("number", 1.5, "column 'x y': is a float; a value for each row is needed. Pass a list."),
+        ("number", "abc", "column 'x y': is a str; a value for each row is needed. Pass a list."),
+        ("number", np.array(1.5), "column 'x y': is a ndarray; a value for each row is needed. Pass a list."),
         ("number", np.zeros((2, 2)), "column 'x y': "),
         ("category", np.array([b"\xff"]), "column 'x y': "),
     ],
@@ -154,9 +168,16 @@ def test_values_of_several_types_are_refused(kind, cells, said):
     for given in (cells, np.array(cells, object)):
         with pytest.raises(UsageError) as error:
             read(given, TableColumn("x", kind))
-        assert str(error.value) == (
-            f"column 'x': {said}; a value for each row is needed, all of one type. Convert it."
-        )
+        assert str(error.value) == (f"column 'x': {said}; all values must have one type. Convert it.")
+
+
+def test_texts_under_a_pack_of_text_files_are_read_as_there():
+    reading = {"na": ["?"], "keep_spaces": False}
+    assert codes([" a ", "?", "NA", "", "b", "\ta"], **reading) == ["a", None, None, None, "b", "a"]
+    assert codes([" a ", "?"], **reading | {"keep_spaces": True}) == [" a ", None]
+    verbatim = TableColumn("x", "category", "verbatim")
+    found = read([" NA", "", "?"], verbatim, **reading)
+    assert (found.records["c0"].tolist(), found.dictionaries) == ([0, -1, 1], {0: ["NA", "?"]})
 
 
 def test_codes():
@@ -188,17 +209,15 @@ def test_numbers_and_dates_as_people_write_them() -> None:
 
 
 def test_frames():
-    assert list(columns_of({"a": [1, 2], 3: np.zeros(2)})) == ["a", "3"]
-    layout = RecordLayout(
-        (RecordMember(0, TableColumn("a", "number")), RecordMember(1, TableColumn("b", "number")))
-    )
+    frame = FrameTable({"a": [1, 2], 3: np.zeros(2), "b": object()}, ReadOptions(), ["a", "3"])
+    assert [c.name for c in frame.columns] == ["a", "3", "b"]
     with pytest.raises(UsageError) as error:
-        records(columns_of({"a": [1], "b": [1, 2]}), layout, {})
+        FrameTable({"z": 0, "a": [1], "b": [1, 2]}, ReadOptions(), ["a", "b"])
     assert str(error.value) == (
         "column 'b': has 2 rows, and 'a' has 1; all columns need the same length. Pass columns of equal length."
     )
     with pytest.raises(UsageError) as error:
-        columns_of([1, 2])
+        FrameTable([1, 2], ReadOptions())
     assert str(error.value) == ("data: row 0 is a int; a dict is allowed. Pass dicts.")
 
 
@@ -246,9 +265,7 @@ def test_pyarrow(name, kind, cells, raw):
         forms.append(forms[0].cast(pyarrow.timestamp("us", "Asia/Tokyo")))
     for array in forms:
         table = pyarrow.table({"x": pyarrow.chunked_array([array[:1], array[1:]])})
-        found = records(
-            columns_of(table), RecordLayout((RecordMember(0, TableColumn("x", kind)),)), {}
-        ).records["c0"]
+        found = read_frame(table, TableColumn("x", kind)).records["c0"]
         np.testing.assert_array_equal(found, np.array(raw, found.dtype))
 
 
@@ -263,9 +280,7 @@ def test_polars(name, kind, cells, raw):
         ]
     for series in forms:
         table = polars.DataFrame({"x": series})
-        found = records(
-            columns_of(table), RecordLayout((RecordMember(0, TableColumn("x", kind)),)), {}
-        ).records["c0"]
+        found = read_frame(table, TableColumn("x", kind)).records["c0"]
         np.testing.assert_array_equal(found, np.array(raw, found.dtype))
 
 
@@ -292,7 +307,9 @@ def test_categories_of_packages(package):
 def test_pandas_names_that_are_no_texts_or_occur_twice():
     pandas = pytest.importorskip("pandas")
     data = pandas.DataFrame([[1.0, 2.0, 3.0]], columns=[0, "a", "a"])
-    assert set(columns_of(data)) == {"0", "a"}
+    table = FrameTable(data, ReadOptions())
+    assert [c.name for c in table.columns] == ["0", "a", "a.1"]
+    assert table.notes == ("data frame: 1 column without a name, or with a repeated one, renamed 'a.1'.",)
     assert [numbers(data, TableColumn(name, "number")).tolist() for name in ("0", "a")] == [[1.0], [2.0]]
 
 
@@ -324,10 +341,8 @@ class Stream:
 
 def test_whatever_hands_out_an_arrow_stream_is_a_frame():
     pyarrow = pytest.importorskip("pyarrow")
-    layout = RecordLayout((RecordMember(0, TableColumn("x", "number")),))
-    columns = columns_of(Stream(pyarrow.table({"y": ["a"], "x": [1.5]})))
-    assert set(columns) == {"x", "y"}
-    assert records(columns, layout, {}).records["c0"].tolist() == [1.5]
+    stream = Stream(pyarrow.table({"y": ["a"], "x": [1.5]}))
+    assert read_frame(stream, TableColumn("x", "number")).records["c0"].tolist() == [1.5]
 
 
 def test_categories_as_polars_hands_them_out():
@@ -348,14 +363,15 @@ def test_a_cursor_of_dicts_gives_values_not_names() -> None:
     database = sqlite3.connect(":memory:")
     for factory in (None, sqlite3.Row, rows):
         database.row_factory = factory
-        found = columns_of(database.execute("select 1 as a, 'p' as b union all select 2, 'q'"))
-        assert {name: list(values) for name, values in found.items()} == {"a": [1, 2], "b": ["p", "q"]}
+        cursor = database.execute("select 1 as a, 'p' as b union all select 2, 'q'")
+        found = dict(zip("ab", FrameTable(cursor, ReadOptions())._batch.columns, strict=True))
+        assert {name: x.to_pylist() for name, x in found.items()} == {"a": [1, 2], "b": ["p", "q"]}
 
 
 def test_frames_that_arrow_cannot_read_are_refused() -> None:
     polars = pytest.importorskip("polars")
     with pytest.raises(UsageError, match="data: Arrow cannot read it"):
-        columns_of(polars.DataFrame({"x": polars.Series([1], dtype=polars.Int128)}))
+        FrameTable(polars.DataFrame({"x": polars.Series([1], dtype=polars.Int128)}), ReadOptions())
 
 
 def test_durations_are_seconds() -> None:

@@ -198,8 +198,6 @@ def test_the_content_of_a_frame_is_its_identity() -> None:
         ({"x": [1, 2], "n": [1]}, "column 'n': has 1 rows, and 'x' has 2; all columns need the same length. Pass columns of"
          " equal length."),
         ({"x": 1}, "column 'x': is a int; a value for each row is needed. Pass a list."),
-        (pandas.DataFrame([[1, 2]], columns=["x", "x"]), "data: has two columns named 'x'; each has its own name. Rename"
-         " one."),
         ({"x": [1, "a"]}, "column 'x': Could not convert 'a' with type str: tried to convert to int64; all values must have"
          " one type. Convert it, or pass --drop x."),
         ({"x": []}, "data frame: holds no rows; at least one is needed. Check it."),
