@@ -12,8 +12,8 @@ from packer.format.table_record import check_table
 from packer.garbage import paused
 from packer.parquet import reading_arrow
 from packer.tables.reading.row_records import RowReader, alike
-from packer.tables.table_options import read_alike
 from packer.tables.reading.table_source import ReadOptions
+from packer.tables.table_options import read_alike
 from packer.tables.transform.column_types import TableColumn, is_missing
 from packer.tables.transform.records import ParsedRows
 from packer.tables.transform.row_mapper import Fields, RowMapper

@@ -216,7 +216,7 @@ def test_numbers_are_no_dates_for_like_nor_for_apply(column: str, cell: float, t
     train = tmp_path / "train.h5"
     convert_table({"d": [cells[column]] * 3, "y": [1, 2, 3]}, train, label="y", types={"d": column})
     for given in ({"d": cell}, [{"d": cell}], {"d": [cell]}, pandas.DataFrame({"d": [cell]})):
-        with pytest.raises(UsageError, match=f"cannot be read as {column}. Convert it"):
+        with pytest.raises(UsageError, match=f"cannot be read as {column}. Convert it|is not a {column} "):
             apply(open_pack(train), given)
     with pytest.raises(UsageError, match=f"cannot be read as {column}. Convert it"):
         convert_table({"d": [cell]}, tmp_path / "new.h5", like=train)
@@ -333,3 +333,49 @@ def test_floats_are_booleans_for_like_and_apply_and_large_numbers_are_not_rounde
             apply(pack, given)
     with pytest.raises(SourceError, match="is a whole number that float64 rounds"):
         convert_table([row], tmp_path / "c.h5", like=pack)
+
+
+FRAMES: dict[str, Any] = {
+    "pandas": lambda frame: frame,
+    "index": lambda frame: frame.set_index("a"),
+    "dict": lambda frame: frame.to_dict("list"),
+    "polars": lambda frame: pytest.importorskip("polars").from_pandas(frame),
+    "rows": lambda frame: frame.to_dict("records"),
+}
+
+
+@pytest.mark.parametrize("form", FRAMES)
+def test_apply_and_like_give_equal_rows(tmp_path: Path, form: str) -> None:
+    rows = pandas.DataFrame(
+        {
+            "a": [0.5, 1.25] * 5,
+            "code": ["7", "x y"] * 5,
+            "ok": ["true", "false"] * 5,
+            "at": ["12:00:00", "01:30:00"] * 5,
+            "note": ["one", "two"] * 5,
+            "y": ["u", "v"] * 5,
+        }
+    )
+    rows.to_csv(tmp_path / "train.csv", index=False)
+    convert_table(
+        tmp_path / "train.csv", tmp_path / "train.h5", label="y", keep="note", types={"code": "category"}
+    )
+    new = pandas.DataFrame(
+        {
+            "a": [2.0, 3.0],
+            "code": ["7.0", " x y"],
+            "ok": [1.0, None],
+            "at": pandas.to_timedelta([90, 5400], "s"),
+            "note": [" one", "NA"],
+            "y": ["", "NA"],
+        }
+    )
+    given = FRAMES[form](new)
+    convert_table(given, tmp_path / "new.h5", like=tmp_path / "train.h5")
+    packed, mapped = open_pack(tmp_path / "new.h5"), apply(open_pack(tmp_path / "train.h5"), given)
+    assert mapped.keys() == {"features", "categories", "note"}
+    assert np.array_equal(mapped["features"], [[2, 1, 90], [3, np.nan, 5400]], equal_nan=True)
+    assert mapped["categories"].tolist() == [[1], [2]]
+    assert mapped["note"] == PackedDataset(packed, fields=["note"])[:].note == ["one", ""]
+    assert mapped["features"].tobytes() == packed.read("features").tobytes()
+    assert mapped["categories"].tobytes() == packed.read("categories").tobytes()

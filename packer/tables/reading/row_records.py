@@ -68,7 +68,7 @@ class RowReader:
         self._match: dict[int, Callable[[str], str]] = {}
 
     def read(self, rows: Sequence[Mapping[str, Any]]) -> ParsedRows:
-        """Return the records of some rows, or the cells that have none. Dictionaries: of the label, or all."""
+        """Return the records of some rows, or cells that have none; dictionaries of the label, or all."""
         lines: list[str] = []
         values: list[tuple[int, str, Any]] = []
         bad: list[BadRow] = []
@@ -152,7 +152,7 @@ class RowReader:
 
 
 def written(cell: Any) -> str | None:
-    """Return a value as text like that of a data frame, None for missing. Raises TypeError for other objects."""
+    """Return the text of a value, None for missing. Raises TypeError for other objects."""
     if isinstance(cell, str):
         return str(cell)
     if isinstance(cell, np.floating):
@@ -171,8 +171,10 @@ def written(cell: Any) -> str | None:
     if isinstance(cell, dt.datetime):
         cell = cell if cell.tzinfo is None else cell.astimezone(dt.timezone.utc)
         return str(cell.replace(tzinfo=None).isoformat(" "))[:26]
+    if isinstance(cell, dt.timedelta):
+        return str(dt.timedelta(cell.days, cell.seconds, cell.microseconds))  # pandas writes it otherwise
     if isinstance(cell, bytes):
         return cell.decode()
-    if isinstance(cell, (int, Decimal, dt.date, dt.time, dt.timedelta)):
+    if isinstance(cell, (int, Decimal, dt.date, dt.time)):
         return str(cell)
     raise TypeError

@@ -19,6 +19,7 @@ from packer.tables.transform.row_mapper import Fields
 from tests.tables.rawtables import Fitted, Table, fit, tables
 from tests.tables.transform.test_table_transform import choices_for
 
+
 def as_data(table: Table) -> dict[str, list[Any]]:
     """Cells as a data frame has them: booleans, dates and times as such, the other raw forms as they are."""
     epoch = dt.datetime(1970, 1, 1)
