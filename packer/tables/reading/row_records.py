@@ -88,9 +88,10 @@ class RowReader:
                         blob += (text := (found or "").encode())
                         found = len(blob) - len(text), len(text)
                 except (TypeError, ValueError, ArithmeticError) as error:
+                    known = [fault for fault in error.args if isinstance(fault, CellFault)]
+                    known += [CellFault.NOT_UTF8] if isinstance(error, UnicodeError) else []
                     held = f"holds a {type(given).__name__}, which cannot be read as {kind}"
-                    held = CellFault.NOT_UTF8 if isinstance(error, UnicodeError) else held
-                    bad.append(BadRow(number, index, "", held))
+                    bad.append(BadRow(number, index, "", known[0] if known else held))
                     continue
                 if type(found) is str:
                     cells[index] = found
@@ -102,8 +103,8 @@ class RowReader:
         parsed.bad = sorted([*parsed.bad, *bad], key=lambda b: (b.line, b.column))
         for number, name, value in values if not parsed.bad else ():
             parsed.records[name][number] = value
-        known = {} if self.mapper else {index: [*texts] for index, texts in self._texts.items()}
-        parsed.texts, parsed.dictionaries = bytes(blob), known | {i: [*codes] for i, codes in labels.items()}
+        texts = {} if self.mapper else {index: [*known] for index, known in self._texts.items()}
+        parsed.texts, parsed.dictionaries = bytes(blob), texts | {i: [*codes] for i, codes in labels.items()}
         return parsed
 
     def _number(self, given: Any, w: RecordMember, kind: str) -> Any:
@@ -126,7 +127,9 @@ class RowReader:
         # The notation and the marks for missing are those of texts.
         alone = RecordLayout((replace(w, index=0, column=w.column.but(notation="")),))
         raw, bad = read_texts([text.encode()], alone, self._values)
-        return text if bad else raw[0]
+        if bad and kind == "number":
+            raise ValueError(bad[0].reason)
+        return text if bad else raw[0]  # 20181028 may be a date
 
     def _text(self, given: Any, w: RecordMember) -> str | None:
         """Return a cell of texts, None for missing."""
