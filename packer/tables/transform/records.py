@@ -79,18 +79,23 @@ def adjacent(records: NDArray[Any], name: str, width: int) -> NDArray[Any]:
     return np.lib.stride_tricks.as_strided(cells, shape, strides, writeable=False)
 
 
+def adjacent_members(members: Sequence[RecordMember], record: np.dtype[Any]) -> list[Sequence[RecordMember]]:
+    """Return members in runs, each adjacent in a record, of one dtype and the same parts; texts alone."""
+    places: Mapping[str, Any] = record.fields or {}
+    kinds = [w.column.kind.parts if w.column.kind.numeric else w.index for w in members]
+    found = [(*places[w.name][:2], kind) for w, kind in zip(members, kinds, strict=True)]
+    ends = [(dtype, at + dtype.itemsize, kind) for dtype, at, kind in found]
+    firsts = [k for k, begin in enumerate(found) if not k or begin != ends[k - 1]]
+    return [members[first:stop] for first, stop in pairwise([*firsts, len(members)])]
+
+
 def floats_of(
     records: NDArray[Any], members: Sequence[RecordMember], rows: slice | NDArray[np.int64] = slice(None)
 ) -> NDArray[np.float64]:
     """Return columns of numbers in some rows: float64 [columns, rows], NaN for missing."""
-    places: Mapping[str, Any] = records.dtype.fields or {}
-    found = [places[w.name][:2] for w in members]
-    firsts = [
-        k for k, (dtype, at) in enumerate(found) if not k or found[k - 1] != (dtype, at - dtype.itemsize)
-    ]
     runs = [
-        as_float(adjacent(records, members[first].name, stop - first)[rows]).T
-        for first, stop in pairwise([*firsts, len(members)])
+        as_float(adjacent(records, run[0].name, len(run))[rows]).T
+        for run in adjacent_members(members, records.dtype)
     ]
     return np.concatenate(runs) if runs else np.empty((0, len(records[rows])))
 

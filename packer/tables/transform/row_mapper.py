@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packer.tables.transform.column_types import DEALING, MISSING_INTEGER, TableColumn, as_float, is_missing
-from packer.tables.transform.records import RecordLayout, RecordMember, adjacent
+from packer.tables.transform.records import RecordLayout, RecordMember, adjacent, adjacent_members
 from packer.tables.transform.table_transform import TableTransform
 
 Fields = dict[str, "NDArray[Any] | list[bytes]"]
@@ -50,22 +50,19 @@ class RowMapper:
         dictionaries: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         self.transform, self.layout = transform, layout
-        dictionaries = dictionaries or {}
+        texts = dictionaries or {}
         self._wanted = {w.column.name: w for w in layout.members}
-        self._codes: dict[str, NDArray[np.int64]] = {}
-        for w in layout.members:
-            if w.column.role == DEALING:  # with `like`, the other pack's table may lack it
-                continue
-            c = transform.column(w.column.name)
-            if c.type == "category":
-                self._codes[c.name] = _codes(c, dictionaries.get(w.index, ()))
-        self._dtype = np.dtype(transform.dtype)
+        self._codes = {
+            w.column.name: _codes(transform.column(w.column.name), texts.get(w.index, ()))
+            for w in layout.members
+            if w.column.type == "category"
+            and w.column.role != DEALING  # of these the transform may have none
+        }
         self._steps = self._plan()
         self._label = [self._wanted[name] for name in transform.label if name in self._wanted]
         if self._label and transform.separator:
-            self._hot = _multi_hot(transform, dictionaries.get(self._label[0].index, ()))
-        exact = transform.classes is not None and transform.column(transform.label[0]).type == "integer"
-        self._classes = np.array(transform.class_values or (), np.int64 if exact else np.float64)
+            self._hot = _multi_hot(transform, texts.get(self._label[0].index, ()))
+        self._classes = np.array(transform.class_values or ())
 
     def map(self, records: NDArray[Any], texts: bytes | memoryview = b"") -> MappedRows:
         """Map records [n] of the layout without bad rows. texts: bytes that `at` of text columns refers to.
@@ -77,17 +74,17 @@ class RowMapper:
         transform, n = self.transform, len(records)
         mapped = MappedRows({})
         if transform.features:
-            features = np.empty((n, len(transform.features)), self._dtype)
+            features = np.empty((n, len(transform.features)), transform.dtype)
             with np.errstate(all="ignore"):
                 beyond = [first for step in self._steps if (first := step(records, features)) is not None]
             mapped.beyond = min(beyond, default=None, key=lambda first: first[0])
+            indicators = [c for c in transform.columns if c.indicator]
+            for j, c in enumerate(indicators, len(transform.features) - len(indicators)):
+                features[:, j] = is_missing(records[self._wanted[c.name].name])
             mapped.fields["features"] = features
-        names = transform.categories
-        if names:
-            codes = np.empty((n, len(names)), np.int64)
-            for j, name in enumerate(names):
-                codes[:, j] = self._codes[name][records[self._wanted[name].name]]
-            mapped.fields["categories"] = codes
+        if names := transform.categories:
+            codes = [self._codes[name][records[self._wanted[name].name]] for name in names]
+            mapped.fields["categories"] = np.stack(codes, axis=1)
         if self._label:
             mapped.fields["label"] = self._labels(records)
         for c in transform.columns:
@@ -97,44 +94,28 @@ class RowMapper:
 
     def _plan(self) -> list[Step]:
         """Return the steps that fill the features: per run of adjacent numbers in a record, or per column."""
-        runs: list[list[TableColumn]] = []
-        members: Mapping[str, Any] = self.layout.dtype.fields or {}
-        beside = None  # dtype and offset of the member that continues the last run
-        for c in self.transform.columns:
-            if not c.outputs:
-                continue
-            dtype, at = members[self._wanted[c.name].name][:2]
-            single = c.kind.numeric and not c.kind.parts
-            if single and beside == (dtype, at):
-                runs[-1].append(c)
-            else:
-                runs.append([c])
-            beside = (dtype, at + dtype.itemsize) if single else None
         steps: list[Step] = []
         at = 0
-        for run in runs:
-            c = run[0]
-            if c.kind.parts or not c.kind.numeric:
-                steps.append(self._parts(c, at) if c.kind.parts else self._one_hot(c, at))
-                at += len(c.outputs)
-            else:
-                steps.append(self._run(run, at))
-                at += len(run)
-        for j, c in enumerate((c for c in self.transform.columns if c.indicator), at):
-            steps.append(self._indicator(c, j))
+        wanted = [self._wanted[c.name] for c in self.transform.columns if c.outputs]
+        for run in adjacent_members(wanted, self.layout.dtype):
+            columns = [self.transform.column(w.column.name) for w in run]
+            step = self._numbers if columns[0].kind.numeric else self._one_hot
+            steps.append(step(columns, at))
+            at += sum(len(c.outputs) for c in columns)
         return steps
 
-    def _run(self, run: list[TableColumn], first: int) -> Step:
-        member, width = self._wanted[run[0].name].name, len(run)
+    def _numbers(self, run: list[TableColumn], first: int) -> Step:
+        member, width, parts = self._wanted[run[0].name].name, len(run), list(run[0].kind.parts.values())
+        several = max(1, len(parts))
         fill = np.array([np.nan if c.fill is None else c.fill for c in run])
-        mean, std = np.array([c.standardize or (0.0, 1.0) for c in run]).T
+        mean, std = np.array([c.standardize or (0.0, 1.0) * several for c in run]).reshape(-1, 2).T
         logs = np.flatnonzero([c.log1p for c in run])
         filled, scaled = not np.isnan(fill).all(), any(c.standardize for c in run)
-        columns, rows = slice(first, first + width), max(1, _CELLS // width)
+        columns, rows = slice(first, first + width * several), max(1, _CELLS // width)
 
         def step(records: NDArray[Any], features: NDArray[Any]) -> tuple[int, str] | None:
             cells = adjacent(records, member, width)
-            if not (filled or scaled or len(logs)):
+            if not (filled or scaled or len(logs) or parts):
                 features[:, columns] = cells
                 return None
             if cells.dtype.kind == "i":
@@ -148,50 +129,29 @@ class RowMapper:
                     x[:, logs] = np.log1p(x[:, logs])
                 if filled:
                     np.copyto(x, fill, where=np.isnan(x))
+                if parts:
+                    x = np.stack([of(x) for of in parts], axis=2).reshape(len(x), -1)
                 if scaled:
                     x -= mean
                     x /= std
                 features[part, columns] = x
-                # Logarithms are small, and fill values fit; the reader checked unchanged values.
-                if scaled and beyond is None and (where := _infinite(features[part, columns])) is not None:
-                    beyond = start + where[0], run[where[1]].name
+                # Logarithms are small, and fill values of one part fit; the reader checked unchanged values.
+                checked = beyond is None and (scaled or (filled and parts))
+                if checked and (where := _infinite(features[part, columns])) is not None:
+                    beyond = start + where[0], run[where[1] // several].name
             return beyond
 
         return step
 
-    def _parts(self, c: TableColumn, first: int) -> Step:
-        member, parts = self._wanted[c.name].name, list(c.kind.parts.values())
-        scale = c.standardize or (0.0, 1.0) * len(parts)
-        scales = list(zip(scale[::2], scale[1::2], strict=True))
-
-        def step(records: NDArray[Any], features: NDArray[Any]) -> tuple[int, str] | None:
-            x = records[member].astype(np.float64)
-            if c.fill is not None:
-                x[np.isnan(x)] = c.fill
-            for j, (part, (mean, std)) in enumerate(zip(parts, scales, strict=True), first):
-                features[:, j] = (part(x) - mean) / std
-            where = _infinite(features[:, first : first + len(parts)]) if c.standardize or c.fill else None
-            return None if where is None else (where[0], c.name)
-
-        return step
-
-    def _one_hot(self, c: TableColumn, first: int) -> Step:
-        member, codes = self._wanted[c.name].name, self._codes[c.name]
-        width = len(c.outputs)
+    def _one_hot(self, run: list[TableColumn], first: int) -> Step:
+        (c,) = run
+        member, codes, width = self._wanted[c.name].name, self._codes[c.name], len(c.outputs)
 
         def step(records: NDArray[Any], features: NDArray[Any]) -> None:
             numbers = codes[records[member]]
             features[:, first : first + width] = 0
             rows = np.flatnonzero(numbers)
             features[rows, first + numbers[rows] - 1] = 1
-
-        return step
-
-    def _indicator(self, c: TableColumn, at: int) -> Step:
-        wanted = self._wanted[c.name]
-
-        def step(records: NDArray[Any], features: NDArray[Any]) -> None:
-            features[:, at] = is_missing(records[wanted.name])
 
         return step
 
