@@ -31,7 +31,8 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,52 +120,48 @@ _MONTHS = (
 _CLOCK = r"(?P<hour>\d\d?):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{1,28}))?)?"
 _HALF = r" ?(?P<half>[AaPp])\.?[Mm]\.?"
 _TWELVE = re.compile(r"\s(?:0?[1-9]|1[0-2]):[\d:.]+ ?([AaPp]\.?[Mm])?")
-_OFFSET = re.compile(
-    r"([^ T]+[ T][\d:]*\d)((?<=:\d\d:\d\d)\.\d{1,28})? ?(Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)", re.ASCII
-)
-_OFFSET_LINES = re.compile(r"(?:[\d/-]{10}[T ][\d:]{5,8}[+-]\d\d:\d\d\n)+", re.ASCII)
-"""The usual form, in which all texts are found at once, in a third of the time."""
+_OFFSET = r"[+-]\d\d(?::?\d\d)?"
+_ZONE = rf" ?(?P<zone>Z|UTC|GMT|{_OFFSET})"
+_OFFSET_ENDS = re.compile(rf"({_OFFSET})\n", re.ASCII)
 
 
-def _moments(dates: Sequence[str], clock: str = "", before: str | None = None) -> Reader:
+def _moments(dates: Sequence[str], clock: str = "", before: str | None = None, zone: str = "") -> Reader:
     """Return the reader of cells that hold a date, a clock time, or both.
 
     dates: patterns of dates, () for none; before: prefix with which NumPy reads all cells of the usual form
-    at once, in a quarter of the time; None: not possible.
+    at once, in a quarter of the time; None: not possible; zone: pattern of the zone or offset that ends each
+    cell, "" for none.
     """
     parted = ("[T ]" if before is not None else "[ T]+") if dates and clock else ""
-    matches = [re.compile(date + parted + clock, re.ASCII).fullmatch for date in dates or ("",)]
+    matches = [re.compile(date + parted + clock + zone, re.ASCII).fullmatch for date in dates or ("",)]
     usual = r"(?!0000)\d{4}([-/])\d\d\1\d\d" if dates else ""
     usual += parted + (r"\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?" if clock else "")
-    lines = re.compile(rf"(?:{usual}{'Z?' if parted else ''}\n)+", re.ASCII)
+    lines = re.compile(rf"(?:{usual}{_OFFSET if zone else 'Z?' if parted else ''}\n)+", re.ASCII)
 
     def moment(text: str) -> float | None:
         match = next(filter(None, (fullmatch(text) for fullmatch in matches)), None)
-        days = 0 if match is None or not dates else _days(match)
-        if match is None or days is None or not clock:
-            return None if match is None else days
-        hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
-        if half := match.groupdict().get("half"):
-            hour = hour % 12 + (12 if half in "pP" else 0) if 1 <= hour <= 12 else 24
-        if hour > 23 or minute > 59 or second > 59:
+        try:
+            return None if match is None else _value(match.groupdict())
+        except ValueError:  # no such day, hour or offset
             return None
-        seconds = days * DAY + hour * 3600 + minute * 60 + second
-        return seconds + _micros(match["fraction"] or "") / 1e6
 
     one_by_one = by_cell(lambda *marks: moment, _SPACES if before is not None else _SPACES + "\u00a0")
 
     def read(texts: Sequence[str], decimal: str, thousands: str) -> Values:
         text = "\n".join([*texts, ""]) if before is not None else ""
-        if not lines.fullmatch(text):
+        if not lines.fullmatch(text) or text.count("\n") != len(texts):  # a cell may contain a line end
             return one_by_one(texts, decimal, thousands)
-        plain = text.replace("/", "-").replace("Z", "").split("\n")[:-1]
+        text = text.replace("/", "-").replace("Z", "")
+        *cells, _ = _OFFSET_ENDS.split(text) if zone else text.split("\n")
+        cells, zones = (cells[::2], cells[1::2]) if zone else (cells, [])
         try:
-            cells = np.array([f"{before}{cell}" for cell in plain] if before else plain, "M8[us]")
-        except ValueError:  # no such day or hour
+            moments = np.array([f"{before}{cell}" for cell in cells] if before else cells, "M8[us]")
+            offsets = {zone: _offset(zone) for zone in {*zones}}
+        except ValueError:  # no such day, hour or offset
             return one_by_one(texts, decimal, thousands)
-        if len(cells) != len(texts):  # a cell contains a line end
-            return one_by_one(texts, decimal, thousands)
-        seconds, micros = np.divmod(cells.view(np.int64), 10**6)
+        seconds, micros = np.divmod(moments.view(np.int64), 10**6)
+        if zone:
+            seconds -= np.array([offsets[zone] for zone in zones])
         values = seconds + micros / 1e6 if clock else seconds / DAY
         return values, np.ones(len(values), np.bool_)
 
@@ -185,47 +182,34 @@ def _certain(reader: Reader) -> Reader:
     return read
 
 
-def timestamps_offset(texts: Sequence[str], decimal: str, thousands: str) -> Values:
-    """Read timestamps that all end in a zone or an offset (a Reader)."""
-    if _OFFSET_LINES.fullmatch("\n".join([*texts, ""])):
-        parts = [(text[:-6], "", text[-6:]) for text in texts]
-    else:
-        matches = [_OFFSET.fullmatch(text.strip(_SPACES)) for text in texts]
-        parts = [(match[1], match[2] or "", match[3]) if match else ("", "", "") for match in matches]
-    values, valid = timestamps([stamp for stamp, _, _ in parts], decimal, thousands)
-    offsets = {zone: _offset(zone) for zone in {zone for _, _, zone in parts}}
-    values = values - np.array([offsets[zone] for _, _, zone in parts], np.float64)
-    if any(fraction for _, fraction, _ in parts):
-        values += np.array([_micros(fraction[1:]) for _, fraction, _ in parts], np.float64) / 1e6
-    return values, valid & ~np.isnan(values)
+def _value(cell: Mapping[str, Any]) -> float:
+    """Return days for a date, else seconds. cell: its parts by their names in the patterns. Raises ValueError.
+
+    Digits of a fraction after the sixth are cut off.
+    """
+    days = 0
+    if year := cell.get("year"):
+        years = int(year) + (0 if len(year) > 2 else 1900 if int(year) >= 69 else 2000)
+        month = cell["month"]
+        if not month.isdecimal():  # Oct, Sept and October
+            month = next((str(k) for k, name in enumerate(_MONTHS, 1) if name.startswith(month.lower())), "0")
+        days = datetime.date(years, int(month), int(cell["day"])).toordinal() - _EPOCH
+    if "hour" not in cell:
+        return days
+    hour = int(cell["hour"])
+    if half := cell.get("half"):
+        hour = hour % 12 + (12 if half in "pP" else 0) if 1 <= hour <= 12 else 24
+    clock = datetime.time(hour, int(cell["minute"]), int(cell["second"] or 0))
+    seconds = days * DAY + hour * 3600 + clock.minute * 60 + clock.second - _offset(cell.get("zone") or "")
+    return seconds + int((cell["fraction"] or "")[:6].ljust(6, "0")) / 1e6
 
 
-def _offset(zone: str) -> float:
-    """Return the seconds of a zone east of Greenwich, NaN if there is no such zone."""
+def _offset(zone: str) -> int:
+    """Return the seconds of a zone east of Greenwich. Raises ValueError if there is no such zone."""
     if zone[:1] not in ("+", "-"):
-        return 0.0 if zone else np.nan
-    hours, minutes = int(zone[1:3]), int(zone[3:].lstrip(":") or 0)
-    seconds = hours * 3600 + minutes * 60
-    return (-seconds if zone[0] == "-" else seconds) if hours < 24 and minutes < 60 else np.nan
-
-
-def _micros(fraction: str) -> int:
-    """Return the millionths that the digits of a fraction mean; digits after the sixth are cut off."""
-    return int(fraction[:6].ljust(6, "0"))
-
-
-def _days(match: re.Match[str]) -> int | None:
-    """Return the days from 1970-01-01 to a date, None if the date does not exist."""
-    year = int(match["year"])
-    if len(match["year"]) == 2:
-        year += 1900 if year >= 69 else 2000
-    month = match["month"]
-    if not month.isdecimal():  # Oct, Sept and October
-        month = next((k for k, name in enumerate(_MONTHS, 1) if name.startswith(month.lower())), 0)
-    try:
-        return datetime.date(year, int(month), int(match["day"])).toordinal() - _EPOCH
-    except ValueError:
-        return None
+        return 0
+    at = datetime.time(int(zone[1:3]), int(zone[3:].lstrip(":") or 0))
+    return (at.hour * 3600 + at.minute * 60) * (-1 if zone[0] == "-" else 1)
 
 
 booleans: Reader = by_cell(lambda *marks: lambda text: _BOOLEANS.get(text.lower()), _SPACES)
@@ -237,6 +221,7 @@ dates_mdy, dates_dmy = _moments((_MONTH_FIRST,)), _moments((_DAY_FIRST, _SHORT_N
 times: Reader = _moments((), _CLOCK, before="1970-01-01T")
 times_12h: Reader = _moments((), _CLOCK + _HALF)
 timestamps: Reader = _moments((_ISO_DATE,), _CLOCK + "(?:Z| ?UTC| ?GMT)?", before="")
+timestamps_offset: Reader = _moments((_ISO_DATE,), _CLOCK, before="", zone=_ZONE)
 timestamps_mdy, timestamps_dmy = (
     _certain(_moments((day,), f"{_CLOCK}(?:{_HALF})?")) for day in (_MONTH_FIRST, _DAY_FIRST)
 )
