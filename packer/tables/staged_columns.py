@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -17,11 +16,11 @@ from packer.convert.splits import refuse_alike
 from packer.errors import SourceError
 from packer.natural_order import rank_texts
 from packer.tables.staging import StagedTable
+from packer.tables.transform.cell_values import moment_text
 from packer.tables.transform.column_types import TEXT, is_missing, shortest
 from packer.tables.transform.records import RecordMember
 from packer.tables.transform.table_transform import TableTransform
 
-_EPOCH = dt.datetime(1970, 1, 1)
 _STEP = 1 << 18  # rows read at once
 
 
@@ -148,10 +147,6 @@ class StagedColumns(RowSource):
             return [str(categories[value]) for value in values]
         if kinds == "text":
             return [str(texts[value], "utf-8", "replace") for value in values]
-        if kinds == "date":
-            return [str(_EPOCH + dt.timedelta(value))[:10] for value in values]
-        if kinds == "timestamp":
-            return [str(_EPOCH + dt.timedelta(seconds=value)) for value in values]
-        if kinds == "time":
-            return [str(dt.timedelta(seconds=value)) for value in values]
+        if kinds in ("date", "time", "timestamp"):
+            return [moment_text(kinds, value) for value in values]
         return [str(kind.classes[int(value)]) if kind.classes else shortest(value) for value in values]

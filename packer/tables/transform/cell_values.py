@@ -67,7 +67,8 @@ def by_cell(reader: Callable[[str, str], Callable[[str], float | None]], spaces:
 
 
 SYMBOLS = "$€£¥₹"
-_EPOCH = datetime.date(1970, 1, 1).toordinal()
+_START = datetime.datetime(1970, 1, 1)
+_EPOCH = _START.toordinal()
 
 
 def _currency_reader(decimal: str, thousands: str) -> Callable[[str], float | None]:
@@ -210,6 +211,12 @@ def _offset(zone: str) -> int:
         return 0
     at = datetime.time(int(zone[1:3]), int(zone[3:].lstrip(":") or 0))
     return (at.hour * 3600 + at.minute * 60) * (-1 if zone[0] == "-" else 1)
+
+
+def moment_text(kind: str, value: float) -> str:
+    """Return a raw date, time or timestamp as text. Raises OverflowError beyond the year 9999."""
+    span = datetime.timedelta(**{"days" if kind == "date" else "seconds": value})
+    return str(span if kind == "time" else _START + span)[: 10 if kind == "date" else None]
 
 
 booleans: Reader = by_cell(lambda *marks: lambda text: _BOOLEANS.get(text.lower()), _SPACES)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from packer import units
 from packer.path_text import visible
+from packer.tables.transform.cell_values import moment_text
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 MOST = 60  # most columns
 _WIDEST = 32  # most characters of a name
+_MOMENTS = ("date", "time", "timestamp")
 _FREQUENT = 3  # most categories named
 
 
@@ -97,7 +99,7 @@ def numbers_text(kind: str, statistics: Mapping[str, Any]) -> str:
         return "no values"
     low, high = (value_text(kind, statistics[key]) for key in ("min", "max"))
     mean, std = statistics["mean"], statistics["std"]
-    if mean is None or kind in ("date", "time", "timestamp"):
+    if mean is None or kind in _MOMENTS:
         return f"{low} to {high}"
     if kind == "boolean":
         return f"{100 * mean:.3g} % true"
@@ -106,20 +108,10 @@ def numbers_text(kind: str, statistics: Mapping[str, Any]) -> str:
 
 def value_text(kind: str, number: float) -> str:
     """Write a value of a column of some type: a date, a time or a number."""
-    try:
-        if kind == "date":
-            return str(datetime.date.fromordinal(_EPOCH + round(number)))
-        if kind == "timestamp":
-            at = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=round(number))
-            return at.isoformat(" ")
-        if kind == "time":
-            return str(datetime.timedelta(seconds=round(number)))
-    except (OverflowError, ValueError):
-        pass  # a year of more than four digits
+    if kind in _MOMENTS:
+        with suppress(OverflowError, ValueError):  # a year of more than four digits, or no number
+            return moment_text(kind, round(number))
     return short(number)
-
-
-_EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
 def _categories(statistics: Mapping[str, Any]) -> str:
