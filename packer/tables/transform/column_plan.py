@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -11,12 +11,12 @@ import numpy as np
 from packer.arguments import one_of
 from packer.cell_names import SEPARATORS
 from packer.errors import UsageError
+from packer.format.table_record import POLICIES
 from packer.given_values import option_text
 from packer.tables.transform.column_types import DEALING, TableColumn, as_category, nearest
 from packer.tables.transform.table_transform import DTYPES, TableTransform, kept_fields
 
 LABELS = ("auto", "classes", "number")
-MISSING = ("nan", "error", "mean", "median", "zero")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ColumnChoices:
 
     label: columns of the field `label`; label_as: "classes" (codes from 0), "number", or "auto" (by type);
     features: None for all columns without another role; drop: columns left out; keep: columns stored as
-    fields; missing: policy for missing cells of features, one of MISSING; indicators: add a 0/1 feature for
+    fields; missing: policy for missing cells of features, one of POLICIES; indicators: add a 0/1 feature for
     each numeric column with missing cells; one_hot: columns with one feature per category, "all" for all
     columns of categories; standardize: scale to mean 0 and deviation 1; log1p: columns mapped by log(1 + x);
     dtype: dtype of the features, one of DTYPES; max_categories: most categories of a column; classes: those
@@ -59,7 +59,7 @@ class ColumnChoices:
         if self.label_as == "float":  # as for images
             object.__setattr__(self, "label_as", "number")
         one_of("label_as", self.label_as, LABELS)
-        one_of("missing", self.missing, MISSING)
+        one_of("missing", self.missing, POLICIES)
         one_of("dtype", self.dtype, DTYPES)
         if np.dtype(self.dtype).kind in "iu":
             for other, chosen in (
@@ -124,25 +124,14 @@ def plan_columns(
     dealing: columns that define the split of each row. Raises UsageError.
     """
     if choices.named_classes:
-        named: dict[str, Any] = {"type": "category", "digits": None, "categories": choices.classes or None}
+        texts: dict[str, Any] = {"type": "category", "digits": None, "categories": choices.classes or None}
         columns = [
-            c.but(**named, notation=c.notation if c.cells.verbatim else "") if c.name in choices.label else c
+            c.but(**texts, notation=c.notation if c.cells.verbatim else "") if c.name in choices.label else c
             for c in columns
         ]
-    types = {c.name: c.type for c in columns}
-    roles = _roles(types, choices)
-    _check_dealing(dealing, types)
-    named_roles = {
-        name for option, role, names in choices.lists() if role not in ("", "drop") for name in names
-    }
-    roles |= dict.fromkeys((name for name in dealing if name not in named_roles), DEALING)
-    # A class label is read as text if numbers would lose digits, so that classes stay distinct.
-    exact_label = len(choices.label) == 1 and (
-        choices.label_as == "classes"
-        or (choices.label_as == "auto" and types.get(choices.label[0]) == "integer")
-    )
-    whole_features = np.dtype(choices.dtype).kind in "iu"
-    read = [_as_read(c, roles[c.name], whole_features, exact_label) for c in columns]
+    named = {name for _, role, names in choices.lists() if role for name in names}
+    roles = _roles(columns, choices) | {name: "drop" for name in dealing if name not in named}
+    read = [_as_read(c, roles[c.name], choices) for c in columns]
     if "feature" not in roles.values():
         raise UsageError(
             "table: no column is left as a feature; at least one is needed. Name fewer with "
@@ -165,7 +154,7 @@ def plan_columns(
     logs = frozenset(choices.log1p)
     hot = None if choices.one_hot == "all" else frozenset(choices.one_hot)
     separator = choices.label_separator or ""
-    return TableTransform(
+    plan = TableTransform(
         tuple(
             _as_feature(c, choices, logs, hot) if c.role == "feature" else c.but(field=fields.get(c.name))
             for c in read
@@ -179,6 +168,7 @@ def plan_columns(
         and [by_name[name].type for name in choices.label] == ["number"],
         separator=SEPARATORS.get(separator, separator),
     )
+    return with_dealing(plan, columns, dealing)
 
 
 def with_dealing(
@@ -188,10 +178,16 @@ def with_dealing(
 
     columns: of the table. Raises UsageError.
     """
-    _check_dealing(dealing, {c.name: c.type for c in columns})
+    names = [c.name for c in columns]
+    for name in (name for name in dealing if name not in names):
+        raise UsageError(
+            f"split: no column is named {name!r}; {nearest(name, names)}. Pass a column of the table."
+        )
     planned = tuple(
-        column.but(type=_dealing_type(column), role=DEALING) if c.role == "drop" and c.name in dealing else c
-        for c, column in zip(plan.columns, columns, strict=True)
+        c.but(type="category" if c.type == "text" or c.digits else c.type, role=DEALING)
+        if planned.role == "drop" and c.name in dealing
+        else planned
+        for planned, c in zip(plan.columns, columns, strict=True)
     )
     return replace(plan, columns=planned)
 
@@ -204,7 +200,8 @@ def with_kept(
     columns: of the table. Raises UsageError.
     """
     given = {c.name: c for c in columns}
-    _roles({c.name: c.type for c in columns}, ColumnChoices(keep=tuple(names)))  # are there, each once
+    choices = ColumnChoices(keep=tuple(names))
+    _roles(columns, choices)  # are there, each once
     roles = {c.name: c.role for c in transform.columns}
     for name in names:
         if (role := roles.get(name)) in ("feature", "label"):
@@ -212,18 +209,15 @@ def with_kept(
                 f"keep={name!r}: is a {role} of the pack given as like; columns that it drops, or"
                 " does not have, can be kept. Leave it out."
             )
-    kept = {name: _as_read(given[name], "keep", False, False) for name in names if roles.get(name) != "keep"}
+    kept = {name: _as_read(given[name], "keep", choices) for name in names if roles.get(name) != "keep"}
     planned = [kept.pop(c.name, c) for c in transform.columns]
     planned += kept.values()
     fields = kept_fields([c.name for c in planned if c.role == "keep"])
     return replace(transform, columns=tuple(replace(c, field=fields.get(c.name)) for c in planned))
 
 
-def _as_read(c: TableColumn, role: str, whole_features: bool, exact_label: bool) -> TableColumn:
-    """Return a column with its role, and the type it is read as in this role. Raises UsageError.
-
-    whole_features: features hold whole numbers; exact_label: the label must keep all digits.
-    """
+def _as_read(c: TableColumn, role: str, choices: ColumnChoices) -> TableColumn:
+    """Return a column with its role, and the type it is read as in this role. Raises UsageError."""
     kind = c.type
     if role == "feature":
         if kind == "text":
@@ -232,26 +226,15 @@ def _as_read(c: TableColumn, role: str, whole_features: bool, exact_label: bool)
                 f"Pass keep={c.name!r}, drop={c.name!r} or {as_category(c.name)}."
             )
         # Whole numbers stay exact only in features that hold whole numbers.
-        kind = "number" if kind == "integer" and not whole_features else kind
+        kind = "number" if kind == "integer" and np.dtype(choices.dtype).kind not in "iu" else kind
     elif role == "keep":
         kind = "text" if kind == "category" or c.digits else kind
     elif role == "label":
-        kind = "category" if kind == "text" or (c.digits and exact_label) else kind
-    elif role == DEALING:
-        kind = _dealing_type(c)
+        # A class label is read as text if numbers would lose digits, so that classes stay distinct.
+        exact = choices.label_as == "classes" or (choices.label_as == "auto" and kind == "integer")
+        exact = exact and len(choices.label) == 1
+        kind = "category" if kind == "text" or (c.digits and exact) else kind
     return c.but(type=kind, role=role)
-
-
-def _dealing_type(c: TableColumn) -> str:
-    return "category" if c.type == "text" or c.digits else c.type
-
-
-def _check_dealing(dealing: Sequence[str], types: Mapping[str, str]) -> None:
-    for name in dealing:
-        if name not in types:
-            raise UsageError(
-                f"split: no column is named {name!r}; {nearest(name, types)}. Pass a column of the table."
-            )
 
 
 def _as_feature(
@@ -267,14 +250,16 @@ def _as_feature(
     )
 
 
-def _roles(types: dict[str, str], choices: ColumnChoices) -> dict[str, str]:
+def _roles(columns: Sequence[TableColumn], choices: ColumnChoices) -> dict[str, str]:
+    given = [c.name for c in columns]
+    present = frozenset(given)
     roles: dict[str, str] = {}
     named: dict[str, str] = {}  # role -> option that gave it
     for option, role, names in choices.lists():
         for name in names:
-            if name not in types:
+            if name not in present:
                 raise UsageError(
-                    f"{option_text(option, name)}: no column has that name; {nearest(name, types)}. Pass "
+                    f"{option_text(option, name)}: no column has that name; {nearest(name, given)}. Pass "
                     "a column of the table."
                 )
             if role and name in named:
@@ -285,7 +270,7 @@ def _roles(types: dict[str, str], choices: ColumnChoices) -> dict[str, str]:
             if role:
                 roles[name], named[name] = role, option
     rest = "feature" if choices.features is None else "drop"
-    return {name: roles.get(name, rest) for name in types}
+    return {name: roles.get(name, rest) for name in given}
 
 
 def _label(columns: Sequence[TableColumn], choices: ColumnChoices) -> tuple[str | None, str | None]:

@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -50,7 +50,6 @@ TAKEN = (
     *("packer", "checksums", "header", "trailer"),
 )
 
-Check = Callable[[NDArray[Any]], NDArray[Any]]
 Rule = Callable[[NDArray[Any], Sequence[str]], NDArray[np.bool_]]
 """Finds the cells that break a rule: raw values [n] and texts of their codes in, bool [n] out."""
 
@@ -245,8 +244,7 @@ class TableTransform:
             c.role in ("keep", DEALING) or not c.kind.numeric or c.log1p or c.standardize is not None or fits
         ):
             for part in c.kind.parts.values() or [np.asarray]:
-                for misfits, why in _misfits(dtype):
-                    yield _of_part(part, misfits), why
+                yield from _misfits(dtype, part)
         if c.role == "label" and self.label_kind == "classes" and c.categories is not None:
             yield lambda x, texts: self._has_no_class(w, x, texts), CellFault.NO_CLASS
 
@@ -304,16 +302,16 @@ class TableTransform:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> TableTransform:
         """Return the transform of a checked record of `to_json` (see table_record.py). Raises ValueError."""
-        label, given = record["label"], record["reading"].get("types", {})
+        label, given = record["label"] or {}, record["reading"].get("types", {})
         transform = cls(
             tuple(TableColumn.from_json(c, given.get(c["name"], "")) for c in record["columns"]),
             record["dtype"],
-            () if label is None else tuple(label["columns"]),
-            None if label is None else label["kind"],
-            None if label is None else label["dtype"],
+            tuple(label.get("columns", ())),
+            label.get("kind"),
+            label.get("dtype"),
             record["fit"],
             dict(record["reading"]),
-            separator="" if label is None else label.get("separator", ""),
+            separator=label.get("separator", ""),
         )
         _check(transform, record)
         return transform
@@ -376,45 +374,36 @@ def _check(t: TableTransform, record: Mapping[str, Any]) -> None:
         values = t.class_values or ()  # ValueError unless they are numbers
         fits = fits and all(a < b for a, b in pairwise(values)) and all(abs(x) < 1 << 63 for x in values)
     else:
-        fits = (
-            not any(coded)
-            and all(c.kind.numeric for c in labels)
-            and t.label_dtype in (None, "<i8", "<f4", "<f8")
-        )
-    if (
-        not fits
-        or t.dtype not in {np.dtype(d).str for d in DTYPES}
-        or sorted(t.label) != sorted(c.name for c in labels)
-        or (list(t.features), list(t.categories)) != (record["features"], record["categories"])
-    ):
+        fits = not any(coded) and all(c.kind.numeric for c in labels)
+        fits = fits and t.label_dtype in (None, "<i8", "<f4", "<f8")
+    fits = fits and sorted(t.label) == sorted(c.name for c in labels)
+    if not fits or (list(t.features), list(t.categories)) != (record["features"], record["categories"]):
         raise ValueError("the columns, the label and the fields do not go together")
 
 
-def _misfits(dtype: np.dtype[Any]) -> list[tuple[Check, str]]:
-    """Return functions that find the present numbers which a dtype cannot represent, and the reasons."""
+def _misfits(dtype: np.dtype[Any], part: Callable[[NDArray[Any]], NDArray[Any]]) -> list[tuple[Rule, str]]:
+    """Return rules for present numbers whose part a dtype cannot represent, and the reasons."""
     if dtype.kind == "f":
         reason = CellFault.BEYOND_SINGLE if dtype == np.float32 else f"is beyond {dtype.name}"
-        return [(partial(_overflows, dtype=dtype), reason)]
-    limits = np.iinfo(dtype)
-    beyond = partial(_is_beyond, least=limits.min, most=limits.max)
+        return [(lambda x, texts: _overflows(part(x), dtype), reason)]
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+
+    def beyond(x: NDArray[Any]) -> NDArray[np.bool_]:
+        # 2.0**63 is not an int64, but int64's maximum becomes 2.0**63 as a float.
+        return np.asarray((part(x) < least) | (part(x) >= float(most) + 1))
+
     return [
-        (lambda x: beyond(x) & ~is_missing(x), f"is beyond {dtype.name} ({limits.min} to {limits.max})"),
-        (lambda x: ~beyond(x) & ~is_missing(x) & (x != np.trunc(x)), CellFault.NOT_WHOLE),
+        (lambda x, texts: beyond(x) & ~is_missing(x), f"is beyond {dtype.name} ({least} to {most})"),
+        (
+            lambda x, texts: ~beyond(x) & ~is_missing(x) & (part(x) != np.trunc(part(x))),
+            CellFault.NOT_WHOLE,
+        ),
     ]
-
-
-def _of_part(part: Check, misfits: Check) -> Rule:
-    return lambda x, texts: misfits(part(x))
 
 
 def _overflows(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.bool_]:
     with np.errstate(all="ignore"):
         return np.asarray(np.isinf(x.astype(dtype)))
-
-
-def _is_beyond(x: NDArray[Any], least: int, most: int) -> NDArray[np.bool_]:
-    # 2.0**63 is not an int64, but int64's maximum becomes 2.0**63 as a float.
-    return np.asarray((x < least) | (x >= float(most) + 1))
 
 
 def _text(value: Any, w: RecordMember, texts: Sequence[str]) -> str:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from packer.errors import UsageError
 from packer.format.fields import Field
-from packer.format.table_record import check_table
-from packer.tables.transform.column_plan import MISSING, ColumnChoices, plan_columns
+from packer.format.table_record import POLICIES, check_table
+from packer.tables.transform.column_plan import ColumnChoices, plan_columns
 from packer.tables.transform.column_sums import ColumnSums
 from packer.tables.transform.column_types import TableColumn
 from packer.tables.transform.fitting import measured
@@ -42,7 +42,7 @@ def choices_for(draw: st.DrawFn, table: Table) -> ColumnChoices:
     ]
     return ColumnChoices(
         keep=tuple(keep),
-        missing=draw(st.sampled_from(["nan", "zero", "error"] if whole else MISSING)),
+        missing=draw(st.sampled_from(["nan", "zero", "error"] if whole else POLICIES)),
         indicators=draw(st.booleans()),
         one_hot=draw(st.sampled_from(["all", ()])),
         standardize=not whole and draw(st.booleans()),
