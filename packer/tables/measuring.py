@@ -114,12 +114,9 @@ def notes_on_rounding(plan: TableTransform, sums: ColumnSums, label_dtype: str |
         is_whole = values.whole or (label and values.least >= limit // 2)
         if not is_whole or not (label or column.role == "feature"):
             continue
-        dtype, ways = (
-            np.dtype(name),
-            f"keep={column.name!r}, drop={column.name!r} or {as_category(column.name)}",
-        )
-        if label:
-            ways = "label_as='classes'"
+        dtype, ways = np.dtype(name), "label_as='classes'"
+        if not label:
+            ways = f"keep={column.name!r}, drop={column.name!r} or {as_category(column.name)}"
         if dtype.itemsize < 8 and most < 1 << 53:
             ways += "; dtype='float64' stores them as they are"
         notes.append(
@@ -137,13 +134,8 @@ def note_on_classes(plan: TableTransform, sample: NDArray[np.float64]) -> list[s
     place = next(k for k, w in enumerate(plan.numeric) if w.column.role == "label")
     values, counts = np.unique(sample[:, place], return_counts=True)
     numbers = [shortest(value) for value in values.tolist()]
-    rare = np.median(counts) < _LEAST_OF_CLASS
-    if (
-        len(plan.label) > 1
-        or not 1 < len(values) <= _MOST_CLASSES
-        or rare
-        or values.tolist() == [*range(len(values))]
-    ):
+    few = 1 < len(values) <= _MOST_CLASSES and np.median(counts) >= _LEAST_OF_CLASS
+    if len(plan.label) > 1 or not few or values.tolist() == [*range(len(values))]:
         return []
     name = plan.label[0]
     return [

@@ -9,6 +9,7 @@ the rows above it; a number that stands for missing values comes again, far from
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from math import lgamma, log
 from typing import Any
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from packer import units
 from packer.given_values import option_text
 from packer.tables.staging import StagedTable
-from packer.tables.transform.column_types import as_float, shortest, shown_columns
+from packer.tables.transform.column_types import as_float, note_on, shortest
 from packer.tables.transform.records import RecordMember, floats_of
 from packer.tables.transform.table_transform import TableTransform
 
@@ -42,36 +43,32 @@ def notes_on_suspects(plan: TableTransform, staged: StagedTable, samples: Ints) 
     features = [w for w in plan.layout.members if w.column.role == "feature"]
     whole = [w for w in features if w.column.type in ("number", "integer")]
     numbers = _numbering(records, whole, sum(staged.rows_of_files.values()))
-    notes = _notes(
-        numbers, "the values number the rows, as identifiers do, which say nothing about new rows", "keep"
-    )
+    what = "the values number the rows, as identifiers do, which say nothing about new rows"
+    notes = _note_on_features(numbers, what, "keep")
     labels = [w for w in plan.layout.members if w.column.name in plan.label]
-    notes += _note_on_totals(
-        records, [*whole, *(w for w in labels if w.column.type in ("number", "integer"))]
-    )
-    notes += _note_on_marks(records, whole, samples)
+    measures = [*whole, *(w for w in labels if w.column.type in ("number", "integer"))]
+    notes += _note_on_totals(records, measures) + _note_on_marks(records, whole, samples)
     if len(labels) != 1:
         return notes
     (label,) = labels
     y = np.unique(records[label.name][samples], return_inverse=True)[1]
-    about = f"the label {label.column.name!r}"
     leak = f"({units.count(len(samples), 'row')}). If it is known only with the label, it is a leak"
     numbering = {w.index for w in numbers}
     others = [w for w in features if w.column.kind.numeric and w.index not in numbering]
     texts = [w for w in features if not w.column.kind.numeric]
-    notes += _notes(_sorting(records, others, samples, y), f"sorting by such a column sorts {about} {leak}")
-    return notes + _notes(
-        _deciding(records, texts, samples, y), f"each text in such a column has one value of {about} {leak}"
-    )
+    for found, how in (
+        (_sorting(records, others, samples, y), "sorting by such a column sorts"),
+        (_deciding(records, texts, samples, y), "each text in such a column has one value of"),
+    ):
+        notes += _note_on_features(found, f"{how} the label {label.column.name!r} {leak}")
+    return notes
 
 
-def _notes(columns: Sequence[RecordMember], what: str, other: str = "") -> list[str]:
+def _note_on_features(columns: Sequence[RecordMember], what: str, other: str = "") -> list[str]:
     """Return a note on some columns. other: a further option that names such columns."""
-    if not columns:
-        return []
-    names = ",".join(w.column.name for w in columns[:6])
-    ways = " or ".join(option_text(option, names) for option in ("drop", other) if option)
-    return [f"{shown_columns([w.column.name for w in columns])}: {what}. Pass {ways}."]
+    names = [w.column.name for w in columns]
+    ways = [option_text(option, ",".join(names[:6])) for option in ("drop", other) if option]
+    return note_on(names, f"{what}. Pass {' or '.join(ways)}.")
 
 
 def _note_on_totals(records: NDArray[Any], columns: Sequence[RecordMember]) -> list[str]:
@@ -82,21 +79,17 @@ def _note_on_totals(records: NDArray[Any], columns: Sequence[RecordMember]) -> l
     last = np.nan_to_num(floats_of(records, columns, slice(-1, None))[:, 0])
     fits = (few >= 0).all(axis=1) & (np.count_nonzero(few, axis=1) >= _LEAST / 2)
     fits &= (last > few.max(axis=1)) & (last > few.sum(axis=1) * (1 - 1e-6))
-    found = [columns[number] for number in np.flatnonzero(fits).tolist()]
-    sums = {
-        w.column.name: sum(
-            float(np.nansum(as_float(records[w.name][at : at + _STEP])))
-            for at in range(0, len(records), _STEP)
-        )
-        for w in found
-    }
-    names = [w.column.name for w in found if np.isclose(sums[w.column.name], 2 * float(records[w.name][-1]))]
-    if not names:
-        return []
-    return [
-        f"{shown_columns(names)}: the last row holds the sum of the rows above it, as a row of totals does, "
-        "which is no sample. If it is one, leave it out of the file."
-    ]
+    names = []
+    for w in compress(columns, fits.tolist()):
+        steps = range(0, len(records), _STEP)
+        total = sum(float(np.nansum(as_float(records[w.name][at : at + _STEP]))) for at in steps)
+        if np.isclose(total, 2 * float(records[w.name][-1])):
+            names.append(w.column.name)
+    return note_on(
+        names,
+        "the last row holds the sum of the rows above it, as a row of totals does, which is no sample. If it"
+        " is one, leave it out of the file.",
+    )
 
 
 def _note_on_marks(records: NDArray[Any], columns: Sequence[RecordMember], samples: Ints) -> list[str]:
@@ -109,14 +102,13 @@ def _note_on_marks(records: NDArray[Any], columns: Sequence[RecordMember], sampl
             if counts[at] > 1 and values[at] != 0 and abs(values[at] - rest[at]) > rest[-1] - rest[0]:
                 limits = f"{shortest(rest[0].item())} to {shortest(rest[-1].item())}"
                 found.append((w.column.name, shortest(values[at].item()), counts[at], limits))
-    if not found:
-        return []
-    name, mark, count, limits = found[0]
-    return [
-        f"{shown_columns(list(dict.fromkeys(one[0] for one in found)))}: a number comes again, far from all "
-        f"others, as {mark} in {count:,} of {units.count(len(samples), 'row')} of {name!r}, whose others are "
-        f"{limits}. If it stands for missing ones, pass csv=Csv(na={mark!r}), or leave these cells empty."
-    ]
+    name, mark, count, limits = found[0] if found else ("", "", 0, "")
+    return note_on(
+        (name for name, *_ in found),
+        f"a number comes again, far from all others, as {mark} in {count:,} of"
+        f" {units.count(len(samples), 'row')} of {name!r}, whose others are {limits}. If it stands for"
+        f" missing ones, pass csv=Csv(na={mark!r}), or leave these cells empty.",
+    )
 
 
 def _repeating(
@@ -131,7 +123,7 @@ def _repeating(
         last = np.maximum(np.count_nonzero(~np.isnan(x), axis=1) - 2, 0)
         again = (steps[:, :1] == 0) | (np.take_along_axis(steps, last[:, None], axis=1) == 0)
         fits = again[:, 0] & (np.count_nonzero(steps > 0, axis=1) >= _DISTINCT)
-        yield from (some[number] for number in np.flatnonzero(fits).tolist())
+        yield from compress(some, fits.tolist())
 
 
 def _numbering(records: NDArray[Any], columns: Sequence[RecordMember], most: int) -> list[RecordMember]:
@@ -141,7 +133,7 @@ def _numbering(records: NDArray[Any], columns: Sequence[RecordMember], most: int
     x = np.sort(floats_of(records, columns, slice(_FEW)), axis=1)
     fits = (x == np.trunc(x)).all(axis=1) & (x[:, 1:] > x[:, :-1]).all(axis=1) & (x[:, -1] - x[:, 0] < most)
     found = []
-    for w in (columns[number] for number in np.flatnonzero(fits).tolist()):
+    for w in compress(columns, fits.tolist()):
         limits = [(piece.min(), piece.max()) for piece in _pieces(records[w.name])]
         least, largest = min(low for low, _ in limits), max(high for _, high in limits)
         if not largest - least < most:  # also if one is missing, NaN
@@ -166,7 +158,7 @@ def _sorting(
         return []
     few = np.argsort(y, kind="stable")[np.linspace(0, len(y) - 1, min(len(y), _FEW)).astype(np.int64)]
     fits = _are_sorting(floats_of(records, columns, samples[few]), y[few], rising=several)
-    found = (columns[number] for number in np.flatnonzero(fits).tolist())
+    found = compress(columns, fits.tolist())
     return [
         w for w in found if _are_sorting(as_float(records[w.name][samples])[None], y, rising=several).all()
     ]

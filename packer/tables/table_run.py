@@ -29,7 +29,7 @@ from packer.tables.reading.table_source import TableSource
 from packer.tables.staged_columns import StagedColumns
 from packer.tables.staging import StagedTable, TableRows
 from packer.tables.suspect_columns import notes_on_suspects
-from packer.tables.transform.column_types import DEALING, TableColumn, shown_columns
+from packer.tables.transform.column_types import TableColumn, note_on
 from packer.tables.transform.fitting import fit, measured
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
@@ -108,27 +108,19 @@ def _fit(
                 " computed over all rows."
             )
     missing, unknown = [], []
-    for w in job.plan.layout.members:
-        if w.column.role == DEALING:
-            continue
+    for w in (w for w in job.plan.layout.members if w.column.role == "feature"):
         c = transform.column(w.column.name)
-        if c.role == "feature" and c.type == "category":
+        if c.type == "category":
             if count := len(set(texts[w.index]).difference(c.categories or ())):
                 unknown.append(f"{c.name} {count:,}")
                 if job.like and _FEW < len(c.categories or ()) < _MANY and 1 < count == len(texts[w.index]):
                     raise _none_known(job, c, texts[w.index])
-        elif c.role == "feature" and c.missing == "nan" and rows.missing[w.index]:
+        elif c.missing == "nan" and rows.missing[w.index]:
             missing.append(f"{c.name} {rows.missing[w.index] / staged.rows:.1%}")
-    if missing:
-        way = f"map them otherwise in {job.given}" if job.like else "pass missing='median', mean or zero"
-        notes.append(
-            f"{shown_columns(missing)}: missing values, stored as NaN. A network needs numbers: {way}."
-        )
-    if unknown:
-        whose = f"{job.given} does not have" if job.like else "no train row has"
-        notes.append(
-            f"{shown_columns(unknown)}: categories that {whose}; their code is 0, like missing cells."
-        )
+    way = f"map them otherwise in {job.given}" if job.like else "pass missing='median', mean or zero"
+    notes += note_on(missing, f"missing values, stored as NaN. A network needs numbers: {way}.")
+    whose = f"{job.given} does not have" if job.like else "no train row has"
+    notes += note_on(unknown, f"categories that {whose}; their code is 0, like missing cells.")
     return transform, notes
 
 
@@ -242,18 +234,11 @@ def source_notes(job: TableJob) -> list[str]:
 def _as_text(column: TableColumn, role: str) -> str:
     """Return the note on a label or a kept column that stays text because numbers would lose its digits."""
     becomes = "it is kept as text" if role == "keep" else "its texts are the classes"
+    way = f" For numbers, pass {option_text('types', {column.name: column.type})}."
+    what = "whole numbers with leading zeros"
     if column.type == "number" and "." in (column.digits or ""):
-        return (
-            f"column {column.name!r} holds numbers with zeros at their end, as {column.digits!r}, that "
-            "numbers do"
-            f" not keep: {becomes}. For numbers, pass {option_text('types', {column.name: column.type})}."
-        )
+        what, becomes = "numbers with zeros at their end", f"that numbers do not keep: {becomes}"
+        return f"column {column.name!r} holds {what}, as {column.digits!r}, {becomes}.{way}"
     if column.type == "number":
-        return (
-            f"column {column.name!r} holds whole numbers that float64 rounds, as {column.digits!r}:"
-            f" {becomes}."
-        )
-    return (
-        f"column {column.name!r} holds whole numbers with leading zeros, as {column.digits!r}: {becomes}."
-        f" For numbers, pass {option_text('types', {column.name: column.type})}."
-    )
+        what, way = "whole numbers that float64 rounds", ""
+    return f"column {column.name!r} holds {what}, as {column.digits!r}: {becomes}.{way}"

@@ -184,6 +184,12 @@ def shown_columns(columns: Sequence[str]) -> str:
     return f"{units.count(len(columns), 'column')} ({', '.join(columns[:_NAMED])}{more})"
 
 
+def note_on(columns: Iterable[str], what: str) -> list[str]:
+    """Return a note on some columns, [] if there are none."""
+    names = list(dict.fromkeys(columns))
+    return [f"{shown_columns(names)}: {what}"] if names else []
+
+
 def as_category(name: str) -> str:
     """Return the option that reads a column as categories."""
     return option_text("types", {name: "category"})
