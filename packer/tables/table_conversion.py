@@ -195,15 +195,10 @@ def convert_table(
     store = None if store is None else one_of("store", store, _STORES)
     storing = RowStorage.like(model, run.out, format=format, store=store, shards=shards)
     reading = ReadOptions(**vars(value(Csv, csv)), types=dict(types or {}))
-    dealt = {
-        "split": Split.parse(split),
-        "shuffle": shuffle,
-        "seed": whole("seed", seed),
-        "sequence": Sequences.parse(sequence, shuffle),
-    }
+    dealt = Split.parse(split), shuffle, whole("seed", seed), Sequences.parse(sequence, shuffle)
     source = _source(source)
     run.check_paths(source)
-    job = _new_job(run, source, reading, choices, storing, dealt, model)
+    job = _new_job(run, source, reading, choices, storing, model, *dealt)
     return _write_new(job, on_plan, dry_run=dry_run, overwrite=overwrite, resume=resume)
 
 
@@ -214,12 +209,15 @@ def _new_job(
     reading: ReadOptions,
     choices: ColumnChoices,
     storing: RowStorage,
-    dealt: Mapping[str, Any],
     like: Pack | None,
+    split: Split | None,
+    shuffle: bool | None,
+    seed: int,
+    sequence: Sequences | None,
 ) -> TableJob:
     """Return the checked conversion of a table into a new pack. Raises UsageError, SourceError.
 
-    dealt: split, shuffle (None for the default), seed, sequence, as in convert_table.
+    split, shuffle (None for the default), seed, sequence: as in convert_table.
     """
     transform, digested = None, None
     if like is not None:
@@ -232,8 +230,6 @@ def _new_job(
         digested = digest([json.dumps(transform.to_json()).encode()]).hex()
         reading = read_alike(reading, transform, "like")
     table = open_table(sources, reading)
-    split: Split | None = dealt["split"]
-    sequence: Sequences | None = dealt["sequence"]
     dealing = columns_of(split, sequence)
     indexes: tuple[str, ...] = ()
     if transform is None and choices.features is None:
@@ -250,19 +246,21 @@ def _new_job(
             plan = transform.plan_for(table.columns, labeled=False)
             notes.append(f"column {empty!r}, the label, is empty in every row: the rows have no label.")
         plan = with_dealing(plan, table.columns, dealing)
-    shuffle, told = _row_order(dealt["shuffle"], sequence, table, like, labeled=bool(choices.label))
-    dealt, notes = {**dealt, "shuffle": shuffle}, [*notes, *told]
+    shuffle, told = _row_order(shuffle, sequence, table, like, labeled=bool(choices.label))
     record = {
         "choices": choices.record() if like is None or choices.keep else None,
         "like": digested,
-        **({} if split is None else split.record(dealt["seed"])),
+        **({} if split is None else split.record(seed)),
         **({} if sequence is None else sequence.record()),
-        "seed": dealt["seed"] if dealt["shuffle"] else None,
+        "seed": seed if shuffle else None,
         **storing.options(),
     }
     record = {name: value for name, value in record.items() if value is not None}
     return TableJob(
-        run, table, plan, transform, storing, record=record, indexes=indexes, notes=tuple(notes), **dealt
+        *(run, table, plan, transform, storing, split, shuffle, seed, record),
+        indexes=indexes,
+        notes=(*notes, *told),
+        sequence=sequence,
     )
 
 
@@ -270,26 +268,19 @@ def _row_order(
     shuffle: bool | None, sequence: Sequences | None, table: TableSource, like: Pack | None, *, labeled: bool
 ) -> tuple[bool, list[str]]:
     """Return whether the rows are shuffled, and notes. shuffle: as given, None for the default."""
+    files = len(table.names)
     if sequence is not None:
-        if sequence.group is not None or len(table.names) == 1:
+        if sequence.group is not None or files == 1:
             return False, []
         return False, [
-            f"The rows of {len(table.names):,} files are one sequence, and windows reach from file to file."
-            " If each file is one, add a column that tells them apart, and pass"
-            " sequence=Sequences(group='COLUMN')."
+            f"The rows of {files:,} files are one sequence, and windows reach from file to file. If each file"
+            " is one, add a column that tells them apart, and pass sequence=Sequences(group='COLUMN')."
         ]
-    if shuffle is not None:
-        return shuffle, []
-    shuffle = like is None and labeled
-    return shuffle, [] if shuffle else [_note_on_order(table, like)]
-
-
-def _note_on_order(table: TableSource, like: Pack | None) -> str:
-    """Return the note that rows are not shuffled by default."""
-    where = "their table" if len(table.names) == 1 else "their tables"
+    if shuffle is not None or (like is None and labeled):
+        return shuffle is not False, []
+    where = "their table" if files == 1 else "their tables"
     why = "no label is given" if like is None else "they are packed like another pack"
-    way = "shuffle=True"
-    return f"the rows keep the order of {where}, since {why}. For a random order, pass {way}."
+    return False, [f"the rows keep the order of {where}, since {why}. For a random order, pass shuffle=True."]
 
 
 def _write_new(
@@ -482,8 +473,7 @@ def _plan(job: TableJob) -> TablePlan:
     table, plan = job.table, job.plan
     for column in plan.columns:
         roles[words.get(column.role) or ("categories" if column.coded else "features")].append(column.name)
-    places = {name: place for place, name in enumerate(plan.label)}
-    roles["label"].sort(key=places.__getitem__)
+    roles["label"] = [*plan.label]
     named = {word: tuple(names) for word, names in roles.items() if names}
     types = {column.name: column.notation or column.type for column in plan.columns}
     return TablePlan(len(plan.columns), table.nbytes, table.rows, named, tuple(source_notes(job)), types)
